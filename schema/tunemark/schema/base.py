@@ -1,0 +1,39 @@
+"""What every Tunemark record has in common: frozen, strict about names, canonical as bytes."""
+
+import hashlib
+import json
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Seconds = Annotated[float, Field(ge=0, description="Seconds.")]
+Bytes = Annotated[int, Field(ge=0, description="Bytes; GiB = 2^30 bytes and GB = 10^9 bytes are made for display only.")]
+Count = Annotated[int, Field(ge=0)]
+PositiveCount = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1, description="A share of a named total, 0 to 1.")]
+Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80, description="The name of a card in data/.")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Text = Annotated[str, Field(min_length=1, max_length=2_000)]
+
+
+class Frozen(BaseModel):
+    """A record: unknown fields are an error, values never change, and NaN is never stored."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        populate_by_name=True,
+    )
+
+
+def canonical_json(record: BaseModel | dict[str, Any]) -> bytes:
+    """Return the record as JSON bytes that are equal for equal content: sorted keys, one space, one newline."""
+    content = record.model_dump(mode="json", by_alias=True) if isinstance(record, BaseModel) else record
+    return (json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def content_id(content: bytes) -> str:
+    """Return the id of a result: the first twelve hex digits of the SHA-256 of its canonical bytes."""
+    return hashlib.sha256(content).hexdigest()[:12]

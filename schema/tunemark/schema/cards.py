@@ -1,0 +1,219 @@
+"""Fact cards of data/: accelerators, models, workloads, prices. Every fact has a source; unknown is null."""
+
+from datetime import date
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from tunemark.schema.base import Count, Frozen, Key, PositiveCount, Seconds, Text
+from tunemark.schema.plan import LoraSettings, Optimizer
+from tunemark.schema.vocabulary import Checkpointing, DataSource, Dtype, Method, Padding, PriceKind, Task, Weights
+
+
+class AcceleratorCard(Frozen):
+    """One device that computes. Peaks are dense, in TFLOP/s, of the unit that `unit` names."""
+
+    key: Key
+    """Name of this card."""
+    name: Text
+    """Name for readers."""
+    vendor: Text
+    """Who makes it."""
+    architecture: Text | None = None
+    """Generation."""
+    aliases: tuple[Text, ...] = ()
+    """Names under which devices report themselves and documents call it."""
+    unit: Literal["device", "chip", "core"] = "device"
+    """What one of it is."""
+    cores_per_unit: PositiveCount | None = None
+    """Separately addressable cores in one unit, such as two NeuronCores in a Trainium chip."""
+    memory_gib: float | None = Field(default=None, gt=0)
+    """Memory in GiB."""
+    memory_bandwidth_gb_s: float | None = Field(default=None, gt=0)
+    """Memory bandwidth in GB/s."""
+    peak_tflops: dict[Dtype, float] = Field(default_factory=dict)
+    """Dense peak by number format."""
+    tdp_w: float | None = Field(default=None, gt=0)
+    """Board or chip power."""
+    interconnect_gb_s: float | None = Field(default=None, gt=0)
+    """Link to its peers in GB/s, both directions together."""
+    launch_year: int | None = Field(default=None, ge=2010, le=2030)
+    """Year of launch."""
+    msrp_usd: float | None = Field(default=None, gt=0)
+    """List price at launch."""
+    source: Text
+    """Where these facts were read."""
+    unverified: tuple[Text, ...] = ()
+    """Names of fields above that were not read at a source."""
+    notes: Text | None = None
+    """What else to know."""
+
+
+class ModelCard(Frozen):
+    """One model: architecture numbers from which parameters and shapes follow without a hub."""
+
+    key: Key
+    """Name of this card."""
+    name: Text
+    """Name for readers."""
+    aliases: tuple[Text, ...] = ()
+    """Names documents call it."""
+    family: Literal["llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "gpt2", "bert"]
+    """Architecture, as transformers calls it."""
+    hidden_size: PositiveCount
+    """Width of the residual stream."""
+    intermediate_size: PositiveCount
+    """Width of the feed-forward layer."""
+    layers: PositiveCount
+    """Number of blocks."""
+    attention_heads: PositiveCount
+    """Query heads."""
+    key_value_heads: PositiveCount
+    """Key and value heads."""
+    head_dim: PositiveCount
+    """Width of a head."""
+    vocabulary: PositiveCount
+    """Rows of the embedding."""
+    context_length: PositiveCount
+    """Longest sequence it was made for."""
+    tied_embeddings: bool = False
+    """True when the output projection is the embedding."""
+    sliding_window: PositiveCount | None = None
+    """Attention span in tokens, where it is limited."""
+    experts: PositiveCount | None = None
+    """Experts in a mixture."""
+    active_experts: PositiveCount | None = None
+    """Experts that a token passes through."""
+    parameters: PositiveCount | None = None
+    """Parameter count, where a source states it."""
+    hub_id: Text | None = None
+    """Repository on the model hub."""
+    gated: bool | None = None
+    """True when a licence has to be accepted before download."""
+    source: Text
+    """Where these facts were read."""
+    notes: Text | None = None
+    """What else to know."""
+
+
+class WorkloadData(Frozen):
+    """Samples of a workload."""
+
+    source: DataSource
+    """Where they come from."""
+    name: Text
+    """Hub id of the data set, or a name for synthetic samples."""
+    sequence_length: PositiveCount
+    """Tokens in a row at most."""
+    padding: Padding = Padding.NONE
+    """How rows are filled."""
+    packing: bool = False
+    """Whether documents share a row."""
+    training_rows: PositiveCount | None = None
+    """Rows of an epoch; null when generated without end."""
+    evaluation_rows: Count = 0
+    """Rows held out."""
+
+
+class WorkloadBatch(Frozen):
+    """Batch of a workload on one device."""
+
+    micro_batch: PositiveCount
+    """Rows of one forward and backward on one device."""
+    gradient_accumulation: PositiveCount = 1
+    """Micro-steps in an optimizer step."""
+
+
+class WorkloadStop(Frozen):
+    """When a run of the workload may stop; null is decided by the plan."""
+
+    max_steps: PositiveCount | None = None
+    """After this many optimizer steps."""
+    epochs: PositiveCount | None = None
+    """After this many passes over the rows."""
+    max_train_s: Seconds | None = None
+    """After this many seconds of training."""
+
+
+class WorkloadCard(Frozen):
+    """A standard benchmark: everything that must be equal for two results to be compared."""
+
+    key: Key
+    """Name of this card."""
+    title: Text
+    """One line for readers."""
+    description: Text
+    """What it measures and where it comes from."""
+    tier: Literal["smoke", "entry", "source", "large"] = "source"
+    """How much of a machine it needs."""
+    source: Text
+    """Where its settings were read."""
+    not_stated: tuple[Text, ...] = ()
+    """Settings that the source does not give and that were chosen here."""
+    task: Task
+    """What the model learns."""
+    model: Key
+    """The model card."""
+    labels: PositiveCount | None = None
+    """Number of classes, for classification."""
+    weights: Weights = Weights.RANDOM
+    """Where the first weights come from."""
+    method: Method
+    """full, lora or qlora."""
+    lora: LoraSettings | None = None
+    """Adapter settings."""
+    data: WorkloadData
+    """Samples."""
+    batch: WorkloadBatch
+    """Batch."""
+    optimizer: Optimizer
+    """Optimizer."""
+    compute: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
+    """Number format of matrix products; `auto` takes bf16 where the device has it."""
+    gradient_checkpointing: Checkpointing = Checkpointing.NONE
+    """Which activations are recomputed."""
+    stop: WorkloadStop = WorkloadStop()
+    """When it may stop."""
+    seed: Count = 0
+    """Of weights, samples and their order."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.method is Method.FULL) != (self.lora is None):
+            msg = f"method is {self.method.value!r} and lora is {self.lora}; adapter settings go with lora and qlora only"
+            raise ValueError(msg)
+        if (self.task is Task.SEQUENCE_CLASSIFICATION) != (self.labels is not None):
+            msg = f"task is {self.task.value!r} and labels is {self.labels}; labels go with classification only"
+            raise ValueError(msg)
+        return self
+
+
+class PriceRow(Frozen):
+    """What one instance costs in one region on one day. Without a date or a source it is not a price."""
+
+    provider: Key
+    """Who rents it out."""
+    instance: Text
+    """The provider's name of it."""
+    accelerator: Key
+    """The accelerator card."""
+    accelerator_count: float = Field(gt=0)
+    """Accelerators in the instance; a fraction where the provider sells one."""
+    vcpus: PositiveCount | None = None
+    """Virtual CPUs."""
+    memory_gib: float | None = Field(default=None, gt=0)
+    """Host memory in GiB."""
+    region: Text | None = None
+    """Region; null where the provider has one price for all."""
+    kind: PriceKind
+    """On which terms."""
+    usd_per_hour: float = Field(gt=0)
+    """US dollars an hour for the whole instance."""
+    effective_on: date
+    """First day of this price, or the day it was read when `dated_by` is `catalog`."""
+    dated_by: Literal["provider", "catalog"] = "provider"
+    """`catalog`: the source names a catalogue version, not a day."""
+    source: Text
+    """Where it was read."""
+    notes: Text | None = None
+    """What else to know."""

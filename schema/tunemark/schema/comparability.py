@@ -1,0 +1,35 @@
+"""Which results may share a ranking: a list of keys, in code, and nothing else.
+
+definitions.md, 19. Two results are compared only when every key agrees; otherwise the keys that differ are shown.
+"""
+
+from collections.abc import Mapping
+
+COMPARABILITY_KEYS: dict[str, str] = {
+    "model": "the same model",
+    "task": "the same task",
+    "method": "the same fine-tuning method",
+    "dataset": "the same data set or token source",
+    "sequence_length": "the same sequence length",
+    "padding": "the same padding",
+    "packing": "the same packing",
+    "global_batch": "the same rows in an optimizer step",
+    "precision": "the same class of number format",
+    "optimizer": "the same optimizer",
+    "step_definition": "the same meaning of a step",
+}
+
+UNKNOWN = "unknown"
+
+
+def comparability_group(conditions: Mapping[str, object]) -> str | None:
+    """Return a name shared by comparable results, or None when a key is unknown: the unknown compares with nothing."""
+    values = [conditions.get(key) for key in COMPARABILITY_KEYS]
+    if any(value is None for value in values):
+        return None
+    return "/".join(str(value) for value in values)
+
+
+def differing_keys(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
+    """Return the keys in which two results differ or are unknown."""
+    return [key for key in COMPARABILITY_KEYS if one.get(key) is None or one.get(key) != other.get(key)]

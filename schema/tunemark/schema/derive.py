@@ -1,0 +1,121 @@
+"""Headline numbers of a measured result, always derived from its raw values and never stored.
+
+The harness shows them after a run, the collector puts them in the database: the same functions.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tunemark.schema.statistics import Interval, Spread, ratio_interval, spread
+from tunemark.schema.steady import RANKABLE_STEPS, SteadyWindow, steady_window
+from tunemark.schema.submission import MemoryReading, Submission
+from tunemark.schema.vocabulary import Phase, Status, TrainPhase
+
+LOSS_WINDOW = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What a reader compares. Null where the run did not get far enough."""
+
+    window: SteadyWindow | None
+    step_time: Spread | None
+    """Step times of the steady window, seconds."""
+    tokens_per_s: Interval | None
+    """Real tokens a second over all devices."""
+    slot_tokens_per_s: float | None
+    """Tensor elements a second over all devices, padding included."""
+    samples_per_s: Interval | None
+    """Documents a second over all devices."""
+    padding_efficiency: float | None
+    """Real tokens over slots in the steady window."""
+    train_time_s: float | None
+    """From the first step's start to the last step's end."""
+    phases: dict[str, float]
+    """Seconds of each phase; they sum to the wall time."""
+    loss_start: float | None
+    """Mean loss of the first steps."""
+    train_loss: float | None
+    """Mean loss of the last steps."""
+    peak_memory: MemoryReading
+    """The headline memory: the device allocator's where there is one, else the host's."""
+    rankable: bool
+    """True when the result may share a ranking."""
+
+
+def derive(submission: Submission) -> Derived:
+    """Derive all headline numbers of a submission."""
+    trace = submission.trace
+    window = steady_window(trace, submission.plan.measurement) if len(trace) else None
+    measured = _over_window(submission, window) if window is not None and window.steps else {}
+    losses = [loss for loss in trace.loss if loss is not None]
+    return Derived(
+        window=window,
+        step_time=measured.get("step_time"),
+        tokens_per_s=measured.get("tokens_per_s"),
+        slot_tokens_per_s=measured.get("slot_tokens_per_s"),
+        samples_per_s=measured.get("samples_per_s"),
+        padding_efficiency=measured.get("padding_efficiency"),
+        train_time_s=trace.completed_at_s[-1] - trace.started_at_s if len(trace) else None,
+        phases=phases(submission, window),
+        loss_start=float(np.mean(losses[:LOSS_WINDOW])) if losses else None,
+        train_loss=float(np.mean(losses[-LOSS_WINDOW:])) if losses else None,
+        peak_memory=headline_memory(submission),
+        rankable=submission.outcome.status is Status.OK and window is not None and window.stable and window.steps >= RANKABLE_STEPS,
+    )
+
+
+def headline_memory(submission: Submission) -> MemoryReading:
+    """Return the peak that is shown first: of the device's allocator, else of the device, else of the host."""
+    memory = submission.memory
+    for reading in (memory.device_allocated, memory.device_used, memory.host_rss):
+        if reading.peak_bytes is not None:
+            return reading
+    return memory.device_allocated
+
+
+def phases(submission: Submission, window: SteadyWindow | None) -> dict[str, float]:
+    """Return seconds by phase, in order, summing to `process.wall_s`. `train` is divided by the steps in it."""
+    starts = submission.timeline
+    ends = [*(mark.at_s for mark in starts[1:]), submission.process.wall_s]
+    seconds: dict[str, float] = {}
+    for mark, end in zip(starts, ends, strict=True):
+        if mark.phase is Phase.TRAIN and window is not None:
+            for name, share in _train_phases(submission, window, mark.at_s, end).items():
+                seconds[name] = seconds.get(name, 0.0) + share
+        else:
+            # Without a completed step all of `train` is spent on the first one.
+            name = TrainPhase.FIRST_STEP.value if mark.phase is Phase.TRAIN else mark.phase.value
+            seconds[name] = seconds.get(name, 0.0) + end - mark.at_s
+    return seconds
+
+
+def _train_phases(submission: Submission, window: SteadyWindow, start_s: float, end_s: float) -> dict[str, float]:
+    completed = submission.trace.completed_at_s
+    first = completed[0]
+    steady_from = completed[window.first - 1] if window.first else first
+    return {
+        TrainPhase.FIRST_STEP.value: first - start_s,
+        TrainPhase.WARMUP.value: steady_from - first,
+        TrainPhase.STEADY.value: end_s - steady_from,
+    }
+
+
+def step_labels(window: SteadyWindow, steps: int) -> list[str]:
+    """Return `warmup` or `steady` for each step."""
+    return [TrainPhase.STEADY.value if window.first <= step < window.stop else TrainPhase.WARMUP.value for step in range(steps)]
+
+
+def _over_window(submission: Submission, window: SteadyWindow) -> dict[str, object]:
+    part = slice(window.first, window.stop)
+    trace = submission.trace
+    times = np.asarray(trace.step_times_s[part])
+    real, slots, documents = (np.asarray(column[part], dtype=float) for column in (trace.real_tokens, trace.slot_tokens, trace.documents))
+    return {
+        "step_time": spread(times),
+        "tokens_per_s": ratio_interval(real, times),
+        "slot_tokens_per_s": float(slots.sum() / times.sum()),
+        "samples_per_s": ratio_interval(documents, times),
+        "padding_efficiency": float(real.sum() / slots.sum()) if slots.sum() else None,
+    }

@@ -1,0 +1,55 @@
+"""Where the project's folders are, and how files are written: whole or not at all."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from tunemark.schema.errors import TunemarkError
+
+ROOT_VARIABLE = "TUNEMARK_ROOT"
+
+
+def project_root() -> Path:
+    """Return the checkout whose facts are used: TUNEMARK_ROOT, else the folder above the current one, else this source's own.
+
+    A checkout is known by its folder `data/accelerators`.
+    """
+    named = os.environ.get(ROOT_VARIABLE)
+    if named:
+        if not _is_checkout(Path(named)):
+            raise TunemarkError(ROOT_VARIABLE, named, "this folder has no data/accelerators; name a checkout of Tunemark, or unset the variable")
+        return Path(named).resolve()
+    here = Path.cwd()
+    for folder in (here, *here.parents, *Path(__file__).resolve().parents):
+        if _is_checkout(folder):
+            return folder
+    raise TunemarkError("current directory", str(here), f"no checkout of Tunemark here; change into one or set {ROOT_VARIABLE}")
+
+
+def _is_checkout(folder: Path) -> bool:
+    return (folder / "data" / "accelerators").is_dir()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that readers see the old or the new content and never a part of it.
+
+    Raises
+    ------
+    OSError
+        When the disk is full or the folder cannot be written; the old file is then untouched.
+
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

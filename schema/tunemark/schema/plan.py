@@ -1,0 +1,167 @@
+"""The frozen plan of a run: every setting resolved, every derived value with its reason."""
+
+from pydantic import Field
+
+from tunemark.schema.base import Count, Frozen, Key, PositiveCount, Seconds, Sha256, Text
+from tunemark.schema.vocabulary import Backend, Checkpointing, DataSource, Dtype, Method, Padding, Strategy, Task, Weights
+
+
+class LoraSettings(Frozen):
+    """Low-rank adapters on named linear layers (Hu et al. 2021)."""
+
+    rank: PositiveCount = 8
+    """Rank r of the update B A."""
+    alpha: PositiveCount = 16
+    """The update is scaled by alpha / rank."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout in front of the adapters."""
+    target_modules: tuple[Text, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    """Names of the linear layers that get an adapter."""
+
+
+class ModelChoice(Frozen):
+    """Which model is trained, and from which weights."""
+
+    key: Key
+    """The model card in data/models."""
+    task: Task
+    """What it is trained for."""
+    labels: PositiveCount | None = None
+    """Number of classes, for classification."""
+    weights: Weights
+    """Random weights cost and run as pretrained ones do; only the loss differs."""
+    hub_id: Text | None = None
+    """Repository on the model hub that pretrained weights come from; null for random weights and for a local directory."""
+    local: bool = False
+    """True when pretrained weights came from a directory of this machine, whose path is not recorded."""
+    attention: Text = "sdpa"
+    """Attention kernel asked of transformers."""
+    gradient_checkpointing: Checkpointing = Checkpointing.NONE
+    """Which activations are recomputed."""
+
+
+class DataChoice(Frozen):
+    """Which samples are trained on, and in which shape."""
+
+    source: DataSource
+    """Where the samples come from."""
+    name: Text
+    """Name of the data set; for a file its name without the folder."""
+    sha256: Sha256 | None = None
+    """Content hash of a local file."""
+    tokenizer: Text
+    """`none` for synthetic token ids, `trained-wordpiece` when trained on the file, else a hub id or `model`."""
+    sequence_length: PositiveCount
+    """Tokens in a row at most."""
+    padding: Padding
+    """`none` when each row is full."""
+    packing: bool = False
+    """True when several documents share a row."""
+    training_rows: PositiveCount | None = None
+    """Rows that make one epoch; null when rows are generated without end."""
+    evaluation_rows: Count = 0
+    """Rows held out for evaluation."""
+
+
+class Batch(Frozen):
+    """The batch, from one micro-step on one device to one optimizer step on all of them."""
+
+    micro_batch: PositiveCount
+    """Rows of one forward and backward on one device."""
+    gradient_accumulation: PositiveCount
+    """Micro-steps in an optimizer step."""
+    data_parallel: PositiveCount
+    """Replicas that see different rows."""
+    global_batch: PositiveCount
+    """Rows in an optimizer step: micro_batch x gradient_accumulation x data_parallel."""
+
+
+class Optimizer(Frozen):
+    """How the weights are updated."""
+
+    name: Text = "adamw"
+    """`adamw` is torch.optim.AdamW."""
+    learning_rate: float = Field(gt=0)
+    """Peak learning rate."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Decoupled weight decay."""
+    scheduler: Text = "constant"
+    """`constant`, `linear` or `cosine`."""
+    max_grad_norm: float | None = Field(default=1.0, gt=0)
+    """Gradients are clipped to this norm; null when not clipped."""
+
+
+class Precision(Frozen):
+    """Number formats."""
+
+    parameters: Dtype
+    """In which the frozen or trained base weights are stored."""
+    compute: Dtype
+    """Of the matrix products; its dense peak is the denominator of MFU."""
+
+
+class DeviceChoice(Frozen):
+    """What it runs on."""
+
+    backend: Backend
+    """Which implementation of the device protocol is used."""
+    accelerator: Key | None
+    """The accelerator card in data/accelerators; null when the device is not in the catalogue."""
+    count: PositiveCount
+    """Devices used."""
+    strategy: Strategy
+    """How the devices share the work."""
+    threads: PositiveCount | None = None
+    """CPU threads of the worker, where the CPU computes."""
+
+
+class Measurement(Frozen):
+    """When the run may stop, and what counts as steady."""
+
+    min_warmup_steps: Count = 10
+    """Steps that are never part of the steady window."""
+    min_steady_steps: PositiveCount = 100
+    """The window is long enough with this many steps ..."""
+    min_steady_s: Seconds = 60.0
+    """... or with this many seconds."""
+    max_steps: PositiveCount | None = None
+    """Stop after this many optimizer steps."""
+    epochs: PositiveCount | None = None
+    """Stop after this many passes over the rows."""
+    max_train_s: Seconds | None = None
+    """Stop training after this many seconds, steady or not."""
+    timeout_s: Seconds = 3_600.0
+    """The worker is ended after this many seconds without having finished."""
+    evaluate: bool = False
+    """Evaluate on held-out rows after training."""
+    seed: Count = 0
+    """Of weights, samples and their order."""
+
+
+class Plan(Frozen):
+    """A run as it will be done. Building it touches no network and imports no torch."""
+
+    workload: Key
+    """The workload card in data/workloads."""
+    workload_sha256: Sha256
+    """Content hash of that card, so that a changed card is another workload."""
+    method: Method
+    """full, lora or qlora."""
+    lora: LoraSettings | None = None
+    """Adapter settings, for lora and qlora."""
+    model: ModelChoice
+    """The model."""
+    data: DataChoice
+    """The samples."""
+    batch: Batch
+    """The batch."""
+    optimizer: Optimizer
+    """The optimizer."""
+    precision: Precision
+    """The number formats."""
+    device: DeviceChoice
+    """The devices."""
+    measurement: Measurement
+    """When it ends."""
+    reasons: dict[str, Text]
+    """Why each derived value is what it is, by dotted path (`batch.global_batch`)."""
