@@ -69,7 +69,7 @@ def front_door() -> None:
     """Which accelerator should I fine-tune this model on, how long will it take, and what will it cost?
 
     A first tour: `tunemark doctor`, `tunemark workloads`, `tunemark plan smoke-lora`, `tunemark run smoke-lora`.
-    """  # noqa: D400, D415 - the question is the summary
+    """  # noqa: D400 - the question is the summary
 
 
 def main() -> NoReturn:

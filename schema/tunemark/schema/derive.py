@@ -10,6 +10,7 @@ import numpy as np
 from tunemark.schema.statistics import Interval, Spread, ratio_interval, spread
 from tunemark.schema.steady import RANKABLE_STEPS, SteadyWindow, steady_window
 from tunemark.schema.submission import MemoryReading, Submission
+from tunemark.schema.trace import StepTrace
 from tunemark.schema.vocabulary import Phase, Status, TrainPhase
 
 LOSS_WINDOW = 5
@@ -44,25 +45,50 @@ class Derived:
     """True when the result may share a ranking."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a window of steps yields."""
+
+    step_time: Spread
+    tokens_per_s: Interval
+    slot_tokens_per_s: float
+    samples_per_s: Interval
+    padding_efficiency: float | None
+
+
 def derive(submission: Submission) -> Derived:
     """Derive all headline numbers of a submission."""
     trace = submission.trace
     window = steady_window(trace, submission.plan.measurement) if len(trace) else None
-    measured = _over_window(submission, window) if window is not None and window.steps else {}
+    rates = rates_over(trace, window) if window is not None and window.steps else None
     losses = [loss for loss in trace.loss if loss is not None]
     return Derived(
         window=window,
-        step_time=measured.get("step_time"),
-        tokens_per_s=measured.get("tokens_per_s"),
-        slot_tokens_per_s=measured.get("slot_tokens_per_s"),
-        samples_per_s=measured.get("samples_per_s"),
-        padding_efficiency=measured.get("padding_efficiency"),
+        step_time=rates.step_time if rates else None,
+        tokens_per_s=rates.tokens_per_s if rates else None,
+        slot_tokens_per_s=rates.slot_tokens_per_s if rates else None,
+        samples_per_s=rates.samples_per_s if rates else None,
+        padding_efficiency=rates.padding_efficiency if rates else None,
         train_time_s=trace.completed_at_s[-1] - trace.started_at_s if len(trace) else None,
         phases=phases(submission, window),
         loss_start=float(np.mean(losses[:LOSS_WINDOW])) if losses else None,
         train_loss=float(np.mean(losses[-LOSS_WINDOW:])) if losses else None,
         peak_memory=headline_memory(submission),
         rankable=submission.outcome.status is Status.OK and window is not None and window.stable and window.steps >= RANKABLE_STEPS,
+    )
+
+
+def rates_over(trace: StepTrace, window: SteadyWindow) -> Rates:
+    """Return the rates of the steps in a window with at least one step."""
+    part = slice(window.first, window.stop)
+    times = np.asarray(trace.step_times_s[part])
+    real, slots, documents = (np.asarray(column[part], dtype=float) for column in (trace.real_tokens, trace.slot_tokens, trace.documents))
+    return Rates(
+        step_time=spread(times),
+        tokens_per_s=ratio_interval(real, times),
+        slot_tokens_per_s=float(slots.sum() / times.sum()),
+        samples_per_s=ratio_interval(documents, times),
+        padding_efficiency=float(real.sum() / slots.sum()) if slots.sum() else None,
     )
 
 
@@ -105,17 +131,3 @@ def _train_phases(submission: Submission, window: SteadyWindow, start_s: float, 
 def step_labels(window: SteadyWindow, steps: int) -> list[str]:
     """Return `warmup` or `steady` for each step."""
     return [TrainPhase.STEADY.value if window.first <= step < window.stop else TrainPhase.WARMUP.value for step in range(steps)]
-
-
-def _over_window(submission: Submission, window: SteadyWindow) -> dict[str, object]:
-    part = slice(window.first, window.stop)
-    trace = submission.trace
-    times = np.asarray(trace.step_times_s[part])
-    real, slots, documents = (np.asarray(column[part], dtype=float) for column in (trace.real_tokens, trace.slot_tokens, trace.documents))
-    return {
-        "step_time": spread(times),
-        "tokens_per_s": ratio_interval(real, times),
-        "slot_tokens_per_s": float(slots.sum() / times.sum()),
-        "samples_per_s": ratio_interval(documents, times),
-        "padding_efficiency": float(real.sum() / slots.sum()) if slots.sum() else None,
-    }

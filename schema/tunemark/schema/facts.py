@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-
 from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow, WorkloadCard
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.files import project_root
@@ -52,7 +51,10 @@ class FactBase:
         """The price book."""
         path = self.root / "prices" / "prices.csv"
         with path.open(newline="", encoding="utf-8") as file:
-            return tuple(_validated(PriceRow, {key: value for key, value in row.items() if value != ""}, f"{path}:{line}") for line, row in enumerate(csv.DictReader(file), start=2))
+            return tuple(
+                _validated(PriceRow, {key: value for key, value in row.items() if value != ""}, f"{path}:{line}")
+                for line, row in enumerate(csv.DictReader(file), start=2)
+            )
 
     def workload(self, name: str) -> WorkloadCard:
         """Return a workload card; raises TunemarkError with a suggestion for an unknown name."""
@@ -60,7 +62,9 @@ class FactBase:
 
     def model(self, name: str) -> ModelCard:
         """Return a model card by key or alias; raises TunemarkError with a suggestion for an unknown name."""
-        return _find(self.models, {alias.lower(): card.key for card in self.models.values() for alias in (card.name, *card.aliases)}, name, "model")
+        return _find(
+            self.models, {alias.lower(): card.key for card in self.models.values() for alias in (card.name, *card.aliases)}, name, "model"
+        )
 
     def accelerator(self, name: str) -> AcceleratorCard:
         """Return an accelerator card by key, name or alias; raises TunemarkError with a suggestion for an unknown name."""
@@ -84,7 +88,9 @@ def _cards(folder: Path, kind: type[Card]) -> Iterator[Card]:
     for path in sorted(folder.glob("*.toml")):
         card = _validated(kind, _toml(path), str(path))
         if card.key != path.stem:
-            raise TunemarkError(f"{path}: key", card.key, f"a card is named as its file; rename one to the other ({path.stem})", exit_code=Exit.INVALID)
+            raise TunemarkError(
+                f"{path}: key", card.key, f"a card is named as its file; rename one to the other ({path.stem})", exit_code=Exit.INVALID
+            )
         yield card
 
 

@@ -17,7 +17,9 @@ def project_root() -> Path:
     named = os.environ.get(ROOT_VARIABLE)
     if named:
         if not _is_checkout(Path(named)):
-            raise TunemarkError(ROOT_VARIABLE, named, "this folder has no data/accelerators; name a checkout of Tunemark, or unset the variable")
+            raise TunemarkError(
+                ROOT_VARIABLE, named, "this folder has no data/accelerators; name a checkout of Tunemark, or unset the variable"
+            )
         return Path(named).resolve()
     here = Path.cwd()
     for folder in (here, *here.parents, *Path(__file__).resolve().parents):

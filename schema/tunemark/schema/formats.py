@@ -6,7 +6,7 @@ GIB = 2**30
 GB = 10**9
 MINUTE_S = 60
 HOUR_S = 3_600
-MISSING = "–"
+MISSING = "\N{EN DASH}"
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -29,7 +29,10 @@ def json_schema(record_format: str) -> dict[str, Any]:
 
 def schema_files() -> dict[str, str]:
     """Return the content of each committed schema file by its name."""
-    return {name: json.dumps(json_schema(record_format), indent=1, sort_keys=True, ensure_ascii=False) + "\n" for name, record_format in FILES.items()}
+    return {
+        name: json.dumps(json_schema(record_format), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        for name, record_format in FILES.items()
+    }
 
 
 def field_reference(model: type[BaseModel]) -> list[tuple[str, str, str]]:
@@ -53,7 +56,13 @@ def _fields(node: dict[str, Any], definitions: dict[str, Any], prefix: str) -> l
 
 
 def _reference(field: dict[str, Any]) -> str | None:
-    for candidate in (field, field.get("items", {}), field.get("additionalProperties") or {}, *field.get("anyOf", ()), *field.get("allOf", ())):
+    for candidate in (
+        field,
+        field.get("items", {}),
+        field.get("additionalProperties") or {},
+        *field.get("anyOf", ()),
+        *field.get("allOf", ()),
+    ):
         if isinstance(candidate, dict) and "$ref" in candidate:
             return str(candidate["$ref"]).rsplit("/", 1)[-1]
     return None

@@ -132,6 +132,8 @@ class Measurement(Frozen):
     """Stop training after this many seconds, steady or not."""
     timeout_s: Seconds = 3_600.0
     """The worker is ended after this many seconds without having finished."""
+    until_relative_ci: float | None = Field(default=0.01, gt=0, lt=1)
+    """Stop early once the 95% interval of throughput is within this share of it; null runs to the other limits."""
     evaluate: bool = False
     """Evaluate on held-out rows after training."""
     seed: Count = 0

@@ -1,5 +1,6 @@
 """No machine identity leaves the machine: text in a submission is checked before it is written and again when it is judged."""
 
+import contextlib
 import getpass
 import re
 import socket
@@ -29,20 +30,20 @@ def scrub(text: str) -> str:
 def machine_names() -> frozenset[str]:
     """Return names that identify this machine and its user; very short or generic ones identify nobody."""
     names = {socket.gethostname(), socket.gethostname().split(".")[0], Path.home().name}
-    try:
+    # A container user without a passwd entry has no name to protect.
+    with contextlib.suppress(KeyError, OSError):
         names.add(getpass.getuser())
-    except (KeyError, OSError):
-        # A container user without a passwd entry has no name to protect.
-        pass
     return frozenset(name for name in names if len(name) > SHORTEST_NAME and name not in {"root", "user", "localhost", "ubuntu"})
 
 
 def identity_leaks(record: dict[str, Any], names: frozenset[str] = frozenset()) -> list[tuple[str, str, str]]:
     """Return (field, value, what it is) for each text in a record that may identify a machine or a person."""
-    leaks = []
+    leaks: list[tuple[str, str, str]] = []
     for field, text in _texts(record, ""):
         leaks.extend((field, match[0], what) for what, pattern in PATTERNS.items() if (match := pattern.search(text)))
-        leaks.extend((field, name, "the name of this host or user") for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text))
+        leaks.extend(
+            (field, name, "the name of this host or user") for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)
+        )
     return leaks
 
 

@@ -14,8 +14,8 @@ from tunemark.schema.base import Count, Frozen, Key, PositiveCount, Text
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.vocabulary import Method, Padding, PublishedStatus
 
-FORMAT = "tunemark.published/1"
-SOURCE_FORMAT = "tunemark.source/1"
+FORMAT: Literal["tunemark.published/1"] = "tunemark.published/1"
+SOURCE_FORMAT: Literal["tunemark.source/1"] = "tunemark.source/1"
 
 Scalar = str | float | int | bool | None
 SourceId = Annotated[str, Field(pattern=r"^[0-9]{3}$")]
@@ -44,13 +44,15 @@ class Claim(Frozen):
 
     @property
     def resolution(self) -> float | None:
-        """Half of the last printed digit, relative to the figure; null where no plain number was printed."""
-        found = re.match(r"^[~$]?\s*([0-9][0-9,]*)(\.[0-9]+)?", self.printed)
+        """Half of the last printed digit, relative to the figure; null where the figure is not one plain number with a unit.
+
+        A duration in parts (`2h 15m`, `1:26:57`) or a word has no single last digit, and tolerance rules must treat it apart.
+        """
+        found = re.fullmatch(r"[~$]?\s*([0-9][0-9,]*(?:\.([0-9]+))?)\s*([^\d:]*)", self.printed)
         if not found:
             return None
-        decimals = len(found[2]) - 1 if found[2] else 0
-        number = float(found[0].lstrip("~$ ").replace(",", ""))
-        return 0.5 * 10**-decimals / number if number else None
+        number = float(found[1].replace(",", ""))
+        return 0.5 * 10.0 ** -len(found[2] or "") / number if number else None
 
 
 class Origin(Frozen):
@@ -132,7 +134,9 @@ class PublishedResult(Frozen):
             raise ValueError(msg)
         unknown = sorted(set(self.claims) - set(QUANTITIES))
         if unknown:
-            msg = f"claims name {', '.join(unknown)}, not in the registry of quantities; add a row to quantities.py or use one that is there"
+            msg = (
+                f"claims name {', '.join(unknown)}, not in the registry of quantities; add a row to quantities.py or use one that is there"
+            )
             raise ValueError(msg)
         return self
 

@@ -15,7 +15,7 @@ from tunemark.schema.plan import Plan
 from tunemark.schema.trace import StepTrace
 from tunemark.schema.vocabulary import Backend, Division, Doubt, Phase, Status
 
-FORMAT = "tunemark.submission/1"
+FORMAT: Literal["tunemark.submission/1"] = "tunemark.submission/1"
 
 
 class Harness(Frozen):
@@ -274,14 +274,18 @@ def _timeline_problems(s: Submission) -> list[str]:
     if times[-1] > s.process.wall_s:
         problems.append(f"timeline ends at {times[-1]} s, after process.wall_s {s.process.wall_s}; a phase begins before the process ends")
     if s.trace.completed_at_s and s.trace.completed_at_s[-1] > s.process.wall_s:
-        problems.append(f"trace.completed_at_s ends at {s.trace.completed_at_s[-1]} s, after process.wall_s {s.process.wall_s}; a step completes before the process ends")
+        problems.append(
+            f"trace.completed_at_s ends at {s.trace.completed_at_s[-1]} s, after process.wall_s {s.process.wall_s}; a step completes before the process ends"
+        )
     return problems
 
 
 def _outcome_problems(s: Submission) -> list[str]:
     problems = []
     if s.outcome.last_good_step != len(s.trace):
-        problems.append(f"outcome.last_good_step is {s.outcome.last_good_step}, but trace has {len(s.trace)} steps; they are the same number")
+        problems.append(
+            f"outcome.last_good_step is {s.outcome.last_good_step}, but trace has {len(s.trace)} steps; they are the same number"
+        )
     if s.outcome.status is Status.OK and not len(s.trace):
         problems.append("outcome.status is 'ok' without a completed step; a run that trained nothing is not ok")
     if s.outcome.status is Status.OK and any(loss is None for loss in s.trace.loss):
@@ -296,13 +300,21 @@ def _plan_problems(s: Submission) -> list[str]:
     batch = s.plan.batch
     rows = batch.micro_batch * batch.gradient_accumulation * batch.data_parallel
     if batch.global_batch != rows:
-        problems.append(f"plan.batch.global_batch is {batch.global_batch}, but micro_batch x gradient_accumulation x data_parallel is {rows}")
+        problems.append(
+            f"plan.batch.global_batch is {batch.global_batch}, but micro_batch x gradient_accumulation x data_parallel is {rows}"
+        )
     if (s.division is Division.OPEN) != bool(s.overrides):
-        problems.append(f"division is {s.division.value!r} with {len(s.overrides)} overrides; it is 'open' exactly when something was overridden")
+        problems.append(
+            f"division is {s.division.value!r} with {len(s.overrides)} overrides; it is 'open' exactly when something was overridden"
+        )
     if len(s.environment.devices) != s.plan.device.count:
-        problems.append(f"environment.devices lists {len(s.environment.devices)}, plan.device.count is {s.plan.device.count}; list each device used")
+        problems.append(
+            f"environment.devices lists {len(s.environment.devices)}, plan.device.count is {s.plan.device.count}; list each device used"
+        )
     if any(slots > rows * s.plan.data.sequence_length for slots in s.trace.slot_tokens):
-        problems.append(f"trace.slot_tokens exceeds {rows} rows x {s.plan.data.sequence_length} tokens; a step cannot hold more than its global batch")
+        problems.append(
+            f"trace.slot_tokens exceeds {rows} rows x {s.plan.data.sequence_length} tokens; a step cannot hold more than its global batch"
+        )
     if any(count > rows for count in s.trace.rows):
         problems.append(f"trace.rows exceeds plan.batch.global_batch {rows}; a step cannot hold more rows than its global batch")
     return problems

@@ -1,5 +1,6 @@
 """The raw step log of one run, as columns: the only thing headline numbers are made from."""
 
+from itertools import pairwise
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -29,7 +30,9 @@ class StepTrace(Frozen):
     """Samples: documents, not packed rows."""
     rows: tuple[Count, ...] = ()
     """Rows of the input tensors; below `documents` when documents are packed."""
-    loss: tuple[float | None, ...] = Field(default=(), description="Supervised-token-weighted mean loss of each step; null where it was not a finite number.")
+    loss: tuple[float | None, ...] = Field(
+        default=(), description="Supervised-token-weighted mean loss of each step; null where it was not a finite number."
+    )
 
     @model_validator(mode="after")
     def _columns_agree(self) -> Self:
@@ -39,11 +42,13 @@ class StepTrace(Frozen):
             msg = f"every column holds one entry per step, but {said}; write all columns of a step together"
             raise ValueError(msg)
         times = (self.started_at_s, *self.completed_at_s)
-        for step, (before, after) in enumerate(zip(times, times[1:], strict=False), start=1):
+        for step, (before, after) in enumerate(pairwise(times), start=1):
             if after <= before:
                 msg = f"completed_at_s of step {step} is {after}, not later than {before}; steps complete one after another on a monotonic clock"
                 raise ValueError(msg)
-        for step, (slots, real, supervised) in enumerate(zip(self.slot_tokens, self.real_tokens, self.supervised_tokens, strict=True), start=1):
+        for step, (slots, real, supervised) in enumerate(
+            zip(self.slot_tokens, self.real_tokens, self.supervised_tokens, strict=True), start=1
+        ):
             if not supervised <= real <= slots:
                 msg = f"step {step} counts supervised {supervised}, real {real}, slots {slots}; supervised <= real <= slots must hold"
                 raise ValueError(msg)
@@ -57,4 +62,4 @@ class StepTrace(Frozen):
     def step_times_s(self) -> tuple[float, ...]:
         """Completion-to-completion wall time of each step; the first counts from `started_at_s`."""
         times = (self.started_at_s, *self.completed_at_s)
-        return tuple(after - before for before, after in zip(times, times[1:], strict=False))
+        return tuple(after - before for before, after in pairwise(times))

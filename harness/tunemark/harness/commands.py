@@ -1,0 +1,197 @@
+"""The harness' commands: doctor, workloads, plan, run."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from tunemark.harness import doctor as doctor_report
+from tunemark.harness.machine import detect
+from tunemark.harness.planning import Options, Resolved, refuse_unsupported, resolve
+from tunemark.harness.show import console
+from tunemark.schema import formats
+from tunemark.schema.errors import Exit
+from tunemark.schema.facts import FactBase
+from tunemark.schema.vocabulary import Backend, Status
+
+app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+Workload = Annotated[str, typer.Argument(help="Name of a workload; `tunemark workloads` lists them.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Change a setting of the workload card, such as batch.micro_batch=16. The result is in the open division.",
+    ),
+]
+WeightsOption = Annotated[str, typer.Option("--weights", help="card, random, pretrained, or pretrained:HUB_ID_OR_DIRECTORY.")]
+DataOption = Annotated[
+    str,
+    typer.Option(
+        "--data", help="card, synthetic, file:PATH (a .txt, .csv or .jsonl file, or a folder with train and test files), or hub:NAME."
+    ),
+]
+Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Do exactly so many optimizer steps.")]
+Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="Do so many passes over the data.")]
+Seconds = Annotated[float | None, typer.Option("--seconds", min=1, help="Train for so long at most.")]
+Timeout = Annotated[float | None, typer.Option("--timeout", min=1, help="End the worker after so many seconds in all.")]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of weights, samples and their order.")]
+BackendOption = Annotated[Backend | None, typer.Option("--backend", help="Use this device family instead of the one found.")]
+
+EXIT_BY_STATUS = {
+    Status.OK: Exit.OK,
+    Status.UNSUPPORTED: Exit.UNSUPPORTED,
+    Status.OOM_DEVICE: Exit.OUT_OF_MEMORY,
+    Status.OOM_HOST: Exit.OUT_OF_MEMORY,
+}
+
+
+def _print_json(content: Any) -> None:  # noqa: ANN401 - any JSON value
+    sys.stdout.write(json.dumps(content, indent=1, default=str) + "\n")
+
+
+@app.command(epilog="Examples: tunemark doctor | tunemark doctor --json")
+def doctor(*, as_json: Json = False) -> None:
+    """Say what this machine has and which workloads it can run."""
+    content = doctor_report.report(FactBase.of_project(), detect())
+    if as_json:
+        _print_json(content)
+        return
+    screen, machine = console(), content["machine"]
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    device = machine["devices"][0]
+    table.add_row("device", f"{len(machine['devices'])} x {device['name']} ({machine['backend']}: {machine['backend_reason']})")
+    table.add_row("catalogue", content["accelerator"] or "not in data/accelerators: peaks and prices are unknown")
+    table.add_row("compute", ", ".join(machine["compute_dtypes"]))
+    table.add_row(
+        "host",
+        f"{machine['cpu']}, {machine['cpu_usable_cores']} of {machine['cpu_logical_cores']} hardware threads, {formats.gib(machine['memory_bytes'])}",
+    )
+    table.add_row("disk", f"{formats.gib(machine['free_disk_bytes'])} free here")
+    table.add_row(
+        "software",
+        f"{machine['os']}, Python {machine['python']}, " + ", ".join(f"{name} {number}" for name, number in machine["packages"].items()),
+    )
+    table.add_row("not installed", ", ".join(content["missing_required"] + content["missing_optional"]) or "nothing")
+    table.add_row(
+        "model hub", "offline (HF_HUB_OFFLINE is set)" if content["offline"] else "asked only for pretrained weights and hub data"
+    )
+    screen.print(table)
+    for row in content["workloads"]:
+        screen.print(
+            f"  {'[green]can run[/green]   ' if row['reason'] is None else '[red]cannot run[/red]'} {row['workload']}: {row['reason'] or row['title']}"
+        )
+    if content["missing_required"]:
+        screen.print(f"[red]missing: {', '.join(content['missing_required'])}[/red]; install with `make setup`")
+        raise typer.Exit(Exit.UNSUPPORTED)
+
+
+@app.command(epilog="Examples: tunemark workloads | tunemark workloads --json")
+def workloads(*, as_json: Json = False) -> None:
+    """List the standard workloads."""
+    cards = FactBase.of_project().workloads
+    if as_json:
+        _print_json([card.model_dump(mode="json") for card in cards.values()])
+        return
+    table = Table(box=None, padding=(0, 2))
+    for head in ("workload", "tier", "model", "method", "tokens x rows", "what"):
+        table.add_column(head)
+    for card in cards.values():
+        rows = card.batch.micro_batch * card.batch.gradient_accumulation
+        table.add_row(card.key, card.tier, card.model, card.method.value, f"{card.data.sequence_length} x {rows}", card.title)
+    console().print(table)
+
+
+def _options(overrides: list[str] | None, weights: str, data: str, backend: Backend | None, limits: dict[str, Any]) -> Options:
+    return Options(overrides=tuple(overrides or ()), weights=weights, data=data, backend=backend, **limits)
+
+
+@app.command(epilog="Examples: tunemark plan smoke-lora | tunemark plan smoke-bert --set batch.micro_batch=32 --json")
+def plan(
+    workload: Workload,
+    *,
+    overrides: Set = None,
+    weights: WeightsOption = "card",
+    data: DataOption = "card",
+    backend: BackendOption = None,
+    max_steps: Steps = None,
+    epochs: Epochs = None,
+    max_train_s: Seconds = None,
+    timeout_s: Timeout = None,
+    seed: Seed = None,
+    as_json: Json = False,
+) -> None:
+    """Show how a workload would run here, each value with its reason."""
+    limits = {"max_steps": max_steps, "epochs": epochs, "max_train_s": max_train_s, "timeout_s": timeout_s, "seed": seed}
+    resolved = resolve(workload, FactBase.of_project(), detect(), _options(overrides, weights, data, backend, limits))
+    if as_json:
+        _print_json(
+            {
+                "plan": resolved.plan.model_dump(mode="json"),
+                "overrides": [o.model_dump() for o in resolved.overrides],
+                "unsupported": resolved.unsupported,
+            }
+        )
+    else:
+        _print_plan(resolved)
+    refuse_unsupported(resolved)
+
+
+def _print_plan(resolved: Resolved) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("field", no_wrap=True)
+    table.add_column("value", overflow="fold", max_width=24)
+    table.add_column("reason")
+    overridden = {override.field: override.card for override in resolved.overrides}
+    for field, value in _flat(resolved.plan.model_dump(mode="json", exclude={"reasons"})):
+        reason = f"overridden; the card has {overridden[field]}" if field in overridden else resolved.plan.reasons.get(field, "")
+        table.add_row(field, value, reason)
+    console().print(table)
+
+
+def _flat(content: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for key, value in content.items():
+        rows.extend(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", _cell(value))])
+    return rows
+
+
+@app.command(
+    epilog="Examples: tunemark run smoke-lora | tunemark run smoke-bert --data file:emotion --steps 200 | tunemark run smoke-lora --weights pretrained:MODEL_FOLDER"
+)
+def run(
+    workload: Workload,
+    *,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the submission; by default submissions/ of the checkout.")] = None,
+    overrides: Set = None,
+    weights: WeightsOption = "card",
+    data: DataOption = "card",
+    backend: BackendOption = None,
+    max_steps: Steps = None,
+    epochs: Epochs = None,
+    max_train_s: Seconds = None,
+    timeout_s: Timeout = None,
+    seed: Seed = None,
+    as_json: Json = False,
+) -> None:
+    """Fine-tune once in a fresh process and write one submission.
+
+    Whatever happens to the run, a submission with its status is written: Ctrl-C, a crash and out of memory are results too.
+    """
+    from tunemark.harness.runner import run_once  # noqa: PLC0415 - only a run needs processes and statistics
+    from tunemark.harness.show import print_summary, summary  # noqa: PLC0415
+
+    limits = {"max_steps": max_steps, "epochs": epochs, "max_train_s": max_train_s, "timeout_s": timeout_s, "seed": seed}
+    facts, machine = FactBase.of_project(), detect()
+    resolved = resolve(workload, facts, machine, _options(overrides, weights, data, backend, limits))
+    submission, path = run_once(resolved, facts, machine, out)
+    if as_json:
+        _print_json(summary(submission) | {"file": str(path)})
+    else:
+        print_summary(submission, str(path))
+    raise typer.Exit(EXIT_BY_STATUS.get(submission.outcome.status, Exit.UNTRUSTWORTHY))

@@ -1,0 +1,93 @@
+"""What the harness asks of a device: a clock that knows when work is done, and memory peaks."""
+
+import time
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+from tunemark.schema.submission import MemoryReading
+
+Stamp = Any
+"""A mark in the device's queue of work; what it is belongs to the device."""
+
+
+class DeviceUnavailable(RuntimeError):
+    """The plan asks for a device that torch cannot use here."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Peaks since `reset_peaks`, of this process's allocator."""
+
+    allocated: MemoryReading
+    reserved: MemoryReading
+
+
+class Device(Protocol):
+    """One device of one rank. Times are seconds on the host's monotonic clock."""
+
+    torch_name: str
+    """What torch calls it: `cpu`, `cuda:0`, `mps`."""
+
+    @classmethod
+    def open(cls, threads: int | None) -> Self:
+        """Prepare the device; `threads` limits the CPU's threads."""
+        ...
+
+    def now(self) -> float:
+        """Return the host's clock."""
+        ...
+
+    def synchronise(self) -> None:
+        """Wait until all work handed to the device is done."""
+        ...
+
+    def stamp(self) -> Stamp:
+        """Mark this point in the device's queue of work, without waiting."""
+        ...
+
+    def reached(self, stamp: Stamp) -> float | None:
+        """Return when the device reached the mark, or None while it has not."""
+        ...
+
+    def reset_peaks(self) -> None:
+        """Forget memory peaks."""
+        ...
+
+    def memory(self) -> DeviceMemory:
+        """Return memory peaks, or the reason why there are none."""
+        ...
+
+
+class SynchronousDevice:
+    """A device whose work is done when torch returns, or that is waited for at each mark."""
+
+    torch_name = "cpu"
+
+    @classmethod
+    def open(cls, threads: int | None) -> Self:  # noqa: ARG003 - the protocol's signature
+        """Prepare the device."""
+        return cls()
+
+    def now(self) -> float:
+        """Return the host's clock."""
+        return time.monotonic()
+
+    def synchronise(self) -> None:
+        """Nothing is ever left to wait for."""
+
+    def stamp(self) -> Stamp:
+        """Wait for the work so far and return the time."""
+        self.synchronise()
+        return self.now()
+
+    def reached(self, stamp: Stamp) -> float | None:
+        """Return the time of the mark."""
+        return float(stamp)
+
+    def reset_peaks(self) -> None:
+        """Nothing is counted."""
+
+    def memory(self) -> DeviceMemory:
+        """Return why there are no peaks."""
+        missing = MemoryReading(reason=f"{self.torch_name} has no allocator that counts peaks")
+        return DeviceMemory(missing, missing)

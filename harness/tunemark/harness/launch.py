@@ -1,0 +1,184 @@
+"""Starts the worker in a fresh process, watches it, and brings back what it left, however it ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from tunemark.harness.planning import Resolved
+from tunemark.harness.telemetry import Sampler, Telemetry
+from tunemark.harness.worker.__main__ import LOG_FILE, ORDER_FILE
+from tunemark.harness.worker.run import Order
+from tunemark.harness.worker.stopping import STOP_FILE
+from tunemark.harness.worklog import LogReader, WorkLog
+from tunemark.schema.cards import ModelCard
+from tunemark.schema.derive import rates_over
+from tunemark.schema.plan import Plan
+from tunemark.schema.steady import steady_window
+
+CacheState = Literal["cold", "warm", "none"]
+
+POLL_S = 0.1
+GRACE_S = 5.0
+JUDGE_AGAIN_AFTER = 1.15
+"""Steadiness is judged each time the steps have grown by this factor: judging costs CPU time beside the worker."""
+OUTPUT_TAIL_BYTES = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What is known of a worker that has ended."""
+
+    log: WorkLog
+    telemetry: Telemetry
+    started_at: datetime
+    wall_s: float
+    user_s: float
+    system_s: float
+    max_rss_bytes: int
+    exit_code: int
+    """Negative: the signal that ended it."""
+    ended_by: str | None
+    """`interrupted` or `timeout` when this process ended the worker."""
+    host_oom_kills: int
+    """Processes that the kernel killed for memory while the worker ran."""
+    model_cache: CacheState
+    """Whether pretrained weights were in the hub's cache before the run."""
+    output_tail: str
+    """The last of what the worker printed."""
+
+
+def launch(resolved: Resolved, card: ModelCard, on_progress: Callable[[WorkLog], None]) -> Finished:
+    """Run the worker to its end. Ctrl-C and SIGTERM end the worker, not this function."""
+    with tempfile.TemporaryDirectory(prefix="tunemark-") as name:
+        folder = Path(name)
+        kills, cache, started_at, spawned_at_s = _oom_kills(), hub_cache(resolved.plan.model.hub_id), datetime.now(UTC), time.monotonic()
+        order = Order(
+            plan=resolved.plan, card=card, weights_from=resolved.weights_from, data_from=resolved.data_from, spawned_at_s=spawned_at_s
+        )
+        (folder / ORDER_FILE).write_text(order.model_dump_json(), encoding="utf-8")
+        with (folder / "output").open("wb") as output, _stop_signals() as stopped:
+            process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-m", "tunemark.harness.worker", str(folder)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env=_environment(),
+            )
+            reader = LogReader(folder / LOG_FILE)
+            with Sampler(process.pid) as sampler:
+                ended_by, status, usage = _watch(process.pid, reader, resolved.plan, folder, stopped, on_progress)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        unit = 1 if sys.platform == "darwin" else 1024
+        return Finished(
+            log=reader.read(),
+            telemetry=sampler.telemetry,
+            started_at=started_at,
+            wall_s=time.monotonic() - spawned_at_s,
+            user_s=usage.ru_utime,
+            system_s=usage.ru_stime,
+            max_rss_bytes=usage.ru_maxrss * unit,
+            exit_code=process.returncode,
+            ended_by=ended_by,
+            host_oom_kills=_oom_kills() - kills,
+            model_cache=cache,
+            output_tail=(folder / "output").read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace"),
+        )
+
+
+def _watch(
+    pid: int, reader: LogReader, plan: Plan, folder: Path, stopped: threading.Event, on_progress: Callable[[WorkLog], None]
+) -> tuple[str | None, int, "os._Rusage"]:  # type: ignore[name-defined]
+    """Follow the worker until it ends; end it when asked to or when its time is over."""
+    ended_by, deadline_s, judge = None, time.monotonic() + plan.measurement.timeout_s, _Judge(plan)
+    while True:
+        done, status, usage = os.wait4(pid, os.WNOHANG)
+        log = reader.read()
+        on_progress(log)
+        if done:
+            return ended_by, status, usage
+        if judge.sure(log):
+            (folder / STOP_FILE).touch()
+        if stopped.is_set() or time.monotonic() > deadline_s:
+            ended_by = "interrupted" if stopped.is_set() else "timeout"
+            status, usage = _end(pid)
+            return ended_by, status, usage
+        stopped.wait(POLL_S)
+
+
+def _end(pid: int) -> tuple[int, "os._Rusage"]:  # type: ignore[name-defined]
+    """End the worker's process group: first with a request, after some seconds by force."""
+    os.killpg(pid, signal.SIGTERM)
+    until_s = time.monotonic() + GRACE_S
+    while time.monotonic() < until_s:
+        done, status, usage = os.wait4(pid, os.WNOHANG)
+        if done:
+            return status, usage
+        time.sleep(POLL_S)
+    os.killpg(pid, signal.SIGKILL)
+    _, status, usage = os.wait4(pid, 0)
+    return status, usage
+
+
+class _Judge:
+    """Decides from the log whether the measurement is sure enough to stop (definitions.md, 4)."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._rules = plan.measurement
+        self._next = self._rules.min_warmup_steps + 20
+
+    def sure(self, log: WorkLog) -> bool:
+        """Return whether throughput over a steady window is known well enough."""
+        wanted = self._rules.until_relative_ci
+        if wanted is None or len(log.steps) < self._next:
+            return False
+        self._next = int(len(log.steps) * JUDGE_AGAIN_AFTER) + 1
+        trace = log.trace()
+        window = steady_window(trace, self._rules)
+        return window.stable and rates_over(trace, window).tokens_per_s.relative_half_width <= wanted
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """Turn Ctrl-C and SIGTERM into an event while the worker runs."""
+    stopped = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _environment() -> dict[str, str]:
+    """Return the worker's environment: the parent's, without what would make it print or fork oddly."""
+    return {**os.environ, "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", "TRANSFORMERS_VERBOSITY": "error"}
+
+
+def hub_cache(hub_id: str | None) -> CacheState:
+    """Return whether the hub's cache on this machine holds a model."""
+    if hub_id is None:
+        return "none"
+    home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    return "warm" if (home / "hub" / f"models--{hub_id.replace('/', '--')}").exists() else "cold"
+
+
+def _oom_kills() -> int:
+    """Return how many processes the kernel has killed for want of memory; 0 where it does not tell."""
+    path = Path("/proc/vmstat")
+    if not path.exists():
+        return 0
+    return next((int(line.split()[1]) for line in path.read_text(encoding="ascii").splitlines() if line.startswith("oom_kill ")), 0)

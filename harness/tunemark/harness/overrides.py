@@ -1,0 +1,63 @@
+"""`--set field=value` on a workload card: typed by the card itself, and declared in the submission."""
+
+import json
+from typing import Any
+
+from pydantic import ValidationError
+
+from tunemark.schema.cards import WorkloadCard
+from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.submission import Override
+
+IDENTITY = ("key", "title", "description", "source", "tier", "not_stated")
+
+
+def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[WorkloadCard, tuple[Override, ...]]:
+    """Return the changed card and what was changed; values equal to the card's are no override."""
+    content = card.model_dump(mode="json")
+    changed = []
+    for assignment in assignments:
+        field, equals, text = assignment.partition("=")
+        if not equals:
+            raise TunemarkError("--set", assignment, "give field=value, such as batch.micro_batch=16")
+        place, last = _place(content, field)
+        before, place[last] = place[last], _value(text)
+        if place[last] != before:
+            changed.append((field, before, place[last]))
+    try:
+        result = WorkloadCard.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise TunemarkError("--set " + ".".join(str(part) for part in first["loc"]), first.get("input"), first["msg"]) from error
+    return result, tuple(Override(field=field, card=_scalar(before), run=_scalar(after)) for field, before, after in changed)
+
+
+def _place(content: dict[str, Any], field: str) -> tuple[dict[str, Any], str]:
+    *path, last = field.split(".")
+    place: Any = content
+    for part in path:
+        place = place.get(part) if isinstance(place, dict) else None
+    if not isinstance(place, dict) or last not in place or field in IDENTITY:
+        raise TunemarkError("--set", field, f"not a setting of the workload card; {did_you_mean(field, _settings(content))}")
+    return place, last
+
+
+def _settings(content: dict[str, Any], prefix: str = "") -> list[str]:
+    names = []
+    for key, value in content.items():
+        if isinstance(value, dict):
+            names.extend(_settings(value, f"{prefix}{key}."))
+        elif f"{prefix}{key}" not in IDENTITY:
+            names.append(f"{prefix}{key}")
+    return names
+
+
+def _value(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _scalar(value: Any) -> str | float | int | bool | None:  # noqa: ANN401 - any JSON value
+    return value if isinstance(value, str | float | int | bool) or value is None else json.dumps(value)

@@ -1,0 +1,228 @@
+"""Log + plan + machine -> submission: assembled by the parent, also when the worker died."""
+
+import shutil
+import signal
+import subprocess
+import uuid
+from importlib.metadata import version
+from pathlib import Path
+
+from tunemark.harness.launch import Finished
+from tunemark.harness.machine import Machine
+from tunemark.harness.planning import Resolved
+from tunemark.harness.telemetry import INTERVAL_S
+from tunemark.schema.base import canonical_json, content_id
+from tunemark.schema.derive import derive
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.files import project_root, write_atomically
+from tunemark.schema.privacy import identity_leaks, machine_names, scrub
+from tunemark.schema.submission import (
+    Environment,
+    Evaluation,
+    Harness,
+    Memory,
+    MemoryReading,
+    ModelFacts,
+    Outcome,
+    PhaseStart,
+    ProcessTimes,
+    Submission,
+    Utilisation,
+    Warned,
+)
+from tunemark.schema.vocabulary import Division, Doubt, Phase, Status, Weights
+
+BUSY_HOST_CORES = 0.25
+WIDE_INTERVAL = 0.02
+LOW_DISK_BYTES = 2 * 2**30
+
+
+def assemble(resolved: Resolved, machine: Machine, finished: Finished) -> Submission:
+    """Return the submission of a run."""
+    plan, log = resolved.plan, finished.log
+    draft = Submission(
+        run_id=uuid.uuid4().hex,
+        started_at=finished.started_at,
+        harness=harness_version(),
+        division=Division.OPEN if resolved.overrides else Division.STANDARD,
+        overrides=resolved.overrides,
+        plan=plan,
+        environment=environment(machine, plan.device.count),
+        outcome=outcome(finished),
+        timeline=tuple(PhaseStart.model_validate(mark) for mark in log.phases) or (PhaseStart(phase=Phase.IMPORT, at_s=0.0),),
+        process=ProcessTimes(wall_s=finished.wall_s, user_s=finished.user_s, system_s=finished.system_s, model_cache=finished.model_cache),
+        model=ModelFacts.model_validate(log.model) if log.model else None,
+        trace=log.trace(),
+        memory=memory(finished),
+        utilisation=utilisation(finished),
+        evaluation=Evaluation.model_validate(log.evaluation) if log.evaluation else None,
+    )
+    return draft.model_copy(update={"warnings": tuple(doubts(draft, machine, torn=log.torn))})
+
+
+def harness_version() -> Harness:
+    """Return version and, in a checkout, commit and whether there are changes."""
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    return Harness(version=version("tunemark"), commit=commit or None, dirty=None if not commit or changes is None else bool(changes))
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what git says of the checkout that this source is in; None when it is installed elsewhere or git is missing."""
+    root, git = Path(__file__).resolve().parents[3], shutil.which("git")
+    if git is None or not (root / "data" / "accelerators").is_dir():
+        return None
+    try:
+        done = subprocess.run([git, "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10)  # noqa: S603 - fixed arguments
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def environment(machine: Machine, count: int) -> Environment:
+    """Return the allow-list of facts about a machine."""
+    return Environment(
+        os=machine.os,
+        python=machine.python,
+        packages=machine.packages,
+        backend=machine.backend,
+        devices=machine.devices[:count],
+        cpu=machine.cpu,
+        cpu_physical_cores=machine.cpu_physical_cores,
+        cpu_logical_cores=machine.cpu_logical_cores,
+        cpu_usable_cores=machine.cpu_usable_cores,
+        memory_bytes=machine.memory_bytes,
+    )
+
+
+def outcome(finished: Finished) -> Outcome:
+    """Return how the run ended, judged from the log, the exit code and who ended the worker."""
+    log = finished.log
+    status, message, fix = _ending(finished)
+    phase = Phase(log.phases[-1]["phase"]) if log.phases else Phase.IMPORT
+    return Outcome(status=status, phase=phase, last_good_step=len(log.steps), message=scrub(message) if message else None, fix=fix)
+
+
+def _ending(finished: Finished) -> tuple[Status, str | None, str | None]:
+    log = finished.log
+    if finished.ended_by == "interrupted":
+        return Status.INTERRUPTED, "stopped by the person running it", "run it again; the steps so far are in this record"
+    if finished.ended_by == "timeout":
+        return (
+            Status.TIMEOUT,
+            f"not finished after {finished.wall_s:.0f} s",
+            "raise --timeout, or find out what hangs in the phase named here",
+        )
+    if log.failure:
+        return Status(log.failure["status"]), log.failure["message"], log.failure["fix"]
+    if log.ended and finished.exit_code == 0:
+        return (
+            (Status.OK, None, None)
+            if log.steps
+            else (Status.CRASH, "not one step was done: the samples end before the first", "give more rows or a smaller global batch")
+        )
+    if finished.host_oom_kills and finished.exit_code == -signal.SIGKILL:
+        return Status.OOM_HOST, "the kernel killed the worker for want of memory", "lower batch.micro_batch, or free memory on this machine"
+    if finished.exit_code < 0:
+        return (
+            Status.CRASH,
+            f"the worker was killed by {signal.Signals(-finished.exit_code).name}",
+            "run it again; the steps so far are in this record",
+        )
+    tail = finished.output_tail.strip().splitlines()
+    return (
+        Status.CRASH,
+        f"the worker ended with exit code {finished.exit_code}: {tail[-1][:300] if tail else 'it printed nothing'}",
+        "run `tunemark doctor`",
+    )
+
+
+def memory(finished: Finished) -> Memory:
+    """Return all peaks, each with its method or the reason why it is null."""
+    seen = finished.log.memory
+    missing = MemoryReading(reason="the worker ended before it read its peaks")
+    swap = finished.telemetry.swap_peak_bytes
+    return Memory(
+        device_allocated=MemoryReading.model_validate(seen["allocated"]) if seen else missing,
+        device_reserved=MemoryReading.model_validate(seen["reserved"]) if seen else missing,
+        device_used=MemoryReading(reason="this version does not ask the driver"),
+        host_rss=MemoryReading(
+            peak_bytes=max(finished.max_rss_bytes, finished.telemetry.rss_peak_bytes),
+            method=f"the higher of the worker's ru_maxrss and the resident memory of its process tree every {INTERVAL_S:g} s",
+        ),
+        host_swap=MemoryReading(reason="this system does not tell swap by process")
+        if swap is None
+        else MemoryReading(peak_bytes=swap, method=f"VmSwap of the process tree every {INTERVAL_S:g} s"),
+    )
+
+
+def utilisation(finished: Finished) -> Utilisation | None:
+    """Return busy cores of worker and others, or None without two samples."""
+    seen = finished.telemetry
+    if not seen.cpu_busy:
+        return None
+    return Utilisation(
+        samples=seen.samples,
+        interval_s=INTERVAL_S,
+        cpu_busy_mean=sum(seen.cpu_busy) / len(seen.cpu_busy),
+        cpu_busy_peak=max(seen.cpu_busy),
+        foreign_cpu_busy_mean=sum(seen.foreign_busy) / len(seen.foreign_busy),
+    )
+
+
+def doubts(submission: Submission, machine: Machine, *, torn: bool) -> list[Warned]:
+    """Return reasons to trust the measurement less."""
+    derived, found = derive(submission), []
+
+    def warn(doubt: Doubt, message: str) -> None:
+        found.append(Warned(doubt=doubt, message=message))
+
+    if derived.window is not None and not derived.window.stable:
+        warn(Doubt.NOT_STABLE, derived.window.verdict)
+    if derived.tokens_per_s is not None and derived.tokens_per_s.relative_half_width > WIDE_INTERVAL:
+        warn(Doubt.WIDE_INTERVAL, f"the 95% interval of throughput is +-{derived.tokens_per_s.relative_half_width:.1%}")
+    foreign = submission.utilisation.foreign_cpu_busy_mean if submission.utilisation else None
+    if foreign is not None and foreign > BUSY_HOST_CORES:
+        warn(Doubt.BUSY_HOST, f"other processes kept {foreign:.1f} of {machine.cpu_logical_cores} cores busy; repeat on an idle machine")
+    if submission.plan.device.accelerator is None:
+        warn(Doubt.UNKNOWN_ACCELERATOR, submission.plan.reasons["device.accelerator"])
+    if submission.plan.model.weights is Weights.RANDOM:
+        warn(
+            Doubt.RANDOM_WEIGHTS,
+            "random weights: speed and memory are those of the architecture, loss and accuracy are not those of the pretrained model",
+        )
+    if submission.harness.dirty:
+        warn(Doubt.DIRTY_SOURCE, "the checkout had changes that are not committed")
+    if machine.free_disk_bytes < LOW_DISK_BYTES:
+        warn(Doubt.LOW_DISK, f"{machine.free_disk_bytes / 2**30:.1f} GiB of disk were free")
+    if torn:
+        warn(Doubt.TRUNCATED_LOG, "the worker's last log line was cut off and left out")
+    return found
+
+
+def write(submission: Submission, folder: Path | None = None) -> Path:
+    """Write a submission under the name of its content; returns the file.
+
+    Raises
+    ------
+    TunemarkError
+        When text in it could identify this machine: nothing is then written.
+
+    """
+    content = canonical_json(submission)
+    leaks: list[tuple[str, str, str]] = identity_leaks(submission.model_dump(mode="json"), machine_names())
+    if leaks:
+        field, value, what = leaks[0]
+        raise TunemarkError(
+            field,
+            value,
+            f"looks like {what}; a submission holds nothing that identifies a machine, please report this",
+            exit_code=Exit.INTERNAL,
+        )
+    folder = folder or project_root() / "submissions"
+    path = (
+        folder
+        / submission.workload
+        / f"{submission.started_at:%Y%m%d}-{submission.plan.device.accelerator or submission.plan.device.backend.value}-{content_id(content)}.json"
+    )
+    write_atomically(path, content)
+    return path

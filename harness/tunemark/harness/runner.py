@@ -1,0 +1,50 @@
+"""One run: refuse or launch, assemble, write. The record is written whatever happened."""
+
+import sys
+from pathlib import Path
+
+from tunemark.harness.launch import Finished, launch
+from tunemark.harness.machine import Machine
+from tunemark.harness.planning import Resolved
+from tunemark.harness.record import assemble, write
+from tunemark.harness.refusal import refused
+from tunemark.harness.show import RunProgress
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts import FactBase
+from tunemark.schema.submission import Submission
+from tunemark.schema.vocabulary import Status
+
+
+def run_once(resolved: Resolved, facts: FactBase, machine: Machine, out: Path | None) -> tuple[Submission, Path]:
+    """Run a plan and write its submission; returns both.
+
+    Raises
+    ------
+    TunemarkError
+        When the submission could not be written; it is then printed on standard output, so that nothing is lost.
+
+    """
+    if resolved.unsupported:
+        finished = refused(resolved.unsupported)
+    else:
+        with RunProgress(resolved.plan) as progress:
+            finished = launch(resolved, facts.model(resolved.plan.model.key), progress)
+    submission = assemble(resolved, machine, finished)
+    _show_output(submission, finished)
+    try:
+        return submission, write(submission, out)
+    except OSError as error:
+        sys.stdout.write(submission.model_dump_json() + "\n")
+        place = error.filename or out or "submissions"
+        raise TunemarkError(
+            "--out",
+            str(place),
+            f"could not write ({error.strerror}); the submission was printed instead, save it, free space or name another folder",
+            exit_code=Exit.INTERNAL,
+        ) from error
+
+
+def _show_output(submission: Submission, finished: Finished) -> None:
+    """Pass on what a failed worker printed last: it may hold paths, so it goes to the terminal and into no record."""
+    if submission.outcome.status is Status.CRASH and finished.output_tail.strip():
+        sys.stderr.write(f"--- the worker's last output\n{finished.output_tail.rstrip()}\n---\n")

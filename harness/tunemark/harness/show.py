@@ -1,0 +1,140 @@
+"""What the harness says on a terminal: progress while it runs, and the headline numbers after."""
+
+import sys
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tunemark.harness.worklog import WorkLog
+from tunemark.schema import formats
+from tunemark.schema.derive import Derived, derive
+from tunemark.schema.plan import Plan
+from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.submission import Submission
+
+PLAIN_EVERY_STEPS = 50
+
+
+def console() -> Console:
+    """Return the console for messages: standard output stays free for `--json`."""
+    return Console(stderr=True, highlight=False)
+
+
+class RunProgress:
+    """A bar on a terminal; elsewhere a plain line per phase and per fifty steps."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._console = console()
+        self._phase = ""
+        self._said_steps = 0
+        self._bar: Progress | None = None
+        if self._console.is_terminal:
+            self._bar = Progress(
+                SpinnerColumn(),
+                TextColumn("[bold]{task.fields[workload]}"),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[steps]}"),
+                TimeElapsedColumn(),
+                console=self._console,
+                transient=True,
+            )
+
+    def __enter__(self) -> Self:
+        """Start the bar."""
+        if self._bar:
+            self._bar.start()
+            self._task = self._bar.add_task("starting", total=self._plan.measurement.max_steps, workload=self._plan.workload, steps="")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Take the bar away."""
+        if self._bar:
+            self._bar.stop()
+
+    def __call__(self, log: WorkLog) -> None:
+        """Show how far the worker is."""
+        phase = log.phases[-1]["phase"] if log.phases else "starting"
+        steps = len(log.steps)
+        loss = f", loss {log.steps[-1]['loss']:.3f}" if log.steps and log.steps[-1]["loss"] is not None else ""
+        if self._bar:
+            self._bar.update(self._task, description=phase, completed=steps, steps=f"{steps} steps{loss}" if steps else "")
+        elif phase != self._phase or steps >= self._said_steps + PLAIN_EVERY_STEPS:
+            self._said_steps = steps - steps % PLAIN_EVERY_STEPS
+            sys.stderr.write(f"{self._plan.workload}: {phase}{f', {steps} steps{loss}' if steps else ''}\n")
+            sys.stderr.flush()
+        self._phase = phase
+
+
+def summary(submission: Submission) -> dict[str, Any]:
+    """Return the headline numbers of a submission as plain data, derived from its raw values."""
+    derived = derive(submission)
+    return {
+        "workload": submission.workload,
+        "status": submission.outcome.status.value,
+        "message": submission.outcome.message,
+        "steps": len(submission.trace),
+        "steady_steps": derived.window.steps if derived.window else 0,
+        "stable": derived.window.stable if derived.window else False,
+        "step_time_s": derived.step_time.p50 if derived.step_time else None,
+        "tokens_per_s": derived.tokens_per_s.value if derived.tokens_per_s else None,
+        "tokens_per_s_interval": [derived.tokens_per_s.low, derived.tokens_per_s.high] if derived.tokens_per_s else None,
+        "samples_per_s": derived.samples_per_s.value if derived.samples_per_s else None,
+        "peak_memory_bytes": derived.peak_memory.peak_bytes,
+        "loss_start": derived.loss_start,
+        "train_loss": derived.train_loss,
+        "accuracy": submission.evaluation.accuracy if submission.evaluation else None,
+        "wall_s": submission.process.wall_s,
+        "phases_s": derived.phases,
+        "warnings": [f"{warned.doubt.value}: {warned.message}" for warned in submission.warnings],
+    }
+
+
+def print_summary(submission: Submission, place: str) -> None:
+    """Print the headline numbers and where the submission is."""
+    screen, derived = console(), derive(submission)
+    outcome = submission.outcome
+    screen.print(
+        f"[bold]{submission.workload}[/bold]: {outcome.status.value}{f' in phase {outcome.phase.value}: {outcome.message}' if outcome.message else ''}"
+    )
+    if outcome.fix:
+        screen.print(f"  what to do: {outcome.fix}")
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    for label, value in _lines(submission, derived):
+        table.add_row(label, value)
+    screen.print(table)
+    for warned in submission.warnings:
+        screen.print(f"  [yellow]doubt[/yellow] {warned.doubt.value}: {warned.message}")
+    screen.print(f"  {place}", soft_wrap=True)
+
+
+def _lines(submission: Submission, derived: Derived) -> list[tuple[str, str]]:
+    lines = [("steps", f"{len(submission.trace)}, of which steady {derived.window.steps if derived.window else 0}")]
+    if derived.step_time and derived.tokens_per_s and derived.samples_per_s:
+        rate = derived.tokens_per_s
+        lines += [
+            ("step time", f"{formats.duration(derived.step_time.p50)} median, p95 {formats.duration(derived.step_time.p95)}"),
+            (
+                "tokens/s",
+                f"{formats.significant(rate.value)}  (95% interval {formats.significant(rate.low)} to {formats.significant(rate.high)})",
+            ),
+            ("samples/s", formats.significant(derived.samples_per_s.value)),
+        ]
+    memory = derived.peak_memory
+    lines.append(("peak memory", f"{QUANTITIES['peak_memory_bytes'].text(memory.peak_bytes)} ({memory.method or memory.reason})"))
+    if derived.train_loss is not None and derived.loss_start is not None:
+        lines.append(("loss", f"{derived.loss_start:.3f} -> {derived.train_loss:.3f}"))
+    if submission.evaluation and submission.evaluation.accuracy is not None:
+        lines.append(("accuracy", f"{submission.evaluation.accuracy:.1%} of {submission.evaluation.rows} rows"))
+    lines.append(
+        (
+            "wall time",
+            f"{formats.duration(submission.process.wall_s)}: "
+            + ", ".join(f"{name} {seconds / submission.process.wall_s:.0%}" for name, seconds in derived.phases.items()),
+        )
+    )
+    return lines

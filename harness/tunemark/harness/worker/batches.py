@@ -1,0 +1,131 @@
+"""Samples -> micro-batches of tensors with their four token counts, made on the host before the device sees them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tunemark.harness.worker import text
+from tunemark.harness.worker.synthetic import Sample, synthetic
+from tunemark.schema.plan import Plan
+from tunemark.schema.vocabulary import DataSource, Padding, Task
+
+IGNORED = -100
+"""Label of positions that are not supervised."""
+PADDING_TOKEN = 0
+EVALUATION_SEED = 1_000_003
+
+
+class Counts(NamedTuple):
+    """Work in a micro-batch, or summed over a step."""
+
+    slot_tokens: int = 0
+    real_tokens: int = 0
+    supervised_tokens: int = 0
+    documents: int = 0
+    rows: int = 0
+
+    def plus(self, other: "Counts") -> "Counts":
+        """Return the sum, count by count."""
+        return Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Tensors of shape (rows, tokens) as keyword arguments of the model, and their counts."""
+
+    tensors: dict[str, Any]
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The samples of a run."""
+
+    training: Iterator[Sample]
+    training_rows: int | None
+    """Rows of one epoch; None when there is no end."""
+    evaluation: list[Sample]
+    evaluation_split: str
+    vocabulary: int | None
+    """Size of a tokenizer trained here; None keeps the model card's."""
+
+
+def load_samples(plan: Plan, vocabulary: int, data_from: str | None, weights_from: str | None) -> Samples:
+    """Return the samples of a plan. `vocabulary` is the model's."""
+    data = plan.data
+    if data.source is DataSource.SYNTHETIC:
+        make = (data.name, vocabulary, data.sequence_length, plan.model.labels)
+        seed = plan.measurement.seed
+        training = synthetic(*make, seed)
+        if data.training_rows is not None:
+            training = cycle(list(islice(training, data.training_rows)))
+        held_out = list(islice(synthetic(*make, seed + EVALUATION_SEED), data.evaluation_rows))
+        return Samples(training, data.training_rows, held_out, "synthetic rows from another seed", None)
+    if data_from is None:
+        msg = "a plan with text needs the place of the data"
+        raise ValueError(msg)
+    return _text_samples(plan, vocabulary, data_from, weights_from)
+
+
+def _text_samples(plan: Plan, vocabulary: int, data_from: str, weights_from: str | None) -> Samples:
+    import transformers  # noqa: PLC0415
+
+    data = plan.data
+    rows = text.read_rows(data.source, data_from, "train")
+    held_out = text.read_rows(data.source, data_from, "evaluation")[: data.evaluation_rows] if data.evaluation_rows else []
+    trained = data.tokenizer == "trained-wordpiece"
+    tokenizer = text.train_wordpiece(rows, vocabulary) if trained else transformers.AutoTokenizer.from_pretrained(weights_from)
+    labels = text.label_ids(rows, plan.model.labels) if plan.model.labels else None
+    training = text.tokenize(tokenizer, rows, data.sequence_length, labels)
+    evaluation = text.tokenize(tokenizer, held_out, data.sequence_length, labels) if held_out else []
+    return Samples(
+        _shuffled(training, plan.measurement.seed),
+        len(training),
+        evaluation,
+        "the first rows of the test file or split",
+        len(tokenizer) if trained else None,
+    )
+
+
+def _shuffled(samples: list[Sample], seed: int) -> Iterator[Sample]:
+    rng = np.random.default_rng(seed)
+    while True:
+        for index in rng.permutation(len(samples)):
+            yield samples[index]
+
+
+def micro_batches(plan: Plan, samples: Iterator[Sample]) -> Iterator[MicroBatch]:
+    """Yield micro-batches from an endless stream of samples, or until a finite one ends."""
+    while rows := list(islice(samples, plan.batch.micro_batch)):
+        yield collate(plan, rows)
+
+
+def collate(plan: Plan, samples: list[Sample]) -> MicroBatch:
+    """Pad samples to one rectangle and count its tokens.
+
+    Padding is static (to `sequence_length`), dynamic (to the longest of these), or not needed.
+    """
+    import torch  # noqa: PLC0415
+
+    lengths = [len(sample["input_ids"]) for sample in samples]
+    width = plan.data.sequence_length if plan.data.padding is Padding.STATIC else max(lengths)
+    ids = np.full((len(samples), width), PADDING_TOKEN, dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for row, sample in enumerate(samples):
+        ids[row, : lengths[row]] = sample["input_ids"]
+        mask[row, : lengths[row]] = 1
+    tensors = {"input_ids": torch.from_numpy(ids)}
+    if min(lengths) < width:
+        # Only where it is needed: an all-ones mask may cost a faster attention kernel.
+        tensors["attention_mask"] = torch.from_numpy(mask)
+    if plan.model.task is Task.CAUSAL_LM:
+        tensors["labels"] = torch.from_numpy(np.where(mask == 1, ids, IGNORED))
+        # The first token of a row is predicted from nothing.
+        supervised = sum(lengths) - len(samples)
+    else:
+        tensors["labels"] = torch.tensor([sample["label"] for sample in samples])
+        supervised = len(samples)
+    return MicroBatch(tensors, Counts(ids.size, sum(lengths), supervised, len(samples), len(samples)))

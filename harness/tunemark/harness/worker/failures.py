@@ -1,0 +1,46 @@
+"""What an exception in the worker means: a status, a message, and what to do about it."""
+
+from tunemark.schema.vocabulary import Status
+
+LESS_MEMORY = "lower batch.micro_batch or data.sequence_length, or use --set gradient_checkpointing=full"
+
+GATED = "accept the model's licence on its hub page and log in with `hf auth login`, or use --weights random"
+OFFLINE = "no network, or HF_HUB_OFFLINE is set: use --weights pretrained:DIRECTORY, --weights random, or --data file:PATH"
+OFFLINE_WORDS = (
+    "couldn't connect",
+    "offline",
+    "connecterror",
+    "connectionerror",
+    "localentrynotfound",
+    "cannot find the requested files",
+    "max retries",
+    "failed to resolve",
+)
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """Return `status`, `message` and `fix` of an exception."""
+    status, fix = _judge(error)
+    first = str(error).strip().splitlines() or [""]
+    return {"status": status.value, "message": f"{type(error).__name__}: {first[0]}".rstrip(": ")[:500], "fix": fix}
+
+
+RULES: tuple[tuple[tuple[str, ...], Status, str], ...] = (
+    (("lossnotfinite",), Status.NAN, "lower optimizer.learning_rate, or use a wider number format"),
+    (("deviceunavailable",), Status.UNSUPPORTED, "run `tunemark doctor`; install a torch build for this device"),
+    (("memoryerror: ", "can't allocate memory", "defaultcpuallocator", "cannot allocate memory"), Status.OOM_HOST, LESS_MEMORY),
+    (("outofmemoryerror", "cuda out of memory", "mps backend out of memory"), Status.OOM_DEVICE, LESS_MEMORY),
+    (("no space left on device",), Status.CRASH, "free disk space, or name another folder with TMPDIR"),
+    (("gatedrepoerror", "gated repo", "401 client error"), Status.CRASH, GATED),
+    (OFFLINE_WORDS, Status.CRASH, OFFLINE),
+    (("modulenotfounderror", "importerror"), Status.UNSUPPORTED, "install the missing package; `tunemark doctor` lists what is there"),
+)
+"""Words in the exception's name and text, the status they mean, and what to do. The first match counts."""
+
+
+def _judge(error: BaseException) -> tuple[Status, str]:
+    text = f"{type(error).__name__}: {error}".lower()
+    for words, status, fix in RULES:
+        if any(word in text for word in words):
+            return status, fix
+    return Status.CRASH, "read the worker's output above; `tunemark doctor` shows this machine's software"

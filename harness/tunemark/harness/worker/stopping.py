@@ -1,0 +1,33 @@
+"""When the worker stops. It never judges its own steadiness: that would cost time inside of the window."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from tunemark.schema.plan import Plan
+
+STOP_FILE = "stop"
+"""The parent, which reads the log and judges, makes this file to end training."""
+
+
+def planned_steps(plan: Plan, training_rows: int | None) -> int | None:
+    """Return the number of optimizer steps that a plan asks for; None when only time or steadiness end it."""
+    limits = []
+    if plan.measurement.max_steps is not None:
+        limits.append(plan.measurement.max_steps)
+    if plan.measurement.epochs is not None:
+        if training_rows is None:
+            msg = "epochs need a data set with an end; give data.training_rows, a file or a hub data set"
+            raise ValueError(msg)
+        limits.append(math.ceil(training_rows * plan.measurement.epochs / plan.batch.global_batch))
+    return min(limits) if limits else None
+
+
+def stop_rule(plan: Plan, training_rows: int | None, folder: Path) -> Callable[[int, float], bool]:
+    """Return the rule: planned steps, the time limit, or the parent's word, whichever is first."""
+    steps, seconds, told = planned_steps(plan, training_rows), plan.measurement.max_train_s, folder / STOP_FILE
+
+    def should_stop(done: int, trained_s: float) -> bool:
+        return (steps is not None and done >= steps) or (seconds is not None and trained_s >= seconds) or told.exists()
+
+    return should_stop

@@ -1,0 +1,74 @@
+"""Reads the worker's log while it grows and after it ended; a torn last line is left out and said."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tunemark.schema.trace import COUNT_COLUMNS, StepTrace
+
+
+@dataclass
+class WorkLog:
+    """All that the worker has written so far."""
+
+    phases: list[dict[str, Any]] = field(default_factory=list)
+    started_at_s: float = 0.0
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    model: dict[str, Any] | None = None
+    memory: dict[str, Any] | None = None
+    evaluation: dict[str, Any] | None = None
+    failure: dict[str, Any] | None = None
+    ended: bool = False
+    torn: bool = False
+    """True when the last line was cut off."""
+
+    def trace(self) -> StepTrace:
+        """Return the steps as columns."""
+        columns: dict[str, tuple[Any, ...]] = {
+            name: tuple(step[name] for step in self.steps) for name in ("completed_at_s", *COUNT_COLUMNS, "loss")
+        }
+        return StepTrace(started_at_s=self.started_at_s, **columns)
+
+
+class LogReader:
+    """Follows a log file from where it was read to last."""
+
+    def __init__(self, path: Path) -> None:
+        self.log = WorkLog()
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+
+    def read(self) -> WorkLog:
+        """Take in what was appended since the last call."""
+        if self._path.exists():
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+            self._offset += len(new)
+            *lines, self._rest = (self._rest + new).split(b"\n")
+            for line in lines:
+                self._take(line)
+        self.log.torn = bool(self._rest)
+        return self.log
+
+    def _take(self, line: bytes) -> None:
+        event = json.loads(line)
+        match event.pop("event"):
+            case "phase":
+                self.log.phases.append(event)
+            case "training":
+                self.log.started_at_s = event["started_at_s"]
+            case "step":
+                self.log.steps.append(event)
+            case "model":
+                self.log.model = event
+            case "memory":
+                self.log.memory = event
+            case "evaluation":
+                self.log.evaluation = event
+            case "failure":
+                self.log.failure = event
+            case "end":
+                self.log.ended = True
