@@ -11,7 +11,7 @@ from rich.table import Table
 from tunemark.harness import doctor as doctor_report
 from tunemark.harness.machine import detect
 from tunemark.harness.planning import Options, Resolved, refuse_unsupported, resolve
-from tunemark.harness.show import console
+from tunemark.harness.show import answers
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit
 from tunemark.schema.facts import FactBase
@@ -62,7 +62,7 @@ def doctor(*, as_json: Json = False) -> None:
     if as_json:
         _print_json(content)
         return
-    screen, machine = console(), content["machine"]
+    screen, machine = answers(), content["machine"]
     table = Table(show_header=False, box=None, padding=(0, 2))
     device = machine["devices"][0]
     table.add_row("device", f"{len(machine['devices'])} x {device['name']} ({machine['backend']}: {machine['backend_reason']})")
@@ -104,7 +104,7 @@ def workloads(*, as_json: Json = False) -> None:
     for card in cards.values():
         rows = card.batch.micro_batch * card.batch.gradient_accumulation
         table.add_row(card.key, card.tier, card.model, card.method.value, f"{card.data.sequence_length} x {rows}", card.title)
-    console().print(table)
+    answers().print(table)
 
 
 def _options(overrides: list[str] | None, weights: str, data: str, backend: Backend | None, limits: dict[str, Any]) -> Options:
@@ -151,7 +151,13 @@ def _print_plan(resolved: Resolved) -> None:
     for field, value in _flat(resolved.plan.model_dump(mode="json", exclude={"reasons"})):
         reason = f"overridden; the card has {overridden[field]}" if field in overridden else resolved.plan.reasons.get(field, "")
         table.add_row(field, value, reason)
-    console().print(table)
+    answers().print(table)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return formats.MISSING if value is None else str(value)
 
 
 def _flat(content: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:

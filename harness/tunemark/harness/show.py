@@ -18,9 +18,17 @@ from tunemark.schema.submission import Submission
 PLAIN_EVERY_STEPS = 50
 
 
+PIPE_WIDTH = 160
+
+
 def console() -> Console:
-    """Return the console for messages: standard output stays free for `--json`."""
+    """Return the console for progress and messages: standard output stays free for answers."""
     return Console(stderr=True, highlight=False)
+
+
+def answers() -> Console:
+    """Return the console for answers, on standard output; a pipe has no width, so it gets a generous one."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 class RunProgress:
@@ -96,7 +104,7 @@ def summary(submission: Submission) -> dict[str, Any]:
 
 def print_summary(submission: Submission, place: str) -> None:
     """Print the headline numbers and where the submission is."""
-    screen, derived = console(), derive(submission)
+    screen, derived = answers(), derive(submission)
     outcome = submission.outcome
     screen.print(
         f"[bold]{submission.workload}[/bold]: {outcome.status.value}{f' in phase {outcome.phase.value}: {outcome.message}' if outcome.message else ''}"
