@@ -80,3 +80,7 @@ def main() -> NoReturn:
         sys.stderr.write(f"tunemark: {error}\n")
         sys.exit(error.exit_code)
     sys.exit(Exit.OK)
+
+
+if __name__ == "__main__":
+    main()

@@ -145,7 +145,9 @@ def _data(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple[DataC
         place = where or card.data.name
         name, sha256 = describe_file(place)
     elif source is DataSource.HUB:
-        name = place = where or card.data.name
+        place = where or card.data.name
+        # A local folder read through the hub library is named without its path.
+        name = Path(place).name if Path(place).exists() else place
     elif card.data.source is not DataSource.SYNTHETIC:
         name = "random-tokens" if card.task is Task.CAUSAL_LM else "keyword-classes"
     tokenizer = "none"
@@ -153,12 +155,12 @@ def _data(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple[DataC
         tokenizer = (
             "model"
             if options.weights.startswith("pretrained") or (options.weights == "card" and card.weights is Weights.PRETRAINED)
-            else "trained-wordpiece"
+            else "word-level"
         )
     reasons["data.tokenizer"] = {
         "none": "synthetic samples are token ids already",
         "model": "pretrained weights come with their tokenizer",
-        "trained-wordpiece": "random weights have no tokenizer, so one is trained on the training rows",
+        "word-level": "random weights have no tokenizer, so each frequent word of the training rows becomes a token",
     }[tokenizer]
     choice = DataChoice(
         source=source,

@@ -178,7 +178,7 @@ def doubts(submission: Submission, machine: Machine, *, torn: bool) -> list[Warn
 
     if derived.window is not None and not derived.window.stable:
         warn(Doubt.NOT_STABLE, derived.window.verdict)
-    if derived.tokens_per_s is not None and derived.tokens_per_s.relative_half_width > WIDE_INTERVAL:
+    if derived.tokens_per_s is not None and derived.tokens_per_s.bounded and derived.tokens_per_s.relative_half_width > WIDE_INTERVAL:
         warn(Doubt.WIDE_INTERVAL, f"the 95% interval of throughput is +-{derived.tokens_per_s.relative_half_width:.1%}")
     foreign = submission.utilisation.foreign_cpu_busy_mean if submission.utilisation else None
     if foreign is not None and foreign > BUSY_HOST_CORES:

@@ -13,6 +13,7 @@ from tunemark.schema import formats
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.plan import Plan
 from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.statistics import Interval
 from tunemark.schema.submission import Submission
 
 PLAIN_EVERY_STEPS = 50
@@ -81,6 +82,7 @@ class RunProgress:
 def summary(submission: Submission) -> dict[str, Any]:
     """Return the headline numbers of a submission as plain data, derived from its raw values."""
     derived = derive(submission)
+    rate = derived.tokens_per_s
     return {
         "workload": submission.workload,
         "status": submission.outcome.status.value,
@@ -90,7 +92,7 @@ def summary(submission: Submission) -> dict[str, Any]:
         "stable": derived.window.stable if derived.window else False,
         "step_time_s": derived.step_time.p50 if derived.step_time else None,
         "tokens_per_s": derived.tokens_per_s.value if derived.tokens_per_s else None,
-        "tokens_per_s_interval": [derived.tokens_per_s.low, derived.tokens_per_s.high] if derived.tokens_per_s else None,
+        "tokens_per_s_interval": [rate.low, rate.high] if rate and rate.bounded else None,
         "samples_per_s": derived.samples_per_s.value if derived.samples_per_s else None,
         "peak_memory_bytes": derived.peak_memory.peak_bytes,
         "loss_start": derived.loss_start,
@@ -120,6 +122,14 @@ def print_summary(submission: Submission, place: str) -> None:
     screen.print(f"  {place}", soft_wrap=True)
 
 
+def _interval(rate: Interval) -> str:
+    return (
+        f"95% interval {formats.significant(rate.low)} to {formats.significant(rate.high)}"
+        if rate.bounded
+        else "too few steps for an interval"
+    )
+
+
 def _lines(submission: Submission, derived: Derived) -> list[tuple[str, str]]:
     lines = [("steps", f"{len(submission.trace)}, of which steady {derived.window.steps if derived.window else 0}")]
     if derived.step_time and derived.tokens_per_s and derived.samples_per_s:
@@ -128,7 +138,7 @@ def _lines(submission: Submission, derived: Derived) -> list[tuple[str, str]]:
             ("step time", f"{formats.duration(derived.step_time.p50)} median, p95 {formats.duration(derived.step_time.p95)}"),
             (
                 "tokens/s",
-                f"{formats.significant(rate.value)}  (95% interval {formats.significant(rate.low)} to {formats.significant(rate.high)})",
+                f"{formats.significant(rate.value)}  ({_interval(rate)})",
             ),
             ("samples/s", formats.significant(derived.samples_per_s.value)),
         ]
@@ -142,7 +152,7 @@ def _lines(submission: Submission, derived: Derived) -> list[tuple[str, str]]:
         (
             "wall time",
             f"{formats.duration(submission.process.wall_s)}: "
-            + ", ".join(f"{name} {seconds / submission.process.wall_s:.0%}" for name, seconds in derived.phases.items()),
+            + ", ".join(f"{name} {seconds / (submission.process.wall_s or 1):.0%}" for name, seconds in derived.phases.items()),
         )
     )
     return lines

@@ -78,12 +78,19 @@ def upgrade(raw: dict[str, Any]) -> dict[str, Any]:
 def validate_record(raw: dict[str, Any]) -> BaseModel:
     """Return the validated record; raises InvalidRecord with all problems."""
     name = raw.get("format")
-    if name not in MODELS:
+    if not isinstance(name, str) or name not in MODELS:
         raise InvalidRecord([Problem("format", repr(name), did_you_mean(str(name), MODELS))])
     model = MODELS[name]
     try:
         # As JSON, so that dates, enums and tuples are read the way files hold them.
-        return model.model_validate_json(json.dumps(raw, allow_nan=False))
+        content = json.dumps(raw, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        # 1e999 is JSON and reads as infinity.
+        raise InvalidRecord(
+            [Problem("file", "", f"holds what no record can: {error}; use null for a value that is not a finite number")]
+        ) from error
+    try:
+        return model.model_validate_json(content)
     except ValidationError as error:
         raise InvalidRecord([_problem(detail, model) for detail in error.errors(include_url=False)]) from error
 

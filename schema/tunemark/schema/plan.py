@@ -50,7 +50,7 @@ class DataChoice(Frozen):
     sha256: Sha256 | None = None
     """Content hash of a local file."""
     tokenizer: Text
-    """`none` for synthetic token ids, `trained-wordpiece` when trained on the file, else a hub id or `model`."""
+    """`none` for synthetic token ids, `word-level` when made of the words of the training rows, else a hub id or `model`."""
     sequence_length: PositiveCount
     """Tokens in a row at most."""
     padding: Padding

@@ -1,5 +1,6 @@
 """Robust statistics of a series of step times. Pure functions of numpy arrays; seeds are fixed, results reproducible."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ Floats = NDArray[np.float64]
 
 BOOTSTRAP_SEED = 20_261_120
 BOOTSTRAP_DRAWS = 2_000
+BOOTSTRAP_CELLS = 4_000_000
 CONFIDENCE = 0.95
 NORMAL_QUANTILE = 1.959963984540054
 MAX_SLOPE_POINTS = 400
@@ -21,6 +23,12 @@ class Interval:
     value: float
     low: float
     high: float
+    """Infinite when there are too few values for an interval."""
+
+    @property
+    def bounded(self) -> bool:
+        """Return whether there were enough values for an interval."""
+        return math.isfinite(self.high)
 
     @property
     def relative_half_width(self) -> float:
@@ -120,8 +128,21 @@ def ratio_interval(work: Floats, times: Floats) -> Interval:
     length = block_length(times)
     blocks = -(-n // length)
     rng = np.random.default_rng(BOOTSTRAP_SEED)
-    starts = rng.integers(0, n, size=(BOOTSTRAP_DRAWS, blocks))
-    index = ((starts[:, :, None] + np.arange(length)) % n).reshape(BOOTSTRAP_DRAWS, -1)[:, :n]
-    draws = work[index].sum(axis=1) / times[index].sum(axis=1)
+    # In portions, so that a hundred thousand steps need megabytes and not gigabytes.
+    portion = max(1, BOOTSTRAP_CELLS // (blocks * length))
+    draws = np.concatenate(
+        [
+            _draw(work, times, rng.integers(0, n, size=(min(portion, BOOTSTRAP_DRAWS - done), blocks)), length)
+            for done in range(0, BOOTSTRAP_DRAWS, portion)
+        ]
+    )
     low, high = np.percentile(draws, [50 * (1 - CONFIDENCE), 100 - 50 * (1 - CONFIDENCE)])
     return Interval(estimate, float(low), float(high))
+
+
+def _draw(work: Floats, times: Floats, starts: NDArray[np.int64], length: int) -> Floats:
+    """Return one resampled ratio per row of starts, shape (draws, blocks)."""
+    n = len(times)
+    index = ((starts[:, :, None] + np.arange(length)) % n).reshape(len(starts), -1)[:, :n]
+    draws: Floats = work[index].sum(axis=1) / times[index].sum(axis=1)
+    return draws

@@ -76,8 +76,8 @@ def _text_samples(plan: Plan, vocabulary: int, data_from: str, weights_from: str
     data = plan.data
     rows = text.read_rows(data.source, data_from, "train")
     held_out = text.read_rows(data.source, data_from, "evaluation")[: data.evaluation_rows] if data.evaluation_rows else []
-    trained = data.tokenizer == "trained-wordpiece"
-    tokenizer = text.train_wordpiece(rows, vocabulary) if trained else transformers.AutoTokenizer.from_pretrained(weights_from)
+    trained = data.tokenizer == "word-level"
+    tokenizer = text.word_level_tokenizer(rows, vocabulary) if trained else transformers.AutoTokenizer.from_pretrained(weights_from)
     labels = text.label_ids(rows, plan.model.labels) if plan.model.labels else None
     training = text.tokenize(tokenizer, rows, data.sequence_length, labels)
     evaluation = text.tokenize(tokenizer, held_out, data.sequence_length, labels) if held_out else []

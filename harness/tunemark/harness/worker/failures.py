@@ -28,8 +28,8 @@ def describe(error: BaseException) -> dict[str, str]:
 RULES: tuple[tuple[tuple[str, ...], Status, str], ...] = (
     (("lossnotfinite",), Status.NAN, "lower optimizer.learning_rate, or use a wider number format"),
     (("deviceunavailable",), Status.UNSUPPORTED, "run `tunemark doctor`; install a torch build for this device"),
-    (("memoryerror: ", "can't allocate memory", "defaultcpuallocator", "cannot allocate memory"), Status.OOM_HOST, LESS_MEMORY),
     (("outofmemoryerror", "cuda out of memory", "mps backend out of memory"), Status.OOM_DEVICE, LESS_MEMORY),
+    (("memoryerror: ", "can't allocate memory", "defaultcpuallocator", "cannot allocate memory"), Status.OOM_HOST, LESS_MEMORY),
     (("no space left on device",), Status.CRASH, "free disk space, or name another folder with TMPDIR"),
     (("gatedrepoerror", "gated repo", "401 client error"), Status.CRASH, GATED),
     (OFFLINE_WORDS, Status.CRASH, OFFLINE),

@@ -1,0 +1,65 @@
+# Two commands matter: `make demo` and `make test`. Both work from a bare clone with Python >= 3.11, git and make.
+
+PYTHON ?= python3
+SERVE ?= 1
+PORT ?= 8000
+# The version the lock was made for; where a machine has an accelerator, another build of it may be installed beforehand.
+TORCH ?= torch==2.13.0
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+CODE := schema harness collector site tests
+
+.PHONY: help setup demo test check tests browser format schema lock clean
+
+help: ## Show this list.
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+setup: $(INSTALLED) ## Create .venv and install everything from the lock.
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python >= 3.11 is needed, this is {sys.version.split()[0]}; say make PYTHON=python3.12")'
+	@echo "setup: creating $(VENV) and installing; torch is large, the first time takes minutes"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c 'import torch' 2>/dev/null || $(PIP) install --quiet $(TORCH)
+	@$(PIP) install --quiet --no-deps --require-hashes -r requirements.lock
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $(INSTALLED)
+
+demo: setup ## Fine-tune three small models, collect, build the site and serve it (SERVE=0: build only).
+	@$(BIN)/tunemark demo $(if $(filter 0,$(SERVE)),--no-serve,--serve --port $(PORT))
+
+test: setup browser check tests ## Lint, types and the whole test suite.
+
+check: setup ## Lint, formatting, types, import rules.
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy schema/tunemark harness/tunemark collector/tunemark site/tunemark
+	$(BIN)/lint-imports --no-cache
+
+tests: setup
+	$(BIN)/python -m pytest
+
+# The browser test needs Chromium. Debian's package is installed where that is possible; elsewhere the test says why it is skipped.
+browser:
+	@command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	    echo "browser: installing chromium"; apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null; \
+	  else echo "browser: no chromium here, its test will be skipped; install it with your package manager"; fi; }
+
+format: setup ## Format the code.
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+schema: setup ## Write the JSON Schema files after a change of the records.
+	$(BIN)/tunemark schema --write
+
+# Without find-links and extra indexes, so that no path or host of a machine gets into the lock.
+lock: ## Resolve the lock anew (needs uv).
+	env -u PIP_FIND_LINKS -u UV_FIND_LINKS PIP_CONFIG_FILE=/dev/null uv --no-config export --no-emit-project --all-groups \
+	  --prune torch --no-header --no-annotate --output-file requirements.lock >/dev/null
+
+clean: ## Remove what can be rebuilt.
+	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,106 @@
+"""`tunemark demo`: the whole way on this machine. Each step is the command a person would type, in a process of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tunemark.schema import formats
+from tunemark.schema.errors import Exit
+from tunemark.schema.files import project_root, write_atomically
+
+WORKLOADS = ("smoke-lora", "smoke-full", "smoke-bert")
+MEMORY_FILE = "demo.json"
+"""Remembers in build/ what was measured here, so that a second demo is quick."""
+
+app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+
+
+@app.callback()
+def rooms() -> None:
+    """Hold the one command below as a group, as the other rooms do."""
+
+
+@app.command(epilog="Examples: tunemark demo | tunemark demo --no-serve | tunemark demo --again")
+def demo(
+    *,
+    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the site on 127.0.0.1 at the end.")] = True,
+    again: Annotated[bool, typer.Option("--again", help="Measure again even if an earlier demo measured here.")] = False,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to serve on.")] = 8000,
+) -> None:
+    """Go the whole way: fine-tune three small models for real, validate, collect, build the site, serve it."""
+    root, screen = project_root(), Console(stderr=True, highlight=False)
+    runs = [measure(name, root, screen, again=again) for name in WORKLOADS]
+    step("validate", "submissions", "data/published", root=root, screen=screen)
+    step("collect", root=root, screen=screen)
+    step("site", "build", root=root, screen=screen)
+    Console(highlight=False).print(table_of(runs, root))
+    sys.stdout.write(f"site: {root / 'build' / 'site' / 'index.html'}\n")
+    sys.stdout.flush()
+    if serve:
+        step("site", "serve", "--port", str(port), root=root, screen=screen)
+
+
+def measure(workload: str, root: Path, screen: Console, *, again: bool) -> dict[str, Any]:
+    """Return the summary of a run of the workload: of an earlier demo in this checkout, or of one made now."""
+    memory = root / "build" / MEMORY_FILE
+    known: dict[str, Any] = json.loads(memory.read_text(encoding="utf-8")) if memory.exists() else {}
+    before = known.get(workload)
+    if before and not again and Path(before["file"]).exists():
+        screen.print(f"[bold]{workload}[/bold]: measured by an earlier demo; --again measures anew")
+        return dict(before)
+    done = command("run", workload, "--json", root=root, capture=True)
+    if not done.stdout.strip():
+        raise typer.Exit(done.returncode or Exit.INTERNAL)
+    summary: dict[str, Any] = json.loads(done.stdout)
+    if summary["status"] == "ok":
+        write_atomically(memory, (json.dumps({**known, workload: summary}, indent=1) + "\n").encode())
+    return summary
+
+
+def step(*arguments: str, root: Path, screen: Console) -> None:
+    """Run one command; the demo ends where one fails."""
+    screen.print(f"[bold]tunemark {' '.join(arguments)}[/bold]")
+    done = command(*arguments, root=root, capture=False)
+    if done.returncode:
+        raise typer.Exit(done.returncode)
+
+
+def command(*arguments: str, root: Path, capture: bool) -> "subprocess.CompletedProcess[str]":
+    """Run a command of this program in the checkout; its messages go to the terminal."""
+    return subprocess.run(  # noqa: S603 - our own command line
+        [sys.executable, "-m", "tunemark.cli", *arguments], cwd=root, stdout=subprocess.PIPE if capture else None, text=True, check=False
+    )
+
+
+def table_of(runs: list[dict[str, Any]], root: Path) -> Table:
+    """Return the runs as a table."""
+    table = Table(title="Measured on this machine")
+    for head, side in (
+        ("workload", "left"),
+        ("status", "left"),
+        ("step time", "right"),
+        ("tokens/s", "right"),
+        ("peak memory", "right"),
+        ("loss", "right"),
+        ("submission", "left"),
+    ):
+        table.add_column(head, justify="right" if side == "right" else "left", overflow="fold")
+    for run in runs:
+        path = Path(run["file"])
+        shown = path.relative_to(root) if path.is_relative_to(root) else path
+        table.add_row(
+            run["workload"],
+            run["status"],
+            formats.duration(run["step_time_s"]) if run["step_time_s"] else formats.MISSING,
+            formats.significant(run["tokens_per_s"]) if run["tokens_per_s"] else formats.MISSING,
+            formats.gib(run["peak_memory_bytes"]) if run["peak_memory_bytes"] else formats.MISSING,
+            f"{run['loss_start']:.2f} -> {run['train_loss']:.2f}" if run["train_loss"] is not None else formats.MISSING,
+            str(shown),
+        )
+    return table

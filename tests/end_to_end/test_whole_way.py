@@ -1,0 +1,94 @@
+"""From a real fine-tuning run to a page that shows its number, by the commands a person types."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tunemark.schema import formats
+from tunemark.schema.derive import derive
+from tunemark.schema.history import read_record
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A checkout with all facts and without a submission."""
+    folder = tmp_path_factory.mktemp("checkout")
+    (folder / "data").symlink_to(ROOT / "data")
+    shutil.copy(ROOT / "mkdocs.yml", folder)
+    (folder / "submissions").mkdir()
+    return folder
+
+
+def tunemark(checkout, *arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "tunemark.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+        cwd=checkout,
+        env={**os.environ, "TUNEMARK_ROOT": str(checkout)},
+    )
+    assert done.returncode == 0, f"{arguments}: {done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def run(checkout):
+    """A real run, collected and built into a site."""
+    answer = json.loads(tunemark(checkout, "run", "smoke-full", "--steps", 40, "--json"))
+    tunemark(checkout, "validate")
+    tunemark(checkout, "collect")
+    tunemark(checkout, "site", "build")
+    return answer
+
+
+def test_the_submission_is_named_after_its_content(checkout, run):
+    path = Path(run["file"])
+    assert path.is_relative_to(checkout / "submissions" / "smoke-full")
+    assert len(read_record(path.read_bytes()).trace) == 40
+
+
+def test_all_documents_and_this_run_are_in_the_database(checkout, run):
+    rows = json.loads(tunemark(checkout, "query", "select source, count(*) as n from results group by 1 order by 1", "--json"))
+    assert {row["source"]: row["n"] for row in rows} == {"000": 3, "001": 49, "002": 2, "003": 60, "004": 58, "measured": 1}
+
+
+def test_the_database_holds_what_is_derived_from_the_raw_steps(checkout, run):
+    derived = derive(read_record(Path(run["file"]).read_bytes()))
+    (row,) = json.loads(
+        tunemark(checkout, "query", "select tokens_per_s, step_time_s, train_loss from results where source = 'measured'", "--json")
+    )
+    assert row["tokens_per_s"] == pytest.approx(derived.tokens_per_s.value)
+    assert row["step_time_s"] == pytest.approx(derived.step_time.p50)
+    assert row["train_loss"] == pytest.approx(derived.train_loss)
+
+
+def test_the_page_of_the_run_shows_its_throughput_and_names_its_file(checkout, run):
+    identity = re.search(r"([0-9a-f]{12})\.json$", run["file"])[1]
+    page = (checkout / "build" / "site" / "results" / identity / "index.html").read_text(encoding="utf-8")
+    assert formats.significant(run["tokens_per_s"]) in page
+    assert Path(run["file"]).name in page
+
+
+def test_nothing_in_the_site_is_fetched_from_elsewhere(checkout, run):
+    for page in (checkout / "build" / "site").rglob("*.html"):
+        fetched = re.findall(
+            r"<(?:script|link|img|iframe|source)[^>]*?(?:src|href)=[\"'](https?:[^\"']+)", page.read_text(encoding="utf-8")
+        )
+        assert not [url for url in fetched if 'rel="canonical"' not in url], page
+
+
+def test_a_second_collection_changes_nothing(checkout, run):
+    query = ("query", "select count(*) as n, sum(hash(result_id)) as h from results", "--json")
+    before = tunemark(checkout, *query)
+    tunemark(checkout, "collect")
+    assert tunemark(checkout, *query) == before

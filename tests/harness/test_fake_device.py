@@ -1,0 +1,139 @@
+"""With a scripted device everything that is measured is known beforehand."""
+
+import json
+from collections import deque
+
+import pytest
+from harness_making import make_machine
+
+from tunemark.harness.devices.fake import Fake
+from tunemark.harness.launch import Finished, _Judge
+from tunemark.harness.planning import Options, resolve
+from tunemark.harness.record import assemble
+from tunemark.harness.telemetry import Telemetry
+from tunemark.harness.worker.batches import Counts
+from tunemark.harness.worker.log import Log
+from tunemark.harness.worker.loop import Done, Trainer, log_reached
+from tunemark.harness.worker.run import Order, run
+from tunemark.harness.worklog import LogReader
+from tunemark.schema.derive import derive
+from tunemark.schema.vocabulary import Backend, Status
+
+WARM_UP = (2.0,) + (0.5,) * 9
+STEADY_S = 0.25
+
+
+@pytest.fixture(scope="module")
+def submission(tmp_path_factory, facts):
+    """A real worker run of smoke-full, 130 steps, on a device whose first ten steps are slow."""
+    from datetime import UTC, datetime
+
+    folder = tmp_path_factory.mktemp("worker")
+    machine = make_machine()
+    options = Options(backend=Backend.FAKE, max_steps=130, overrides=("data.sequence_length=16", "batch.micro_batch=1"))
+    resolved = resolve("smoke-full", facts, machine, options)
+    log = Log(folder / "log.jsonl", spawned_at_s=0.0)
+    log.event("phase", phase="import", at_s=0.0)
+    order = Order(plan=resolved.plan, card=facts.model("tiny-llama"), weights_from=None, data_from=None, spawned_at_s=0.0)
+    device = Fake(WARM_UP + (STEADY_S,), peak_bytes=123_456)
+    run(order, device, log, folder)
+    log.event("end")
+    wall_s = device.now() + 1.0
+    finished = Finished(
+        log=LogReader(folder / "log.jsonl").read(),
+        telemetry=Telemetry(),
+        started_at=datetime(2026, 1, 2, tzinfo=UTC),
+        wall_s=wall_s,
+        user_s=1.0,
+        system_s=0.0,
+        max_rss_bytes=1,
+        exit_code=0,
+        ended_by=None,
+        host_oom_kills=0,
+        model_cache="none",
+        output_tail="",
+    )
+    return assemble(resolved, machine, finished)
+
+
+def test_step_times_are_those_of_the_script(submission):
+    assert submission.trace.step_times_s == pytest.approx(WARM_UP + (STEADY_S,) * 120)
+
+
+def test_the_steady_window_begins_where_the_script_becomes_steady(submission):
+    window = derive(submission).window
+    assert (window.first, window.stop, window.stable) == (10, 130, True)
+
+
+def test_throughput_is_tokens_of_the_window_over_its_scripted_time(submission):
+    rate = derive(submission).tokens_per_s
+    # Two micro-batches of one row of 16 tokens in each step.
+    assert rate.value == pytest.approx(32 / STEADY_S)
+    assert rate.low == pytest.approx(rate.high)
+
+
+def test_the_four_token_counts_follow_the_shapes(submission):
+    trace = submission.trace
+    assert set(trace.slot_tokens) == {32}
+    assert set(trace.real_tokens) == {32}
+    assert set(trace.supervised_tokens) == {30}
+    assert set(trace.documents) == {2}
+
+
+def test_phases_sum_to_the_wall_time(submission):
+    phases = derive(submission).phases
+    assert sum(phases.values()) == pytest.approx(submission.process.wall_s)
+    assert phases["first_step"] == pytest.approx(2.0)
+    assert phases["warmup"] == pytest.approx(4.5)
+    assert phases["steady"] == pytest.approx(120 * STEADY_S)
+
+
+def test_the_device_peak_is_the_headline_memory(submission):
+    assert derive(submission).peak_memory.peak_bytes == 123_456
+
+
+def test_a_model_is_counted_from_its_tensors(submission):
+    model = submission.model
+    assert model.trainable_parameters == model.parameters
+    assert model.parameter_bytes == {"fp32": 4 * model.parameters}
+    assert model.gradient_bytes == 4 * model.parameters
+    # Two moments of AdamW, and a step count of four bytes for each of the tensors.
+    assert 0 <= model.optimizer_state_bytes - 8 * model.parameters < 1_000
+    assert model.adapter_bytes == 0
+
+
+def test_an_overridden_run_is_in_the_open_division(submission):
+    assert submission.division.value == "open"
+    assert {override.field for override in submission.overrides} == {"data.sequence_length", "batch.micro_batch"}
+    assert submission.outcome.status is Status.OK
+
+
+def test_steps_are_logged_when_the_device_reached_them_without_waiting(tmp_path):
+    device = Fake((0.1,), lag=2)
+    log = Log(tmp_path / "log.jsonl", 0.0)
+    trainer = Trainer(None, None, None, None, device, log, 1, None, lambda *_: False)
+    pending = deque(Done(device.stamp(), 1.0, Counts(8, 8, 7, 1, 1)) for _ in range(5))
+    log_reached(trainer, pending)
+    assert len(pending) == 2
+    device.synchronise()
+    log_reached(trainer, pending)
+    assert not pending
+    times = [json.loads(line)["completed_at_s"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert times == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+
+
+def test_the_parent_stops_a_run_once_its_throughput_is_sure(submission):
+    rules = submission.plan.measurement.model_copy(update={"until_relative_ci": 0.01})
+    judge = _Judge(submission.plan.model_copy(update={"measurement": rules}))
+    steps = [
+        {"completed_at_s": at, "loss": 1.0, "slot_tokens": 8, "real_tokens": 8, "supervised_tokens": 7, "documents": 1, "rows": 1}
+        for at in submission.trace.completed_at_s
+    ]
+    from tunemark.harness.worklog import WorkLog
+
+    def sure(count):
+        judge._next = 0
+        return judge.sure(WorkLog(started_at_s=submission.trace.started_at_s, steps=steps[:count]))
+
+    assert not sure(60)
+    assert sure(130)

@@ -1,0 +1,81 @@
+"""A plan is inert, complete, and gives a reason for what it derived."""
+
+import subprocess
+import sys
+
+import pytest
+from harness_making import make_machine, tunemark
+
+from tunemark.harness.planning import Options, resolve
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype
+
+
+def test_the_same_inputs_give_the_same_plan(facts, machine):
+    assert resolve("smoke-lora", facts, machine, Options()) == resolve("smoke-lora", facts, machine, Options())
+
+
+def test_global_batch_is_the_product_and_says_so(facts, machine):
+    plan = resolve("smoke-full", facts, machine, Options()).plan
+    assert plan.batch.global_batch == 4
+    assert plan.reasons["batch.global_batch"] == "micro_batch 2 x gradient_accumulation 2 x data_parallel 1"
+
+
+def test_a_known_accelerator_gets_its_card(facts):
+    gpu = make_machine(backend=Backend.CUDA, devices=(DeviceFacts(name="NVIDIA A10G"),), compute_dtypes=(Dtype.BF16,))
+    plan = resolve("smoke-lora", facts, gpu, Options()).plan
+    assert plan.device.accelerator == "nvidia-a10g"
+    assert plan.precision.compute is Dtype.BF16
+
+
+def test_an_unknown_device_gets_no_other_chips_card(facts, machine):
+    plan = resolve("smoke-lora", facts, machine, Options()).plan
+    assert plan.device.accelerator is None
+    assert "Plain CPU" in plan.reasons["device.accelerator"]
+
+
+def test_a_value_equal_to_the_cards_is_no_override(facts, machine):
+    assert resolve("smoke-lora", facts, machine, Options(overrides=("batch.micro_batch=4",))).overrides == ()
+
+
+def test_other_data_is_a_declared_override(facts, machine):
+    resolved = resolve("smoke-bert", facts, machine, Options(data="file:tests/harness/data/emotions"))
+    assert {override.field: override.run for override in resolved.overrides} == {"data.source": "file", "data.name": "emotions/train.txt"}
+    assert resolved.plan.data.tokenizer == "word-level"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (Options(overrides=("batch.microbatch=8",)), "did you mean 'batch.micro_batch'?"),
+        (Options(overrides=("batch.micro_batch",)), "give field=value"),
+        (Options(overrides=("batch.micro_batch=0",)), "greater than or equal to 1"),
+        (Options(overrides=("key=other",)), "not a setting of the workload card"),
+        (Options(weights="pretrained"), "has no hub id"),
+        (Options(weights="best"), "give random, pretrained"),
+        (Options(data="file:nowhere.txt"), "no such file"),
+        (Options(data="cloud:x"), "give synthetic, file:PATH or hub:NAME"),
+    ],
+)
+def test_an_error_names_field_value_and_fix(facts, machine, options, said):
+    with pytest.raises(TunemarkError, match=r".+: .+: .+") as caught:
+        resolve("smoke-lora", facts, machine, options)
+    assert said in str(caught.value)
+
+
+def test_an_unknown_workload_is_refused_with_a_suggestion():
+    done = tunemark("plan", "smoke-lra")
+    assert done.returncode == 2
+    assert "did you mean 'smoke-lora'" in done.stderr
+
+
+def test_what_the_device_cannot_do_is_known_before_anything_runs(facts):
+    old = make_machine(compute_dtypes=(Dtype.FP32,))
+    assert "compute format bf16" in resolve("smoke-lora", facts, old, Options(overrides=("compute=bf16",))).unsupported
+
+
+def test_planning_imports_no_torch():
+    code = "import sys; from tunemark.cli import app; app(['plan', 'smoke-lora'], standalone_mode=False); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"

@@ -1,0 +1,205 @@
+"""Real runs in real processes: whatever happens, a valid submission with its status is left."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from harness_making import ROOT, only_submission, run_json, tunemark
+
+from tunemark.schema.vocabulary import Division, Phase, Status
+
+TEXT = ROOT / "tests" / "harness" / "data" / "emotions"
+SMALL = ("--set", "data.sequence_length=16", "--set", "batch.micro_batch=2")
+
+
+def start(*arguments):
+    """Start a run and return its process once the worker has done some steps."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tunemark.cli", "run", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    for line in process.stderr:
+        if "train, " in line:
+            return process
+    pytest.fail(f"the run ended before it trained: {process.communicate()}")
+
+
+def worker_of(process):
+    (worker,) = [child for child in psutil.Process(process.pid).children() if "tunemark.harness.worker" in " ".join(child.cmdline())]
+    return worker
+
+
+def test_a_short_run_is_ok_and_answers_in_json(tmp_path):
+    done = tunemark("run", "smoke-lora", "--steps", 3, "--out", tmp_path, "--json", *SMALL)
+    assert done.returncode == 0, done.stderr
+    answer = run_json(done)
+    assert (answer["status"], answer["steps"]) == ("ok", 3)
+    submission = only_submission(tmp_path)
+    assert submission.model.adapter_bytes > 0
+    assert submission.model.trainable_parameters < submission.model.parameters
+    assert submission.model.adapter_bytes == 4 * submission.model.trainable_parameters
+    assert submission.process.user_s > 0
+
+
+def test_no_name_or_path_of_the_machine_is_in_a_submission(tmp_path):
+    tunemark("run", "smoke-bert", "--steps", 2, "--data", f"file:{TEXT}", "--out", tmp_path)
+    (path,) = tmp_path.rglob("*.json")
+    text = path.read_text()
+    assert str(TEXT.parent) not in text
+    assert str(Path.home()) not in text
+    assert f'"{socket.gethostname()}"' not in text
+
+
+def test_a_killed_worker_leaves_its_steps_and_status_crash(tmp_path):
+    process = start("smoke-lora", "--steps", 5000, "--out", tmp_path, *SMALL)
+    worker_of(process).kill()
+    _, said = process.communicate(timeout=60)
+    submission = only_submission(tmp_path)
+    assert submission.outcome.status is Status.CRASH
+    assert "SIGKILL" in submission.outcome.message
+    assert submission.outcome.last_good_step == len(submission.trace) > 0
+    assert submission.outcome.phase is Phase.TRAIN
+    assert process.returncode == 6, said
+
+
+def test_ctrl_c_leaves_its_steps_and_status_interrupted(tmp_path):
+    process = start("smoke-lora", "--steps", 5000, "--out", tmp_path, *SMALL)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    submission = only_submission(tmp_path)
+    assert submission.outcome.status is Status.INTERRUPTED
+    assert len(submission.trace) > 0
+    assert not [child for child in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(child.info["cmdline"] or [])]
+
+
+def test_a_worker_that_outlasts_its_time_is_ended(tmp_path):
+    done = tunemark("run", "smoke-lora", "--steps", 100_000, "--timeout", 12, "--out", tmp_path, *SMALL)
+    submission = only_submission(tmp_path)
+    assert submission.outcome.status is Status.TIMEOUT
+    assert "--timeout" in submission.outcome.fix
+    assert done.returncode == 6
+
+
+def test_a_stopped_worker_is_ended_by_force_at_the_timeout(tmp_path):
+    process = start("smoke-lora", "--steps", 100_000, "--timeout", 15, "--out", tmp_path, *SMALL)
+    os.kill(worker_of(process).pid, signal.SIGSTOP)
+    process.communicate(timeout=60)
+    assert only_submission(tmp_path).outcome.status is Status.TIMEOUT
+
+
+def test_a_diverging_run_is_nan_with_the_step_where_it_happened(tmp_path):
+    done = tunemark(
+        "run",
+        "smoke-full",
+        "--steps",
+        50,
+        "--set",
+        "optimizer.learning_rate=1e30",
+        "--set",
+        "optimizer.max_grad_norm=null",
+        "--out",
+        tmp_path,
+        *SMALL,
+    )
+    submission = only_submission(tmp_path)
+    assert submission.outcome.status is Status.NAN, done.stderr
+    assert submission.trace.loss[-1] is None
+    assert "learning_rate" in submission.outcome.fix
+
+
+def test_too_large_a_batch_is_out_of_memory_with_exit_code_5(tmp_path):
+    done = tunemark(
+        "run", "smoke-full", "--steps", 2, "--set", "batch.micro_batch=300000", "--set", "data.name=random-tokens", "--out", tmp_path
+    )
+    submission = only_submission(tmp_path)
+    assert submission.outcome.status is Status.OOM_HOST, submission.outcome
+    assert done.returncode == 5
+    assert "batch.micro_batch" in submission.outcome.fix
+
+
+def test_what_is_not_supported_is_recorded_without_starting_a_worker(tmp_path):
+    done = tunemark("run", "smoke-lora", "--set", "method=qlora", "--out", tmp_path)
+    submission = only_submission(tmp_path)
+    assert done.returncode == 4
+    assert submission.outcome.status is Status.UNSUPPORTED
+    assert submission.process.wall_s == 0
+
+
+def test_real_text_trains_a_classifier_and_evaluates_it_on_the_test_file(tmp_path):
+    done = tunemark("run", "smoke-bert", "--steps", 60, "--set", "labels=3", "--data", f"file:{TEXT}", "--out", tmp_path, "--json")
+    submission = only_submission(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert submission.division is Division.OPEN
+    assert submission.evaluation.rows == 60
+    assert submission.evaluation.accuracy > 0.6
+    assert sum(submission.trace.real_tokens) < sum(submission.trace.slot_tokens)
+
+
+def test_one_epoch_is_all_rows_once(tmp_path):
+    tunemark("run", "smoke-bert", "--epochs", 1, "--set", "labels=3", "--data", f"file:{TEXT}", "--out", tmp_path)
+    assert sum(only_submission(tmp_path).trace.documents) == 240
+
+
+def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_library(tmp_path):
+    make = (
+        "import sys, transformers; from tunemark.harness.worker import architectures, text; from tunemark.schema.facts import FactBase;"
+        f"rows = text.read_rows('file', {str(TEXT)!r}, 'train');"
+        "tokenizer = text.word_level_tokenizer(rows, 300);"
+        "config = architectures.config_of(FactBase.of_project().model('tiny-bert'), labels=3, vocabulary=len(tokenizer));"
+        "transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(sys.argv[1]); tokenizer.save_pretrained(sys.argv[1])"
+    )
+    weights, rows = tmp_path / "weights", tmp_path / "rows"
+    subprocess.run([sys.executable, "-c", make, str(weights)], check=True, capture_output=True, cwd=ROOT)
+    rows.mkdir()
+    for split in ("train", "test"):
+        lines = [line.rpartition(";") for line in (TEXT / f"{split}.txt").read_text().splitlines()]
+        (rows / f"{split}.jsonl").write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, _, label in lines))
+    out = tmp_path / "out"
+    done = tunemark(
+        "run",
+        "smoke-bert",
+        "--steps",
+        3,
+        "--set",
+        "labels=3",
+        "--weights",
+        f"pretrained:{weights}",
+        "--data",
+        f"hub:{rows}",
+        "--out",
+        out,
+        env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")},
+    )
+    submission = only_submission(out)
+    assert submission.outcome.status is Status.OK, done.stderr
+    assert submission.plan.model.local
+    assert str(tmp_path) not in next(out.rglob("*.json")).read_text()
+
+
+def test_a_missing_model_without_network_says_what_to_do(tmp_path):
+    tunemark("run", "smoke-lora", "--steps", 2, "--weights", "pretrained:nobody/nothing", "--out", tmp_path, env={"HF_HUB_OFFLINE": "1"})
+    outcome = only_submission(tmp_path).outcome
+    assert outcome.status is Status.CRASH
+    assert "pretrained:DIRECTORY" in outcome.fix
+
+
+def test_a_submission_that_cannot_be_written_is_printed_instead(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    done = tunemark("run", "smoke-lora", "--steps", 2, "--out", blocked, *SMALL)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["outcome"]["status"] == "ok"
+    assert "--out" in done.stderr
+
+
+def test_the_log_of_a_run_is_removed_from_the_temporary_folder(tmp_path):
+    before = time.time()
+    tunemark("run", "smoke-lora", "--steps", 2, "--out", tmp_path / "out", *SMALL, env={"TMPDIR": str(tmp_path)})
+    assert before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -1,0 +1,41 @@
+"""Text becomes samples in the same way each time."""
+
+import pytest
+from harness_making import ROOT
+
+from tunemark.harness.worker import text
+from tunemark.schema.vocabulary import DataSource
+
+TEXT = str(ROOT / "tests" / "harness" / "data" / "emotions")
+
+
+def test_rows_of_a_folder_are_split_by_file_name():
+    assert len(text.read_rows(DataSource.FILE, TEXT, "train")) == 240
+    assert len(text.read_rows(DataSource.FILE, TEXT, "evaluation")) == 60
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("train.csv", "text,label\na b,x\n"), ("train.jsonl", '{"sentence": "a b", "label": "x"}\n'), ("train.txt", "a b;x\n")],
+)
+def test_each_file_format_gives_the_same_row(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    assert text.read_rows(DataSource.FILE, str(tmp_path), "train") == [{"text": "a b", "label": "x"}]
+
+
+def test_a_file_without_text_names_the_columns_it_has(tmp_path):
+    (tmp_path / "train.csv").write_text("words,label\na b,x\n")
+    with pytest.raises(ValueError, match="columns words, label"):
+        text.read_rows(DataSource.FILE, str(tmp_path), "train")
+
+
+def test_more_labels_than_the_workload_has_are_refused_with_the_fix():
+    rows = text.read_rows(DataSource.FILE, TEXT, "train")
+    with pytest.raises(ValueError, match="--set labels=3"):
+        text.label_ids(rows, 2)
+
+
+def test_a_trained_tokenizer_is_the_same_each_time():
+    rows = text.read_rows(DataSource.FILE, TEXT, "train")
+    one, other = (text.word_level_tokenizer(rows, 200).get_vocab() for _ in range(2))
+    assert one == other

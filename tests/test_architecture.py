@@ -1,0 +1,97 @@
+"""The shape of the house: what may stand where, and what must never be imported or committed."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("schema", "harness", "collector", "site")
+HEAVY = {"torch", "transformers", "peft", "accelerate", "datasets", "deepspeed", "optimum", "bitsandbytes"}
+
+
+def sources(room):
+    return sorted((ROOT / room / "tunemark").rglob("*.py"))
+
+
+def top_level_imports(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.split(".")[0]
+
+
+@pytest.mark.parametrize("room", ["schema", "collector", "site"])
+def test_only_the_harness_names_a_training_library(room):
+    guilty = {str(path): names for path in sources(room) if (names := HEAVY & set(top_level_imports(path)))}
+    assert not guilty
+
+
+def test_tunemark_is_a_namespace_so_that_each_room_is_a_source_root():
+    assert not list(ROOT.glob("*/tunemark/__init__.py"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["--help"], ["validate", "--help"], ["collect", "--help"], ["query", "--help"], ["site", "build", "--help"], ["plan", "smoke-lora"]],
+)
+def test_a_command_outside_training_never_imports_torch(command):
+    code = f"import sys, tunemark.cli as cli\ntry:\n cli.app({command!r}, standalone_mode=False)\nfinally:\n print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_each_command_that_is_listed_exists():
+    from tunemark.cli import COMMANDS
+
+    for name in COMMANDS:
+        done = subprocess.run([sys.executable, "-m", "tunemark.cli", name, "--help"], capture_output=True, text=True, check=False, cwd=ROOT)
+        assert done.returncode == 0, f"{name}: {done.stderr}"
+        assert "Example" in done.stdout or "build" in done.stdout, f"{name} --help has no example"
+
+
+def test_a_build_can_never_delete_our_source():
+    """MkDocs deletes what is in site_dir, and its default is our folder site/."""
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert re.search(r"^site_dir: build/site$", text, re.MULTILINE)
+    assert re.search(r"^docs_dir: build/docs$", text, re.MULTILINE)
+
+
+def test_the_site_folder_is_not_ignored_by_git():
+    done = subprocess.run(["git", "check-ignore", "site/tunemark/site/commands.py"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+
+
+def test_the_lock_pins_hashes_and_holds_no_url_and_no_path():
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    assert not re.search(
+        r"://|file:|^\s*-|@ |/(?:opt|home|root|work|usr)/", re.sub(r"^\s+--hash=.*$", "", lock, flags=re.MULTILINE), re.MULTILINE
+    )
+    packages = [line for line in lock.splitlines() if "==" in line]
+    assert len(packages) > 80
+    assert lock.count("--hash=sha256:") >= len(packages)
+    assert not [line for line in packages if line.startswith(("torch==", "nvidia-"))]
+
+
+def test_modules_stay_small_enough_to_read():
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for room in ROOMS
+        for path in sources(room)
+        if (lines := len(path.read_text().splitlines())) > 260
+    }
+    # Whole record definitions and the registry of quantities are data, read from top to bottom.
+    allowed = {"schema/tunemark/schema/submission.py", "schema/tunemark/schema/cards.py"}
+    assert not set(long) - allowed, long
+
+
+def test_licences_are_stated_for_code_and_for_data():
+    assert "Apache License" in (ROOT / "LICENSE").read_text()
+    assert "CC-BY-4.0" in (ROOT / "LICENSE-DATA").read_text()
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["license"] == "Apache-2.0"
