@@ -57,7 +57,8 @@ def test_the_submission_is_named_after_its_content(checkout, run):
     assert len(read_record(path.read_bytes()).trace) == 40
 
 
-def test_all_documents_and_this_run_are_in_the_database(checkout, run):
+@pytest.mark.usefixtures("run")
+def test_all_documents_and_this_run_are_in_the_database(checkout):
     rows = json.loads(tunemark(checkout, "query", "select source, count(*) as n from results group by 1 order by 1", "--json"))
     assert {row["source"]: row["n"] for row in rows} == {"000": 3, "001": 49, "002": 2, "003": 60, "004": 58, "measured": 1}
 
@@ -79,7 +80,8 @@ def test_the_page_of_the_run_shows_its_throughput_and_names_its_file(checkout, r
     assert Path(run["file"]).name in page
 
 
-def test_nothing_in_the_site_is_fetched_from_elsewhere(checkout, run):
+@pytest.mark.usefixtures("run")
+def test_nothing_in_the_site_is_fetched_from_elsewhere(checkout):
     for page in (checkout / "build" / "site").rglob("*.html"):
         fetched = re.findall(
             r"<(?:script|link|img|iframe|source)[^>]*?(?:src|href)=[\"'](https?:[^\"']+)", page.read_text(encoding="utf-8")
@@ -87,7 +89,8 @@ def test_nothing_in_the_site_is_fetched_from_elsewhere(checkout, run):
         assert not [url for url in fetched if 'rel="canonical"' not in url], page
 
 
-def test_a_second_collection_changes_nothing(checkout, run):
+@pytest.mark.usefixtures("run")
+def test_a_second_collection_changes_nothing(checkout):
     query = ("query", "select count(*) as n, sum(hash(result_id)) as h from results", "--json")
     before = tunemark(checkout, *query)
     tunemark(checkout, "collect")

@@ -35,7 +35,7 @@ def submission(tmp_path_factory, facts):
     log = Log(folder / "log.jsonl", spawned_at_s=0.0)
     log.event("phase", phase="import", at_s=0.0)
     order = Order(plan=resolved.plan, card=facts.model("tiny-llama"), weights_from=None, data_from=None, spawned_at_s=0.0)
-    device = Fake(WARM_UP + (STEADY_S,), peak_bytes=123_456)
+    device = Fake((*WARM_UP, STEADY_S), peak_bytes=123_456)
     run(order, device, log, folder)
     log.event("end")
     wall_s = device.now() + 1.0

@@ -54,6 +54,7 @@ def test_other_data_is_a_declared_override(facts, machine):
         (Options(overrides=("key=other",)), "not a setting of the workload card"),
         (Options(weights="pretrained"), "has no hub id"),
         (Options(weights="best"), "give random, pretrained"),
+        (Options(weights="pretrained:./nowhere"), "no such directory"),
         (Options(data="file:nowhere.txt"), "no such file"),
         (Options(data="cloud:x"), "give synthetic, file:PATH or hub:NAME"),
     ],

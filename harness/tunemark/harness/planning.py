@@ -1,40 +1,30 @@
 """Workload card + options + machine -> plan. A pure function: no network, no torch, the same plan each time."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal, TypeVar
 
+from tunemark.harness.choices import (
+    Options,
+    Reasons,
+    batch_choice,
+    data_choice,
+    device_choice,
+    measurement_choice,
+    model_choice,
+    precision_choice,
+    weights_choice,
+)
 from tunemark.harness.machine import Machine
 from tunemark.harness.overrides import apply_overrides
 from tunemark.schema.cards import WorkloadCard
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
-from tunemark.schema.plan import Batch, DataChoice, DeviceChoice, Measurement, ModelChoice, Plan, Precision
+from tunemark.schema.plan import Plan
 from tunemark.schema.submission import Override
-from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Method, Strategy, Task, Weights
+from tunemark.schema.vocabulary import Backend, DataSource, Method
 
-DEFAULT_MAX_TRAIN_S = 300.0
-Value = TypeVar("Value")
+__all__ = ["Options", "Resolved", "refuse_unsupported", "resolve", "unsupported_reason"]
+
 TORCH_BACKENDS = (Backend.CPU, Backend.CUDA, Backend.MPS, Backend.FAKE)
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the person running it asked for."""
-
-    overrides: tuple[str, ...] = ()
-    """`field=value` on the workload card."""
-    weights: str = "card"
-    """`card`, `random`, `pretrained` (the model card's hub id), or `pretrained:HUB_ID_OR_DIRECTORY`."""
-    data: str = "card"
-    """`card`, `synthetic`, `file:PATH` or `hub:NAME`."""
-    backend: Backend | None = None
-    """Another device family than the one detected."""
-    max_steps: int | None = None
-    epochs: int | None = None
-    max_train_s: float | None = None
-    timeout_s: float | None = None
-    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +41,6 @@ class Resolved:
     """Why this machine cannot do it, decided before any time is spent."""
 
 
-class Reasons(dict[str, str]):
-    """Collects why each derived value is what it is."""
-
-    def give(self, field: str, value: Value, why: str) -> Value:
-        """Return the value and note its reason."""
-        self[field] = why
-        return value
-
-
 def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> Resolved:
     """Resolve a workload on a machine.
 
@@ -73,21 +54,21 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
     reasons = Reasons()
     if options.backend is not None:
         machine = replace(machine, backend=options.backend, backend_reason="asked for")
-    weights, weights_from = _weights(card, facts, options)
-    data, data_from = _data(card, options, reasons)
-    device = _device(machine, facts, reasons)
+    weights, weights_from = weights_choice(card, facts, options)
+    data, data_from = data_choice(card, options, reasons)
+    device = device_choice(machine, facts, reasons)
     plan = Plan(
         workload=card.key,
         workload_sha256=facts.workload_sha256(card.key),
         method=card.method,
         lora=card.lora,
-        model=_model(card, facts, weights, weights_from),
+        model=model_choice(card, facts, weights, weights_from),
         data=data,
-        batch=_batch(card, device, reasons),
+        batch=batch_choice(card, device, reasons),
         optimizer=card.optimizer,
-        precision=_precision(card, machine, reasons),
+        precision=precision_choice(card, machine, reasons),
         device=device,
-        measurement=_measurement(card, options, reasons),
+        measurement=measurement_choice(card, options, reasons),
         reasons=reasons,
     )
     overrides = (*changed, *_source_overrides(card, plan))
@@ -105,155 +86,6 @@ def unsupported_reason(plan: Plan, machine: Machine) -> str | None:
     if plan.precision.compute not in machine.compute_dtypes:
         return f"compute format {plan.precision.compute.value} is not one of {', '.join(d.value for d in machine.compute_dtypes)} that this device has"
     return None
-
-
-def _weights(card: WorkloadCard, facts: FactBase, options: Options) -> tuple[Weights, str | None]:
-    asked, _, where = options.weights.partition(":")
-    kind = card.weights.value if asked == "card" else asked
-    if kind == Weights.RANDOM.value:
-        return Weights.RANDOM, None
-    if kind != Weights.PRETRAINED.value:
-        raise TunemarkError("--weights", options.weights, "give random, pretrained, or pretrained:HUB_ID_OR_DIRECTORY")
-    hub_id = where or facts.model(card.model).hub_id
-    if hub_id is None:
-        raise TunemarkError(
-            "--weights", options.weights, f"model {card.model} has no hub id; give pretrained:HUB_ID_OR_DIRECTORY, or --weights random"
-        )
-    return Weights.PRETRAINED, hub_id
-
-
-def _model(card: WorkloadCard, facts: FactBase, weights: Weights, weights_from: str | None) -> ModelChoice:
-    local = weights_from is not None and Path(weights_from).exists()
-    return ModelChoice(
-        key=facts.model(card.model).key,
-        task=card.task,
-        labels=card.labels,
-        weights=weights,
-        hub_id=None if local else weights_from,
-        local=local,
-        gradient_checkpointing=card.gradient_checkpointing,
-    )
-
-
-def _data(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple[DataChoice, str | None]:
-    from tunemark.harness.sources import describe_file  # noqa: PLC0415 - hashes a file, only where one is given
-
-    asked, _, where = options.data.partition(":")
-    source = card.data.source if asked == "card" else _data_source(options.data)
-    name, sha256, place = card.data.name, None, None
-    if source is DataSource.FILE:
-        place = where or card.data.name
-        name, sha256 = describe_file(place)
-    elif source is DataSource.HUB:
-        place = where or card.data.name
-        # A local folder read through the hub library is named without its path.
-        name = Path(place).name if Path(place).exists() else place
-    elif card.data.source is not DataSource.SYNTHETIC:
-        name = "random-tokens" if card.task is Task.CAUSAL_LM else "keyword-classes"
-    tokenizer = "none"
-    if source is not DataSource.SYNTHETIC:
-        tokenizer = (
-            "model"
-            if options.weights.startswith("pretrained") or (options.weights == "card" and card.weights is Weights.PRETRAINED)
-            else "word-level"
-        )
-    reasons["data.tokenizer"] = {
-        "none": "synthetic samples are token ids already",
-        "model": "pretrained weights come with their tokenizer",
-        "word-level": "random weights have no tokenizer, so each frequent word of the training rows becomes a token",
-    }[tokenizer]
-    choice = DataChoice(
-        source=source,
-        name=name,
-        sha256=sha256,
-        tokenizer=tokenizer,
-        sequence_length=card.data.sequence_length,
-        padding=card.data.padding,
-        packing=card.data.packing,
-        training_rows=card.data.training_rows,
-        evaluation_rows=card.data.evaluation_rows,
-    )
-    return choice, place
-
-
-def _data_source(text: str) -> DataSource:
-    kind = text.partition(":")[0]
-    if kind not in {source.value for source in DataSource}:
-        raise TunemarkError("--data", text, "give synthetic, file:PATH or hub:NAME")
-    return DataSource(kind)
-
-
-def _device(machine: Machine, facts: FactBase, reasons: Reasons) -> DeviceChoice:
-    card = facts.recognise_accelerator(machine.devices[0].name)
-    known = (
-        "its reported name is an alias of the card"
-        if card
-        else f"no card in data/accelerators has the alias {machine.devices[0].name!r}; peaks and prices are unknown"
-    )
-    cpu = machine.backend in {Backend.CPU, Backend.FAKE}
-    threads = (
-        reasons.give("device.threads", machine.cpu_physical_cores or machine.cpu_usable_cores, "one thread per physical core")
-        if cpu
-        else None
-    )
-    if threads is not None and threads > machine.cpu_usable_cores:
-        threads = reasons.give("device.threads", machine.cpu_usable_cores, "this process may use no more cores")
-    return DeviceChoice(
-        backend=reasons.give("device.backend", machine.backend, machine.backend_reason),
-        accelerator=reasons.give("device.accelerator", card.key if card else None, known),
-        count=reasons.give("device.count", 1, "this version trains on one device"),
-        strategy=reasons.give("device.strategy", Strategy.SINGLE, "one device needs none"),
-        threads=threads,
-    )
-
-
-def _batch(card: WorkloadCard, device: DeviceChoice, reasons: Reasons) -> Batch:
-    micro, accumulation = card.batch.micro_batch, card.batch.gradient_accumulation
-    replicas = reasons.give("batch.data_parallel", device.count, "each device holds a replica")
-    rows = reasons.give(
-        "batch.global_batch",
-        micro * accumulation * replicas,
-        f"micro_batch {micro} x gradient_accumulation {accumulation} x data_parallel {replicas}",
-    )
-    return Batch(micro_batch=micro, gradient_accumulation=accumulation, data_parallel=replicas, global_batch=rows)
-
-
-def _precision(card: WorkloadCard, machine: Machine, reasons: Reasons) -> Precision:
-    if card.compute == "auto":
-        fastest = machine.compute_dtypes[0]
-        compute = reasons.give("precision.compute", fastest, f"the first of what a {machine.backend.value} device does well")
-    else:
-        compute = reasons.give("precision.compute", Dtype(card.compute), "the workload card says so")
-    parameters = reasons.give(
-        "precision.parameters", compute if compute in {Dtype.BF16, Dtype.FP16} else Dtype.FP32, "weights are stored in the compute format"
-    )
-    return Precision(parameters=parameters, compute=compute)
-
-
-def _measurement(card: WorkloadCard, options: Options, reasons: Reasons) -> Measurement:
-    stop = card.stop
-    limits: dict[Literal["max_steps", "epochs"], int | None] = {"max_steps": options.max_steps, "epochs": options.epochs}
-    if options.max_steps is None and options.epochs is None:
-        limits = {"max_steps": stop.max_steps, "epochs": stop.epochs}
-    whole = options.max_steps is not None or limits["epochs"] is not None
-    seconds = options.max_train_s if options.max_train_s is not None else stop.max_train_s
-    if seconds is None and not any(limits.values()):
-        seconds = DEFAULT_MAX_TRAIN_S
-    until = (
-        reasons.give("measurement.until_relative_ci", None, "all of the steps that were asked for are done")
-        if whole
-        else Measurement().until_relative_ci
-    )
-    if not whole:
-        reasons["measurement.until_relative_ci"] = "the default: a steady window whose 95% interval is this narrow needs no more steps"
-    return Measurement(
-        **limits,
-        max_train_s=seconds,
-        timeout_s=options.timeout_s if options.timeout_s is not None else Measurement().timeout_s,
-        until_relative_ci=until,
-        evaluate=card.data.evaluation_rows > 0,
-        seed=card.seed if options.seed is None else options.seed,
-    )
 
 
 def _source_overrides(card: WorkloadCard, plan: Plan) -> tuple[Override, ...]:
