@@ -4,7 +4,7 @@
 
 -- Facts ---------------------------------------------------------------------------------------------
 
-create table accelerators (
+create table accelerators (                 -- cards of data/accelerators
     accelerator varchar primary key,        -- key of the card
     name varchar not null,
     vendor varchar not null,
@@ -27,7 +27,7 @@ create table accelerators (
     notes varchar
 );
 
-create table models (
+create table models (                       -- cards of data/models
     model varchar primary key,
     name varchar not null,
     family varchar not null,
@@ -48,7 +48,7 @@ create table models (
     notes varchar
 );
 
-create table workloads (
+create table workloads (                    -- cards of data/workloads
     workload varchar primary key,
     title varchar not null,
     description varchar not null,
@@ -64,8 +64,8 @@ create table workloads (
     learning_rate double not null
 );
 
-create table prices (
-    price varchar primary key,              -- provider/instance/region/kind/date
+create table prices (                       -- the price book, data/prices
+    price varchar primary key,              -- provider/instance/region/kind/date; /earlier-1 where another catalogue of that day replaced it
     provider varchar not null,
     instance varchar not null,
     accelerator varchar not null,
@@ -83,7 +83,7 @@ create table prices (
 
 -- Documents -----------------------------------------------------------------------------------------
 
-create table sources (
+create table sources (                      -- documents whose results are imported
     source varchar primary key,             -- '000' to '004'
     title varchar not null,
     authors varchar,
@@ -94,7 +94,7 @@ create table sources (
     caveats varchar[] not null
 );
 
-create table document_tables (
+create table document_tables (              -- their tables
     source varchar not null,
     table_id varchar not null,
     position integer not null,              -- order in the document
@@ -103,7 +103,7 @@ create table document_tables (
     primary key (source, table_id)
 );
 
-create table document_cells (
+create table document_cells (               -- cells of those tables
     source varchar not null,
     table_id varchar not null,
     row_number integer not null,            -- from 1
@@ -145,7 +145,7 @@ create table labels (                       -- words of a row, exactly as printe
 
 -- Results -------------------------------------------------------------------------------------------
 
-create table result_rows (
+create table result_rows (                  -- one row each; read the view `results`
     result_id varchar primary key,          -- '003-001', or the content hash of a submission
     source varchar not null,                -- '000' to '004', or 'measured'
     trust varchar not null,                 -- published | converted | measured | reproduced
@@ -238,12 +238,12 @@ create table phases (                       -- of measured results; they sum to 
     primary key (result_id, phase)
 );
 
-create table result_facts (                 -- environment and settings of measured results, one row each
+create table result_facts (                 -- environment, settings and derived figures of results, one row each
     result_id varchar not null,
-    topic varchar not null,                 -- environment | packages | plan | memory | utilisation | model
+    topic varchar not null,                 -- derived | conditions | environment | packages | plan | settings | memory | model | ...
     name varchar not null,
     value varchar,
-    reason varchar,                         -- why it is so, or why it is null
+    reason varchar,                         -- why it is so, how it was derived, or why it is null
     primary key (result_id, topic, name)
 );
 
@@ -280,7 +280,7 @@ left join sources s on s.source = r.source;
 create view current_prices as
 select * from prices
 where effective_on <= current_date
-qualify row_number() over (partition by provider, instance, region, kind order by effective_on desc) = 1;
+qualify row_number() over (partition by provider, instance, region, kind order by effective_on desc, price) = 1;
 
 -- What each result costs on each instance that has its accelerator: whole instances, as many as are needed.
 create view costs as

@@ -1,0 +1,97 @@
+"""How the fact base becomes rows: accelerators, models, workloads, prices."""
+
+from collections.abc import Iterable
+
+from tunemark.collector.rows import Row, Rows
+from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow, WorkloadCard
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts import FactBase
+from tunemark.schema.vocabulary import Dtype
+
+PEAK_COLUMNS = {
+    "peak_bf16_tflops": Dtype.BF16,
+    "peak_fp16_tflops": Dtype.FP16,
+    "peak_tf32_tflops": Dtype.TF32,
+    "peak_fp32_tflops": Dtype.FP32,
+    "peak_fp8_tflops": Dtype.FP8,
+    "peak_int8_tops": Dtype.INT8,
+}
+
+
+def fact_rows(facts: FactBase) -> Rows:
+    """Return all rows of the fact base; raises TunemarkError (exit code 3) where facts contradict each other."""
+    _refuse_unknown_cards(facts)
+    return {
+        "accelerators": [_accelerator(card) for card in facts.accelerators.values()],
+        "models": [_model(card) for card in facts.models.values()],
+        "workloads": [_workload(card) for card in facts.workloads.values()],
+        "prices": price_rows(facts.prices),
+    }
+
+
+def price_id(row: PriceRow) -> str:
+    """Return the id of a price: provider/instance/region/kind/date, `any` where there is one price for all regions."""
+    return f"{row.provider}/{row.instance}/{row.region or 'any'}/{row.kind.value}/{row.effective_on.isoformat()}"
+
+
+def _refuse_unknown_cards(facts: FactBase) -> None:
+    for workload in facts.workloads.values():
+        facts.model(workload.model)
+    for line, row in enumerate(facts.prices, start=2):
+        if row.accelerator not in facts.accelerators:
+            place = f"data/prices/prices.csv:{line}: accelerator"
+            raise TunemarkError(
+                place, row.accelerator, "no such card in data/accelerators; add the card or correct the key", exit_code=Exit.INVALID
+            )
+
+
+def price_rows(prices: Iterable[PriceRow]) -> list[Row]:
+    """Return the price book with an id for each price.
+
+    A price is dated by the day it was read where the source is a catalogue, so two versions of a catalogue
+    may give two prices of one day: the later line replaces the earlier one, which keeps an id of its own.
+    """
+    versions: dict[str, list[PriceRow]] = {}
+    for row in prices:
+        versions.setdefault(price_id(row), []).append(row)
+    return [
+        _price(row, key if age == 0 else f"{key}/earlier-{age}")
+        for key, rows in versions.items()
+        for age, row in enumerate(_newest_first(key, rows))
+    ]
+
+
+def _newest_first(key: str, rows: list[PriceRow]) -> list[PriceRow]:
+    if len(rows) > 1 and any(row.dated_by == "provider" for row in rows):
+        raise TunemarkError(
+            "data/prices/prices.csv: price",
+            key,
+            "is there twice; an instance has one price in a region, of a kind, on a day",
+            exit_code=Exit.INVALID,
+        )
+    return rows[::-1]
+
+
+def _accelerator(card: AcceleratorCard) -> Row:
+    plain = card.model_dump(mode="json", exclude={"key", "aliases", "cores_per_unit", "peak_tflops"})
+    return {"accelerator": card.key, **plain, **{column: card.peak_tflops.get(dtype) for column, dtype in PEAK_COLUMNS.items()}}
+
+
+def _model(card: ModelCard) -> Row:
+    return {"model": card.key, **card.model_dump(mode="json", exclude={"key", "aliases", "tied_embeddings", "sliding_window"})}
+
+
+def _workload(card: WorkloadCard) -> Row:
+    return {
+        "workload": card.key,
+        **card.model_dump(mode="json", include={"title", "description", "tier", "source", "task", "model", "method"}),
+        "dataset": card.data.name,
+        "sequence_length": card.data.sequence_length,
+        "micro_batch": card.batch.micro_batch,
+        "gradient_accumulation": card.batch.gradient_accumulation,
+        "learning_rate": card.optimizer.learning_rate,
+    }
+
+
+def _price(row: PriceRow, key: str) -> Row:
+    return {"price": key, **row.model_dump(mode="python", exclude={"kind"}), "kind": row.kind.value}

@@ -1,0 +1,127 @@
+"""The verdict on one file: read, validated, re-derived, and checked against the fact base. Never raises for bad content."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel
+
+from tunemark.collector import catalogue
+from tunemark.collector.plausibility import impossible
+from tunemark.collector.record_files import SUBMISSIONS
+from tunemark.schema.base import canonical_json, content_id
+from tunemark.schema.derive import Derived, derive
+from tunemark.schema.facts import FactBase
+from tunemark.schema.history import InvalidRecord, Problem, read_record
+from tunemark.schema.privacy import identity_leaks
+from tunemark.schema.published import PublishedResult
+from tunemark.schema.submission import Submission
+
+LARGEST_FILE_BYTES = 64 * 2**20
+"""A million steps are about 60 MB; more than that is no submission."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found in a file."""
+
+    problems: tuple[Problem, ...]
+    """Why it is refused; empty when it is valid."""
+    record: BaseModel | None = None
+    """The record, upgraded to the newest format; null when it could not be read."""
+    derived: Derived | None = None
+    """Headline numbers of a submission; null when they cannot be derived."""
+    result_id: str = ""
+    """First digits of the hash of the file's bytes."""
+    sha256: str = ""
+    """Hash of the file's bytes."""
+
+
+def judge(path: Path, facts: FactBase) -> Verdict:
+    """Return the verdict on a file; whatever its bytes are, they are judged and not raised."""
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_FILE_BYTES:
+            return Verdict((Problem("file", f"{size} bytes", f"larger than {LARGEST_FILE_BYTES} bytes; a record is one run"),))
+        content = path.read_bytes()
+    except OSError as error:
+        return Verdict((Problem("file", "", f"cannot be read: {error.strerror}"),))
+    return judge_bytes(content, path, facts)
+
+
+def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
+    """Return the verdict on the bytes of a file at a path."""
+    try:
+        record = read_record(content)
+    except InvalidRecord as error:
+        return Verdict(tuple(error.problems))
+    except (ValueError, TypeError, RecursionError) as error:
+        # Infinite numbers written as 1e999 and the like get past the JSON parser.
+        return Verdict((Problem("file", "", f"cannot be read as a record: {error}"),))
+    problems: list[Problem] = []
+    derived = None
+    if isinstance(record, Submission):
+        derived, problems = _submission(record, content, path, facts)
+    elif isinstance(record, PublishedResult):
+        problems = [*catalogue.published_problems(record, facts)]
+    return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest())
+
+
+def _submission(record: Submission, content: bytes, path: Path, facts: FactBase) -> tuple[Derived | None, list[Problem]]:
+    problems = [
+        *_canonical(record, content),
+        *_file_name(record, content, path),
+        *(
+            Problem(field, repr(value), f"looks like {what}; a submission names no machine and no person")
+            for field, value, what in identity_leaks(record.model_dump(mode="json"))
+        ),
+        *catalogue.submission_problems(record, facts),
+        *impossible(record),
+    ]
+    derived, failed = rederive(record)
+    return derived, [*problems, *failed]
+
+
+def rederive(submission: Submission) -> tuple[Derived | None, list[Problem]]:
+    """Return the headline numbers, or the problem that they cannot be derived from the raw log."""
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            return derive(submission), []
+    except (ArithmeticError, ValueError, IndexError, MemoryError) as error:
+        return None, [Problem("trace", "", f"the headline numbers cannot be derived from it: {error}")]
+
+
+def _canonical(record: Submission, content: bytes) -> list[Problem]:
+    raw = json.loads(content)
+    # A record of an older format is canonical as it was written then.
+    wanted = canonical_json(record if raw["format"] == record.format else raw)
+    if content == wanted:
+        return []
+    return [
+        Problem(
+            "file",
+            "",
+            "its bytes are not those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the file as it was written",
+        )
+    ]
+
+
+def _file_name(record: Submission, content: bytes, path: Path) -> list[Problem]:
+    parts = path.absolute().parts
+    if SUBMISSIONS not in parts[:-1]:
+        return []
+    root = len(parts) - 1 - parts[::-1].index(SUBMISSIONS)
+    inside = parts[root + 1 :]
+    identity = content_id(content)
+    if inside[:-1] == (record.workload,) and path.stem.endswith(f"-{identity}"):
+        return []
+    stem = path.stem.rsplit("-", 1)[0] or "run"
+    return [
+        Problem(
+            "file name",
+            repr("/".join((SUBMISSIONS, *inside))),
+            f"a submission is named by its workload and content; rename it to {SUBMISSIONS}/{record.workload}/{stem}-{identity}.json",
+        )
+    ]

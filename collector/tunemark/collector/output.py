@@ -1,0 +1,128 @@
+"""How answers reach people: tables on a terminal, plain aligned text in a pipe, JSON and CSV for programs."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime
+from typing import Any, Protocol
+
+import typer
+
+from tunemark.schema.formats import MISSING
+
+
+class Advance(Protocol):
+    """Tells that one more piece of work is done."""
+
+    def __call__(self) -> None:
+        """Count one."""
+
+
+def say(message: str) -> None:
+    """Print a message for people, on standard error."""
+    typer.echo(message, err=True)
+
+
+def print_json(value: object) -> None:
+    """Print JSON on standard output; dates as ISO 8601, numbers with full precision."""
+    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, default=_as_text))
+
+
+def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print CSV on standard output; NULL is empty, lists are JSON."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(
+        [
+            ["" if value is None else json.dumps(value, default=_as_text) if isinstance(value, list | dict) else value for value in row]
+            for row in rows
+        ]
+    )
+    typer.echo(buffer.getvalue(), nl=False)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> None:
+    """Print a table: ruled and coloured on a terminal, plain aligned text in a pipe."""
+    numeric = [
+        any(_is_number(row[index]) for row in rows) and all(_is_number(row[index]) or row[index] is None for row in rows)
+        for index in range(len(columns))
+    ]
+    shown = [[cell(value) for value in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_rich(columns, shown, numeric, title)
+        return
+    if title:
+        typer.echo(title)
+    widths = [max(len(line[index]) for line in [list(columns), *shown]) for index in range(len(columns))]
+    for line in [list(columns), *shown]:
+        typer.echo(
+            "  ".join(
+                text.rjust(width) if right else text.ljust(width) for text, width, right in zip(line, widths, numeric, strict=True)
+            ).rstrip()
+        )
+
+
+def cell(value: object) -> str:
+    """Return a value as it stands in a table; numbers to six significant digits."""
+    if value is None:
+        return MISSING
+    if isinstance(value, float):
+        return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"  # noqa: PLR2004 - no exponents for everyday sizes
+    if isinstance(value, list):
+        return ", ".join(cell(one) for one in value)
+    return " ".join(str(value).split())
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Advance]:
+    """Yield a function that counts one piece of work: a bar on a terminal, a line every 1,000 otherwise, nothing for few."""
+    few = 200
+    if total <= few:
+        yield lambda: None
+    elif sys.stderr.isatty():
+        from rich.console import Console  # noqa: PLC0415 - only where a bar is drawn
+        from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn  # noqa: PLC0415 - as above
+
+        with Progress(
+            *Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn(), console=Console(stderr=True)
+        ) as bar:
+            task = bar.add_task(what, total=total)
+            yield lambda: bar.advance(task)
+    else:
+        yield _Lines(what, total)
+
+
+class _Lines:
+    def __init__(self, what: str, total: int) -> None:
+        self.what, self.total, self.done = what, total, 0
+
+    def __call__(self) -> None:
+        self.done += 1
+        if self.done % 1_000 == 0 or self.done == self.total:
+            say(f"{self.what}: {self.done:,} of {self.total:,}")
+
+
+def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool], title: str | None) -> None:
+    from rich import box  # noqa: PLC0415 - only on a terminal
+    from rich.console import Console  # noqa: PLC0415 - as above
+    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=(0, 1))
+    for name, right in zip(columns, numeric, strict=True):
+        table.add_column(Text(name), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(text) for text in row))
+    Console().print(table)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _as_text(value: object) -> str:
+    return value.isoformat() if isinstance(value, date | datetime) else str(value)

@@ -1,0 +1,80 @@
+"""Which files are judged: those that are named, and the JSON files of folders that are named."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.files import project_root
+
+SUBMISSIONS = "submissions"
+
+
+@dataclass(slots=True)
+class Found:
+    """Files to judge, in order, and what was passed over."""
+
+    files: list[Path] = field(default_factory=list)
+    """Each file once, sorted by path."""
+    ignored: list[tuple[Path, str]] = field(default_factory=list)
+    """What is no record, and why."""
+
+
+def default_folders(root: Path) -> list[Path]:
+    """Return the folders of a checkout that hold records, where they exist."""
+    return [folder for folder in (root / SUBMISSIONS, root / "data" / "published") if folder.is_dir()]
+
+
+def find_records(paths: Iterable[Path]) -> Found:
+    """Return the record files under paths.
+
+    A file that is named is judged whatever it is called. In folders only regular `.json` files are;
+    links are not followed, so that a folder cannot lead out of itself.
+
+    Raises
+    ------
+    TunemarkError
+        For a path that does not exist.
+
+    """
+    found = Found()
+    for path in paths:
+        if path.is_dir():
+            _search(path, found)
+        elif path.is_file():
+            found.files.append(path)
+        else:
+            raise TunemarkError("path", str(path), "no such file or folder; name a record, or a folder of records")
+    found.files = sorted(set(found.files))
+    return found
+
+
+def records_in(folder: Path) -> Found:
+    """Return the record files of a folder; none where there is no such folder."""
+    return find_records([folder] if folder.is_dir() else [])
+
+
+def shown_path(path: Path, root: Path) -> str:
+    """Return a path as it is stored and printed: relative to the checkout where it is in it, with forward slashes."""
+    absolute = path.absolute()
+    return absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else path.as_posix()
+
+
+def checkout_or_here() -> Path:
+    """Return the checkout, or the current folder where there is none."""
+    try:
+        return project_root()
+    except TunemarkError:
+        return Path.cwd()
+
+
+def _search(folder: Path, found: Found) -> None:
+    for path in sorted(folder.iterdir()):
+        if path.is_symlink():
+            found.ignored.append((path, "a symbolic link"))
+        elif path.is_dir():
+            _search(path, found)
+        elif path.suffix == ".json" and path.is_file():
+            found.files.append(path)
+        else:
+            found.ignored.append((path, "not a .json file"))

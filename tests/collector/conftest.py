@@ -1,0 +1,46 @@
+"""A checkout of its own for each test: real facts, no records."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from factories import CHECKOUT, Said, Tunemark
+
+from tunemark import cli
+
+FACT_FOLDERS = ("accelerators", "models", "workloads", "prices")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout without records; the current directory and TUNEMARK_ROOT point at it."""
+    root = tmp_path / "checkout"
+    for folder in FACT_FOLDERS:
+        shutil.copytree(CHECKOUT / "data" / folder, root / "data" / folder)
+    monkeypatch.setenv("TUNEMARK_ROOT", str(root))
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.fixture
+def published(checkout: Path) -> Path:
+    """The checkout with the published results of the project."""
+    shutil.copytree(CHECKOUT / "data" / "published", checkout / "data" / "published")
+    return checkout
+
+
+@pytest.fixture
+def tunemark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tunemark:
+    """The command line, through its front door, in this process."""
+
+    def call(*arguments: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["tunemark", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        code = ended.value.code
+        return Said(code if isinstance(code, int) else int(code is not None), out, err)
+
+    return call

@@ -1,0 +1,186 @@
+"""Valid records with everything defaulted that a test does not care about."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tunemark.schema.base import canonical_json, content_id
+from tunemark.schema.facts import FactBase
+from tunemark.schema.plan import Plan
+from tunemark.schema.published import PublishedResult
+from tunemark.schema.submission import Submission
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+FACTS = FactBase(CHECKOUT / "data")
+RUN_ID = "0123456789abcdef0123456789abcdef"
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+
+Tunemark = Callable[..., Said]
+
+
+def with_overrides(content: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of nested content with dotted paths replaced: `{"plan.batch.micro_batch": 8}`."""
+    changed = json.loads(json.dumps(content))
+    for path, value in overrides.items():
+        *folders, name = path.split(".")
+        node = changed
+        for folder in folders:
+            node = node[int(folder)] if isinstance(node, list) else node[folder]
+        if isinstance(node, list):
+            node[int(name)] = value
+        else:
+            node[name] = value
+    return changed
+
+
+def make_plan_content() -> dict[str, Any]:
+    card = FACTS.workloads["smoke-lora"]
+    rows = card.batch.micro_batch * card.batch.gradient_accumulation
+    plan = Plan.model_validate(
+        {
+            "workload": card.key,
+            "workload_sha256": FACTS.workload_sha256(card.key),
+            "method": card.method,
+            "lora": card.lora,
+            "model": {"key": card.model, "task": card.task, "labels": card.labels, "weights": card.weights},
+            "data": {
+                "source": card.data.source,
+                "name": card.data.name,
+                "tokenizer": "none",
+                "sequence_length": card.data.sequence_length,
+                "padding": card.data.padding,
+            },
+            "batch": {
+                "micro_batch": card.batch.micro_batch,
+                "gradient_accumulation": card.batch.gradient_accumulation,
+                "data_parallel": 1,
+                "global_batch": rows,
+            },
+            "optimizer": card.optimizer,
+            "precision": {"parameters": "fp32", "compute": "fp32"},
+            "device": {"backend": "fake", "accelerator": None, "count": 1, "strategy": "single"},
+            "measurement": {"max_steps": card.stop.max_steps},
+            "reasons": {"device.count": "this version trains on one device"},
+        },
+    )
+    return plan.model_dump(mode="json")
+
+
+def make_trace_content(steps: int, *, rows: int, tokens: int, start: float = 2.0) -> dict[str, Any]:
+    """Return steps of 50 to 52 ms with a first one of 300 ms; whole milliseconds, so that files are short."""
+    times = [0.3, *(0.05 + (step * 7 % 5) / 2_000 for step in range(1, steps))]
+    completed = [round(start + sum(times[: step + 1]), 6) for step in range(steps)]
+    return {
+        "started_at_s": start,
+        "completed_at_s": completed,
+        "slot_tokens": [rows * tokens] * steps,
+        "real_tokens": [rows * tokens] * steps,
+        "supervised_tokens": [rows * (tokens - 1)] * steps,
+        "documents": [rows] * steps,
+        "rows": [rows] * steps,
+        "loss": [round(4.0 - step / steps, 4) for step in range(steps)],
+    }
+
+
+def make_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
+    """Return a submission as JSON content, dotted paths replaced; not validated."""
+    plan = make_plan_content()
+    trace = make_trace_content(steps, rows=plan["batch"]["global_batch"], tokens=plan["data"]["sequence_length"])
+    end = trace["completed_at_s"][-1] if steps else 2.0
+    unknown = {"peak_bytes": None, "method": None, "reason": "a CPU has no device memory"}
+    content = {
+        "format": "tunemark.submission/1",
+        "run_id": RUN_ID,
+        "started_at": datetime(2026, 11, 20, 12, tzinfo=UTC).isoformat(),
+        "harness": {"version": "0.1.0", "commit": "8747f0c", "dirty": False},
+        "division": "standard",
+        "overrides": [],
+        "supersedes": None,
+        "plan": plan,
+        "environment": {
+            "os": "Linux 6.1",
+            "python": "3.11.7",
+            "packages": {"torch": "2.13.0"},
+            "backend": "fake",
+            "devices": [{"name": "Fake device"}],
+            "cpu": "Fake CPU",
+            "cpu_physical_cores": 2,
+            "cpu_logical_cores": 4,
+            "cpu_usable_cores": 2,
+            "memory_bytes": 8 * 2**30,
+        },
+        "outcome": {"status": "ok", "phase": "teardown", "last_good_step": steps, "message": None, "fix": None},
+        "timeline": [
+            {"phase": "import", "at_s": 0.0},
+            {"phase": "load", "at_s": 1.2},
+            {"phase": "data", "at_s": 1.7},
+            {"phase": "train", "at_s": 1.9},
+            {"phase": "teardown", "at_s": round(end + 0.1, 6)},
+        ],
+        "process": {"wall_s": round(end + 0.5, 6), "user_s": 9.0, "system_s": 0.5},
+        "model": {
+            "parameters": 4_300_000,
+            "trainable_parameters": 90_000,
+            "parameter_bytes": {"fp32": 17_200_000},
+            "adapter_bytes": 360_000,
+            "gradient_bytes": 360_000,
+            "optimizer_state_bytes": 720_000,
+        },
+        "trace": trace,
+        "memory": {
+            "device_allocated": unknown,
+            "device_reserved": unknown,
+            "device_used": unknown,
+            "host_rss": {"peak_bytes": 500_000_000, "method": "psutil", "reason": None},
+            "host_swap": {"peak_bytes": 0, "method": "psutil", "reason": None},
+        },
+        "utilisation": None,
+        "evaluation": None,
+        "warnings": [{"doubt": "random_weights", "message": "weights are random, the loss says nothing"}],
+    }
+    return with_overrides(content, overrides)
+
+
+def make_submission(steps: int = 130, **overrides: Any) -> Submission:
+    """Return a valid submission; `**{"plan.batch.micro_batch": 8}` replaces what a test cares about."""
+    return Submission.model_validate_json(json.dumps(make_content(steps, **overrides)))
+
+
+def make_published(**overrides: Any) -> PublishedResult:
+    """Return a published result with one claim."""
+    content = {
+        "id": "900-001",
+        "source": "900",
+        "section": "table 1",
+        "origin": {"kind": "document"},
+        "labels": {"model": "Llama 3.1 8B", "accelerator": "H100"},
+        "conditions": {"model": "llama-3.1-8b", "method": "lora", "accelerator": "nvidia-h100-80gb-sxm", "accelerator_count": 1},
+        "claims": {"train_loss": {"value": 1.5, "printed": "1.5"}},
+        "status": "ok",
+    }
+    return PublishedResult.model_validate_json(json.dumps(with_overrides(content, overrides)))
+
+
+def run_id(number: int) -> str:
+    return f"{number:032x}"
+
+
+def save(root: Path, submission: Submission, name: str = "run") -> Path:
+    """Write a submission where it belongs in a checkout and return its path."""
+    content = canonical_json(submission)
+    path = root / "submissions" / submission.workload / f"{name}-{content_id(content)}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path

@@ -1,0 +1,234 @@
+"""`tunemark collect`: all or nothing, the same each time, one bad file leaves the others."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from factories import Tunemark, make_submission, run_id, save
+
+from tunemark.collector import database, loading
+from tunemark.collector.asking import ask
+from tunemark.collector.documentation import documented_relations
+from tunemark.collector.loading import collect
+from tunemark.schema.base import canonical_json, content_id
+from tunemark.schema.derive import derive
+from tunemark.schema.errors import TunemarkError
+
+
+def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    return ask(sql, path).rows
+
+
+def contents(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Return all rows of all tables in their order."""
+    return {relation.name: rows(path, f"from {relation.name}") for relation in documented_relations() if relation.kind == "table"}
+
+
+@pytest.fixture
+def db(checkout: Path) -> Path:
+    return checkout / "build" / "tunemark.duckdb"
+
+
+@pytest.mark.usefixtures("published")
+def test_all_published_results_are_there(db: Path, tunemark: Tunemark) -> None:
+    assert tunemark("collect").code == 0
+    said = tunemark("query", "select source, count(*) as n from results group by 1 order by 1", "--csv")
+    assert said.out == "source,n\n000,3\n001,49\n002,2\n003,60\n004,58\n"
+    assert rows(db, "select count(*) from document_cells")[0][0] > 0
+
+
+def test_collecting_twice_gives_the_same_contents(published: Path, db: Path) -> None:
+    for number in range(3):
+        save(published, make_submission(40, run_id=run_id(number)), f"run{number}")
+    collect(published, db)
+    once = contents(db)
+    collect(published, db)
+    assert contents(db) == once
+    assert len(once["result_rows"]) == 175
+
+
+def test_a_measured_row_is_what_derive_says(checkout: Path, db: Path) -> None:
+    submission = make_submission()
+    path = save(checkout, submission)
+    collect(checkout, db)
+    derived = derive(submission)
+    row = ask("select * from results", db).records()[0]
+    assert derived.step_time is not None
+    assert derived.tokens_per_s is not None
+    assert derived.window is not None
+    assert row["result_id"] == content_id(path.read_bytes())
+    assert row["step_time_s"] == derived.step_time.p50
+    assert (row["tokens_per_s"], row["tokens_per_s_low"]) == (derived.tokens_per_s.value, derived.tokens_per_s.low)
+    assert (row["stable"], row["steady_steps"], row["rankable"]) == (True, derived.window.steps, True)
+    assert row["peak_memory_bytes"] == derived.peak_memory.peak_bytes
+    assert (row["source"], row["trust"], row["file"]) == ("measured", "measured", f"submissions/smoke-lora/{path.name}")
+    plan = submission.plan
+    settings = f"{plan.data.name}/{plan.data.sequence_length}/none/False/{plan.batch.global_batch}"
+    assert row["comparability_group"] == f"tiny-llama/causal_lm/lora/{settings}/fp32/adamw/optimizer_step"
+
+
+def test_steps_phases_facts_and_warnings_are_loaded(checkout: Path, db: Path) -> None:
+    submission = make_submission()
+    save(checkout, submission)
+    collect(checkout, db)
+    assert rows(db, "select count(*), sum(real_tokens), count(*) filter (label = 'steady') from steps") == [
+        (130, sum(submission.trace.real_tokens), 120)
+    ]
+    assert rows(db, "select sum(duration_s), sum(share) from phases")[0] == pytest.approx((submission.process.wall_s, 1.0))
+    assert rows(db, "select value, reason from result_facts where topic = 'plan' and name = 'device.count'") == [
+        ("1", "this version trains on one device")
+    ]
+    assert rows(db, "select value from result_facts where topic = 'packages' and name = 'torch'") == [("2.13.0",)]
+    assert rows(db, "select reason from result_facts where topic = 'memory' and name = 'device_allocated'") == [
+        ("a CPU has no device memory",)
+    ]
+    assert rows(db, "select doubt from warnings") == [("random_weights",)]
+
+
+def test_a_bad_submission_is_noted_and_the_others_load(checkout: Path, db: Path, tunemark: Tunemark) -> None:
+    save(checkout, make_submission())
+    (checkout / "submissions" / "broken.json").write_bytes(b"\x00\x01")
+    said = tunemark("collect", "--json")
+    assert said.code == 3
+    assert json.loads(said.out)["results"] == {"measured": 1}
+    assert "submissions/broken.json: file: not valid JSON" in said.err
+    assert rows(db, "select file, field from load_problems") == [("submissions/broken.json", "file")]
+
+
+def test_a_failed_run_is_a_row(checkout: Path, db: Path) -> None:
+    save(checkout, make_submission(0, **{"outcome.status": "oom_device", "outcome.message": "out of memory", "model": None}))
+    collect(checkout, db)
+    assert rows(db, "select status, failed, rankable, tokens_per_s, message from results") == [
+        ("oom_device", True, False, None, "out of memory")
+    ]
+
+
+def test_too_few_steps_for_an_interval_leave_its_ends_unknown(checkout: Path, db: Path) -> None:
+    save(checkout, make_submission(3))
+    collect(checkout, db)
+    rate, low, high = rows(db, "select tokens_per_s, tokens_per_s_low, tokens_per_s_high from results")[0]
+    assert rate > 0
+    assert (low, high) == (None, None)
+
+
+def test_the_second_file_of_a_run_is_a_problem(checkout: Path, db: Path) -> None:
+    save(checkout, make_submission(), "a")
+    save(checkout, make_submission(**{"harness.dirty": True}), "b")
+    done = collect(checkout, db)
+    assert done.results == {"measured": 1}
+    assert [(file.rsplit("/", 1)[-1][:2], problem.field) for file, problem in done.problems] == [("b-", "run_id")]
+
+
+def test_a_superseded_result_stays_readable_and_shares_no_ranking(checkout: Path, db: Path) -> None:
+    old = make_submission(run_id=run_id(1))
+    save(checkout, old)
+    old_id = content_id(canonical_json(old))
+    new = make_submission(run_id=run_id(2), supersedes=old_id)
+    save(checkout, new)
+    collect(checkout, db)
+    new_id = content_id(canonical_json(new))
+    found = {row["result_id"]: (row["rankable"], row["note"]) for row in ask("from results", db).records()}
+    assert found == {old_id: (False, f"superseded by {new_id}"), new_id: (True, None)}
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("disk"), KeyboardInterrupt()])
+def test_a_failure_midway_leaves_the_old_database_untouched(
+    checkout: Path, db: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    save(checkout, make_submission())
+    collect(checkout, db)
+    before = db.read_bytes()
+    save(checkout, make_submission(run_id=run_id(2)))
+    insert, calls = database._insert, []
+
+    def fail_at_the_fifth(connection: Any, name: str, table: Any) -> None:
+        calls.append(name)
+        if len(calls) == 5:
+            raise failure
+        insert(connection, name, table)
+
+    monkeypatch.setattr(database, "_insert", fail_at_the_fifth)
+    with pytest.raises(type(failure)):
+        collect(checkout, db)
+    assert db.read_bytes() == before
+    assert [path.name for path in db.parent.iterdir()] == [db.name]
+
+
+def test_wrong_published_data_of_our_own_stops_and_writes_nothing(published: Path, db: Path, tunemark: Tunemark) -> None:
+    path = published / "data" / "published" / "003" / "003-001.json"
+    path.write_text(path.read_text().replace('"llama-3.1-8b"', '"lama-3.1-8b"'))
+    said = tunemark("collect")
+    assert said.code == 3
+    assert "data/published/003/003-001.json: conditions.model: 'lama-3.1-8b'" in said.err
+    assert "did you mean 'llama-3.1-8b'" in said.err
+    assert not db.exists()
+
+
+def test_a_missing_published_result_is_noticed(published: Path, db: Path) -> None:
+    (published / "data" / "published" / "002" / "002-002.json").unlink()
+    with pytest.raises(TunemarkError, match="there are 1 results of this source"):
+        collect(published, db)
+
+
+def test_a_repeated_published_result_is_noticed(published: Path, db: Path) -> None:
+    folder = published / "data" / "published" / "002"
+    shutil.copy(folder / "002-001.json", folder / "002-001-copy.json")
+    with pytest.raises(TunemarkError, match="give each result a number of its own"):
+        collect(published, db)
+
+
+def test_a_price_of_an_unknown_accelerator_stops(checkout: Path, db: Path) -> None:
+    book = checkout / "data" / "prices" / "prices.csv"
+    book.write_text(book.read_text() + "aws,x1,nvidia-t5,1,,,us-east-1,on_demand,1.0,2026-01-01,provider,a source,\n")
+    with pytest.raises(TunemarkError, match="nvidia-t5"):
+        collect(checkout, db)
+
+
+def test_an_eight_device_instance_costs_the_whole_instance_for_one_device(checkout: Path, db: Path) -> None:
+    header = (checkout / "data" / "prices" / "prices.csv").read_text().splitlines()[0]
+    lines = [
+        header,
+        "aws,p5.48xlarge,nvidia-h100-80gb-sxm,8,,,us-east-1,on_demand,72.0,2026-01-01,provider,a source,",
+        "aws,p5.48xlarge,nvidia-h100-80gb-sxm,8,,,us-east-1,on_demand,90.0,2025-01-01,provider,a source,",
+        "aws,p5.48xlarge,nvidia-h100-80gb-sxm,8,,,us-east-1,on_demand,1.0,2999-01-01,provider,a source,",
+    ]
+    (checkout / "data" / "prices" / "prices.csv").write_text("\n".join(lines) + "\n")
+    submission = make_submission(**{"plan.device.accelerator": "nvidia-h100-80gb-sxm"})
+    save(checkout, submission)
+    collect(checkout, db)
+    derived = derive(submission)
+    assert derived.samples_per_s is not None
+    instances, hourly, per_1k, per_run = rows(db, "select instances, usd_per_hour, usd_per_1k_samples, usd_per_run from cheapest_costs")[0]
+    assert (instances, hourly) == (1, 72.0)
+    assert per_1k == pytest.approx(72 / 3600 / derived.samples_per_s.value * 1_000)
+    assert per_run == pytest.approx(72 / 3600 * submission.process.wall_s)
+
+
+def test_many_submissions_load_through_a_pool_of_processes(checkout: Path, db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        save(checkout, make_submission(20, run_id=run_id(number)), f"run{number}")
+    collect(checkout, db)
+    alone = contents(db)
+    in_pool = loading.over_files
+    monkeypatch.setattr(loading, "over_files", lambda work, files: in_pool(work, files, many=1))
+    collect(checkout, db)
+    assert contents(db) == alone
+
+
+def test_the_database_carries_the_comments_of_views_sql(checkout: Path, db: Path) -> None:
+    collect(checkout, db)
+    with duckdb.connect(str(db), read_only=True) as connection:
+        assert connection.sql("select comment from duckdb_views() where view_name = 'results'").fetchall() == [
+            ("All results with readable names. Start here.",)
+        ]
+        assert connection.sql(
+            "select comment from duckdb_columns() where table_name = 'result_rows' and column_name = 'tokens_per_s'"
+        ).fetchall() == [("real tokens, all devices",)]
+
+
+def test_a_row_with_a_column_that_no_table_has_is_an_error() -> None:
+    with pytest.raises(KeyError, match="tokens_per_second"):
+        database.as_arrow([{"tokens_per_second": 1.0}], database.arrow_schemas()["result_rows"])

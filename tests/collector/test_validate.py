@@ -1,0 +1,258 @@
+"""`tunemark validate` says which field is wrong, which value it has, and what to do about it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from factories import FACTS, Tunemark, make_content, make_submission, run_id, save
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tunemark.collector import pool
+from tunemark.collector.judging import LARGEST_FILE_BYTES, judge, judge_bytes
+from tunemark.collector.pool import over_files
+from tunemark.schema.base import canonical_json, content_id
+
+ANYWHERE = Path("record.json")
+GOLDEN = Path(__file__).parent / "golden"
+VALID = canonical_json(make_submission())
+
+
+def problems_of(content: bytes, path: Path = ANYWHERE) -> list[str]:
+    return [str(problem) for problem in judge_bytes(content, path, FACTS).problems]
+
+
+def problems_with(**overrides: object) -> list[str]:
+    return problems_of(json.dumps(make_content(30, **overrides)).encode())
+
+
+def test_a_submission_of_the_harness_is_valid(checkout: Path, tunemark: Tunemark) -> None:
+    save(checkout, make_submission())
+    said = tunemark("validate")
+    assert (said.code, said.out) == (0, "1 files, 0 invalid\n")
+
+
+def test_the_published_results_of_this_project_are_valid(published: Path, tunemark: Tunemark) -> None:
+    said = tunemark("validate", published / "data" / "published", "--json")
+    assert said.code == 0
+    assert json.loads(said.out) == {"files": 177, "invalid": 0, "problems": []}
+
+
+CORRUPTIONS: dict[str, dict[str, object]] = {
+    "a word that is not in the list": {"outcome.status": "fine"},
+    "a misspelt workload": {"plan.workload": "smoke-lorra"},
+    "an unknown model": {"plan.model.key": "tiny-lama"},
+    "an unknown accelerator": {"plan.device.accelerator": "nvidia-h100"},
+    "a silent change of the card": {"plan.optimizer.learning_rate": 0.5},
+    "a batch that does not multiply": {"plan.batch.global_batch": 5},
+    "a negative time": {"process.wall_s": -1.0},
+    "steps that go backwards": {"trace.completed_at_s.3": 0.1},
+    "a step count that is not the log's": {"outcome.last_good_step": 7},
+    "more supervised than real tokens": {"trace.supervised_tokens.0": 100_000},
+    "a path in a message": {"harness.version": "0.1.0 from /home/mia/tunemark/src"},
+    "an address": {"environment.cpu": "node at 10.0.0.17"},
+    "an e-mail address": {"warnings.0.message": "ask mia@example.org"},
+    "more memory than there is": {"memory.host_rss.peak_bytes": 10**12},
+    "more CPU time than cores": {"process.user_s": 1e6},
+    "a count beyond everything": {"model.parameters": 10**40},
+    "an unknown format": {"format": "tunemark.submision/1"},
+}
+
+
+def test_messages_name_field_value_and_fix() -> None:
+    lines = []
+    for name, overrides in CORRUPTIONS.items():
+        lines.append(f"# {name}")
+        # Bytes that are not canonical are a problem of their own in every one of these.
+        lines.extend(line for line in problems_with(**overrides) if not line.startswith("file: its bytes"))
+    # The card's own value may change; what matters is that it is named.
+    said = f"says {FACTS.workloads['smoke-lora'].optimizer.learning_rate!r};"
+    text = "\n".join(lines).replace(said, "says <the card's value>;") + "\n"
+    golden = GOLDEN / "validate_messages.txt"
+    if "TUNEMARK_UPDATE_GOLDEN" in os.environ:
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+def test_unknown_fields_get_a_suggestion() -> None:
+    content = make_content()
+    content["plan"]["batch"]["micro_bach"] = content["plan"]["batch"].pop("micro_batch")
+    found = problems_of(json.dumps(content).encode())
+    assert any("plan.batch.micro_bach" in line and "did you mean 'micro_batch'" in line for line in found)
+    assert any(line == "plan.batch.micro_batch: is missing; every record has it" for line in found)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        VALID[: len(VALID) // 2],
+        bytes(range(256)),
+        b"\xff\xfe{}",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"format": []}',
+        b'{"format": {}}',
+        b'{"format": NaN}',
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+        VALID.replace(b'"at_s": 0.0', b'"at_s": NaN'),
+        VALID.replace(b'"wall_s": ', b'"wall_s": 1e999, "x": '),
+        VALID.replace(b'"slot_tokens": [', b'"slot_tokens": [' + b"9" * 400 + b", "),
+        VALID.replace(b'"parameters": 4300000', b'"parameters": ' + b"9" * 5_000),
+        VALID.replace(b'"parameters": 4300000', b'"parameters": 99999999999999999999999'),
+        VALID.replace(b'"cpu": "Fake CPU"', b'"cpu": "\\ud800"'),
+        json.dumps(make_content(5, **{"trace.completed_at_s": [2 + 1e-15, 2 + 2e-15, 2 + 3e-15, 2 + 4e-15, 3]})).encode(),
+    ],
+    ids=lambda content: repr(content[:30]),
+)
+def test_broken_files_are_reported_and_never_raise(content: bytes) -> None:
+    assert problems_of(content)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_judged_without_raising(content: bytes) -> None:
+    assert problems_of(content)
+
+
+def leaves(node: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    if isinstance(node, dict):
+        return [path, *(leaf for key, value in node.items() for leaf in leaves(value, (*path, key)))]
+    if isinstance(node, list):
+        return [path, *(leaf for index, value in enumerate(node[:3]) for leaf in leaves(value, (*path, index)))]
+    return [path]
+
+
+LEAVES = [leaf for leaf in leaves(make_content()) if leaf]
+STRANGE = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(min_value=10**18, max_value=10**320),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=20),
+    st.just([]),
+    st.just({}),
+    st.lists(st.floats(0, 100), max_size=3),
+    st.sampled_from(["-1", "1e308", 1e308, -0.0, 5e-324, 2**53, "ok", "/etc/passwd", "a" * 3_000]),
+)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.sampled_from(LEAVES), STRANGE)
+def test_any_corruption_of_one_field_is_reported_or_accepted_but_never_raises(leaf: tuple[str | int, ...], value: object) -> None:
+    content = make_content(40)
+    node = content
+    for part in leaf[:-1]:
+        node = node[part]  # type: ignore[index]
+    node[leaf[-1]] = value  # type: ignore[index]
+    judge_bytes(json.dumps(content).encode(), ANYWHERE, FACTS)
+
+
+def test_a_wrong_file_name_is_told_the_right_one(checkout: Path, tunemark: Tunemark) -> None:
+    path = save(checkout, make_submission())
+    wrong = path.with_name("run-000000000000.json")
+    path.rename(wrong)
+    said = tunemark("validate")
+    assert said.code == 3
+    assert f"rename it to submissions/smoke-lora/{path.name}" in said.err
+
+
+def test_the_wrong_folder_is_told_the_right_one(checkout: Path, tunemark: Tunemark) -> None:
+    path = save(checkout, make_submission())
+    elsewhere = checkout / "submissions" / "other" / path.name
+    elsewhere.parent.mkdir()
+    path.rename(elsewhere)
+    assert f"rename it to submissions/smoke-lora/{path.name}" in tunemark("validate").err
+
+
+def test_outside_of_submissions_any_name_will_do(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_bytes(VALID)
+    assert judge(path, FACTS).problems == ()
+
+
+def test_an_edited_file_is_refused() -> None:
+    assert problems_of(VALID.replace(b"\n", b"\r\n"))[0].startswith("file: its bytes are not those that `tunemark run` writes")
+
+
+def test_all_files_are_checked_and_the_exit_code_says_that_one_is_invalid(checkout: Path, tunemark: Tunemark) -> None:
+    save(checkout, make_submission())
+    (checkout / "submissions" / "a.json").write_text("{")
+    (checkout / "submissions" / "z.json").write_text("[]")
+    said = tunemark("validate", "--json")
+    answer = json.loads(said.out)
+    assert (said.code, answer["files"], answer["invalid"]) == (3, 3, 2)
+    assert [problem["file"] for problem in answer["problems"]] == ["submissions/a.json", "submissions/z.json"]
+    assert set(answer["problems"][0]) == {"file", "field", "value", "fix"}
+
+
+def test_a_path_that_does_not_exist_is_a_usage_error(checkout: Path, tunemark: Tunemark) -> None:
+    said = tunemark("validate", checkout / "nowhere.json")
+    assert said.code == 2
+    assert "no such file or folder" in said.err
+
+
+def test_links_and_other_files_in_a_folder_are_passed_over_with_a_note(checkout: Path, tunemark: Tunemark) -> None:
+    path = save(checkout, make_submission())
+    (path.parent / "README.md").write_text("hello")
+    (path.parent / "link.json").symlink_to(path)
+    (path.parent / "loop").symlink_to(checkout / "submissions")
+    said = tunemark("validate")
+    assert (said.code, said.out) == (0, "1 files, 0 invalid\n")
+    assert "ignored submissions/smoke-lora/link.json: a symbolic link" in said.err
+    assert "ignored submissions/smoke-lora/README.md: not a .json file" in said.err
+
+
+def test_the_same_run_twice_is_one_too_many(checkout: Path, tunemark: Tunemark) -> None:
+    save(checkout, make_submission(), "first")
+    save(checkout, make_submission(**{"harness.dirty": True}), "second")
+    said = tunemark("validate")
+    assert said.code == 3
+    assert "a run is submitted once" in said.err
+
+
+def test_a_file_of_any_size_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "huge.json"
+    with path.open("wb") as file:
+        file.truncate(LARGEST_FILE_BYTES + 1)
+    assert "larger than" in str(judge(path, FACTS).problems[0])
+
+
+def test_a_changed_card_is_another_workload_and_nothing_is_held_against_the_run() -> None:
+    submission = make_submission(**{"plan.workload_sha256": "0" * 64, "plan.optimizer.learning_rate": 0.5})
+    assert problems_of(canonical_json(submission)) == []
+
+
+def test_declared_overrides_make_an_open_run() -> None:
+    changed = {
+        "plan.optimizer.learning_rate": 0.5,
+        "division": "open",
+        "overrides": [{"field": "optimizer.learning_rate", "card": 0.002, "run": 0.5}],
+    }
+    assert problems_of(canonical_json(make_submission(**changed))) == []
+
+
+def test_a_failed_run_is_a_valid_submission() -> None:
+    failed = make_submission(0, **{"outcome.status": "oom_device", "outcome.message": "out of memory in the first step", "model": None})
+    assert problems_of(canonical_json(failed)) == []
+
+
+def test_many_files_go_through_a_pool_with_the_same_verdicts(checkout: Path) -> None:
+    for number in range(6):
+        save(checkout, make_submission(20, run_id=run_id(number)), f"run{number}")
+    files = sorted((checkout / "submissions").rglob("*.json"))
+    assert list(over_files(content_size, files, many=2)) == [path.stat().st_size for path in files]
+    assert pool.MANY == 200
+
+
+def content_size(path: Path) -> int:
+    return len(path.read_bytes())
+
+
+def test_the_id_of_a_result_is_the_hash_of_its_bytes() -> None:
+    assert judge_bytes(VALID, ANYWHERE, FACTS).result_id == content_id(VALID)

@@ -1,0 +1,166 @@
+"""Formats, suggestions, privacy, files, facts and costs."""
+
+import os
+from pathlib import Path
+
+import pytest
+from factories import CHECKOUT, FACTS
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunemark.schema import formats
+from tunemark.schema.cost import cost_of, instances_needed
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.facts import FactBase
+from tunemark.schema.files import project_root, write_atomically
+from tunemark.schema.privacy import REMOVED, identity_leaks, scrub
+from tunemark.schema.quantities import QUANTITIES
+
+
+@pytest.mark.parametrize(
+    ("shown", "wanted"),
+    [
+        (formats.significant(12_473), "12,500"),
+        (formats.significant(0.01234), "0.0123"),
+        (formats.significant(0), "0"),
+        (formats.significant(9.996), "10.0"),
+        (formats.significant(-1.234), "-1.23"),
+        (formats.gib(2**30 * 14.96), "15.0 GiB"),
+        (formats.gb(16.06e9), "16.1 GB"),
+        (formats.duration(0.083), "83.0 ms"),
+        (formats.duration(4.7), "4.70 s"),
+        (formats.duration(725), "12 min 05 s"),
+        (formats.duration(8_100), "2 h 15 min"),
+        (formats.percent(0.929), "92.9%"),
+        (formats.usd(32.77), "$32.77"),
+        (formats.usd(0.0124), "$0.0124"),
+        (formats.ratio(3.95), "3.95x"),
+        (formats.plain(16_000.0), "16,000"),
+        (formats.plain(1.47595), "1.476"),
+    ],
+)
+def test_numbers_are_shown_as_readers_expect(shown: str, wanted: str) -> None:
+    assert shown == wanted
+
+
+@given(st.floats(1e-9, 1e15))
+def test_three_significant_digits_are_within_half_a_per_cent(value: float) -> None:
+    assert float(formats.significant(value).replace(",", "")) == pytest.approx(value, rel=0.0051)
+
+
+@given(st.floats(0, 1e9))
+def test_every_quantity_shows_any_value(value: float) -> None:
+    assert all(quantity.text(value) for quantity in QUANTITIES.values())
+
+
+def test_an_unknown_value_is_a_dash() -> None:
+    assert QUANTITIES["tokens_per_s"].text(None) == "–"  # noqa: RUF001 - the dash for unknown
+
+
+def test_near_words_are_suggested_and_few_ones_listed() -> None:
+    assert did_you_mean("smoke-lorra", ["smoke-lora", "large"]) == "did you mean 'smoke-lora'?"
+    assert did_you_mean("xyz", ["lora", "full"]) == "known are full, lora"
+    assert did_you_mean("xyz", [f"word{number}" for number in range(20)]) == "20 are known, none like it"
+
+
+def test_an_error_says_field_value_and_fix() -> None:
+    error = TunemarkError("--on", "x", "write a day")
+    assert (str(error), error.exit_code) == ("--on: 'x': write a day", Exit.USAGE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "at /home/mia/model.py line 3",
+        r"in C:\Users\mia\model.py",
+        "~/models/llama",
+        "host 192.168.1.7 down",
+        "aa:bb:cc:dd:ee:ff",
+        "mia@example.org",
+    ],
+)
+def test_what_identifies_a_machine_or_person_is_found_and_removed(text: str) -> None:
+    assert identity_leaks({"a": {"b": [text]}})[0][0] == "a.b.0"
+    assert REMOVED in scrub(text)
+    assert identity_leaks({"a": scrub(text)}) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["meta-llama/Llama-3.1-8B", "12,473 tokens/s", "torch 2.13.0", "2.7.0.2.8.6734", "https://github.com/a/b", "12:30:05", "1/2"]
+)
+def test_what_identifies_nobody_is_left_alone(text: str) -> None:
+    assert identity_leaks({"a": text}) == []
+    assert scrub(text) == text
+
+
+def test_names_of_the_host_are_found_in_keys_too() -> None:
+    assert identity_leaks({"goldfinch": 1}, frozenset({"goldfinch"})) == [("goldfinch", "goldfinch", "the name of this host or user")]
+
+
+def test_a_file_is_written_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file.json"
+    write_atomically(path, b"one")
+    write_atomically(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert [file.name for file in path.parent.iterdir()] == ["file.json"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file.json"
+    write_atomically(path, b"old")
+
+    def disk_is_full(_handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", disk_is_full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["file.json"]
+
+
+def test_the_checkout_is_found_from_the_environment_and_from_below(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TUNEMARK_ROOT", raising=False)
+    monkeypatch.chdir(CHECKOUT / "data" / "models")
+    assert project_root() == CHECKOUT
+    monkeypatch.setenv("TUNEMARK_ROOT", str(tmp_path))
+    with pytest.raises(TunemarkError, match="has no data/accelerators"):
+        project_root()
+
+
+def test_devices_are_recognised_by_the_name_they_report_and_never_guessed() -> None:
+    assert FACTS.accelerator("Tesla T4").key == "nvidia-t4"
+    assert FACTS.recognise_accelerator("tesla t4") is FACTS.accelerators["nvidia-t4"]
+    assert FACTS.recognise_accelerator("Tesla T4000") is None
+    with pytest.raises(TunemarkError, match="did you mean 'nvidia-t4'"):
+        FACTS.accelerator("nvidia-t44")
+
+
+def test_a_card_is_named_as_its_file(tmp_path: Path) -> None:
+    folder = tmp_path / "accelerators"
+    folder.mkdir()
+    (folder / "b.toml").write_text('key = "a"\nname = "A"\nvendor = "V"\nsource = "s"\n')
+    with pytest.raises(TunemarkError, match="a card is named as its file"):
+        _ = FactBase(tmp_path).accelerators
+
+
+@pytest.mark.parametrize(
+    "content", ["key = ", 'key = "b"\nname = "A"\nvendor = "V"\n', 'key = "b"\nname = "A"\nvendor = "V"\nsource = "s"\nmemory_gib = -1\n']
+)
+def test_a_card_that_is_wrong_names_its_file(tmp_path: Path, content: str) -> None:
+    folder = tmp_path / "accelerators"
+    folder.mkdir()
+    (folder / "b.toml").write_text(content)
+    with pytest.raises(TunemarkError, match=r"b\.toml"):
+        _ = FactBase(tmp_path).accelerators
+
+
+def test_instances_are_rented_whole() -> None:
+    assert [instances_needed(devices, 8) for devices in (1, 8, 9, 16)] == [1, 1, 2, 2]
+
+
+def test_work_costs_price_times_hours() -> None:
+    cost = cost_of(36.0, samples_per_s=10.0, tokens_per_s=None)
+    assert cost.per_1k_samples == pytest.approx(1.0)
+    assert cost.per_1m_samples == pytest.approx(1_000.0)
+    assert cost.per_1m_tokens is None
