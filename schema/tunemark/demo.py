@@ -39,7 +39,9 @@ def demo(
     step("validate", "submissions", "data/published", root=root, screen=screen)
     step("collect", root=root, screen=screen)
     step("site", "build", root=root, screen=screen)
-    Console(highlight=False).print(table_of(runs, root))
+    Console(highlight=False).print(table_of(runs))
+    for run in runs:
+        sys.stdout.write(f"submission: {run['file']}\n")
     sys.stdout.write(f"site: {root / 'build' / 'site' / 'index.html'}\n")
     sys.stdout.flush()
     if serve:
@@ -78,22 +80,14 @@ def command(*arguments: str, root: Path, capture: bool) -> "subprocess.Completed
     )
 
 
-def table_of(runs: list[dict[str, Any]], root: Path) -> Table:
+def table_of(runs: list[dict[str, Any]]) -> Table:
     """Return the runs as a table."""
-    table = Table(title="Measured on this machine")
-    for head, side in (
-        ("workload", "left"),
-        ("status", "left"),
-        ("step time", "right"),
-        ("tokens/s", "right"),
-        ("peak memory", "right"),
-        ("loss", "right"),
-        ("submission", "left"),
-    ):
-        table.add_column(head, justify="right" if side == "right" else "left", overflow="fold")
+    table = Table(title="Measured on this machine", title_justify="left")
+    for head in ("workload", "status"):
+        table.add_column(head, no_wrap=True)
+    for head in ("step time", "tokens/s", "peak memory", "loss"):
+        table.add_column(head, justify="right", no_wrap=True)
     for run in runs:
-        path = Path(run["file"])
-        shown = path.relative_to(root) if path.is_relative_to(root) else path
         table.add_row(
             run["workload"],
             run["status"],
@@ -101,6 +95,5 @@ def table_of(runs: list[dict[str, Any]], root: Path) -> Table:
             formats.significant(run["tokens_per_s"]) if run["tokens_per_s"] else formats.MISSING,
             formats.gib(run["peak_memory_bytes"]) if run["peak_memory_bytes"] else formats.MISSING,
             f"{run['loss_start']:.2f} -> {run['train_loss']:.2f}" if run["train_loss"] is not None else formats.MISSING,
-            str(shown),
         )
     return table

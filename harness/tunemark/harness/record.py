@@ -147,7 +147,7 @@ def memory(finished: Finished) -> Memory:
         device_used=MemoryReading(reason="this version does not ask the driver"),
         host_rss=MemoryReading(
             peak_bytes=max(finished.max_rss_bytes, finished.telemetry.rss_peak_bytes),
-            method=f"the higher of the worker's ru_maxrss and the resident memory of its process tree every {INTERVAL_S:g} s",
+            method=f"peak resident memory of the worker's process tree (ru_maxrss, and every {INTERVAL_S:g} s)",
         ),
         host_swap=MemoryReading(reason="this system does not tell swap by process")
         if swap is None
