@@ -1,0 +1,1 @@
+"""Tells: database -> Markdown, charts, JSON -> MkDocs. Reads the database and writes nothing but the built site."""

@@ -1,0 +1,78 @@
+// Sorting and filtering of tables that are complete without it. No dependencies.
+(() => {
+  const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
+
+  const key = (row, index) => {
+    const value = row.cells[index].dataset.sort;
+    if (value === undefined) return null;
+    const number = Number(value);
+    return value.trim() !== "" && Number.isFinite(number) ? number : value;
+  };
+
+  const compare = (a, b) =>
+    typeof a === "number" && typeof b === "number" ? a - b : collator.compare(String(a), String(b));
+
+  // Failures stay below, and the unknown below the known, whichever way a column is sorted.
+  const sort = (body, index, direction) => {
+    const rows = [...body.rows].map((row, order) => ({ row, order, value: key(row, index), last: "last" in row.dataset }));
+    rows.sort((a, b) => {
+      if (a.last !== b.last) return a.last ? 1 : -1;
+      if ((a.value === null) !== (b.value === null)) return a.value === null ? 1 : -1;
+      if (a.value === null) return a.order - b.order;
+      return direction * compare(a.value, b.value) || a.order - b.order;
+    });
+    body.append(...rows.map(({ row }) => row));
+  };
+
+  const makeSortable = (table) => {
+    const heads = [...table.tHead.rows[0].cells];
+    heads.forEach((head, index) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => {
+        const ascending = head.getAttribute("aria-sort") !== "ascending";
+        heads.forEach((other) => other.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", ascending ? "ascending" : "descending");
+        sort(table.tBodies[0], index, ascending ? 1 : -1);
+      });
+    });
+  };
+
+  const FEW = 8;
+
+  const makeFilterable = (box, table, number) => {
+    const rows = [...table.tBodies[0].rows];
+    if (rows.length < FEW) return;
+    const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
+    const bar = document.createElement("div");
+    bar.className = "tm-filter";
+    const input = document.createElement("input");
+    input.type = "search";
+    input.id = `tm-filter-${number}`;
+    input.placeholder = "Filter by words";
+    input.setAttribute("aria-label", "Filter the rows of this table");
+    const count = document.createElement("output");
+    count.htmlFor = input.id;
+    const show = () => {
+      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let shown = 0;
+      for (const row of rows) {
+        row.hidden = !words.every((word) => texts.get(row).includes(word));
+        if (!row.hidden) shown += 1;
+      }
+      count.textContent = words.length ? `${shown} of ${rows.length}` : `${rows.length} rows`;
+    };
+    input.addEventListener("input", show);
+    bar.append(input, count);
+    box.prepend(bar);
+    show();
+  };
+
+  document.querySelectorAll(".tm-table-box[data-interactive]").forEach((box, number) => {
+    const table = box.querySelector("table");
+    makeSortable(table);
+    makeFilterable(box, table, number);
+  });
+})();

@@ -1,0 +1,90 @@
+"""Database -> build/docs -> build/site. Each folder is replaced whole, and only when its successor is complete."""
+
+import logging
+import shutil
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+from mkdocs.commands.build import build as lay_out
+from mkdocs.config import load_config
+from mkdocs.exceptions import Abort, MkDocsException
+
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.site import charts, downloads
+from tunemark.site.pages import all_pages
+from tunemark.site.queries import Catalogue, Database
+from tunemark.site.render import markdown
+
+Progress = Callable[[str], None]
+MADE_BY_US = {"docs": Path("assets/tunemark.css"), "site": Path("assets/tunemark.css")}
+"""A file that tells a folder that we built from one that we must not delete."""
+
+
+def build_site(database: Path, out: Path, config: Path, *, strict: bool, progress: Progress) -> int:
+    """Build the site into `out/site` and return the number of pages; an error leaves the site that was there."""
+    for name in MADE_BY_US:
+        _refuse_foreign(out / name)
+    with Database(database) as opened:
+        number = _swap(out / "docs", lambda folder: _write_docs(Catalogue.read(opened), folder))
+    progress(f"wrote {number} pages to {out / 'docs'}")
+    _swap(out / "site", lambda folder: _lay_out(config, out / "docs", folder, strict=strict))
+    progress(f"built {out / 'site'}")
+    return number
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Refuse to replace what we did not build: `--out .` would name this room's own source."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / MADE_BY_US[folder.name]).is_file():
+        raise TunemarkError(
+            "--out", str(folder.parent), f"{folder} exists and was not built by `tunemark site build`; name another folder, such as build"
+        )
+
+
+def _swap(folder: Path, make: Callable[[Path], int]) -> int:
+    new, old = (folder.with_name(f".{folder.name}.{word}") for word in ("new", "old"))
+    for rest in (new, old):
+        shutil.rmtree(rest, ignore_errors=True)
+    new.mkdir(parents=True)
+    try:
+        number = make(new)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+    return number
+
+
+def _write_docs(catalogue: Catalogue, folder: Path) -> int:
+    number = 0
+    for page in all_pages(catalogue):
+        path = folder / f"{page.path}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(markdown(page), encoding="utf-8")
+        number += 1
+    table = folder / downloads.PATH
+    table.parent.mkdir()
+    table.write_text(downloads.results_csv(catalogue), encoding="utf-8")
+    _write_assets(folder / "assets")
+    return number
+
+
+def _write_assets(folder: Path) -> None:
+    folder.mkdir()
+    for asset in resources.files("tunemark.site").joinpath("assets").iterdir():
+        if asset.is_file():
+            (folder / asset.name).write_bytes(asset.read_bytes())
+    (folder / "vega.bundle.js").write_text(charts.bundle(), encoding="utf-8")
+
+
+def _lay_out(config: Path, docs: Path, folder: Path, *, strict: bool) -> int:
+    # Without this, MkDocs prints each of its messages on a logger that nobody has set up.
+    logging.getLogger("mkdocs").setLevel(logging.WARNING)
+    try:
+        lay_out(load_config(str(config), docs_dir=str(docs.resolve()), site_dir=str(folder.resolve()), strict=strict))
+    except (MkDocsException, Abort) as error:
+        raise TunemarkError("mkdocs", str(config), f"the pages could not be laid out: {error}", exit_code=Exit.INTERNAL) from error
+    return 0

@@ -1,0 +1,127 @@
+"""Charts of a measured run: Vega-Lite made with Altair, and the same as SVG for readers without JavaScript."""
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from tunemark.schema.formats import duration
+from tunemark.site.queries import Row
+
+HEIGHT = 260
+FALLBACK_WIDTH = 640
+MOST_POINTS = 2_000
+HEADROOM = 1.6
+"""Height of the scale over the longest steady step."""
+GLOBAL = "window.vegaEmbed = vegaEmbed;"
+WINDOWS = {"warmup": "warm-up", "steady": "steady"}
+# The page's own variables and text colour: light and dark follow the reader's choice without drawing again.
+WARMUP, STEADY, ACCENT, GRID = "var(--tm-warmup)", "var(--tm-steady)", "var(--tm-accent)", "var(--tm-line)"
+INK = "currentColor"
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart on a page."""
+
+    name: str
+    """Unique on its page."""
+    caption: str
+    spec: dict[str, Any]
+    """Vega-Lite, as wide as its container."""
+    svg: str
+    """The same at a fixed width."""
+
+
+def step_time_chart(steps: list[Row]) -> Chart:
+    """Return step time over steps: warm-up and steady apart, with the median of the steady window."""
+    steady = [row["step_time_s"] for row in steps if row["label"] == "steady"]
+    top = HEADROOM * max(steady or [row["step_time_s"] for row in steps])
+    above = [row["step_time_s"] for row in steps if row["step_time_s"] > top]
+    layers = [_points(steps, top)]
+    caption = "Step time of each optimizer step."
+    if steady:
+        rule = alt.Chart(_data([{"median": median(steady)}])).mark_rule(strokeDash=[5, 4], color=INK, opacity=0.7)
+        layers.append(rule.encode(y="median:Q"))
+        caption = "Step time of each optimizer step; the dashed line is the median of the steady window."
+    if above:
+        caption += (
+            f" {len(above)} at the upper edge {'is' if len(above) == 1 else 'are'} longer than the scale, up to {duration(max(above))}."
+        )
+    return _chart("step-time", caption, alt.layer(*layers))
+
+
+def _points(steps: list[Row], top: float) -> alt.Chart:
+    # A first step that compiles may last a hundred steady ones; it is drawn at the edge so that the others can be seen.
+    values = [
+        {
+            "step": row["step"],
+            "seconds": row["step_time_s"],
+            "drawn": min(row["step_time_s"], top),
+            "window": WINDOWS.get(row["label"], row["label"]),
+        }
+        for row in _thinned(steps)
+    ]
+    names = list(WINDOWS.values())
+    colour = alt.Color("window:N", title=None, scale=alt.Scale(domain=names, range=[WARMUP, STEADY]))
+    shape = alt.Shape("window:N", title=None, scale=alt.Scale(domain=names, range=["diamond", "circle"]))
+    y = alt.Y("drawn:Q", title="step time (s)", scale=alt.Scale(domain=[0, top]))
+    points = alt.Chart(_data(values)).mark_point(filled=True, size=34, opacity=0.85)
+    return points.encode(x=_steps(), y=y, color=colour, shape=shape, tooltip=["step:Q", "seconds:Q", "window:N"])
+
+
+def loss_chart(steps: list[Row]) -> Chart | None:
+    """Return training loss over steps, or None when no loss was finite."""
+    values = [{"step": row["step"], "loss": row["loss"]} for row in _thinned(steps) if row["loss"] is not None]
+    if not values:
+        return None
+    y = alt.Y("loss:Q", title="training loss", scale=alt.Scale(zero=False))
+    line = alt.Chart(_data(values)).mark_line(color=ACCENT, strokeWidth=1.6).encode(x=_steps(), y=y, tooltip=["step:Q", "loss:Q"])
+    return _chart("loss", "Training loss of each optimizer step.", line)
+
+
+def bundle() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script without any address outside."""
+    return vl_convert.javascript_bundle(GLOBAL)
+
+
+def _steps() -> alt.X:
+    return alt.X("step:Q", title="optimizer step", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False, tickMinStep=1))
+
+
+def _data(values: list[dict[str, Any]]) -> alt.InlineData:
+    return alt.InlineData(values=values)
+
+
+def _thinned(steps: list[Row]) -> list[Row]:
+    stride = -(-len(steps) // MOST_POINTS) or 1
+    return steps[::stride]
+
+
+def _chart(name: str, caption: str, drawing: alt.Chart | alt.LayerChart) -> Chart:
+    spec = drawing.properties(height=HEIGHT).to_dict(validate=True)
+    spec["config"] = _CONFIG
+    fallback = {**spec, "width": FALLBACK_WIDTH}
+    spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+    return Chart(name, caption, spec, vl_convert.vegalite_to_svg(fallback))
+
+
+_CONFIG: dict[str, Any] = {
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": INK,
+        "titleColor": INK,
+        "domainColor": GRID,
+        "tickColor": GRID,
+        "gridColor": GRID,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": 500,
+        "titlePadding": 8,
+    },
+    "legend": {"labelColor": INK, "titleColor": INK, "symbolBaseFillColor": INK, "orient": "top", "labelFontSize": 12, "offset": 6},
+}

@@ -1,0 +1,13 @@
+"""The kinds of pages, one module each: database rows -> pages. Rendering is elsewhere."""
+
+from collections.abc import Iterator
+
+from tunemark.site.page import Page
+from tunemark.site.pages import accelerators, cost, documents, guide, home, measured, models, published, results, workloads
+from tunemark.site.queries import Catalogue
+
+
+def all_pages(catalogue: Catalogue) -> Iterator[Page]:
+    """Yield every page of the site."""
+    for kind in (home, results, workloads, measured, published, accelerators, models, documents, cost, guide):
+        yield from kind.pages(catalogue)

@@ -1,0 +1,161 @@
+"""All questions to the database, in one place. It is opened read-only; its views are documented in the collector's views.sql."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import duckdb
+
+from tunemark.schema.errors import Exit, TunemarkError
+
+Row = dict[str, Any]
+"""One row, by column."""
+
+RESULTS = "select * exclude (started_at), epoch_us(started_at) as started_us from results order by result_id"
+STEPS = "select step, label, step_time_s, loss from steps where result_id = ? order by step"
+ACCELERATORS = "select * from accelerators order by vendor, name, accelerator"
+MODELS = "select * from models order by family, coalesce(parameters, 0), name, model"
+WORKLOADS = "select * from workloads order by tier, workload"
+SOURCES = "select * from sources order by source"
+PRICES = """
+    select p.* replace (cast(p.effective_on as varchar) as effective_on), c.price is not null as newest
+    from prices p left join current_prices c using (price)
+    order by p.accelerator, p.provider, p.accelerator_count, p.instance, p.kind, p.region, p.effective_on desc, p.price
+"""
+COSTS = """
+    select * replace (cast(effective_on as varchar) as effective_on) from costs
+    order by result_id, usd_per_hour, provider, instance, kind, region, price
+"""
+CHEAPEST = "select result_id, price from cheapest_costs order by result_id"
+CLAIMS = "select * from claims order by record_id, quantity"
+READINGS = "select * from readings order by record_id, quantity, value, meaning"
+LABELS = "select * from labels order by record_id, label"
+PHASES = "select * from phases order by result_id, position"
+FACTS = "select * from result_facts order by result_id, topic, name"
+WARNINGS = "select * from warnings order by result_id, doubt, message"
+STATEMENTS = "select * from statements order by source, statement_id"
+TABLES = "select * from document_tables order by source, position, table_id"
+CELLS = "select * from document_cells order by source, table_id, row_number, column_number"
+PROBLEMS = "select * from load_problems order by file, field, value"
+
+
+class Database:
+    """The collector's database, open for reading."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file; raises TunemarkError when it is missing or is not the collector's."""
+        if not path.is_file():
+            raise TunemarkError("database", str(path), "run `tunemark collect` first")
+        try:
+            self._connection = duckdb.connect(str(path), read_only=True)
+        except duckdb.Error as error:
+            raise TunemarkError("database", str(path), f"cannot be opened ({_first_line(error)}); run `tunemark collect` again") from error
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def rows(self, query: str, *parameters: object) -> list[Row]:
+        """Return the rows of a query; raises TunemarkError when the database has another layout."""
+        try:
+            cursor = self._connection.execute(query, list(parameters))
+            names = [column[0] for column in cursor.description or ()]
+            return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
+        except duckdb.CatalogException as error:
+            raise TunemarkError(
+                "database", _first_line(error), "it was written by another version; run `tunemark collect` again", exit_code=Exit.INVALID
+            ) from error
+
+    def steps(self, result_id: str) -> list[Row]:
+        """Return the raw steps of one measured result."""
+        return self.rows(STEPS, result_id)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Everything the pages tell, read once. Only the raw steps stay in the database until they are drawn."""
+
+    database: Database
+    results: list[Row]
+    accelerators: list[Row]
+    models: list[Row]
+    workloads: list[Row]
+    sources: list[Row]
+    prices: list[Row]
+    problems: list[Row]
+    statements: list[Row]
+    tables: list[Row]
+    cells: dict[tuple[str, str], list[Row]]
+    costs: dict[str, list[Row]]
+    cheapest: dict[str, Row]
+    claims: dict[str, list[Row]]
+    readings: dict[str, list[Row]]
+    labels: dict[str, list[Row]]
+    phases: dict[str, list[Row]]
+    facts: dict[str, list[Row]]
+    warnings: dict[str, list[Row]]
+
+    @classmethod
+    def read(cls, database: Database) -> Self:
+        """Read the whole catalogue."""
+        ask = database.rows
+        costs = _by(ask(COSTS), "result_id")
+        return cls(
+            database=database,
+            results=ask(RESULTS),
+            accelerators=ask(ACCELERATORS),
+            models=ask(MODELS),
+            workloads=ask(WORKLOADS),
+            sources=ask(SOURCES),
+            prices=ask(PRICES),
+            problems=ask(PROBLEMS),
+            statements=ask(STATEMENTS),
+            tables=ask(TABLES),
+            cells=_cells(ask(CELLS)),
+            costs=costs,
+            cheapest=_cheapest(ask(CHEAPEST), costs),
+            claims=_by(ask(CLAIMS), "record_id"),
+            readings=_by(ask(READINGS), "record_id"),
+            labels=_by(ask(LABELS), "record_id"),
+            phases=_by(ask(PHASES), "result_id"),
+            facts=_by(ask(FACTS), "result_id"),
+            warnings=_by(ask(WARNINGS), "result_id"),
+        )
+
+    @cached_property
+    def result_ids(self) -> frozenset[str]:
+        """The ids of all results."""
+        return frozenset(row["result_id"] for row in self.results)
+
+    def results_where(self, **conditions: object) -> list[Row]:
+        """Return the results whose columns have these values."""
+        return [row for row in self.results if all(row[name] == value for name, value in conditions.items())]
+
+
+def _by(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row[column], []).append(row)
+    return groups
+
+
+def _cells(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["source"], row["table_id"]), []).append(row)
+    return groups
+
+
+def _cheapest(rows: Iterable[Row], costs: dict[str, list[Row]]) -> dict[str, Row]:
+    chosen = {row["result_id"]: row["price"] for row in rows}
+    return {result: next(cost for cost in costs[result] if cost["price"] == price) for result, price in chosen.items()}

@@ -1,0 +1,108 @@
+"""Rows of results as a table: every line leads to the result's page, failures come last, nothing unknown is 0."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from tunemark.schema.quantities import QUANTITIES
+from tunemark.site import tables, wording
+from tunemark.site.page import document_path, model_path, result_path, workload_path
+from tunemark.site.queries import Catalogue, Row
+from tunemark.site.tables import Cell, Column, Line, Table
+
+AMBIGUOUS = "ambiguous"
+COLUMNS: dict[str, Column] = {
+    "devices": Column("Accelerator", explained="Accelerator and how many of it; leads to the result."),
+    "model": Column("Model"),
+    "method": Column("Method"),
+    "status": Column("Status"),
+    "step_time_s": tables.head("step_time_s"),
+    "tokens_per_s": tables.head("tokens_per_s"),
+    "samples_per_s": tables.head("samples_per_s"),
+    "peak_memory_bytes": tables.head("peak_memory_bytes"),
+    "cost": Column("Cost per 1k samples", numeric=True, explained="At the cheapest on-demand offer in the price book; whole instances."),
+    "trust": Column("Trust", explained="How much stands behind the result."),
+    "origin": Column("From", explained="The workload of a measured result, or the document that printed it."),
+}
+
+
+def results_table(catalogue: Catalogue, rows: Iterable[Row], name: str, *, without: frozenset[str] = frozenset()) -> Table:
+    """Return a sortable table of results, in a useful order: measured first, newest first, failures last."""
+    shown = [key for key in COLUMNS if key not in without]
+    lines = (Line(tuple(_CELLS[key](catalogue, row) for key in shown), last=row["failed"]) for row in ordered(rows))
+    return tables.table(name, [COLUMNS[key] for key in shown], lines, interactive=True, searchable=False)
+
+
+def ordered(rows: Iterable[Row]) -> list[Row]:
+    """Return results in the order in which they are shown."""
+    return sorted(rows, key=lambda row: (row["failed"], row["source"] != "measured", -(row["started_us"] or 0), row["result_id"]))
+
+
+def result_cell(row: Row) -> Cell:
+    """Return the cell that leads to a result."""
+    return Cell(wording.devices(row), small=row["result_id"], href=result_path(row["result_id"]), sort=wording.devices(row).lower())
+
+
+def status_cell(row: Row) -> Cell:
+    """Return how a result ended."""
+    kind = "failed" if row["failed"] else row["status"]
+    return Cell(wording.words(row["status"]), badge=kind, sort=row["status"])
+
+
+def trust_cell(row: Row) -> Cell:
+    """Return how much stands behind a result."""
+    return Cell(row["trust"], badge=row["trust"], sort=row["trust"], small=row["division"] or "")
+
+
+def rate_cell(row: Row, key: str) -> Cell:
+    """Return a rate with its 95% interval."""
+    low, high = row[f"{key}_low"], row[f"{key}_high"]
+    return Cell(wording.rate(row[key], low, high), small=wording.interval(low, high), sort=row[key])
+
+
+def memory_cell(row: Row) -> Cell:
+    """Return the peak memory and how it was taken."""
+    return tables.quantity("peak_memory_bytes", row["peak_memory_bytes"], small=row["peak_memory_method"] or "")
+
+
+def cost_cell(cost: Row | None, column: str = "usd_per_1k_samples", key: str = "cost_per_1k_samples_usd") -> Cell:
+    """Return a cost and the offer it stands on."""
+    value = cost[column] if cost else None
+    return tables.quantity(key, value, small=wording.offer(cost))
+
+
+def origin_cell(row: Row) -> Cell:
+    """Return where a result came from."""
+    if row["source"] != "measured":
+        return tables.text(row["source"], href=document_path(row["source"]), small=row["section"] or "")
+    return tables.text(
+        row["workload"], href=workload_path(row["workload"]) if row["workload"] else None, small=wording.day(row["started_us"])
+    )
+
+
+def _model_cell(row: Row) -> Cell:
+    known = row["model"] is not None
+    return tables.text(row["model_name"], href=model_path(row["model"]) if known else None)
+
+
+def _marked(cell: Cell, catalogue: Catalogue, row: Row, key: str) -> Cell:
+    """Return the cell of a figure; when it is ambiguous, marked, and with its readings where none of them could be chosen."""
+    readings = [reading["value"] for reading in catalogue.readings.get(row["result_id"], ()) if reading["quantity"] == key]
+    if not readings:
+        return cell
+    small = cell.small if row[key] is not None else " or ".join(QUANTITIES[key].text(value) for value in readings)
+    return replace(cell, small=small, mark=AMBIGUOUS)
+
+
+_CELLS: dict[str, Callable[[Catalogue, Row], Cell]] = {
+    "devices": lambda _, row: result_cell(row),
+    "model": lambda _, row: _model_cell(row),
+    "method": lambda _, row: tables.text(wording.method(row)),
+    "status": lambda _, row: status_cell(row),
+    "step_time_s": lambda catalogue, row: _marked(tables.quantity("step_time_s", row["step_time_s"]), catalogue, row, "step_time_s"),
+    "tokens_per_s": lambda catalogue, row: _marked(rate_cell(row, "tokens_per_s"), catalogue, row, "tokens_per_s"),
+    "samples_per_s": lambda catalogue, row: _marked(rate_cell(row, "samples_per_s"), catalogue, row, "samples_per_s"),
+    "peak_memory_bytes": lambda catalogue, row: _marked(memory_cell(row), catalogue, row, "peak_memory_bytes"),
+    "cost": lambda catalogue, row: cost_cell(catalogue.cheapest.get(row["result_id"])),
+    "trust": lambda _, row: trust_cell(row),
+    "origin": lambda _, row: origin_cell(row),
+}

@@ -1,0 +1,107 @@
+"""Values of the database in words: names, dates, intervals, prices. Unknown is a dash, never 0."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from tunemark.schema.formats import MISSING, duration, gib, significant
+from tunemark.schema.quantities import QUANTITIES
+from tunemark.site.queries import Row
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+METHODS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}
+TIMES = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}"
+TASKS = {"causal_lm": "causal language model", "sequence_classification": "sequence classification"}
+PHASES = {"warmup": "warm-up"}
+TRUST = {
+    "published": "A document's claim; there is no raw log behind it.",
+    "converted": "Made from raw logs of another harness.",
+    "measured": "Run by our harness; the raw step log is in the repository and every figure is derived from it again.",
+    "reproduced": "Independent measured results agree within their intervals.",
+}
+MOST_DIGITS = 5
+NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
+
+
+def words(value: str | None) -> str:
+    """Return a key of a word list as words: `on_demand` -> `on demand`."""
+    return MISSING if value is None else value.replace("_", " ")
+
+
+def plain(value: object) -> str:
+    """Return any value for readers."""
+    if value is None or value == "":
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def recorded(topic: str, name: str, value: str | None) -> str:
+    """Return a recorded fact by the unit that its name ends with."""
+    if value is None:
+        return MISSING
+    if value in {"true", "false"}:
+        return "yes" if value == "true" else "no"
+    number = float(value) if NUMBER.fullmatch(value) else None
+    if number is not None and (topic == "memory" or name.endswith("_bytes")):
+        return gib(number)
+    if number is not None and name.endswith("_s"):
+        return QUANTITIES[name].text(number) if name in QUANTITIES else duration(number)
+    return value
+
+
+def method(row: Row) -> str:
+    """Return the fine-tuning method as people write it."""
+    return METHODS.get(row["method"], str(row["method"]))
+
+
+def devices(row: Row) -> str:
+    """Return the accelerator and how many of it."""
+    name = row["accelerator_name"] or "accelerator unknown"
+    count = row["accelerator_count"]
+    return f"{name}{TIMES}{count}" if count is not None else name
+
+
+def moment(started_us: int | None) -> str:
+    """Return a time of the day in UTC."""
+    return MISSING if started_us is None else f"{EPOCH + timedelta(microseconds=started_us):%Y-%m-%d %H:%M} UTC"
+
+
+def day(started_us: int | None) -> str:
+    """Return a date in UTC."""
+    return MISSING if started_us is None else f"{EPOCH + timedelta(microseconds=started_us):%Y-%m-%d}"
+
+
+def rate(value: float | None, low: float | None = None, high: float | None = None) -> str:
+    """Return a rate with as many digits as keep it apart from the ends of its interval."""
+    return MISSING if value is None else significant(value, _digits(low, high))
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Return a 95% interval as `12,300 to 12,700`; empty when there is none."""
+    if low is None or high is None:
+        return ""
+    digits = _digits(low, high)
+    return f"{significant(low, digits)} to {significant(high, digits)}"
+
+
+def _digits(low: float | None, high: float | None) -> int:
+    if low is None or high is None:
+        return 3
+    return next((digits for digits in range(3, MOST_DIGITS) if significant(low, digits) != significant(high, digits)), MOST_DIGITS)
+
+
+def offer(cost: Row | None) -> str:
+    """Return which offer a cost stands on."""
+    if cost is None:
+        return ""
+    many = f"{cost['instances']:.0f}{TIMES}" if cost["instances"] and cost["instances"] > 1 else ""
+    return f"{many}{cost['provider']} {cost['instance']}, {words(cost['kind'])}, {cost['effective_on']}"
+
+
+def result_title(row: Row) -> str:
+    """Return the name of a result: model, method, devices."""
+    how = "full fine-tuning" if row["method"] == "full" else method(row)
+    return f"{row['model_name'] or 'Model unknown'}, {how}, {devices(row)}"

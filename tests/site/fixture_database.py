@@ -1,0 +1,396 @@
+"""A small database made from the collector's own DDL: one row of each kind that a page must be able to tell."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+ROOT = Path(__file__).resolve().parents[2]
+DDL = ROOT / "collector" / "tunemark" / "collector" / "views.sql"
+GIB = 2**30
+HOSTILE = """<script>window.hacked=1</script> | [x](javascript:alert(1)) `tick` *star* <img src=x onerror=window.hacked=1> {{ 7*7 }} "quote" &amp;"""
+MEASURED, SLOWER, OTHER, CRASHED, STRANGE = "0a1b2c3d4e5f", "1a1b2c3d4e5f", "2a1b2c3d4e5f", "3a1b2c3d4e5f", "4a1b2c3d4e5f"
+STEPS, WARMUP = 150, 20
+
+
+def make_database(path: Path) -> Path:
+    """Write the database and return its path."""
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(DDL.read_text(encoding="utf-8"))
+        for table, rows in {**_facts(), **_documents(), **_published(), **_measured()}.items():
+            for row in rows:
+                insert(connection, table, **row)
+    return path
+
+
+def insert(connection: duckdb.DuckDBPyConnection, table: str, **values: Any) -> None:
+    """Insert one row; columns that are not named are NULL."""
+    names, marks = ", ".join(f'"{name}"' for name in values), ", ".join("?" for _ in values)
+    connection.execute(f'insert into "{table}" ({names}) values ({marks})', list(values.values()))  # noqa: S608 - our own names
+
+
+def _facts() -> dict[str, list[dict[str, Any]]]:
+    h100 = {"memory_gib": 80.0, "memory_bandwidth_gb_s": 3350.0, "peak_bf16_tflops": 989.0, "tdp_w": 700.0, "launch_year": 2022}
+    shape = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "layers": 2,
+        "attention_heads": 4,
+        "key_value_heads": 2,
+        "head_dim": 16,
+        "vocabulary": 256,
+        "context_length": 512,
+    }
+    llama = {
+        **shape,
+        "hidden_size": 4096,
+        "layers": 32,
+        "vocabulary": 128_256,
+        "context_length": 131_072,
+        "parameters": 8_030_261_248,
+        "hub_id": "meta-llama/Llama-3.1-8B",
+        "gated": True,
+    }
+    price = {"region": "us-east-1", "effective_on": "2025-06-01", "dated_by": "provider", "source": "https://example.org/prices"}
+    return {
+        "accelerators": [
+            {
+                "accelerator": "nvidia-h100",
+                "name": "H100 SXM5 80GB",
+                "vendor": "NVIDIA",
+                "architecture": "Hopper",
+                "unit": "device",
+                **h100,
+                "source": "vendor sheet",
+                "unverified": ["launch_year"],
+            },
+            {
+                "accelerator": "nvidia-t4",
+                "name": "Tesla T4",
+                "vendor": "NVIDIA",
+                "unit": "device",
+                "memory_gib": 16.0,
+                "source": "vendor sheet",
+                "unverified": [],
+            },
+        ],
+        "models": [
+            {"model": "tiny-llama", "name": "Tiny Llama", "family": "llama", "parameters": 4_200_000, **shape, "source": "ours"},
+            {"model": "llama-3.1-8b", "name": "Llama 3.1 8B", "family": "llama", **llama, "source": "config.json"},
+        ],
+        "workloads": [
+            {
+                "workload": "smoke-lora",
+                "title": "LoRA on a tiny Llama",
+                "description": "Runs in a minute.",
+                "tier": "smoke",
+                "source": "Tunemark",
+                "task": "causal_lm",
+                "model": "tiny-llama",
+                "method": "lora",
+                "dataset": "markov-tokens",
+                "sequence_length": 128,
+                "micro_batch": 4,
+                "gradient_accumulation": 1,
+                "learning_rate": 2e-3,
+            }
+        ],
+        "prices": [
+            {
+                "price": "a/p5/od",
+                "provider": "aws",
+                "instance": "p5.48xlarge",
+                "accelerator": "nvidia-h100",
+                "accelerator_count": 8,
+                "kind": "on_demand",
+                "usd_per_hour": 55.04,
+                **price,
+            },
+            {
+                "price": "l/h1/od",
+                "provider": "lambda",
+                "instance": "gpu_1x_h100",
+                "accelerator": "nvidia-h100",
+                "accelerator_count": 1,
+                "kind": "on_demand",
+                "usd_per_hour": 3.29,
+                **price,
+            },
+            {
+                "price": "l/h1/sp",
+                "provider": "lambda",
+                "instance": "gpu_1x_h100",
+                "accelerator": "nvidia-h100",
+                "accelerator_count": 1,
+                "kind": "spot",
+                "usd_per_hour": 2.0,
+                **price,
+            },
+        ],
+        "load_problems": [
+            {"file": "submissions/bad.json", "field": "outcome.status", "value": HOSTILE, "fix": "write one of the known words"}
+        ],
+    }
+
+
+def _documents() -> dict[str, list[dict[str, Any]]]:
+    cells = [
+        ("{003-001/model}", "{003-001/peak_memory_bytes} ({003-001/model_memory_bytes})", "{003-001/step_time_s}"),
+        ("{003-002/model} **", "{003-002/peak_memory_bytes}", "{003-002/step_time_s}"),
+    ]
+    return {
+        "sources": [
+            {
+                "source": "003",
+                "title": "GPU Test",
+                "authors": "Somebody",
+                "url": "https://example.org/gpu-test",
+                "summary": "Memory and step time.",
+                "caveats": ["GiB may be GB."],
+            },
+            {"source": "004", "title": f"Bad {HOSTILE}", "url": "javascript:alert(1)", "summary": HOSTILE, "caveats": [HOSTILE]},
+        ],
+        "document_tables": [
+            {
+                "source": "003",
+                "table_id": "h100",
+                "position": 1,
+                "title": "1. NVIDIA H100",
+                "columns": ["Model", "Peak Mem. (Model Mem.)", "Sec/step"],
+            }
+        ],
+        "document_cells": [
+            {
+                "source": "003",
+                "table_id": "h100",
+                "row_number": row,
+                "column_number": column,
+                "template": template,
+                "result_ids": [f"003-{row:03}"],
+            }
+            for row, templates in enumerate(cells, start=1)
+            for column, template in enumerate(templates, start=1)
+        ],
+        "statements": [{"statement_id": "003-S01", "source": "003", "section": "Prices", "note": "A price, not a result."}],
+    }
+
+
+def _published() -> dict[str, list[dict[str, Any]]]:
+    common = {
+        "source": "003",
+        "trust": "published",
+        "section": "1. NVIDIA H100",
+        "model": "llama-3.1-8b",
+        "accelerator": "nvidia-h100",
+        "accelerator_printed": "H100 x 1",
+        "accelerator_count": 1,
+    }
+    conditions = {"sequence_length": 8192, "rankable": False, "file": "data/published/003/results.json", "sha256": "ab" * 32}
+    first = {
+        "peak_memory_bytes": 78.0 * GIB,
+        "peak_memory_method": "as claimed",
+        "step_time_s": 4.7,
+        "step_definition": "ambiguous",
+        "samples_per_s": 0.426,
+        "tokens_per_s": 3486.0,
+    }
+    claims = [
+        ("003-001", "peak_memory_bytes", 78.0 * GIB, "78 GiB"),
+        ("003-001", "model_memory_bytes", 16.0 * GIB, "16 GiB"),
+        ("003-001", "step_time_s", 4.7, "4.7"),
+        ("003-S01", "price_usd_per_hour", 3.29, "$3.29/h"),
+    ]
+    labels = [
+        ("003-001", "model", "Llama 3.1 8B"),
+        ("003-002", "model", "Gemma 2 9B"),
+        ("003-002", "peak_memory_bytes", "OOM (8.4 GiB)"),
+        ("003-002", "step_time_s", "OOM"),
+    ]
+    readings = [("one optimizer step", 4.7), ("one micro-batch", 150.4)]
+    hostile = {
+        "source": "004",
+        "trust": "published",
+        "section": HOSTILE,
+        "accelerator_printed": HOSTILE,
+        "method": "lora",
+        "status": "ok",
+        "note": HOSTILE,
+        "message": HOSTILE,
+        "dataset": HOSTILE,
+        "peak_memory_method": HOSTILE,
+        "peak_memory_bytes": 1.0,
+    }
+    return {
+        "result_rows": [
+            {
+                "result_id": "003-001",
+                "method": "full",
+                "status": "ok",
+                "note": "Trained at twice its context.",
+                **common,
+                **first,
+                **conditions,
+            },
+            {"result_id": "003-002", "method": "qlora", "status": "oom", **common, **conditions},
+            {"result_id": "004-001", **hostile, **conditions},
+            *_measured_rows(),
+        ],
+        "claims": [{"record_id": record, "quantity": key, "value": value, "printed": printed} for record, key, value, printed in claims],
+        "labels": [
+            {"record_id": record, "label": label, "printed": printed} for record, label, printed in [*labels, ("004-001", "model", HOSTILE)]
+        ],
+        "readings": [
+            {"record_id": "003-001", "quantity": "step_time_s", "meaning": meaning, "value": value} for meaning, value in readings
+        ],
+    }
+
+
+def _measured_rows() -> list[dict[str, Any]]:
+    plan = {
+        "model": "tiny-llama",
+        "task": "causal_lm",
+        "method": "lora",
+        "dataset": "markov-tokens",
+        "sequence_length": 128,
+        "padding": "none",
+        "packing": False,
+        "global_batch": 4,
+        "precision": "fp32",
+        "optimizer": "adamw",
+        "step_definition": "optimizer_step",
+    }
+    machine = {"accelerator_printed": "AMD EPYC 7B13", "accelerator_count": 1, "backend": "cpu", "strategy": "single"}
+    common = {
+        "source": "measured",
+        "trust": "measured",
+        "division": "standard",
+        "workload": "smoke-lora",
+        **plan,
+        **machine,
+        "micro_batch": 4,
+        "gradient_accumulation": 1,
+        "weights": "random",
+        "harness_version": "0.1.0",
+        "sha256": "cd" * 32,
+    }
+    rates = {
+        "tokens_per_s": 12_473.0,
+        "tokens_per_s_low": 12_350.0,
+        "tokens_per_s_high": 12_590.0,
+        "samples_per_s": 97.4,
+        "samples_per_s_low": 96.5,
+        "samples_per_s_high": 98.4,
+    }
+    spread = {
+        "step_time_s": 0.0411,
+        "step_time_p5_s": 0.0395,
+        "step_time_p95_s": 0.0452,
+        "step_time_cv": 0.043,
+        "padding_efficiency": 1.0,
+        "stable": True,
+        "steady_steps": STEPS - WARMUP,
+        "steady_verdict": "the interval is within 1%",
+    }
+    memory = {"peak_memory_bytes": 0.75 * GIB, "peak_memory_method": "peak resident memory of the process tree"}
+    group = "tiny-llama/causal_lm/lora/markov-tokens/128/none/False/4/fp32/adamw/optimizer_step"
+    fine = {
+        "status": "ok",
+        "rankable": True,
+        "comparability_group": group,
+        "steps": STEPS,
+        "wall_s": 20.0,
+        "train_time_s": 7.0,
+        "loss_start": 5.4,
+        "train_loss": 1.2,
+        "eval_loss": 1.3,
+        "evaluation_rows": 64,
+        **rates,
+        **spread,
+        **memory,
+    }
+    slower = {**fine, "tokens_per_s": 12_400.0, "tokens_per_s_low": 12_300.0, "tokens_per_s_high": 12_500.0}
+    crash = {
+        "status": "crash",
+        "rankable": False,
+        "comparability_group": group,
+        "message": "RuntimeError: <removed> cannot be opened",
+        "fix": "free some disk space",
+        "steps": 0,
+        "wall_s": 3.0,
+    }
+    return [
+        {"result_id": MEASURED, "started_at": "2026-11-01 10:00:00+00", "file": f"submissions/2026/{MEASURED}.json", **common, **fine},
+        {"result_id": SLOWER, "started_at": "2026-11-02 10:00:00+00", "file": f"submissions/2026/{SLOWER}.json", **common, **slower},
+        {
+            "result_id": OTHER,
+            "started_at": "2026-11-03 10:00:00+00",
+            "file": f"submissions/2026/{OTHER}.json",
+            **common,
+            **fine,
+            "precision": "bf16",
+            "comparability_group": group.replace("fp32", "bf16"),
+        },
+        {"result_id": CRASHED, "started_at": "2026-11-04 10:00:00+00", "file": f"submissions/2026/{CRASHED}.json", **common, **crash},
+        {
+            "result_id": STRANGE,
+            "started_at": "2026-11-05 10:00:00+00",
+            "file": HOSTILE,
+            **common,
+            **fine,
+            "accelerator_printed": HOSTILE,
+            "comparability_group": None,
+            "padding": None,
+            "rankable": False,
+        },
+    ]
+
+
+def _measured() -> dict[str, list[dict[str, Any]]]:
+    times = [
+        0.2 if step == 1 else 0.06 - 0.001 * step if step <= WARMUP else 0.041 + 0.003 * math.sin(step) for step in range(1, STEPS + 1)
+    ]
+    counts = {"slot_tokens": 512, "real_tokens": 512, "supervised_tokens": 508, "documents": 4, "rows": 4}
+    phases = {
+        "import": 8.0,
+        "load": 0.5,
+        "data": 0.3,
+        "first_step": 0.2,
+        "warmup": 1.0,
+        "steady": 5.8,
+        "eval": 0.6,
+        "save": 0.6,
+        "teardown": 3.0,
+    }
+    facts = [
+        ("environment", "os", "Linux 6.1", None),
+        ("environment", "memory_bytes", str(24 * GIB), None),
+        ("packages", "torch", "2.8.0", None),
+        ("plan", "precision.compute", "fp32", "the CPU has no fast bf16"),
+        ("memory", "host_rss", str(int(0.75 * GIB)), "peak resident memory of the process tree"),
+        ("memory", "device_allocated", None, "the CPU has no allocator of its own"),
+        ("process", "user_s", "31.5", None),
+        ("environment", "cpu", HOSTILE, HOSTILE),
+    ]
+    return {
+        "steps": [
+            {
+                "result_id": MEASURED,
+                "step": step,
+                "label": "warmup" if step <= WARMUP else "steady",
+                "completed_at_s": sum(times[:step]),
+                "step_time_s": seconds,
+                "loss": 1.2 + 4.2 * math.exp(-step / 40),
+                **counts,
+            }
+            for step, seconds in enumerate(times, start=1)
+        ],
+        "phases": [
+            {"result_id": MEASURED, "position": position, "phase": phase, "duration_s": seconds, "share": seconds / 20.0}
+            for position, (phase, seconds) in enumerate(phases.items(), start=1)
+        ],
+        "result_facts": [
+            {"result_id": MEASURED, "topic": topic, "name": name, "value": value, "reason": reason} for topic, name, value, reason in facts
+        ],
+        "warnings": [{"result_id": MEASURED, "doubt": "random_weights", "message": "The weights are random."}],
+    }

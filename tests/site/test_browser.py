@@ -1,0 +1,197 @@
+"""The built site in a browser: nothing leaves the machine, charts are drawn, tables sort, search finds, 390 px are enough."""
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+from fixture_database import MEASURED, STRANGE
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tunemark.site.serve import open_server
+
+CHROMIUM = Path("/usr/bin/chromium")
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+RESULT = f"results/{MEASURED}.html"
+NARROW, LEAST_CONTRAST = 390, 4.5
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if not CHROMIUM.exists():
+        if os.environ.get("CI"):
+            pytest.fail(f"{CHROMIUM} is missing, and in CI these tests must run; install it with apt-get install chromium")
+        pytest.skip(f"{CHROMIUM} is missing; install it with apt-get install chromium")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=str(CHROMIUM), args=QUIET)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def address(built: Path) -> Iterator[str]:
+    with open_server(built / "site", 0) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+class Visit:
+    """A page of the site, with all that it asked for and complained about."""
+
+    def __init__(self, browser: Browser, address: str, path: str, *, width: int = 1280, dark: bool = False, scripts: bool = True) -> None:
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 844}, color_scheme="dark" if dark else "light", java_script_enabled=scripts
+        )
+        self.page: Page = self.context.new_page()
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self.complaints.append(message.text) if message.type in {"error", "warning"} else None)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto(address + path, wait_until="load")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+
+@pytest.mark.parametrize("path", ["index.html", "results/index.html", RESULT, "guide/fields.html", f"results/{STRANGE}.html"])
+def test_no_page_asks_elsewhere_or_complains(browser: Browser, address: str, path: str) -> None:
+    with Visit(browser, address, path) as visit:
+        visit.page.wait_for_timeout(300)
+        assert [url for url in visit.requests if not url.startswith((address, "data:", "blob:"))] == []
+        assert visit.complaints == []
+        assert visit.page.evaluate("window.hacked") is None
+
+
+def test_charts_are_drawn(browser: Browser, address: str) -> None:
+    with Visit(browser, address, RESULT) as visit:
+        visit.page.wait_for_selector("[data-chart=loss][data-drawn]")
+        assert visit.page.locator("[data-chart=step-time] svg .mark-symbol.role-mark path").count() == 150
+        assert visit.page.locator("[data-chart=step-time] svg .mark-rule.role-mark line").count() == 1
+        assert visit.page.locator("[data-chart=loss] svg .mark-line.role-mark path").count() == 1
+        assert visit.page.locator("[data-chart=step-time] svg").bounding_box()["width"] > 600  # type: ignore[index]
+
+
+def test_charts_are_there_without_javascript(browser: Browser, address: str) -> None:
+    with Visit(browser, address, RESULT, scripts=False) as visit:
+        assert visit.page.locator("noscript svg").count() == 2
+        assert visit.page.locator("noscript svg").first.is_visible()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "index.html",
+        "results/index.html",
+        RESULT,
+        "results/003-001.html",
+        "documents/004.html",
+        "workloads/smoke-lora.html",
+        "cost.html",
+        "accelerators/nvidia-h100.html",
+        "guide/index.html",
+        "guide/fields.html",
+    ],
+)
+def test_a_phone_never_scrolls_sideways(browser: Browser, address: str, path: str) -> None:
+    with Visit(browser, address, path, width=NARROW) as visit:
+        if path == RESULT:
+            visit.page.wait_for_selector("[data-chart=loss][data-drawn]")
+        assert visit.page.evaluate("document.scrollingElement.scrollWidth") <= NARROW
+
+
+def test_the_first_column_stays_while_a_table_scrolls(browser: Browser, address: str) -> None:
+    with Visit(browser, address, "results/index.html", width=NARROW) as visit:
+        first = visit.page.locator(".tm-table tbody th").first
+        before = first.bounding_box()
+        visit.page.evaluate("document.querySelector('.tm-scroll').scrollLeft = 300")
+        assert first.bounding_box() == before
+
+
+def rows(page: Page) -> list[str]:
+    return page.locator(".tm-table tbody tr:visible th small").all_inner_texts()
+
+
+def test_a_click_on_a_head_sorts_and_failures_stay_last(browser: Browser, address: str) -> None:
+    with Visit(browser, address, "results/index.html") as visit:
+        last = rows(visit.page)[-2:]
+        for direction in ("ascending", "descending"):
+            visit.page.get_by_role("button", name="Tokens/s").click()
+            assert visit.page.locator(f"th[aria-sort={direction}]").count() == 1
+            cells = visit.page.locator(".tm-table tbody tr:not([data-last]) td:nth-child(6)")
+            known = [float(value) for cell in cells.all() if (value := cell.get_attribute("data-sort"))]
+            assert known == sorted(known, reverse=direction == "descending")
+            assert len(set(known)) > 2
+            assert rows(visit.page)[-2:] == last
+
+
+def test_the_filter_keeps_rows_with_all_words(browser: Browser, address: str) -> None:
+    with Visit(browser, address, "results/index.html") as visit:
+        visit.page.get_by_label("Filter the rows").fill("h100 OOM")
+        assert rows(visit.page) == ["003-002"]
+        assert visit.page.locator(".tm-filter output").inner_text() == "1 of 8"
+
+
+def test_search_finds_a_model(browser: Browser, address: str) -> None:
+    with Visit(browser, address, "index.html") as visit:
+        visit.page.locator("input.md-search__input").click()
+        visit.page.keyboard.type("Llama 3.1 8B")
+        visit.page.wait_for_selector(".md-search-result__link[href*='models/llama-3.1-8b.html']")
+        assert [url for url in visit.requests if not url.startswith((address, "data:", "blob:"))] == []
+
+
+def test_search_shows_hostile_text_as_text(browser: Browser, address: str) -> None:
+    with Visit(browser, address, "index.html") as visit:
+        visit.page.locator("input.md-search__input").click()
+        visit.page.keyboard.type("onerror")
+        visit.page.wait_for_selector(".md-search-result__item")
+        visit.page.wait_for_timeout(300)
+        assert visit.page.evaluate("window.hacked") is None
+
+
+def luminance(colour: str) -> float:
+    channels = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_charts_and_text_are_legible(browser: Browser, address: str, *, dark: bool) -> None:
+    with Visit(browser, address, RESULT, dark=dark) as visit:
+        visit.page.wait_for_selector("[data-chart=loss][data-drawn]")
+        paper = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (luminance(paper) < 0.1) is dark
+        words = [".role-axis-label text", ".role-axis-title text", ".role-legend-label text"]
+        fills = [
+            visit.page.locator(f"[data-chart=step-time] {word}").first.evaluate("node => getComputedStyle(node).fill") for word in words
+        ]
+        inks = [
+            visit.page.locator(word).first.evaluate("node => getComputedStyle(node).color")
+            for word in ("h1", ".tm-quiet", ".tm-facts dt", ".tm-crumbs a")
+        ]
+        for colour in (*fills, *inks):
+            assert contrast(colour, paper) >= LEAST_CONTRAST, colour
+        symbol = visit.page.locator("[data-chart=step-time] .role-legend-symbol path").first.evaluate("node => getComputedStyle(node).fill")
+        assert contrast(symbol, paper) >= 3, symbol

@@ -1,0 +1,140 @@
+"""From the database to the built site."""
+
+import csv
+import os
+import re
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+from urllib.parse import urldefrag
+
+import pytest
+import yaml
+from fixture_database import ROOT
+
+from tunemark.schema.errors import TunemarkError
+from tunemark.site.build import build_site
+
+CONFIG = ROOT / "mkdocs.yml"
+
+
+def quiet(_: str) -> None:
+    """Say nothing."""
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_mkdocs_never_builds_into_our_source() -> None:
+    config = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
+    assert config["site_dir"] == "build/site"
+    assert config["docs_dir"] == "build/docs"
+    assert config["theme"]["font"] is False
+    assert config["plugins"] == ["search"]
+    assert "hooks" not in config
+
+
+def test_mkdocs_alone_builds_the_written_pages_strictly(built: Path, tmp_path: Path) -> None:
+    (tmp_path / "mkdocs.yml").write_text(CONFIG.read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "docs").symlink_to(built / "docs")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-q"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "build" / "site" / "index.html").is_file()
+
+
+def test_the_same_database_gives_the_same_bytes(built: Path, database: Path, tmp_path: Path) -> None:
+    build_site(database, tmp_path, CONFIG, strict=True, progress=quiet)
+    assert files(tmp_path / "docs") == files(built / "docs")
+
+
+def test_nothing_on_a_page_is_loaded_from_elsewhere(built: Path) -> None:
+    loading = re.compile(
+        r"<(?:script|img|iframe|source|video|audio|embed|object|link(?![^>]*rel=.?canonical))\b[^>]*\b(?:src|href|data)=[\"']?(?:https?:)?//",
+        re.IGNORECASE,
+    )
+    for path in sorted((built / "site").rglob("*.html")):
+        assert not loading.search(path.read_text(encoding="utf-8")), path
+    for sheet in sorted((built / "site").rglob("*.css")):
+        assert not re.search(r"url\(\s*[\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8")), sheet
+
+
+def test_every_link_within_the_site_leads_somewhere(built: Path) -> None:
+    site = built / "site"
+    for path in sorted(site.rglob("*.html")):
+        if path.name == "404.html":
+            continue
+        for target in re.findall(r'(?:href|src)="([^"]*)"', path.read_text(encoding="utf-8")):
+            address = urldefrag(unescape(target))[0]
+            if address and not re.match(r"[a-z]+:", address):
+                assert (path.parent / address).exists(), f"{path.relative_to(site)} links to {target}"
+
+
+def test_the_results_are_there_to_take_away(built: Path) -> None:
+    with (built / "site" / "data" / "results.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["result_id"] for row in rows] == sorted(row["result_id"] for row in rows)
+    crashed = next(row for row in rows if row["status"] == "crash")
+    assert crashed["tokens_per_s"] == ""
+
+
+def test_only_pages_with_charts_load_the_chart_script(built: Path) -> None:
+    with_charts = [path for path in (built / "site").rglob("*.html") if "assets/charts.js" in path.read_text(encoding="utf-8")]
+    assert [path.parent.name for path in with_charts] == ["results"]
+    assert "<noscript><svg" in with_charts[0].read_text(encoding="utf-8")
+
+
+def test_a_build_that_fails_leaves_the_site_that_was_there(database: Path, tmp_path: Path) -> None:
+    (tmp_path / "site" / "assets").mkdir(parents=True)
+    (tmp_path / "site" / "assets" / "tunemark.css").write_text("", encoding="utf-8")
+    (tmp_path / "site" / "index.html").write_text("old", encoding="utf-8")
+    broken = tmp_path / "mkdocs.yml"
+    broken.write_text("site_name: x\ntheme: no-such-theme\n", encoding="utf-8")
+    with pytest.raises(TunemarkError, match="mkdocs"):
+        build_site(database, tmp_path, broken, strict=True, progress=quiet)
+    assert (tmp_path / "site" / "index.html").read_text(encoding="utf-8") == "old"
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_folder_that_we_did_not_build_is_never_replaced(database: Path, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "source.py").write_text("", encoding="utf-8")
+    with pytest.raises(TunemarkError, match="was not built by"):
+        build_site(database, tmp_path, CONFIG, strict=True, progress=quiet)
+    assert (tmp_path / "site" / "source.py").is_file()
+
+
+def test_a_missing_database_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(TunemarkError, match="run `tunemark collect` first"):
+        build_site(tmp_path / "none.duckdb", tmp_path / "out", CONFIG, strict=True, progress=quiet)
+
+
+def test_a_file_that_is_no_database_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "x.duckdb"
+    path.write_text("no database at all", encoding="utf-8")
+    with pytest.raises(TunemarkError, match="cannot be opened"):
+        build_site(path, tmp_path / "out", CONFIG, strict=True, progress=quiet)
+
+
+def test_an_empty_database_gives_a_site(tmp_path: Path) -> None:
+    import duckdb
+    from fixture_database import DDL
+
+    with duckdb.connect(str(tmp_path / "empty.duckdb")) as connection:
+        connection.execute(DDL.read_text(encoding="utf-8"))
+    build_site(tmp_path / "empty.duckdb", tmp_path / "out", CONFIG, strict=True, progress=quiet)
+    assert "No run has been measured yet" in (tmp_path / "out" / "site" / "index.html").read_text(encoding="utf-8")
+
+
+def test_building_imports_neither_torch_nor_another_room(database: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tunemark.site.build import build_site; "
+        f"build_site(Path({str(database)!r}), Path({str(tmp_path)!r}), Path({str(CONFIG)!r}), strict=True, progress=print); "
+        "print([name for name in sys.modules if name.split('.')[0] == 'torch' or name.startswith(('tunemark.harness', 'tunemark.collector'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "CI": ""})
+    assert done.stdout.splitlines()[-1] == "[]"

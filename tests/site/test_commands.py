@@ -1,0 +1,82 @@
+"""The two commands, as a person types them."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+import typer
+from fixture_database import ROOT
+from typer.testing import CliRunner
+
+from tunemark.schema.errors import TunemarkError
+from tunemark.site.commands import app
+from tunemark.site.serve import open_server
+
+ENVIRONMENT = {**os.environ, "TUNEMARK_ROOT": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def tunemark(*words: str) -> subprocess.CompletedProcess[str]:
+    code = "from tunemark.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, env=ENVIRONMENT)
+
+
+def test_the_room_offers_one_group_named_site() -> None:
+    assert set(typer.main.get_command(app).commands["site"].commands) == {"build", "serve"}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("command", ["build", "serve"])
+def test_help_has_examples(command: str) -> None:
+    shown = CliRunner().invoke(app, ["site", command, "--help"])
+    assert shown.exit_code == 0
+    assert f"tunemark site {command}" in shown.output
+
+
+def test_build_says_what_it_wrote(database: Path, tmp_path: Path) -> None:
+    done = tunemark("site", "build", "--db", str(database), "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "pages" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert (tmp_path / "site" / "index.html").is_file()
+
+
+def test_a_missing_database_is_a_usage_error_in_one_line(tmp_path: Path) -> None:
+    done = tunemark("site", "build", "--db", str(tmp_path / "none.duckdb"), "--out", str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "run `tunemark collect` first" in done.stderr
+
+
+def test_serving_without_a_site_says_to_build_it(tmp_path: Path) -> None:
+    with pytest.raises(TunemarkError, match="run `tunemark site build` first"):
+        open_server(tmp_path / "site", 0)
+
+
+def test_a_taken_port_names_the_option(built: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(TunemarkError, match="name another with --port"):
+            open_server(built / "site", taken.getsockname()[1])
+
+
+def test_serve_answers_on_this_machine_and_ends_with_ctrl_c(built: Path) -> None:
+    # A test run in the background of a shell ignores Ctrl-C, and so would its child.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from tunemark.cli import main; main()"
+    command = [sys.executable, "-c", code, "site", "serve", "--port", "0", "--out", str(built)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().split(" on ")[1].split()[0]
+            assert address.startswith("http://127.0.0.1:")
+            with urllib.request.urlopen(address) as answer:  # noqa: S310 - our own server
+                assert b"Tunemark" in answer.read()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=10)
+        finally:
+            process.kill()
+    assert (process.returncode, out, err) == (0, "stopped\n", "")

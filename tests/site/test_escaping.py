@@ -1,0 +1,83 @@
+"""A submission is written by strangers: nothing in it may become markup, a link or a script."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from fixture_database import HOSTILE, STRANGE
+from markupsafe import Markup
+
+from tunemark.schema.errors import TunemarkError
+from tunemark.site.escape import escape, file_name, front_matter, one_line, script_json, web_link
+
+
+class Elements(HTMLParser):
+    """Collects scripts, images, event handlers and addresses of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def elements(path: Path) -> list[tuple[str, dict[str, str | None]]]:
+    parser = Elements()
+    parser.feed(path.read_text(encoding="utf-8"))
+    return parser.found
+
+
+def test_no_active_character_is_left() -> None:
+    assert not set(escape(HOSTILE).replace("&#", "")) & set("<>\"'`\\*_{}[]|~^$&")
+
+
+def test_markup_passes_and_none_is_empty() -> None:
+    assert escape(Markup("<b>")) == "<b>"
+    assert escape(None) == ""
+
+
+def test_a_value_stays_on_its_line_and_reads_from_left_to_right() -> None:
+    assert one_line("a\n\n    b\x02c\u202ed\u2028e") == "a b c" + "d e"
+
+
+def test_titles_hold_nothing_that_a_theme_could_print_as_markup() -> None:
+    assert not set("<>&`'\\") & set(front_matter(HOSTILE))
+
+
+def test_json_cannot_end_its_script() -> None:
+    assert "<" not in script_json({"a": "</script><!--"})
+
+
+@pytest.mark.parametrize("address", ["javascript:alert(1)", "https://a b", 'https://a"onx=', "//a", "data:text/html,x", None, ""])
+def test_only_web_addresses_become_links(address: str | None) -> None:
+    assert web_link(address) is None
+
+
+@pytest.mark.parametrize("key", ["../x", "a/b", "", ".x", "a b", "x\n"])
+def test_no_key_leaves_its_folder(key: str) -> None:
+    with pytest.raises(TunemarkError):
+        file_name(key)
+
+
+def test_no_page_holds_an_element_of_a_stranger(built: Path) -> None:
+    for path in sorted((built / "site").rglob("*.html")):
+        for tag, attributes in elements(path):
+            assert not [name for name in attributes if name.startswith("on")], (path, tag, attributes)
+            assert not str(attributes.get("href") or "").startswith("javascript:"), path
+            assert (tag, attributes.get("src")) != ("img", "x"), path
+        assert "<script>window.hacked" not in path.read_text(encoding="utf-8")
+
+
+def test_hostile_text_is_shown_as_it_is(built: Path) -> None:
+    page = (built / "site" / "results" / f"{STRANGE}.html").read_text(encoding="utf-8")
+    assert "&#60;script&#62;window.hacked=1" in page
+    assert re.search(r"<h1[^>]*>[^\n]*&#60;img src=x", page)
+
+
+def test_the_search_index_holds_no_markup_of_a_stranger(built: Path) -> None:
+    index = (built / "site" / "search" / "search_index.json").read_text(encoding="utf-8")
+    assert "hacked" in index
+    assert "<script" not in index
+    assert "<img" not in index

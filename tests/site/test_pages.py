@@ -1,0 +1,159 @@
+"""What the pages say, before they are laid out."""
+
+import os
+from pathlib import Path
+
+import pytest
+from fixture_database import CRASHED, MEASURED, OTHER, SLOWER, STRANGE
+
+from tunemark.schema.formats import MISSING
+from tunemark.site import ranking, tables, wording
+from tunemark.site.page import Page
+from tunemark.site.pages import all_pages, documents, results
+from tunemark.site.queries import Catalogue
+from tunemark.site.render import markdown
+from tunemark.site.results_table import results_table
+from tunemark.site.tables import Table
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pages_by_path(catalogue: Catalogue) -> dict[str, Page]:
+    return {page.path: page for page in all_pages(catalogue)}
+
+
+def test_every_kind_of_thing_has_its_page(catalogue: Catalogue) -> None:
+    lists = {
+        "index",
+        "cost",
+        "guide/index",
+        "guide/contribute",
+        "guide/fields",
+        *(f"{kind}/index" for kind in ("results", "workloads", "accelerators", "models", "documents")),
+    }
+    singles = {
+        "workloads/smoke-lora",
+        "accelerators/nvidia-h100",
+        "models/llama-3.1-8b",
+        "documents/003",
+        "results/003-001",
+        f"results/{MEASURED}",
+    }
+    assert lists | singles <= set(pages_by_path(catalogue))
+
+
+@pytest.mark.parametrize("path", [f"results/{MEASURED}", "results/003-001", "documents/003"])
+def test_the_markdown_of_a_page_is_as_it_was(catalogue: Catalogue, path: str) -> None:
+    golden = GOLDEN / f"{path.replace('/', '-')}.md"
+    now = (
+        "\n".join(
+            line for line in markdown(pages_by_path(catalogue)[path]).splitlines() if not line.startswith(("<script type=", "<noscript>"))
+        )
+        + "\n"
+    )
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(now, encoding="utf-8")
+    assert now == golden.read_text(encoding="utf-8"), "run again with UPDATE_GOLDEN=1 when the difference is meant"
+
+
+def test_a_table_of_a_document_is_rebuilt_digit_for_digit(catalogue: Catalogue) -> None:
+    table = documents.rebuilt(catalogue, catalogue.tables[0])
+    assert [column.head for column in table.columns] == ["Model", "Peak Mem. (Model Mem.)", "Sec/step"]
+    assert [[cell.text for cell in line.cells] for line in table.lines] == [
+        ["Llama 3.1 8B", "78 GiB (16 GiB)", "4.7"],
+        ["Gemma 2 9B **", "OOM (8.4 GiB)", "OOM"],
+    ]
+
+
+def test_a_row_of_a_document_leads_to_its_result_once(catalogue: Catalogue) -> None:
+    table = documents.rebuilt(catalogue, catalogue.tables[0])
+    assert [[cell.href for cell in line.cells] for line in table.lines] == [
+        ["results/003-001", None, None],
+        ["results/003-002", None, None],
+    ]
+
+
+def everything(catalogue: Catalogue) -> Table:
+    return results_table(catalogue, catalogue.results, "All")
+
+
+def column(table: Table, head: str) -> dict[str, tables.Cell]:
+    index = [found.head for found in table.columns].index(head)
+    return {line.cells[0].small: line.cells[index] for line in table.lines}
+
+
+def test_measured_results_come_first_and_failures_last(catalogue: Catalogue) -> None:
+    order = [line.cells[0].small for line in everything(catalogue).lines]
+    assert order[:4] == [STRANGE, OTHER, SLOWER, MEASURED]
+    assert order[-2:] == [CRASHED, "003-002"]
+    assert [line.last for line in everything(catalogue).lines][-2:] == [True, True]
+
+
+def test_the_unknown_is_a_dash_and_never_zero(catalogue: Catalogue) -> None:
+    crashed = next(line for line in everything(catalogue).lines if line.cells[0].small == CRASHED)
+    unknown = [cell for cell in crashed.cells if cell.sort is None]
+    assert len(unknown) == 5
+    assert {cell.text for cell in unknown} == {MISSING}
+    text = markdown(pages_by_path(catalogue)[f"results/{CRASHED}"])
+    for never in ("$0", ">0 ", ">0.0", "None", "nan"):
+        assert never not in text
+
+
+def test_an_ambiguous_figure_is_marked_where_it_stands(catalogue: Catalogue) -> None:
+    marks = {result: cell.mark for result, cell in column(everything(catalogue), "Step time").items() if cell.mark}
+    assert marks == {"003-001": "ambiguous"}
+
+
+def test_a_cost_says_which_offer_it_stands_on(catalogue: Catalogue) -> None:
+    cost = column(everything(catalogue), "Cost per 1k samples")["003-001"]
+    assert cost.text == "$2.15"
+    assert cost.small == "lambda gpu_1x_h100, on demand, 2025-06-01"
+
+
+def test_a_rate_has_its_interval_in_digits_that_tell_them_apart() -> None:
+    assert wording.interval(12_350, 12_590) == "12,400 to 12,600"
+    assert wording.interval(12_473, 12_478) == "12,470 to 12,480"
+    assert wording.rate(12_475, 12_473, 12_478) == "12,480"
+    assert wording.interval(None, 3) == ""
+
+
+def test_results_are_ranked_within_their_group_only(catalogue: Catalogue) -> None:
+    groups = ranking.groups(catalogue.results_where(source="measured"))
+    assert [len(group.rows) for group in groups] == [3, 1, 1]
+    assert ranking.rank_ranges(groups[0]) == {MEASURED: "1 to 2", SLOWER: "1 to 2"}
+    assert ranking.rank_ranges(groups[1]) == {OTHER: "1"}
+    assert groups[2].key is None
+    assert ranking.rank_ranges(groups[2]) == {}
+    assert ranking.varying_keys(groups) == ["precision"]
+
+
+def test_a_value_that_was_not_read_at_a_source_is_marked(catalogue: Catalogue) -> None:
+    text = markdown(pages_by_path(catalogue)["accelerators/nvidia-h100"])
+    assert '<dt>Launched</dt><dd>2022 <span class="tm-mark">unverified</span>' in text
+    assert text.count('tm-mark">unverified') == 1
+
+
+def test_a_failed_run_says_what_happened_and_what_to_do(catalogue: Catalogue) -> None:
+    text = markdown(pages_by_path(catalogue)[f"results/{CRASHED}"])
+    assert "This run did not end well: crash." in text
+    assert "What to do: free some disk space" in text
+
+
+def test_files_that_were_not_loaded_are_told(catalogue: Catalogue) -> None:
+    page = next(iter(results.pages(catalogue)))
+    assert "submissions/bad.json" in markdown(page)
+
+
+def test_every_result_page_names_its_file_and_hash(catalogue: Catalogue) -> None:
+    pages = pages_by_path(catalogue)
+    for row in catalogue.results:
+        text = markdown(pages[f"results/{row['result_id']}"])
+        assert row["sha256"] in text
+        assert "<dt>File</dt>" in text
+
+
+def test_results_without_a_price_are_counted_with_the_reason(catalogue: Catalogue) -> None:
+    text = markdown(pages_by_path(catalogue)["cost"])
+    assert "1 of 6 finished results have a cost" in text
+    assert "the accelerator has no card" in text
