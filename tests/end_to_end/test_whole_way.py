@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -75,9 +76,45 @@ def test_the_database_holds_what_is_derived_from_the_raw_steps(checkout, run):
 
 def test_the_page_of_the_run_shows_its_throughput_and_names_its_file(checkout, run):
     identity = re.search(r"([0-9a-f]{12})\.json$", run["file"])[1]
-    page = (checkout / "build" / "site" / "results" / identity / "index.html").read_text(encoding="utf-8")
+    page = (checkout / "build" / "site" / "results" / f"{identity}.html").read_text(encoding="utf-8")
     assert formats.significant(run["tokens_per_s"]) in page
     assert Path(run["file"]).name in page
+
+
+class TableReader(HTMLParser):
+    """Collects the cells' text of each table of a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.tables, self.inside = [], False
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in {"td", "th"}:
+            self.tables[-1][-1].append("")
+            self.inside = True
+
+    def handle_endtag(self, tag):
+        if tag in {"td", "th"}:
+            self.inside = False
+
+    def handle_data(self, data):
+        if self.inside:
+            self.tables[-1][-1][-1] += data
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize("source", ["003", "004"])
+def test_the_tables_of_a_document_stand_on_its_page_digit_for_digit(checkout, source):
+    golden = json.loads((ROOT / "tests" / "data" / "document_tables.json").read_text(encoding="utf-8"))[source]
+    reader = TableReader()
+    reader.feed((checkout / "build" / "site" / "documents" / f"{source}.html").read_text(encoding="utf-8"))
+    built = [[[" ".join(cell.split()) for cell in row] for row in table] for table in reader.tables]
+    for name, table in golden.items():
+        assert [[" ".join(cell.split()) for cell in row] for row in table] in built, name
 
 
 @pytest.mark.usefixtures("run")

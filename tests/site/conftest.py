@@ -1,15 +1,12 @@
 """One small database and one built site for all tests of this room."""
 
-import sys
 from pathlib import Path
 
 import pytest
+from fixture_database import ROOT, make_database
 
-sys.path.insert(0, str(Path(__file__).parent))
 from tunemark.site.build import build_site
 from tunemark.site.queries import Catalogue, Database
-
-from fixture_database import ROOT, make_database  # isort: skip - found through the line above
 
 
 @pytest.fixture(scope="session")

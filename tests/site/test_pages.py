@@ -140,6 +140,11 @@ def test_a_failed_run_says_what_happened_and_what_to_do(catalogue: Catalogue) ->
     assert "What to do: free some disk space" in text
 
 
+def test_the_list_of_all_results_says_what_is_in_it(catalogue: Catalogue) -> None:
+    text = markdown(pages_by_path(catalogue)["results/index"])
+    assert "8 results: 5 measured, 3 published. 2 did not end well and stand last; 1 have a figure" in text
+
+
 def test_files_that_were_not_loaded_are_told(catalogue: Catalogue) -> None:
     page = next(iter(results.pages(catalogue)))
     assert "submissions/bad.json" in markdown(page)

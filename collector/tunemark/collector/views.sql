@@ -157,7 +157,8 @@ create table result_rows (                  -- one row each; read the view `resu
     method varchar not null,
     accelerator varchar,                    -- card
     accelerator_printed varchar,            -- as reported by the device or printed by the document
-    accelerator_count integer,
+    accelerator_count integer,              -- on all machines together
+    nodes integer,                          -- machines; NULL when not stated, taken as one
     instance varchar,
     backend varchar,                        -- cpu | cuda | ..., for measured results
     strategy varchar,                       -- single | ddp | ..., for measured results
@@ -282,32 +283,48 @@ select * from prices
 where effective_on <= current_date
 qualify row_number() over (partition by provider, instance, region, kind order by effective_on desc, price) = 1;
 
--- What each result costs on each instance that has its accelerator: whole instances, as many as are needed.
+-- What each result costs on each offer that can hold it: whole instances. A result on one machine needs one instance
+-- with enough accelerators; one on several machines needs an instance for each, with enough for its share.
 create view costs as
+with offers as (
+    select
+        r.result_id,
+        p.*,
+        coalesce(r.nodes, 1) as instances,
+        coalesce(r.nodes, 1) * p.usd_per_hour as hourly,
+        coalesce(r.instance = p.instance, false) as same_instance,
+        r.samples_per_s,
+        r.tokens_per_s,
+        r.epoch_time_s,
+        coalesce(r.wall_s, r.train_time_s) as run_s
+    from result_rows r
+    join current_prices p
+        on p.accelerator = r.accelerator
+        and p.accelerator_count >= r.accelerator_count / coalesce(r.nodes, 1)
+)
 select
-    r.result_id,
-    p.price,
-    p.provider,
-    p.instance,
-    p.region,
-    p.kind,
-    p.effective_on,
-    p.dated_by,
-    p.source as price_source,
-    p.accelerator_count,
-    ceil(r.accelerator_count / p.accelerator_count) as instances,
-    ceil(r.accelerator_count / p.accelerator_count) * p.usd_per_hour as usd_per_hour,
-    ceil(r.accelerator_count / p.accelerator_count) * p.usd_per_hour / 3600 / r.samples_per_s * 1e3 as usd_per_1k_samples,
-    ceil(r.accelerator_count / p.accelerator_count) * p.usd_per_hour / 3600 / r.samples_per_s * 1e6 as usd_per_1m_samples,
-    ceil(r.accelerator_count / p.accelerator_count) * p.usd_per_hour / 3600 / r.tokens_per_s * 1e6 as usd_per_1m_tokens,
-    ceil(r.accelerator_count / p.accelerator_count) * p.usd_per_hour / 3600 * r.epoch_time_s as usd_per_epoch,
-    ceil(r.accelerator_count / p.accelerator_count) * p.usd_per_hour / 3600 * coalesce(r.wall_s, r.train_time_s) as usd_per_run
-from result_rows r
-join current_prices p on p.accelerator = r.accelerator
-where r.accelerator_count is not null;
+    result_id,
+    price,
+    provider,
+    instance,
+    region,
+    kind,
+    effective_on,
+    dated_by,
+    source as price_source,
+    accelerator_count,
+    same_instance,
+    instances,
+    hourly as usd_per_hour,
+    hourly / 3600 / samples_per_s * 1e3 as usd_per_1k_samples,
+    hourly / 3600 / samples_per_s * 1e6 as usd_per_1m_samples,
+    hourly / 3600 / tokens_per_s * 1e6 as usd_per_1m_tokens,
+    hourly / 3600 * epoch_time_s as usd_per_epoch,
+    hourly / 3600 * run_s as usd_per_run
+from offers;
 
--- The cheapest on-demand offer of each result.
+-- The on-demand offer of each result: on its own instance where that is known and has a price, else the cheapest.
 create view cheapest_costs as
 select * from costs
 where kind = 'on_demand'
-qualify row_number() over (partition by result_id order by usd_per_hour, provider, instance, region) = 1;
+qualify row_number() over (partition by result_id order by same_instance desc, usd_per_hour, provider, instance, region) = 1;

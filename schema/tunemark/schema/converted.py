@@ -20,7 +20,9 @@ from tunemark.schema.statistics import CONFIDENCE, Interval, ratio_interval
 
 FORMAT: Literal["tunemark.converted/1"] = "tunemark.converted/1"
 
-MLPERF_LABEL = "MLPerf, unofficial conversion, not verified by MLCommons Association"
+MLPERF_LABEL: Literal["MLPerf, unofficial conversion, not verified by MLCommons Association"] = (
+    "MLPerf, unofficial conversion, not verified by MLCommons Association"
+)
 MLPERF_SOURCE = "Result logs and system descriptions of MLPerf Training, MLCommons Association, Apache-2.0"
 MLPERF_ID = r"^mlperf-v[0-9]+\.[0-9]+-[a-z0-9][a-z0-9._-]*$"
 
