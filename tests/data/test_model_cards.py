@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tunemark.schema.cards import ModelCard
 
 FILES = sorted((Path(__file__).parents[2] / "data" / "models").glob("*.toml"))

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 from pydantic import BaseModel
+
 from tunemark.schema.base import canonical_json
 from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.published import Claim, Conditions, PublishedResult, SourceDocument, Statement
@@ -195,7 +196,7 @@ def test_a_price_dated_by_a_catalogue_names_its_version() -> None:
 # figures
 
 FACTORS = {
-    **dict.fromkeys(["", "s", "s/it", "x", "×", "W", "epochs", "tok/s", "samples/s", "steps/s", "tokens/s", "flops/byte", "FLOP"], 1.0),
+    **dict.fromkeys(["", "s", "s/it", "x", "\N{MULTIPLICATION SIGN}", "W", "epochs", "tok/s", "samples/s", "steps/s", "tokens/s", "flops/byte", "FLOP"], 1.0),
     "GiB": 2.0**30, "GF": 2.0**30, "GB": 1e9, "B": 1e9, "GB/s": 1e9, "TB/s": 1e12, "%": 0.01, "ms": 1e-3,
 }  # fmt: skip
 SECONDS = {"day": 86_400, "h": 3_600, "hour": 3_600, "m": 60, "min": 60, "minute": 60, "s": 1}

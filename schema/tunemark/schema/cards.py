@@ -210,7 +210,7 @@ class PriceRow(Frozen):
     usd_per_hour: float = Field(gt=0)
     """US dollars an hour for the whole instance."""
     effective_on: date
-    """First day of this price, or the day it was read when `dated_by` is `catalog`."""
+    """Day on which this price is known to be in force: of a price list, or the day it was read when `dated_by` is `catalog`."""
     dated_by: Literal["provider", "catalog"] = "provider"
     """`catalog`: the source names a catalogue version, not a day."""
     source: Text

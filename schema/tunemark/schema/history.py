@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tunemark.schema import published, submission
+from tunemark.schema import converted, published, submission
 from tunemark.schema.errors import did_you_mean
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
@@ -19,6 +19,7 @@ MODELS: dict[str, type[BaseModel]] = {
     submission.FORMAT: submission.Submission,
     published.FORMAT: published.PublishedResult,
     published.SOURCE_FORMAT: published.SourceDocument,
+    converted.FORMAT: converted.ConvertedResult,
 }
 """The newest format of each kind of record."""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tunemark.schema import published, submission
+from tunemark.schema import converted, published, submission
 from tunemark.schema.history import MODELS
 
 ID_BASE = "https://tunemark.dev/schema"
@@ -13,6 +13,7 @@ FILES = {
     "submission-1.schema.json": submission.FORMAT,
     "published-1.schema.json": published.FORMAT,
     "source-1.schema.json": published.SOURCE_FORMAT,
+    "converted-1.schema.json": converted.FORMAT,
 }
 """Committed in schema/json; a test fails when one of them differs from what is generated."""
 
