@@ -162,3 +162,18 @@ def test_results_without_a_price_are_counted_with_the_reason(catalogue: Catalogu
     text = markdown(pages_by_path(catalogue)["cost"])
     assert "1 of 6 finished results have a cost" in text
     assert "the accelerator has no card" in text
+
+
+def test_every_fact_and_every_foreign_result_is_on_the_provenance_page(catalogue: Catalogue) -> None:
+    context = pages_by_path(catalogue)["guide/provenance"].context
+    listed = {name: len(table.lines) for name, table in context.items()}
+    foreign = [row for row in catalogue.results if row["trust"] in {"published", "converted"}]
+    assert listed == {
+        "accelerators": len(catalogue.accelerators),
+        "models": len(catalogue.models),
+        "workloads": len(catalogue.workloads),
+        "prices": len(catalogue.prices),
+        "results": len(foreign),
+    }
+    for row in (*catalogue.accelerators, *catalogue.models, *catalogue.workloads, *catalogue.prices):
+        assert row["source"]
