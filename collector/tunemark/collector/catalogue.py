@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from tunemark.schema.cards import WorkloadCard
+from tunemark.schema.converted import ConvertedResult
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts import FactBase
 from tunemark.schema.history import Problem
@@ -24,8 +25,8 @@ def submission_problems(submission: Submission, facts: FactBase) -> Iterator[Pro
         yield from _card_problems(plan, card)
 
 
-def published_problems(result: PublishedResult, facts: FactBase) -> Iterator[Problem]:
-    """Yield a problem for each card that a published result names and that does not exist."""
+def published_problems(result: PublishedResult | ConvertedResult, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for each card that a published or converted result names and that does not exist."""
     yield from _unknown("conditions.model", result.conditions.model, facts.models, "models")
     yield from _unknown("conditions.accelerator", result.conditions.accelerator, facts.accelerators, "accelerators")
 

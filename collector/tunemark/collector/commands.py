@@ -27,12 +27,13 @@ Database = Annotated[
 @app.command()
 def validate(
     paths: Annotated[
-        list[Path] | None, typer.Argument(help="Files or folders; `submissions/` and `data/published/` when left out.", show_default=False)
+        list[Path] | None,
+        typer.Argument(help="Files or folders; `submissions/`, `data/published/` and `data/converted/` when left out.", show_default=False),
     ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Check submissions and published results.
+    """Check submissions, published and converted results.
 
     Schema, rules between fields, re-derivation of the headline numbers, identity of people and machines,
     cards, file name. All files are checked; each problem is one line: `file: field: value: fix`.

@@ -20,7 +20,7 @@ def document_file_rows(root: Path, facts: FactBase) -> Rows:
     verdicts = {shown_path(path, root): judge(path, facts) for path in records_in(root / "data" / "published").files}
     for file, verdict in verdicts.items():
         if verdict.problems:
-            raise _as_error(file, verdict.problems[0])
+            raise as_error(file, verdict.problems[0])
     documents = {file: verdict.record for file, verdict in verdicts.items() if isinstance(verdict.record, SourceDocument)}
     results = {file: verdict for file, verdict in verdicts.items() if isinstance(verdict.record, PublishedResult)}
     _refuse_wrong_counts(documents, results)
@@ -34,7 +34,8 @@ def document_file_rows(root: Path, facts: FactBase) -> Rows:
     return rows
 
 
-def _as_error(file: str, problem: Problem) -> TunemarkError:
+def as_error(file: str, problem: Problem) -> TunemarkError:
+    """Return a problem of our own files as the error that stops."""
     try:
         value = ast.literal_eval(problem.value)
     except (ValueError, SyntaxError):

@@ -12,6 +12,7 @@ from tunemark.collector import catalogue
 from tunemark.collector.plausibility import impossible
 from tunemark.collector.record_files import SUBMISSIONS
 from tunemark.schema.base import canonical_json, content_id
+from tunemark.schema.converted import ConvertedResult
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts import FactBase
 from tunemark.schema.history import InvalidRecord, Problem, read_record
@@ -64,7 +65,7 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
     derived = None
     if isinstance(record, Submission):
         derived, problems = _submission(record, content, path, facts)
-    elif isinstance(record, PublishedResult):
+    elif isinstance(record, PublishedResult | ConvertedResult):
         problems = [*catalogue.published_problems(record, facts)]
     return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest())
 

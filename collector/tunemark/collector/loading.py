@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tunemark.collector.database import arrow_schemas, as_arrow, build_database
 from tunemark.collector.document_files import document_file_rows
 from tunemark.collector.fact_rows import fact_rows
+from tunemark.collector.importers.converted_files import converted_file_rows
 from tunemark.collector.judging import judge
 from tunemark.collector.measured_rows import measured_rows
 from tunemark.collector.pool import over_files
@@ -73,6 +74,7 @@ def collect(root: Path, database: Path, advance: Advance = lambda: None) -> Coll
     facts = FactBase(root / "data")
     rows = fact_rows(facts)
     merge(rows, document_file_rows(root, facts))
+    merge(rows, converted_file_rows(root, facts))
     schemas = arrow_schemas()
     loaded = _submissions(root, facts, schemas, advance)
     accepted, problems = refuse_repeats(loaded)

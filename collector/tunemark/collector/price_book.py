@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
+from tunemark.collector.importers.suggest import suggestion
 from tunemark.schema.cards import PriceRow
-from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts import FactBase
 
 
@@ -69,8 +70,4 @@ def _unknown(facts: FactBase, name: str) -> TunemarkError:
     card = facts.recognise_accelerator(name)
     if card is not None:
         return TunemarkError("name", name, f"the price book has no price of {card.key}; add one to data/prices/prices.csv")
-    # Part of a key, such as h100, is the commonest slip, and means several cards.
-    parts = [key for key in facts.accelerators if name.lower() in key]
-    aliases = (alias for one in facts.accelerators.values() for alias in (one.key, one.name, *one.aliases))
-    suggestion = f"did you mean {' or '.join(parts)}?" if parts else did_you_mean(name, [*aliases, *(row.instance for row in facts.prices)])
-    return TunemarkError("name", name, f"neither an instance nor an accelerator; {suggestion}")
+    return TunemarkError("name", name, f"neither an instance nor an accelerator; {suggestion(name, facts)}")

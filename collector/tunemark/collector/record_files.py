@@ -8,6 +8,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import project_root
 
 SUBMISSIONS = "submissions"
+CONVERTED = "data/converted"
 
 
 @dataclass(slots=True)
@@ -22,7 +23,7 @@ class Found:
 
 def default_folders(root: Path) -> list[Path]:
     """Return the folders of a checkout that hold records, where they exist."""
-    return [folder for folder in (root / SUBMISSIONS, root / "data" / "published") if folder.is_dir()]
+    return [folder for folder in (root / SUBMISSIONS, root / "data" / "published", root / CONVERTED) if folder.is_dir()]
 
 
 def find_records(paths: Iterable[Path]) -> Found:

@@ -84,7 +84,7 @@ create table prices (                       -- the price book, data/prices
 -- Documents -----------------------------------------------------------------------------------------
 
 create table sources (                      -- documents whose results are imported
-    source varchar primary key,             -- '000' to '004'
+    source varchar primary key,             -- '000' to '004', or a round such as 'mlperf-v5.1'
     title varchar not null,
     authors varchar,
     published_on varchar,
@@ -147,7 +147,7 @@ create table labels (                       -- words of a row, exactly as printe
 
 create table result_rows (                  -- one row each; read the view `results`
     result_id varchar primary key,          -- '003-001', or the content hash of a submission
-    source varchar not null,                -- '000' to '004', or 'measured'
+    source varchar not null,                -- '000' to '004', 'measured', or a round such as 'mlperf-v5.1'
     trust varchar not null,                 -- published | converted | measured | reproduced
     division varchar,                       -- standard | open, for measured results
     workload varchar,                       -- card, for measured results
@@ -196,6 +196,9 @@ create table result_rows (                  -- one row each; read the view `resu
     train_time_s double,
     epoch_time_s double,
     wall_s double,
+    time_to_target_s double,                -- median of the runs, for converted results
+    time_to_target_low_s double,            -- interval of at least 95%
+    time_to_target_high_s double,
     loss_start double,
     train_loss double,
     eval_loss double,
@@ -237,6 +240,29 @@ create table phases (                       -- of measured results; they sum to 
     duration_s double not null,
     share double not null,
     primary key (result_id, phase)
+);
+
+create table runs (                         -- of converted results, one row for each log
+    result_id varchar not null,
+    run integer not null,                   -- from 1
+    file varchar not null,                  -- name of the log
+    status varchar not null,                -- ok | aborted | incomplete
+    seed bigint,
+    init_s double,                          -- before the clock of the benchmark starts
+    time_to_target_s double,                -- NULL when the target was not reached
+    samples bigint,                         -- training samples until the end
+    samples_per_s double,                   -- while training, evaluation left out
+    primary key (result_id, run)
+);
+
+create table run_curves (                   -- evaluations of those runs
+    result_id varchar not null,
+    run integer not null,
+    evaluation integer not null,            -- from 1
+    samples bigint not null,                -- training samples seen before it
+    seconds double not null,                -- since the clock of the benchmark started
+    eval_loss double not null,
+    primary key (result_id, run, evaluation)
 );
 
 create table result_facts (                 -- environment, settings and derived figures of results, one row each

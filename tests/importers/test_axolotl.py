@@ -1,0 +1,194 @@
+"""Axolotl configurations: what a workload card can say, and the list of what it cannot."""
+
+import json
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+from factories import Tunemark
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunemark.collector.importers.axolotl import workload_of
+from tunemark.collector.importers.toml_text import card_text
+from tunemark.schema.cards import WorkloadCard
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts import FactBase
+
+CONFIG = """\
+base_model: meta-llama/Meta-Llama-3-8B
+load_in_8bit: false
+load_in_4bit: true
+datasets:
+  - path: tatsu-lab/alpaca
+    type: alpaca
+val_set_size: 0
+output_dir: ./outputs/qlora-out
+adapter: qlora
+lora_model_dir:
+sequence_len: 4096
+sample_packing: true
+pad_to_sequence_len: true
+lora_r: 32
+lora_alpha: 16
+lora_dropout: 0.05
+lora_target_modules:
+lora_target_linear: true
+wandb_project:
+gradient_accumulation_steps: 4
+micro_batch_size: 2
+num_epochs: 4
+optimizer: adamw_torch
+lr_scheduler: cosine
+learning_rate: 2e-4
+bf16: auto
+fp16:
+tf32: false
+gradient_checkpointing: true
+flash_attention: true
+warmup_steps: 10
+deepspeed: deepspeed_configs/zero1.json
+weight_decay: 0.0
+fsdp:
+"""
+
+
+def card_of(text: str, facts: FactBase) -> WorkloadCard:
+    return workload_of(text.encode(), "qlora.yml", facts).card
+
+
+def test_a_configuration_becomes_a_card(facts: FactBase):
+    card = card_of(CONFIG, facts)
+    assert (card.key, card.model, card.method.value, card.weights.value, card.compute) == (
+        "qlora",
+        "llama-3-8b",
+        "qlora",
+        "pretrained",
+        "auto",
+    )
+    assert card.lora is not None
+    assert (card.lora.rank, card.lora.alpha, card.lora.dropout, len(card.lora.target_modules)) == (32, 16, 0.05, 7)
+    assert (card.data.source.value, card.data.name, card.data.sequence_length, card.data.packing, card.data.padding.value) == (
+        "hub",
+        "tatsu-lab/alpaca",
+        4_096,
+        True,
+        "static",
+    )
+    assert (card.batch.micro_batch, card.batch.gradient_accumulation, card.stop.epochs) == (2, 4, 4)
+    assert (card.optimizer.name, card.optimizer.learning_rate, card.optimizer.scheduler) == ("adamw", 2e-4, "cosine")
+    assert card.gradient_checkpointing.value == "full"
+
+
+def test_what_the_card_cannot_say_is_listed(facts: FactBase):
+    imported = workload_of(CONFIG.encode(), "qlora.yml", facts)
+    assert [text.partition(":")[0] for text in imported.not_expressed] == ["datasets.0", "flash_attention", "warmup_steps", "deepspeed"]
+    assert "seed (42 by default)" in imported.card.not_stated
+    assert "not expressed: deepspeed: deepspeed_configs/zero1.json (no field of a workload card)" in imported.card.not_stated
+
+
+@pytest.mark.parametrize(
+    ("change", "to", "path", "value"),
+    [
+        ("adapter: qlora", "adapter:", "method", "full"),
+        ("adapter: qlora", "adapter: lora", "method", "lora"),
+        (
+            "lora_target_linear: true",
+            "",
+            "lora.target_modules",
+            ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+        ),
+        (
+            "lora_target_modules:\nlora_target_linear: true",
+            "lora_target_modules: [q_proj, v_proj]",
+            "lora.target_modules",
+            ("q_proj", "v_proj"),
+        ),
+        ("lora_alpha: 16", "", "lora.alpha", 8),
+        ("bf16: auto", "bf16: true", "compute", "bf16"),
+        ("bf16: auto\nfp16:", "fp16: true", "compute", "fp16"),
+        ("bf16: auto\nfp16:\ntf32: false", "tf32: true", "compute", "tf32"),
+        ("bf16: auto", "bf16: false", "compute", "fp32"),
+        ("gradient_checkpointing: true", "", "gradient_checkpointing", "none"),
+        ("sample_packing: true\npad_to_sequence_len: true", "", "data.padding", "dynamic"),
+        ("num_epochs: 4", "max_steps: 100", "stop.max_steps", 100),
+        ("num_epochs: 4", "num_epochs: 0.5", "stop.epochs", None),
+        ("path: tatsu-lab/alpaca", "path: /data/mine/rows.jsonl", "data.name", "rows.jsonl"),
+        ("optimizer: adamw_torch", "optimizer: adamw_bnb_8bit", "optimizer.name", "adamw_bnb_8bit"),
+        ("weight_decay: 0.0", "max_grad_norm: 0", "optimizer.max_grad_norm", 1.0),
+    ],
+)
+def test_each_setting_has_its_place(facts: FactBase, change: str, to: str, path: str, value: object):
+    assert change in CONFIG
+    node: object = card_of(CONFIG.replace(change, to), facts)
+    for name in path.split("."):
+        node = getattr(node, name)
+    assert node == value
+
+
+@pytest.mark.parametrize(
+    ("change", "to", "said"),
+    [
+        ("base_model: meta-llama/Meta-Llama-3-8B", "base_model: NousResearch/Meta-Llama-3-8B", "did you mean 'meta-llama-3-8b'"),
+        ("adapter: qlora", "adapter: qlra", "did you mean 'qlora'"),
+        ("learning_rate: 2e-4", "", "learning_rate"),
+        ("learning_rate: 2e-4", "learning_rate: fast", "give a number"),
+        ("micro_batch_size: 2", "micro_batch_size: 2.5", "give a whole number"),
+        ("micro_batch_size: 2", "micro_batch_size: 0", "batch"),
+        ("datasets:\n  - path: tatsu-lab/alpaca\n    type: alpaca", "", "datasets"),
+        ("base_model: meta-llama/Meta-Llama-3-8B", "", "no base_model"),
+        ("base_model:", "base_model: &a x\nother: *a\nbase_model:", "an alias"),
+        ("base_model:", "x: !!python/object/apply:os.system [true]\nbase_model:", "not valid YAML"),
+        ("base_model:", "x: [", "not valid YAML"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_field_and_fix(facts: FactBase, change: str, to: str, said: str):
+    with pytest.raises(TunemarkError, match=said.replace("(", r"\(")):
+        card_of(CONFIG.replace(change, to), facts)
+
+
+def test_a_card_is_read_again_by_the_fact_base(
+    tmp_path: Path, project: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch, facts: FactBase
+):
+    root = tmp_path / "checkout"
+    for folder in ("accelerators", "models", "workloads", "prices"):
+        shutil.copytree(project / "data" / folder, root / "data" / folder)
+    monkeypatch.setenv("TUNEMARK_ROOT", str(root))
+    (tmp_path / "My Config.yml").write_text(CONFIG, encoding="utf-8")
+    said = tunemark("import", "axolotl", tmp_path / "My Config.yml", "--out", root / "data" / "workloads")
+    assert said.code == 0
+    assert "not expressed: warmup_steps: 10 (no field of a workload card)" in said.err
+    card = FactBase(root / "data").workload("my-config")
+    assert card == workload_of(CONFIG.encode(), "My Config.yml", facts).card
+    assert tunemark("import", "axolotl", tmp_path / "My Config.yml", "--out", root / "data" / "workloads").code == 2, (
+        "a card is never overwritten"
+    )
+
+
+def test_the_command_answers_in_json(tmp_path: Path, tunemark: Tunemark):
+    (tmp_path / "c.yml").write_text(CONFIG, encoding="utf-8")
+    said = tunemark("import", "axolotl", tmp_path / "c.yml", "--json")
+    assert json.loads(said.out)["card"]["model"] == "llama-3-8b"
+
+
+@given(st.text(max_size=60), st.floats(1e-8, 1, exclude_min=True), st.lists(st.text(min_size=1, max_size=20), max_size=4))
+def test_any_card_survives_its_own_toml(title: str, rate: float, modules: list[str]):
+    facts = FactBase(Path(__file__).resolve().parents[2] / "data")
+    card = card_of(CONFIG, facts)
+    assert card.lora is not None
+    changed = card.model_copy(
+        update={
+            "title": title or "x",
+            "optimizer": card.optimizer.model_copy(update={"learning_rate": rate}),
+            "lora": card.lora.model_copy(update={"target_modules": tuple(modules) or ("q_proj",)}),
+        }
+    )
+    assert WorkloadCard.model_validate(tomllib.loads(card_text(changed))) == changed
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_refused_and_not_raised_otherwise(noise: bytes):
+    facts = FactBase(Path(__file__).resolve().parents[2] / "data")
+    with pytest.raises(TunemarkError):
+        workload_of(b"base_model: x\n" + noise, "x.yml", facts)

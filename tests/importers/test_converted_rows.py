@@ -1,0 +1,99 @@
+"""Converted results in the database: rows with their statistics, the raw runs, and the round with its caveats."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import Tunemark
+
+from tunemark.collector.asking import ask
+from tunemark.collector.loading import collect
+from tunemark.schema.base import canonical_json
+from tunemark.schema.errors import Exit, TunemarkError
+
+NAME = "mlperf-v5.0-nvidia-tyche-ngpu512-ngc25.04-nemo"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with one converted result of each of two rounds."""
+    root = tmp_path / "checkout"
+    for folder in ("accelerators", "models", "workloads", "prices"):
+        shutil.copytree(project / "data" / folder, root / "data" / folder)
+    for name in (f"v5.0/{NAME}", "v5.1/mlperf-v5.1-dell-1xxe9780x8b200-sxm-180gb"):
+        target = root / "data" / "converted" / "mlperf" / f"{name}.json"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(project / "data" / "converted" / "mlperf" / f"{name}.json", target)
+    monkeypatch.setenv("TUNEMARK_ROOT", str(root))
+    return root
+
+
+def asked(root: Path, sql: str) -> list[dict[str, Any]]:
+    database = root / "build" / "t.duckdb"
+    if not database.exists():
+        collect(root, database)
+    return ask(sql, database).records()
+
+
+def test_a_result_has_its_conditions_and_statistics(checkout: Path):
+    (row,) = asked(checkout, "select * from results where result_id = 'NAME'".replace("NAME", NAME))
+    assert (row["source"], row["trust"], row["status"], row["rankable"], row["failed"]) == ("mlperf-v5.0", "converted", "ok", False, False)
+    assert (row["accelerator"], row["accelerator_count"], row["model"], row["method"]) == ("nvidia-gb200", 512, "llama-2-70b", "lora")
+    assert (row["sequence_length"], row["packing"], row["optimizer"]) == (8_192, True, "adamw")
+    assert row["comparability_group"] is None, "the number format is not in the logs"
+    assert row["time_to_target_low_s"] < row["time_to_target_s"] < row["time_to_target_high_s"]
+    assert row["samples_per_s_low"] < row["samples_per_s"] < row["samples_per_s_high"]
+    assert row["note"].startswith("MLPerf, unofficial conversion, not verified by MLCommons Association.")
+
+
+def test_runs_and_their_curves_are_rows(checkout: Path):
+    rows = asked(checkout, "select result_id, run, status, time_to_target_s, samples_per_s from runs order by 1, 2")
+    assert len(rows) == 20
+    assert [row["status"] for row in rows if row["time_to_target_s"] is None] == ["incomplete"]
+    (curve,) = asked(
+        checkout,
+        "select count(*) as points, max(samples) as samples, max(eval_loss) < 2 as plausible from run_curves where result_id = 'NAME' and run = 1".replace(
+            "NAME", NAME
+        ),
+    )
+    assert curve["plausible"]
+    assert curve["points"] >= 3
+
+
+def test_a_round_is_a_source_with_its_caveats(checkout: Path):
+    rows = asked(checkout, "select source, title, caveats[1] as label from sources order by 1")
+    assert [row["title"] for row in rows] == ["MLPerf Training v5.0, Llama 2 70B LoRA", "MLPerf Training v5.1, Llama 2 70B LoRA"]
+    assert {row["label"] for row in rows} == {"MLPerf, unofficial conversion, not verified by MLCommons Association."}
+
+
+def test_each_derived_figure_says_where_it_comes_from(checkout: Path):
+    rows = asked(
+        checkout, "select name, value, reason from result_facts where result_id = 'NAME' and topic = 'derived'".replace("NAME", NAME)
+    )
+    assert {"time_to_target.score_s", "time_to_target.median_s", "samples_per_s"} <= {row["name"] for row in rows}
+    assert all(row["reason"] for row in rows)
+
+
+def test_a_converted_result_that_is_wrong_stops_with_its_field(checkout: Path):
+    path = checkout / "data" / "converted" / "mlperf" / "v5.0" / f"{NAME}.json"
+    content = json.loads(path.read_bytes())
+    content["conditions"]["accelerator"] = "nvidia-gb20"
+    path.write_bytes(canonical_json(content))
+    with pytest.raises(TunemarkError, match="did you mean 'nvidia-gb200'") as stopped:
+        collect(checkout, checkout / "build" / "t.duckdb")
+    assert stopped.value.exit_code == Exit.INVALID
+    assert "conditions.accelerator" in str(stopped.value)
+
+
+def test_the_same_entry_twice_is_refused(checkout: Path):
+    path = checkout / "data" / "converted" / "mlperf" / "v5.0" / f"{NAME}.json"
+    shutil.copy(path, path.with_name("copy.json"))
+    with pytest.raises(TunemarkError, match="an entry is converted once"):
+        collect(checkout, checkout / "build" / "t.duckdb")
+
+
+@pytest.mark.usefixtures("checkout")
+def test_validate_judges_converted_results_by_default(tunemark: Tunemark):
+    assert tunemark("validate").out == "2 files, 0 invalid\n"

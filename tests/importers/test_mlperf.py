@@ -1,0 +1,459 @@
+"""MLPerf logs: what is read, what is reported, and what never stops the rest."""
+
+import io
+import json
+import math
+import tarfile
+from pathlib import Path
+
+import pytest
+from factories import Tunemark
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tunemark.collector.importers.archive import members
+from tunemark.collector.importers.mllog import LARGEST_LINE, LogProblem
+from tunemark.collector.importers.mlperf import accelerator_key, entry_id, read_entries
+from tunemark.collector.importers.mlperf_run import read_run
+from tunemark.schema.base import canonical_json
+from tunemark.schema.converted import ConvertedResult, median_interval, mlperf_score, time_to_target, training_rate
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts import FactBase
+from tunemark.schema.history import read_record
+
+ENTRY = "v5.1/Dell/results/1xXE9780x8B200-SXM-180GB/llama2_70b_lora"
+SPELLINGS = {
+    "AMD Instinct MI300X 192GB HBM3": "amd-mi300x",
+    "AMD Instinct MI325X 256GB HBM3E": "amd-mi325x",
+    "AMD Instinct MI325X 256GB HBM3E DLC": "amd-mi325x",
+    "AMD Instinct MI325X 256GB HBM3e": "amd-mi325x",
+    "AMD Instinct MI355X": "amd-mi355x",
+    "H100 NVL Tensor Core GPU (PCIe)": "nvidia-h100-94gb-nvl",
+    "NVIDIA A100 - PCIe - 80 GB": "nvidia-a100-80gb-pcie",
+    "NVIDIA Blackwell GPU (B200-SXM-180GB)": "nvidia-b200",
+    "NVIDIA Blackwell GPU (GB200)": "nvidia-gb200",
+    "NVIDIA Blackwell Ultra GPU (B300-SXM-270GB)": "nvidia-b300",
+    "NVIDIA GeForce RTX 4090": "nvidia-rtx-4090",
+    "NVIDIA H100 80GB HBM3": "nvidia-h100-80gb-sxm",
+    "NVIDIA H100-SXM5-80GB": "nvidia-h100-80gb-sxm",
+    "NVIDIA H200-SXM5-141GB": "nvidia-h200-141gb-sxm",
+    "NVIDIA RTX Pro 6000 SE PCIe 96GB": "nvidia-rtx-pro-6000-blackwell",
+    "TPU-trillium": "google-tpu-v6e",
+    "TPU-v5p": "google-tpu-v5p",
+}
+OTHER_SPELLINGS = {
+    "AMD Instinct MI350X",
+    "AMD Radeon RX 7900 XTX",
+    "NVIDIA Blackwell Ultra GPU (GB300)",
+    "NVIDIA H200 NVL 141GB",
+    "NVIDIA H200-NVL-141GB",
+    "NVIDIA RTX A5000",
+}
+
+
+def line(key: str, at_ms: object, value: object = None, **metadata: object) -> str:
+    return f":::MLLOG {json.dumps({'namespace': '', 'time_ms': at_ms, 'event_type': 'POINT_IN_TIME', 'key': key, 'value': value, 'metadata': metadata})}\n"
+
+
+def make_log(stop: str | None = "success", **settings_of_log: object) -> bytes:
+    """A run that trains 8 samples in 10 s, evaluates in 2 s, and stops at 13 s."""
+    lines = [
+        *(line(key, 500, value) for key, value in settings_of_log.items()),
+        line("init_start", 600),
+        line("init_stop", 1_000),
+        line("run_start", 1_000),
+        line("block_start", 1_000, samples_count=0),
+        line("block_stop", 11_000, samples_count=8),
+        line("eval_accuracy", 13_000, 0.92, samples_count=8),
+    ]
+    return "".join([*lines, line("run_stop", 14_000, samples_count=8, status=stop) if stop else ""]).encode()
+
+
+def made_archive(tmp_path: Path, files: dict[str, bytes], mode: str = "w:xz") -> Path:
+    path = tmp_path / "logs.tar"
+    with tarfile.open(path, mode) as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return path
+
+
+def entry_files(runs: int = 3, **more: bytes) -> dict[str, bytes]:
+    logs = {f"v5.1/Some One/results/box/llama2_70b_lora/result_{number}.txt": make_log() for number in range(runs)}
+    description = json.dumps(
+        {
+            "system_name": "Box",
+            "number_of_nodes": "2",
+            "accelerators_per_node": "8",
+            "host_processors_per_node": "2",
+            "accelerator_model_name": "NVIDIA H100-SXM5-80GB",
+        }
+    )
+    return {"v5.1/Some One/systems/box.json": description.encode(), **logs, **more}
+
+
+# One log ---------------------------------------------------------------------------------------------
+
+
+def test_raw_values_come_from_their_events():
+    run = read_run("a/result_0.txt", make_log(seed=7)).run
+    assert run is not None
+    assert (run.file, run.status, run.seed, run.init_s) == ("result_0.txt", "ok", 7, 0.4)
+    assert (run.time_to_target_s, run.samples, run.train_s, run.samples_per_s) == (13.0, 8, 10.0, 0.8)
+    assert (run.curve.samples, run.curve.at_s, run.curve.eval_loss) == ((8,), (12.0,), (0.92,))
+
+
+def test_a_launcher_may_put_a_rank_in_front_of_lines(data: Path):
+    content = (data / "mlperf/v4.1/Dell/results/XE9680x8H100-SXM-80GB/llama2_70b_lora/result_0.txt").read_bytes()
+    assert b"0: :::MLLOG" in content
+    log = read_run("result_0.txt", content)
+    assert log.run is not None
+    assert log.run.status == "ok"
+    assert not log.problems
+
+
+def test_a_run_without_run_stop_is_incomplete_and_kept(data: Path):
+    content = (data / "mlperf" / ENTRY / "result_0.txt").read_bytes()
+    log = read_run("result_0.txt", content)
+    assert log.run is not None
+    assert (log.run.status, log.run.time_to_target_s) == ("incomplete", None)
+    assert [str(problem) for problem in log.problems] == [f"result_0.txt:{content.count(10)}: ends without run_stop; kept as incomplete"]
+
+
+def test_a_run_that_stops_otherwise_is_aborted():
+    run = read_run("result_0.txt", make_log(stop="aborted")).run
+    assert run is not None
+    assert (run.status, run.time_to_target_s, run.samples) == ("aborted", None, 8)
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (b':::MLLOG {"key": "run_stop", "time_ms": 1', "log:1: not a whole MLLOG line"),
+        (b':::MLLOG ["key"]\n', "log:1: an MLLOG line is a JSON object"),
+        (b"\n" + line("run_start", "soon").encode(), "log:2: time_ms of 'run_start' is 'soon'"),
+        (b"\n\n" + line("run_start", 1e300).encode(), "log:3: time_ms of 'run_start'"),
+        (b':::MLLOG {"key": "run_start", "time_ms": NaN}\n', "log:1: time_ms"),
+        (make_log() + line("run_stop", 15_000, status="success").encode(), "log:8: run_stop after run_stop is passed over"),
+        (make_log().replace(b"0.92", b'"low"'), "log:6: eval_accuracy is 'low'"),
+        (line("global_batch_size", 1, 8).encode() + make_log(global_batch_size=16), "log:2: global_batch_size is '16' here and '8' above"),
+        (b"\x00\xff\xfe" * 1_000, "log: has no run_start"),
+        (b":::MLLOG " + b"[" * 100_000 + b"\n", "log:1: not a whole MLLOG line"),
+        (b':::MLLOG {"key": "run_start", "x": "' + b"a" * 10_000_000 + b'"}\n', "log:1: an MLLOG line of 10,000,"),
+    ],
+)
+def test_what_cannot_be_read_is_reported_with_file_and_line(broken: bytes, said: str):
+    problems = read_run("log", broken).problems
+    assert any(str(problem).startswith(said) for problem in problems), problems
+
+
+def test_a_long_line_that_is_no_mllog_line_is_passed_over():
+    assert not read_run("log", b"x" * (2 * LARGEST_LINE) + b"\n" + make_log()).problems
+
+
+@given(st.binary(max_size=2_000), st.integers(0, 2_000))
+def test_any_bytes_are_judged_and_not_raised(noise: bytes, at: int):
+    good = make_log(global_batch_size=8)
+    log = read_run("log", good[:at] + noise + good[at:])
+    assert log.run is None or log.run.file == "log"
+
+
+@settings(max_examples=50)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    )
+)
+def test_any_value_in_any_event_is_judged_and_not_raised(value: object):
+    odd = json.dumps(value)
+    for key in ("seed", "global_batch_size", "run_start", "block_stop", "eval_accuracy", "run_stop", "tracked_stats"):
+        for part in ("time_ms", "value", "metadata"):
+            fields = {"time_ms": "2000", "value": '{"throughput": 1}', "metadata": "{}", part: odd}
+            event = f':::MLLOG {{"key": "{key}", "time_ms": {fields["time_ms"]}, "value": {fields["value"]}, "metadata": {fields["metadata"]}}}\n'
+            read_run("log", event.encode() + make_log(stop=None) + event.encode())
+
+
+# Entries ---------------------------------------------------------------------------------------------
+
+
+def test_an_entry_has_its_machine_settings_and_runs(data: Path, facts: FactBase):
+    found = read_entries(data / "mlperf", facts)
+    old, new = found.results
+    assert (old.round, old.submitter, old.system.name) == ("v4.1", "Dell", "XE9680x8H100-SXM-80GB")
+    assert new.id == "mlperf-v5.1-dell-1xxe9780x8b200-sxm-180gb"
+    assert new.label == "MLPerf, unofficial conversion, not verified by MLCommons Association"
+    assert (new.conditions.accelerator, new.conditions.accelerator_count, new.system.nodes) == ("nvidia-b200", 8, 1)
+    assert (new.conditions.global_batch, new.conditions.gradient_accumulation, new.conditions.sequence_length) == (8, 1, 8_192)
+    assert (new.conditions.settings["lora_rank"], new.conditions.settings["lora_alpha"], new.conditions.settings["optimizer"]) == (
+        16,
+        32,
+        "adamw",
+    )
+    assert new.conditions.framework["framework"] == new.system.framework_printed
+    assert [run.status for run in new.runs] == ["incomplete", "ok", "ok", "ok"]
+    assert new.conditions.precision is None
+    assert "sequence_length" in new.conditions.assumed
+
+
+def test_a_record_survives_writing_and_reading(data: Path, facts: FactBase):
+    for result in read_entries(data / "mlperf", facts).results:
+        assert read_record(canonical_json(result)) == result
+
+
+def test_an_archive_gives_what_its_folder_gives(tmp_path: Path, data: Path, facts: FactBase):
+    files = {
+        path.relative_to(data / "mlperf").as_posix(): path.read_bytes() for path in sorted((data / "mlperf").rglob("*")) if path.is_file()
+    }
+    for mode in ("w", "w:gz", "w:xz"):
+        assert read_entries(made_archive(tmp_path, files, mode), facts).results == read_entries(data / "mlperf", facts).results
+
+
+@pytest.mark.parametrize("spelling", sorted(SPELLINGS))
+def test_spellings_of_accelerators_resolve(spelling: str, facts: FactBase):
+    assert accelerator_key(spelling, facts) == SPELLINGS[spelling]
+
+
+@pytest.mark.parametrize("spelling", sorted(OTHER_SPELLINGS))
+def test_a_device_without_a_card_never_gets_another_ones(spelling: str, facts: FactBase):
+    card = facts.recognise_accelerator(spelling)
+    # A card of its own may come; until then it has none.
+    assert card is None or spelling in card.aliases or spelling == card.name
+
+
+def test_no_alias_is_on_two_cards(facts: FactBase):
+    names: dict[str, str] = {}
+    for card in facts.accelerators.values():
+        for alias in {card.name.lower(), *(alias.lower() for alias in card.aliases)}:
+            assert names.setdefault(alias, card.key) == card.key
+
+
+def test_ids_are_slugs_of_submitter_and_system_folder():
+    assert entry_id(("v5.1", "Some One", "2x(B200)_nemo")) == "mlperf-v5.1-some-one-2x-b200-nemo"
+    assert entry_id(("v5.0", "..", "é")) == "mlperf-v5.0-x-x"
+
+
+def test_settings_that_differ_between_runs_are_unknown_and_noted(tmp_path: Path, facts: FactBase):
+    files = entry_files(0) | {f"v5.1/A/results/box/llama2_70b_lora/result_{size}.txt": make_log(global_batch_size=size) for size in (8, 16)}
+    (result,) = read_entries(made_archive(tmp_path, files), facts).results
+    assert result.conditions.global_batch is None
+    assert result.notes == ("global_batch_size differs between its runs: 16, 8",)
+
+
+def test_equal_runs_under_two_names_are_noted(tmp_path: Path, facts: FactBase):
+    files = entry_files(2)
+    files |= {name.replace("Some One", "Another"): content for name, content in files.items()}
+    first, second = read_entries(made_archive(tmp_path, files), facts).results
+    assert first.notes == (f"Its runs are those of {second.id}.",)
+
+
+def test_a_wrong_system_description_leaves_its_fields_unknown(tmp_path: Path, facts: FactBase):
+    files = entry_files() | {
+        "v5.1/Some One/systems/box.json": b'{"number_of_nodes": "many", "accelerators_per_node": -8, "system_name": ["x"]}'
+    }
+    found = read_entries(made_archive(tmp_path, files), facts)
+    assert found.results[0].conditions.accelerator_count is None
+    assert found.results[0].system.name == "box"
+    assert "v5.1/Some One/systems/box.json: number_of_nodes is 'many', not a number of things; left unknown" in map(str, found.problems)
+
+
+# Hostile archives -------------------------------------------------------------------------------------
+
+
+def test_bad_files_never_stop_the_others(tmp_path: Path, facts: FactBase):
+    folder = "v5.1/Some One/results/box/llama2_70b_lora/"
+    files = entry_files() | {
+        f"{folder}result_7.txt": b"\x00" * 5_000,
+        f"{folder}result_8.txt": b"",
+        f"{folder}result_9.txt": make_log()[:-40],
+        "v5.1/Some One/systems/other.json": b"{",
+        "v5.1/X/results/y/llama2_70b_lora/result_0.txt": b"nothing",
+    }
+    found = read_entries(made_archive(tmp_path, files), facts)
+    (result,) = found.results
+    assert [run.file for run in result.runs] == ["result_0.txt", "result_1.txt", "result_2.txt", "result_9.txt"]
+    reported = {problem.file for problem in found.problems}
+    assert {
+        f"{folder}result_7.txt",
+        f"{folder}result_8.txt",
+        f"{folder}result_9.txt",
+        "v5.1/Some One/systems/other.json",
+        "v5.1/X/results/y/llama2_70b_lora",
+    } <= reported
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/etc/v5.1/A/results/b/llama2_70b_lora/result_0.txt",
+        "../v5.1/A/results/b/llama2_70b_lora/result_0.txt",
+        "v5.1/../A/systems/b.json",
+        "C:/v5.1/A/systems/b.json",
+    ],
+)
+def test_names_that_lead_out_of_an_archive_are_ignored_with_a_note(tmp_path: Path, facts: FactBase, name: str):
+    before = sorted(tmp_path.parent.iterdir())
+    found = read_entries(made_archive(tmp_path, {name: make_log(), **entry_files()}), facts)
+    assert len(found.results) == 1
+    assert [problem.file for problem in found.problems] == [name]
+    assert sorted(tmp_path.parent.iterdir()) == before
+
+
+def test_links_and_repeats_in_an_archive_are_ignored_with_a_note(tmp_path: Path, facts: FactBase):
+    path = tmp_path / "logs.tar"
+    name = "v5.1/A/results/b/llama2_70b_lora/result_0.txt"
+    with tarfile.open(path, "w") as archive:
+        for number, content in enumerate((make_log(seed=1), make_log(seed=2))):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+            link = tarfile.TarInfo(f"v5.1/A/results/b/llama2_70b_lora/result_{number + 5}.txt")
+            link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            archive.addfile(link)
+    found = read_entries(path, facts)
+    assert [run.seed for run in found.results[0].runs] == [1]
+    assert [problem.reason for problem in found.problems if "ignored" in problem.reason] == [
+        "a link or device, not a file; ignored",
+        "is in the archive already; the first one counts; ignored",
+        "a link or device, not a file; ignored",
+    ]
+
+
+def test_a_link_in_a_folder_is_not_followed(tmp_path: Path, facts: FactBase):
+    secret = tmp_path / "secret.txt"
+    secret.write_bytes(make_log())
+    folder = tmp_path / "logs" / "v5.1/A/results/b/llama2_70b_lora"
+    folder.mkdir(parents=True)
+    (folder / "result_0.txt").symlink_to(secret)
+    assert read_entries(tmp_path / "logs", facts).results == []
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
+def test_a_truncated_archive_keeps_what_came_before(tmp_path: Path, facts: FactBase, mode: str):
+    import random
+
+    noise = random.Random(5)  # noqa: S311 - incompressible lines, so that the cut is after some files
+    files = entry_files(1) | {
+        f"v5.1/Some One/results/box/llama2_70b_lora/result_{n}.txt": noise.randbytes(50_000).hex().encode() + b"\n" + make_log()
+        for n in range(1, 9)
+    }
+    path = made_archive(tmp_path, files, mode)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    found = read_entries(path, facts)
+    assert 1 <= len(found.results[0].runs) < 9
+    assert any("what came before is kept" in problem.reason for problem in found.problems)
+
+
+def test_what_is_no_archive_is_refused_with_the_fix(tmp_path: Path):
+    (tmp_path / "x.tar.xz").write_bytes(b"no archive")
+    for path in (tmp_path / "x.tar.xz", tmp_path / "missing"):
+        with pytest.raises(TunemarkError, match=r"name a \.tar\.xz"):
+            list(members(path, []))
+
+
+# Statistics -------------------------------------------------------------------------------------------
+
+
+def test_the_score_drops_the_fastest_and_the_slowest_run():
+    assert mlperf_score([10.0, 1.0, 3.0, 2.0]) == 2.5
+    assert mlperf_score([10.0, None, 3.0, 2.0]) == 6.5, "a run that did not reach the target is the slowest"
+    assert mlperf_score([10.0, None, None, 2.0]) is None
+    assert mlperf_score([1.0, 2.0]) is None
+
+
+def test_the_interval_of_ten_runs_is_the_second_and_the_ninth():
+    interval = median_interval([float(value) for value in range(1, 11)])
+    assert (interval.low, interval.value, interval.high) == (2.0, 5.5, 9.0)
+    assert not median_interval([1.0, 2.0, 3.0, 4.0, 5.0]).bounded
+
+
+@given(st.lists(st.floats(1, 1e6), min_size=1, max_size=60))
+def test_the_interval_holds_the_median_and_at_least_95_percent(values: list[float]):
+    ranked = sorted(values)
+    interval = median_interval(ranked)
+    assert interval.low <= interval.value <= interval.high
+    if interval.bounded:
+        n, rank = len(ranked), next(k for k in range(1, len(ranked) + 1) if ranked[k - 1] == interval.low)
+        coverage = 1 - 2 * sum(math.comb(n, below) for below in range(rank)) / 2**n
+        assert coverage >= 0.95
+
+
+# The committed results --------------------------------------------------------------------------------
+
+
+def committed(project: Path) -> list[ConvertedResult]:
+    records = [read_record(path.read_bytes()) for path in sorted((project / "data" / "converted" / "mlperf").rglob("*.json"))]
+    return [record for record in records if isinstance(record, ConvertedResult)]
+
+
+def test_140_entries_are_committed_each_under_its_name(project: Path):
+    results = committed(project)
+    assert len(results) == 140
+    assert sum(len(result.runs) for result in results) == 1_400
+    assert sum(run.status == "incomplete" for result in results for run in result.runs) == 2
+    for result in results:
+        path = project / "data" / "converted" / "mlperf" / result.round / f"{result.id}.json"
+        assert path.read_bytes() == canonical_json(result)
+
+
+def test_scores_are_the_minutes_that_mlperf_publishes(project: Path):
+    # NVIDIA's 512 GB200 in v5.0, the fastest entry of that round: 0.56 min.
+    (result,) = [one for one in committed(project) if one.id == "mlperf-v5.0-nvidia-tyche-ngpu512-ngc25.04-nemo"]
+    times, rate = time_to_target(result), training_rate(result)
+    assert times.score_s is not None
+    assert round(times.score_s / 60, 2) == 0.56
+    assert (times.runs, times.reached) == (10, 10)
+    assert rate is not None
+    assert rate.low < rate.value < rate.high
+
+
+def test_our_rate_agrees_with_the_rate_that_the_submitters_log(project: Path):
+    ratios = [
+        run.samples_per_s / (sum(run.logged_samples_per_s) / len(run.logged_samples_per_s))
+        for result in committed(project)
+        for run in result.runs
+        if run.samples_per_s and run.logged_samples_per_s
+    ]
+    assert len(ratios) == 1_060
+    # Theirs leave out what happens around a block: on large systems up to a fifth of it.
+    assert 0.8 < min(ratios) <= max(ratios) < 1.02
+
+
+def test_the_committed_results_are_those_of_the_logs(archive: Path, project: Path, facts: FactBase):
+    found = read_entries(archive, facts)
+    assert {result.id: result for result in found.results} == {result.id: result for result in committed(project)}
+    assert (found.logs, found.descriptions, len(found.spellings)) == (1_400, 272, 23)
+    assert found.spellings == {
+        **SPELLINGS,
+        **{name: facts.recognise_accelerator(name) and accelerator_key(name, facts) for name in OTHER_SPELLINGS},
+    }
+    assert [problem.noted for problem in found.problems] == [True, True]
+
+
+# The command ------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_one_file_for_each_entry(tmp_path: Path, data: Path, tunemark: Tunemark):
+    said = tunemark("import", "mlperf", data / "mlperf", "--out", tmp_path)
+    assert said.code == 0
+    assert said.out.splitlines()[0].split() == ["round", "entries", "runs", "incomplete", "without", "card"]
+    assert [path.name for path in sorted(tmp_path.rglob("*.json"))] == [
+        "mlperf-v4.1-dell-xe9680x8h100-sxm-80gb.json",
+        "mlperf-v5.1-dell-1xxe9780x8b200-sxm-180gb.json",
+    ]
+    assert "ends without run_stop; kept as incomplete" in said.err
+
+
+def test_the_command_ends_with_3_where_something_was_not_used(tmp_path: Path, tunemark: Tunemark):
+    path = made_archive(tmp_path, entry_files() | {"v5.1/X/results/y/llama2_70b_lora/result_0.txt": b"nothing"})
+    said = tunemark("import", "mlperf", path, "--out", tmp_path / "out", "--json")
+    assert said.code == 3
+    answer = json.loads(said.out)
+    assert answer["written"] == 1
+    assert answer["problems"][0]["reason"].startswith("has no run_start")
+
+
+def test_a_problem_names_file_and_line():
+    assert str(LogProblem("a", 3, "is wrong")) == "a:3: is wrong"
+    assert str(LogProblem("a", None, "is wrong")) == "a: is wrong"
