@@ -16,7 +16,11 @@ CPU_TIME_TOLERANCE = 1.05
 
 def impossible(submission: Submission) -> Iterator[Problem]:
     """Yield a problem for each value that cannot be: sizes beyond the machine, times beyond its cores."""
-    yield from _sizes(submission)
+    sizes = list(_sizes(submission))
+    if sizes:
+        # Arithmetic with such numbers is not even possible.
+        yield from sizes
+        return
     yield from _memory(submission)
     yield from _model(submission)
     yield from _cpu_time(submission)
