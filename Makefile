@@ -44,7 +44,7 @@ tests: setup
 
 # The browser test needs Chromium. Debian's package is installed where that is possible; elsewhere the test says why it is skipped.
 browser:
-	@command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || { \
+	@command -v chromium >/dev/null 2>&1 || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 	    echo "browser: installing chromium"; apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null; \
 	  else echo "browser: no chromium here, its test will be skipped; install it with your package manager"; fi; }

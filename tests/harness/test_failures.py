@@ -33,3 +33,23 @@ def test_each_kind_of_failure_has_its_status_and_its_fix(error, status, fix):
 
 def test_paths_are_removed_from_messages():
     assert scrub("cannot open /home/someone/models/x.bin here") == "cannot open <removed> here"
+
+
+def test_a_line_that_cannot_be_read_is_left_out_and_said(tmp_path):
+    from tunemark.harness.worklog import LogReader
+
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"event": "phase", "phase": "import", "at_s": 0.0}\n{"event": "st{"event": "end"}\n{"event": "end"}\n{"ev')
+    log = LogReader(path).finish()
+    assert log.ended
+    assert log.torn
+    assert len(log.phases) == 1
+
+
+def test_a_refused_run_has_no_memory_reading_instead_of_zero():
+    from tunemark.harness.record import memory
+    from tunemark.harness.refusal import refused
+
+    reading = memory(refused("no such device")).host_rss
+    assert reading.peak_bytes is None
+    assert reading.reason

@@ -29,12 +29,14 @@ def submission(tmp_path_factory, facts):
     from datetime import UTC, datetime
 
     folder = tmp_path_factory.mktemp("worker")
-    machine = make_machine()
-    options = Options(backend=Backend.FAKE, max_steps=130, overrides=("data.sequence_length=16", "batch.micro_batch=1"))
+    machine = make_machine(backend=Backend.FAKE)
+    options = Options(max_steps=130, overrides=("data.sequence_length=16", "batch.micro_batch=1"))
     resolved = resolve("smoke-full", facts, machine, options)
     log = Log(folder / "log.jsonl", spawned_at_s=0.0)
     log.event("phase", phase="import", at_s=0.0)
-    order = Order(plan=resolved.plan, card=facts.model("tiny-llama"), weights_from=None, data_from=None, spawned_at_s=0.0)
+    order = Order(
+        plan=resolved.plan, card=facts.model("tiny-llama"), device_name="Plain CPU", weights_from=None, data_from=None, spawned_at_s=0.0
+    )
     device = Fake((*WARM_UP, STEADY_S), peak_bytes=123_456)
     run(order, device, log, folder)
     log.event("end")

@@ -6,6 +6,7 @@ import sys
 import pytest
 from harness_making import make_machine, tunemark
 
+from tunemark.harness.machine import visible_indexes
 from tunemark.harness.planning import Options, resolve
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.submission import DeviceFacts
@@ -56,6 +57,11 @@ def test_other_data_is_a_declared_override(facts, machine):
         (Options(weights="best"), "give random, pretrained"),
         (Options(weights="pretrained:./nowhere"), "no such directory"),
         (Options(data="file:nowhere.txt"), "no such file"),
+        (Options(data="file:"), "name the file"),
+        (Options(epochs=1), "have no end"),
+        (Options(overrides=("data.name=markov",)), "did you mean 'markov-tokens'"),
+        (Options(overrides=("optimizer.name=lion",)), "adamw"),
+        (Options(overrides=("lora=null",)), "adapter settings go with lora"),
         (Options(data="cloud:x"), "give synthetic, file:PATH or hub:NAME"),
     ],
 )
@@ -74,6 +80,37 @@ def test_an_unknown_workload_is_refused_with_a_suggestion():
 def test_what_the_device_cannot_do_is_known_before_anything_runs(facts):
     old = make_machine(compute_dtypes=(Dtype.FP32,))
     assert "compute format bf16" in resolve("smoke-lora", facts, old, Options(overrides=("compute=bf16",))).unsupported
+
+
+@pytest.mark.parametrize("setting", ["data.packing=true", "gradient_checkpointing=selective", "compute=tf32"])
+def test_what_is_not_done_is_never_recorded_as_done(facts, machine, setting):
+    assert resolve("smoke-lora", facts, machine, Options(overrides=(setting,))).unsupported
+
+
+def test_weights_from_elsewhere_than_the_card_says_are_declared(facts, machine, tmp_path):
+    resolved = resolve("smoke-lora", facts, machine, Options(weights=f"pretrained:{tmp_path}"))
+    assert {override.field: override.run for override in resolved.overrides} == {
+        "weights": "pretrained",
+        "weights.from": "a local directory",
+    }
+
+
+def test_the_generators_of_synthetic_samples_are_the_ones_that_plans_know():
+    from tunemark.harness.sources import SYNTHETIC
+    from tunemark.harness.worker.synthetic import GENERATORS
+
+    assert sorted(GENERATORS) == sorted(name for names in SYNTHETIC.values() for name in names)
+
+
+@pytest.mark.parametrize(
+    ("variable", "left"), [(None, [0, 1, 2]), ("1", [1]), ("2,0", [2, 0]), ("", []), ("GPU-1234", [0, 1, 2]), ("7", [])]
+)
+def test_devices_are_the_ones_that_the_environment_leaves_visible(monkeypatch, variable, left):
+    if variable is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    assert visible_indexes(3) == left
 
 
 def test_planning_imports_no_torch():

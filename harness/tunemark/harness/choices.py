@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from tunemark.harness.machine import Machine
-from tunemark.harness.sources import describe_file
+from tunemark.harness.sources import SYNTHETIC, describe_file
 from tunemark.schema.cards import WorkloadCard
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
 from tunemark.schema.plan import Batch, DataChoice, DeviceChoice, Measurement, ModelChoice, Precision
 from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Strategy, Task, Weights
@@ -26,8 +26,6 @@ class Options:
     """`card`, `random`, `pretrained` (the model card's hub id), or `pretrained:HUB_ID_OR_DIRECTORY`."""
     data: str = "card"
     """`card`, `synthetic`, `file:PATH` or `hub:NAME`."""
-    backend: Backend | None = None
-    """Another device family than the one detected."""
     max_steps: int | None = None
     epochs: int | None = None
     max_train_s: float | None = None
@@ -78,7 +76,9 @@ def model_choice(card: WorkloadCard, facts: FactBase, weights: Weights, weights_
 
 def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple[DataChoice, str | None]:
     """Return the samples, and the hub id or path they are read from."""
-    asked, _, where = options.data.partition(":")
+    asked, colon, where = options.data.partition(":")
+    if colon and not where:
+        raise TunemarkError("--data", options.data, "name the file, folder or data set after the colon")
     source = card.data.source if asked == "card" else _data_source(options.data)
     name, sha256, place = card.data.name, None, None
     if source is DataSource.FILE:
@@ -90,6 +90,8 @@ def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple
         name = Path(place).name if Path(place).exists() else place
     elif card.data.source is not DataSource.SYNTHETIC:
         name = "random-tokens" if card.task is Task.CAUSAL_LM else "keyword-classes"
+    if source is DataSource.SYNTHETIC and name not in SYNTHETIC[card.task]:
+        raise TunemarkError("data.name", name, did_you_mean(name, SYNTHETIC[card.task]))
     tokenizer = "none"
     if source is not DataSource.SYNTHETIC:
         tokenizer = (
@@ -175,6 +177,10 @@ def precision_choice(card: WorkloadCard, machine: Machine, reasons: Reasons) -> 
 
 def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> Measurement:
     """Return when the run may stop."""
+    if options.epochs is not None and card.data.training_rows is None and options.data in {"card", "synthetic"}:
+        raise TunemarkError(
+            "--epochs", options.epochs, "these synthetic rows have no end; give --set data.training_rows=N, --data file:PATH, or --steps"
+        )
     stop = card.stop
     limits: dict[Literal["max_steps", "epochs"], int | None] = {"max_steps": options.max_steps, "epochs": options.epochs}
     if options.max_steps is None and options.epochs is None:

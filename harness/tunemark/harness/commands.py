@@ -2,6 +2,7 @@
 
 import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 from rich.table import Table
 
 from tunemark.harness import doctor as doctor_report
-from tunemark.harness.machine import detect
+from tunemark.harness.machine import Machine, detect
 from tunemark.harness.planning import Options, Resolved, refuse_unsupported, resolve
 from tunemark.harness.show import answers
 from tunemark.schema import formats
@@ -41,7 +42,17 @@ Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="Do so many 
 Seconds = Annotated[float | None, typer.Option("--seconds", min=1, help="Train for so long at most.")]
 Timeout = Annotated[float | None, typer.Option("--timeout", min=1, help="End the worker after so many seconds in all.")]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of weights, samples and their order.")]
-BackendOption = Annotated[Backend | None, typer.Option("--backend", help="Use this device family instead of the one found.")]
+
+
+class Family(StrEnum):
+    """Device families that this version can train on."""
+
+    CPU = Backend.CPU.value
+    CUDA = Backend.CUDA.value
+    MPS = Backend.MPS.value
+
+
+BackendOption = Annotated[Family | None, typer.Option("--backend", help="Use this device family of the machine instead of the fastest.")]
 
 EXIT_BY_STATUS = {
     Status.OK: Exit.OK,
@@ -107,8 +118,12 @@ def workloads(*, as_json: Json = False) -> None:
     answers().print(table)
 
 
-def _options(overrides: list[str] | None, weights: str, data: str, backend: Backend | None, limits: dict[str, Any]) -> Options:
-    return Options(overrides=tuple(overrides or ()), weights=weights, data=data, backend=backend, **limits)
+def _machine(family: Family | None) -> Machine:
+    return detect(None if family is None else Backend(family.value))
+
+
+def _options(overrides: list[str] | None, weights: str, data: str, limits: dict[str, Any]) -> Options:
+    return Options(overrides=tuple(overrides or ()), weights=weights, data=data, **limits)
 
 
 @app.command(epilog="Examples: tunemark plan smoke-lora | tunemark plan smoke-bert --set batch.micro_batch=32 --json")
@@ -128,7 +143,7 @@ def plan(
 ) -> None:
     """Show how a workload would run here, each value with its reason."""
     limits = {"max_steps": max_steps, "epochs": epochs, "max_train_s": max_train_s, "timeout_s": timeout_s, "seed": seed}
-    resolved = resolve(workload, FactBase.of_project(), detect(), _options(overrides, weights, data, backend, limits))
+    resolved = resolve(workload, FactBase.of_project(), _machine(backend), _options(overrides, weights, data, limits))
     if as_json:
         _print_json(
             {
@@ -183,6 +198,9 @@ def run(
     max_train_s: Seconds = None,
     timeout_s: Timeout = None,
     seed: Seed = None,
+    supersedes: Annotated[
+        str | None, typer.Option("--supersedes", metavar="ID", help="Id of an earlier result of this machine that this one replaces.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Fine-tune once in a fresh process and write one submission.
@@ -193,9 +211,9 @@ def run(
     from tunemark.harness.show import print_summary, summary  # noqa: PLC0415
 
     limits = {"max_steps": max_steps, "epochs": epochs, "max_train_s": max_train_s, "timeout_s": timeout_s, "seed": seed}
-    facts, machine = FactBase.of_project(), detect()
-    resolved = resolve(workload, facts, machine, _options(overrides, weights, data, backend, limits))
-    submission, path = run_once(resolved, facts, machine, out)
+    facts, machine = FactBase.of_project(), _machine(backend)
+    resolved = resolve(workload, facts, machine, _options(overrides, weights, data, limits))
+    submission, path = run_once(resolved, facts, machine, out, supersedes)
     if as_json:
         _print_json(summary(submission) | {"file": str(path)})
     else:

@@ -24,6 +24,7 @@ from tunemark.schema.cards import ModelCard
 from tunemark.schema.derive import rates_over
 from tunemark.schema.plan import Plan
 from tunemark.schema.steady import steady_window
+from tunemark.schema.vocabulary import DataSource
 
 CacheState = Literal["cold", "warm", "none"]
 
@@ -32,6 +33,9 @@ GRACE_S = 5.0
 JUDGE_AGAIN_AFTER = 1.15
 """Steadiness is judged each time the steps have grown by this factor: judging costs CPU time beside the worker."""
 OUTPUT_TAIL_BYTES = 4_000
+OUTPUT_FILE = "output"
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+"""ru_maxrss counts bytes on macOS and KiB elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,42 +61,57 @@ class Finished:
     """The last of what the worker printed."""
 
 
-def launch(resolved: Resolved, card: ModelCard, on_progress: Callable[[WorkLog], None]) -> Finished:
-    """Run the worker to its end. Ctrl-C and SIGTERM end the worker, not this function."""
+def launch(
+    resolved: Resolved, card: ModelCard, device_name: str, stopped: threading.Event, on_progress: Callable[[WorkLog], None]
+) -> Finished:
+    """Run the worker to its end; `stopped` ends it early. Whatever happens here, no worker is left behind."""
     with tempfile.TemporaryDirectory(prefix="tunemark-") as name:
         folder = Path(name)
-        kills, cache, started_at, spawned_at_s = _oom_kills(), hub_cache(resolved.plan.model.hub_id), datetime.now(UTC), time.monotonic()
+        kills, cache, started_at, spawned_at_s = _oom_kills(), hub_cache(resolved), datetime.now(UTC), time.monotonic()
         order = Order(
-            plan=resolved.plan, card=card, weights_from=resolved.weights_from, data_from=resolved.data_from, spawned_at_s=spawned_at_s
+            plan=resolved.plan,
+            card=card,
+            device_name=device_name,
+            weights_from=resolved.weights_from,
+            data_from=resolved.data_from,
+            spawned_at_s=spawned_at_s,
         )
         (folder / ORDER_FILE).write_text(order.model_dump_json(), encoding="utf-8")
-        with (folder / "output").open("wb") as output, _stop_signals() as stopped:
-            process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-m", "tunemark.harness.worker", str(folder)],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                env=_environment(),
-            )
-            reader = LogReader(folder / LOG_FILE)
-            with Sampler(process.pid) as sampler:
+        reader = LogReader(folder / LOG_FILE)
+        process = _spawn(folder)
+        try:
+            with Sampler(process.pid, spawned_at_s) as sampler:
                 ended_by, status, usage = _watch(process.pid, reader, resolved.plan, folder, stopped, on_progress)
             process.returncode = os.waitstatus_to_exitcode(status)
-        unit = 1 if sys.platform == "darwin" else 1024
+        finally:
+            if process.returncode is None:
+                _end(process.pid)
         return Finished(
-            log=reader.read(),
+            log=reader.finish(),
             telemetry=sampler.telemetry,
             started_at=started_at,
             wall_s=time.monotonic() - spawned_at_s,
             user_s=usage.ru_utime,
             system_s=usage.ru_stime,
-            max_rss_bytes=usage.ru_maxrss * unit,
+            max_rss_bytes=usage.ru_maxrss * MAXRSS_UNIT,
             exit_code=process.returncode,
             ended_by=ended_by,
             host_oom_kills=_oom_kills() - kills,
             model_cache=cache,
-            output_tail=(folder / "output").read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace"),
+            output_tail=(folder / OUTPUT_FILE).read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace"),
+        )
+
+
+def _spawn(folder: Path) -> "subprocess.Popen[bytes]":
+    """Start the worker in a session of its own, so that an interactive Ctrl-C reaches only this process."""
+    with (folder / OUTPUT_FILE).open("wb") as output:
+        return subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "tunemark.harness.worker", str(folder)],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=_environment(),
         )
 
 
@@ -149,13 +168,13 @@ class _Judge:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """Turn Ctrl-C and SIGTERM into an event while the worker runs."""
+def stop_signals() -> Iterator[threading.Event]:
+    """Turn Ctrl-C, SIGTERM and a closed terminal into an event, until the record of the run is written."""
     stopped = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopped
         return
-    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield stopped
     finally:
@@ -164,16 +183,27 @@ def _stop_signals() -> Iterator[threading.Event]:
 
 
 def _environment() -> dict[str, str]:
-    """Return the worker's environment: the parent's, without what would make it print or fork oddly."""
-    return {**os.environ, "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    """Return the worker's environment: the parent's, with devices in nvidia-smi's order, and without what would make it print or fork oddly."""
+    return {
+        **os.environ,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+    }
 
 
-def hub_cache(hub_id: str | None) -> CacheState:
-    """Return whether the hub's cache on this machine holds a model."""
-    if hub_id is None:
+def hub_cache(resolved: Resolved) -> CacheState:
+    """Return whether the hub's cache on this machine holds what comes from the hub: weights, data, or both."""
+    plan = resolved.plan
+    wanted = [f"models--{plan.model.hub_id}"] if plan.model.hub_id else []
+    if plan.data.source is DataSource.HUB and resolved.data_from and not Path(resolved.data_from).exists():
+        wanted.append(f"datasets--{resolved.data_from}")
+    if not wanted:
         return "none"
     home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
-    return "warm" if (home / "hub" / f"models--{hub_id.replace('/', '--')}").exists() else "cold"
+    cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
+    return "warm" if all((cache / name.replace("/", "--")).exists() for name in wanted) else "cold"
 
 
 def _oom_kills() -> int:

@@ -5,11 +5,13 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -51,9 +53,22 @@ class Machine:
     free_disk_bytes: int
 
 
-def detect() -> Machine:
-    """Look at this machine. Takes well under a second and imports no torch."""
-    backend, reason, devices, dtypes = _accelerator()
+def detect(asked: Backend | None = None) -> Machine:
+    """Look at this machine. Takes well under a second and imports no torch.
+
+    Raises
+    ------
+    TunemarkError
+        When the device family that was asked for is not here.
+
+    """
+    found = list(_families())
+    chosen = next((family for family in found if asked in {None, family[0]}), None)
+    if chosen is None:
+        here = ", ".join(family[0].value for family in found)
+        raise TunemarkError("--backend", str(asked), f"this machine has {here}", exit_code=Exit.UNSUPPORTED)
+    backend, reason, devices, dtypes = chosen
+    reason = "asked for" if asked else reason
     return Machine(
         backend=backend,
         backend_reason=reason,
@@ -71,19 +86,18 @@ def detect() -> Machine:
     )
 
 
-def _accelerator() -> tuple[Backend, str, tuple[DeviceFacts, ...], tuple[Dtype, ...]]:
+Family = tuple[Backend, str, tuple[DeviceFacts, ...], tuple[Dtype, ...]]
+
+
+def _families() -> Iterator[Family]:
+    """Yield the device families of this machine, the fastest first: backend, reason, devices, number formats."""
+    host = (DeviceFacts(name=cpu_model(), memory_bytes=psutil.virtual_memory().total),)
     nvidia = nvidia_devices()
     if nvidia:
-        return Backend.CUDA, "nvidia-smi lists a device", nvidia, (Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32)
+        yield Backend.CUDA, "nvidia-smi lists a device", nvidia, (Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32)
     if platform.system() == "Darwin" and platform.machine() == "arm64":
-        return (
-            Backend.MPS,
-            "an Apple GPU shares the memory of this machine",
-            (DeviceFacts(name=cpu_model(), memory_bytes=psutil.virtual_memory().total),),
-            (Dtype.BF16, Dtype.FP16, Dtype.FP32),
-        )
-    device = DeviceFacts(name=cpu_model(), memory_bytes=psutil.virtual_memory().total)
-    return Backend.CPU, "no accelerator was found", (device,), (Dtype.FP32, Dtype.BF16)
+        yield Backend.MPS, "an Apple GPU shares the memory of this machine", host, (Dtype.BF16, Dtype.FP16, Dtype.FP32)
+    yield Backend.CPU, "no accelerator was found", host, (Dtype.FP32, Dtype.BF16)
 
 
 def nvidia_devices(command: str = "nvidia-smi") -> tuple[DeviceFacts, ...]:
@@ -95,7 +109,16 @@ def nvidia_devices(command: str = "nvidia-smi") -> tuple[DeviceFacts, ...]:
         done = subprocess.run(query, capture_output=True, text=True, timeout=QUERY_TIMEOUT_S, check=True)  # noqa: S603 - a fixed command
     except (OSError, subprocess.SubprocessError):
         return ()
-    return tuple(_nvidia_device(line) for line in done.stdout.splitlines() if line.count(",") == query[1].count(","))
+    lines = [line for line in done.stdout.splitlines() if line.count(",") == query[1].count(",")]
+    return tuple(_nvidia_device(lines[index]) for index in visible_indexes(len(lines)))
+
+
+def visible_indexes(count: int) -> list[int]:
+    """Return which of the devices CUDA_VISIBLE_DEVICES leaves; names other than numbers leave all, and the worker checks."""
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None or not all(part.strip().isdecimal() for part in wanted.split(",") if part.strip()):
+        return list(range(count))
+    return [int(part) for part in wanted.split(",") if part.strip() and int(part) < count]
 
 
 def _nvidia_device(line: str) -> DeviceFacts:

@@ -28,7 +28,10 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
         result = WorkloadCard.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        raise TunemarkError("--set " + ".".join(str(part) for part in first["loc"]), first.get("input"), first["msg"]) from error
+        # A rule over several settings has no place of its own: what was set is named then.
+        field = ".".join(str(part) for part in first["loc"]) or ", ".join(name for name, _, _ in changed)
+        value = first.get("input") if first["loc"] else ", ".join(json.dumps(after) for _, _, after in changed)
+        raise TunemarkError(f"--set {field}", value, first["msg"].removeprefix("Value error, ")) from error
     return result, tuple(Override(field=field, card=_scalar(before), run=_scalar(after)) for field, before, after in changed)
 
 

@@ -1,6 +1,6 @@
 """Workload card + options + machine -> plan. A pure function: no network, no torch, the same plan each time."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tunemark.harness.choices import (
     Options,
@@ -20,7 +20,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
 from tunemark.schema.plan import Plan
 from tunemark.schema.submission import Override
-from tunemark.schema.vocabulary import Backend, DataSource, Method
+from tunemark.schema.vocabulary import Backend, Checkpointing, Method, Weights
 
 __all__ = ["Options", "Resolved", "refuse_unsupported", "resolve", "unsupported_reason"]
 
@@ -52,8 +52,6 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
     """
     card, changed = apply_overrides(facts.workload(name), options.overrides)
     reasons = Reasons()
-    if options.backend is not None:
-        machine = replace(machine, backend=options.backend, backend_reason="asked for")
     weights, weights_from = weights_choice(card, facts, options)
     data, data_from = data_choice(card, options, reasons)
     device = device_choice(machine, facts, reasons)
@@ -71,7 +69,7 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         measurement=measurement_choice(card, options, reasons),
         reasons=reasons,
     )
-    overrides = (*changed, *_source_overrides(card, plan))
+    overrides = (*changed, *_source_overrides(card, plan, facts))
     return Resolved(plan, overrides, weights_from, data_from, unsupported_reason(plan, machine))
 
 
@@ -81,20 +79,27 @@ def unsupported_reason(plan: Plan, machine: Machine) -> str | None:
         return f"no backend for {plan.device.backend.value} devices in this version; available are {', '.join(b.value for b in TORCH_BACKENDS)}"
     if plan.method is Method.QLORA:
         return "QLoRA is not in this version of the harness; use method lora"
-    if plan.data.packing and plan.data.source is not DataSource.SYNTHETIC:
+    if plan.data.packing:
         return "packing of documents is not in this version of the harness; use data.packing=false"
+    if plan.model.gradient_checkpointing is Checkpointing.SELECTIVE:
+        return "selective checkpointing is not in this version of the harness; use gradient_checkpointing=full or none"
     if plan.precision.compute not in machine.compute_dtypes:
         return f"compute format {plan.precision.compute.value} is not one of {', '.join(d.value for d in machine.compute_dtypes)} that this device has"
     return None
 
 
-def _source_overrides(card: WorkloadCard, plan: Plan) -> tuple[Override, ...]:
-    """Return what `--weights`, `--data` and `--seed` changed against the card: they change the work, so they are declared."""
-    pairs = (
+def _source_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[Override, ...]:
+    """Return what `--weights` and `--data` changed against the card: they change the work, so they are declared.
+
+    A seed, a number of steps and a time limit are no overrides: they say how long and on which draw the same work is done.
+    """
+    pairs = [
         ("weights", card.weights.value, plan.model.weights.value),
         ("data.source", card.data.source.value, plan.data.source.value),
         ("data.name", card.data.name, plan.data.name),
-    )
+    ]
+    if plan.model.weights is Weights.PRETRAINED:
+        pairs.append(("weights.from", facts.model(card.model).hub_id or "none", plan.model.hub_id or "a local directory"))
     return tuple(Override(field=field, card=before, run=after) for field, before, after in pairs if before != after)
 
 

@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import uuid
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from tunemark.harness.machine import Machine
 from tunemark.harness.planning import Resolved
 from tunemark.harness.telemetry import INTERVAL_S
 from tunemark.schema.base import canonical_json, content_id
-from tunemark.schema.derive import derive
+from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import project_root, write_atomically
+from tunemark.schema.plan import Plan
 from tunemark.schema.privacy import identity_leaks, machine_names, scrub
+from tunemark.schema.steady import RANKABLE_STEPS, steady_window
 from tunemark.schema.submission import (
     Environment,
     Evaluation,
@@ -35,10 +38,11 @@ from tunemark.schema.vocabulary import Division, Doubt, Phase, Status, Weights
 BUSY_HOST_CORES = 0.25
 WIDE_INTERVAL = 0.02
 LOW_DISK_BYTES = 2 * 2**30
+RANDOM_WEIGHTS = "random weights: speed and memory are those of the architecture, loss and accuracy are not those of the pretrained model"
 
 
-def assemble(resolved: Resolved, machine: Machine, finished: Finished) -> Submission:
-    """Return the submission of a run."""
+def assemble(resolved: Resolved, machine: Machine, finished: Finished, supersedes: str | None = None) -> Submission:
+    """Return the submission of a run; `supersedes` is the id of the result that it replaces."""
     plan, log = resolved.plan, finished.log
     draft = Submission(
         run_id=uuid.uuid4().hex,
@@ -46,6 +50,7 @@ def assemble(resolved: Resolved, machine: Machine, finished: Finished) -> Submis
         harness=harness_version(),
         division=Division.OPEN if resolved.overrides else Division.STANDARD,
         overrides=resolved.overrides,
+        supersedes=supersedes,
         plan=plan,
         environment=environment(machine, plan.device.count),
         outcome=outcome(finished),
@@ -54,7 +59,7 @@ def assemble(resolved: Resolved, machine: Machine, finished: Finished) -> Submis
         model=ModelFacts.model_validate(log.model) if log.model else None,
         trace=log.trace(),
         memory=memory(finished),
-        utilisation=utilisation(finished),
+        utilisation=utilisation(plan, finished),
         evaluation=Evaluation.model_validate(log.evaluation) if log.evaluation else None,
     )
     return draft.model_copy(update={"warnings": tuple(doubts(draft, machine, torn=log.torn))})
@@ -114,6 +119,12 @@ def _ending(finished: Finished) -> tuple[Status, str | None, str | None]:
         )
     if log.failure:
         return Status(log.failure["status"]), log.failure["message"], log.failure["fix"]
+    if log.ended and finished.exit_code == 0 and log.evaluation and log.evaluation["loss"] is None:
+        return (
+            Status.NAN,
+            "the loss on the evaluation rows is not a finite number",
+            "lower optimizer.learning_rate, or use a wider number format",
+        )
     if log.ended and finished.exit_code == 0:
         return (
             (Status.OK, None, None)
@@ -145,7 +156,9 @@ def memory(finished: Finished) -> Memory:
         device_allocated=MemoryReading.model_validate(seen["allocated"]) if seen else missing,
         device_reserved=MemoryReading.model_validate(seen["reserved"]) if seen else missing,
         device_used=MemoryReading(reason="this version does not ask the driver"),
-        host_rss=MemoryReading(
+        host_rss=MemoryReading(reason="no worker was started")
+        if not finished.max_rss_bytes
+        else MemoryReading(
             peak_bytes=max(finished.max_rss_bytes, finished.telemetry.rss_peak_bytes),
             method=f"peak resident memory of the worker's process tree (ru_maxrss, and every {INTERVAL_S:g} s)",
         ),
@@ -155,48 +168,54 @@ def memory(finished: Finished) -> Memory:
     )
 
 
-def utilisation(finished: Finished) -> Utilisation | None:
-    """Return busy cores of worker and others, or None without two samples."""
-    seen = finished.telemetry
-    if not seen.cpu_busy:
+def utilisation(plan: Plan, finished: Finished) -> Utilisation | None:
+    """Return busy cores of worker and others over the steady window, or None without a sample in it."""
+    trace = finished.log.trace()
+    if not len(trace):
+        return None
+    window = steady_window(trace, plan.measurement)
+    times = (trace.started_at_s, *trace.completed_at_s)
+    seen = finished.telemetry.between(times[window.first if window.steps else 0], times[-1])
+    if not seen:
         return None
     return Utilisation(
-        samples=seen.samples,
+        samples=len(seen),
         interval_s=INTERVAL_S,
-        cpu_busy_mean=sum(seen.cpu_busy) / len(seen.cpu_busy),
-        cpu_busy_peak=max(seen.cpu_busy),
-        foreign_cpu_busy_mean=sum(seen.foreign_busy) / len(seen.foreign_busy),
+        cpu_busy_mean=sum(sample.busy_cores for sample in seen) / len(seen),
+        cpu_busy_peak=max(sample.busy_cores for sample in seen),
+        foreign_cpu_busy_mean=sum(sample.foreign_cores for sample in seen) / len(seen),
     )
 
 
-def doubts(submission: Submission, machine: Machine, *, torn: bool) -> list[Warned]:
-    """Return reasons to trust the measurement less."""
-    derived, found = derive(submission), []
-
-    def warn(doubt: Doubt, message: str) -> None:
-        found.append(Warned(doubt=doubt, message=message))
-
-    if derived.window is not None and not derived.window.stable:
-        warn(Doubt.NOT_STABLE, derived.window.verdict)
-    if derived.tokens_per_s is not None and derived.tokens_per_s.bounded and derived.tokens_per_s.relative_half_width > WIDE_INTERVAL:
-        warn(Doubt.WIDE_INTERVAL, f"the 95% interval of throughput is +-{derived.tokens_per_s.relative_half_width:.1%}")
+def doubts(submission: Submission, machine: Machine, *, torn: bool) -> Iterator[Warned]:
+    """Yield reasons to trust the measurement less."""
+    yield from _doubts_of_steps(derive(submission))
     foreign = submission.utilisation.foreign_cpu_busy_mean if submission.utilisation else None
     if foreign is not None and foreign > BUSY_HOST_CORES:
-        warn(Doubt.BUSY_HOST, f"other processes kept {foreign:.1f} of {machine.cpu_logical_cores} cores busy; repeat on an idle machine")
-    if submission.plan.device.accelerator is None:
-        warn(Doubt.UNKNOWN_ACCELERATOR, submission.plan.reasons["device.accelerator"])
-    if submission.plan.model.weights is Weights.RANDOM:
-        warn(
-            Doubt.RANDOM_WEIGHTS,
-            "random weights: speed and memory are those of the architecture, loss and accuracy are not those of the pretrained model",
+        yield Warned(
+            doubt=Doubt.BUSY_HOST,
+            message=f"other processes kept {foreign:.1f} of {machine.cpu_logical_cores} cores busy; repeat on an idle machine",
         )
+    if submission.plan.device.accelerator is None:
+        yield Warned(doubt=Doubt.UNKNOWN_ACCELERATOR, message=submission.plan.reasons["device.accelerator"])
+    if submission.plan.model.weights is Weights.RANDOM:
+        yield Warned(doubt=Doubt.RANDOM_WEIGHTS, message=RANDOM_WEIGHTS)
     if submission.harness.dirty:
-        warn(Doubt.DIRTY_SOURCE, "the checkout had changes that are not committed")
+        yield Warned(doubt=Doubt.DIRTY_SOURCE, message="the checkout had changes that are not committed")
     if machine.free_disk_bytes < LOW_DISK_BYTES:
-        warn(Doubt.LOW_DISK, f"{machine.free_disk_bytes / 2**30:.1f} GiB of disk were free")
+        yield Warned(doubt=Doubt.LOW_DISK, message=f"{machine.free_disk_bytes / 2**30:.1f} GiB of disk were free")
     if torn:
-        warn(Doubt.TRUNCATED_LOG, "the worker's last log line was cut off and left out")
-    return found
+        yield Warned(doubt=Doubt.TRUNCATED_LOG, message="a line of the worker's log was cut off and left out")
+
+
+def _doubts_of_steps(derived: Derived) -> Iterator[Warned]:
+    window, rate = derived.window, derived.tokens_per_s
+    if window is not None and window.steps < RANKABLE_STEPS:
+        yield Warned(doubt=Doubt.FEW_STEPS, message=window.verdict)
+    elif window is not None and not window.stable:
+        yield Warned(doubt=Doubt.NOT_STABLE, message=window.verdict)
+    if rate is not None and rate.bounded and rate.relative_half_width > WIDE_INTERVAL:
+        yield Warned(doubt=Doubt.WIDE_INTERVAL, message=f"the 95% interval of throughput is +-{rate.relative_half_width:.1%}")
 
 
 def write(submission: Submission, folder: Path | None = None) -> Path:

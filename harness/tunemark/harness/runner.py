@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from tunemark.harness.launch import Finished, launch
+from tunemark.harness.launch import Finished, launch, stop_signals
 from tunemark.harness.machine import Machine
 from tunemark.harness.planning import Resolved
 from tunemark.harness.record import assemble, write
@@ -15,7 +15,9 @@ from tunemark.schema.submission import Submission
 from tunemark.schema.vocabulary import Status
 
 
-def run_once(resolved: Resolved, facts: FactBase, machine: Machine, out: Path | None) -> tuple[Submission, Path]:
+def run_once(
+    resolved: Resolved, facts: FactBase, machine: Machine, out: Path | None, supersedes: str | None = None
+) -> tuple[Submission, Path]:
     """Run a plan and write its submission; returns both.
 
     Raises
@@ -24,24 +26,34 @@ def run_once(resolved: Resolved, facts: FactBase, machine: Machine, out: Path | 
         When the submission could not be written; it is then printed on standard output, so that nothing is lost.
 
     """
-    if resolved.unsupported:
-        finished = refused(resolved.unsupported)
-    else:
-        with RunProgress(resolved.plan) as progress:
-            finished = launch(resolved, facts.model(resolved.plan.model.key), progress)
-    submission = assemble(resolved, machine, finished)
-    _show_output(submission, finished)
+    # A second Ctrl-C while the record is written would lose the run, so signals are kept until then.
+    with stop_signals() as stopped:
+        if resolved.unsupported:
+            finished = refused(resolved.unsupported)
+        else:
+            with RunProgress(resolved.plan) as progress:
+                card = facts.model(resolved.plan.model.key)
+                finished = launch(resolved, card, machine.devices[0].name, stopped, progress)
+        submission = assemble(resolved, machine, finished, supersedes)
+        _show_output(submission, finished)
+        return submission, _write(submission, out)
+
+
+def _write(submission: Submission, out: Path | None) -> Path:
     try:
-        return submission, write(submission, out)
+        return write(submission, out)
     except OSError as error:
-        sys.stdout.write(submission.model_dump_json() + "\n")
-        place = error.filename or out or "submissions"
-        raise TunemarkError(
+        place, problem = str(error.filename or out or "submissions"), f"could not write ({error.strerror})"
+        refusal = TunemarkError(
             "--out",
-            str(place),
-            f"could not write ({error.strerror}); the submission was printed instead, save it, free space or name another folder",
+            place,
+            f"{problem}; the submission was printed instead, save it, free space or name another folder",
             exit_code=Exit.INTERNAL,
-        ) from error
+        )
+    except TunemarkError as error:
+        refusal = error
+    sys.stdout.write(submission.model_dump_json() + "\n")
+    raise refusal
 
 
 def _show_output(submission: Submission, finished: Finished) -> None:

@@ -1,10 +1,13 @@
-"""Local files of samples: which file of a folder is meant, its name and its content hash."""
+"""Where samples come from: the names of synthetic ones, and local files: which file of a folder is meant, its name and its content hash."""
 
 import hashlib
 from pathlib import Path
 
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.vocabulary import Task
 
+SYNTHETIC = {Task.CAUSAL_LM: ("random-tokens", "markov-tokens"), Task.SEQUENCE_CLASSIFICATION: ("keyword-classes",)}
+"""Generators of synthetic samples by task; the worker has them."""
 SUFFIXES = (".txt", ".csv", ".jsonl")
 SPLITS = {"train": ("train",), "evaluation": ("test", "val", "validation", "eval")}
 

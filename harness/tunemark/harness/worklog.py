@@ -21,7 +21,7 @@ class WorkLog:
     failure: dict[str, Any] | None = None
     ended: bool = False
     torn: bool = False
-    """True when the last line was cut off."""
+    """True when a line could not be read and was left out."""
 
     def trace(self) -> StepTrace:
         """Return the steps as columns."""
@@ -50,11 +50,20 @@ class LogReader:
             *lines, self._rest = (self._rest + new).split(b"\n")
             for line in lines:
                 self._take(line)
-        self.log.torn = bool(self._rest)
         return self.log
 
+    def finish(self) -> WorkLog:
+        """Take in the rest after the worker has ended; a line without an end is torn."""
+        log = self.read()
+        log.torn = log.torn or bool(self._rest)
+        return log
+
     def _take(self, line: bytes) -> None:
-        event = json.loads(line)
+        try:
+            event = json.loads(line)
+        except ValueError:
+            self.log.torn = True
+            return
         match event.pop("event"):
             case "phase":
                 self.log.phases.append(event)

@@ -1,6 +1,6 @@
 """Reading records of any format version: older ones are upgraded step by step, then validated as the newest.
 
-Each released format keeps a fixture in tests/schema/formats; each upgrade is one function from one version to the next.
+Each upgrade is one function from one version to the next.
 """
 
 import json

@@ -1,5 +1,7 @@
 """The frozen plan of a run: every setting resolved, every derived value with its reason."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from tunemark.schema.base import Count, Frozen, Key, PositiveCount, Seconds, Sha256, Text
@@ -79,14 +81,14 @@ class Batch(Frozen):
 class Optimizer(Frozen):
     """How the weights are updated."""
 
-    name: Text = "adamw"
-    """`adamw` is torch.optim.AdamW."""
+    name: Literal["adamw"] = "adamw"
+    """torch.optim.AdamW."""
     learning_rate: float = Field(gt=0)
     """Peak learning rate."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay."""
-    scheduler: Text = "constant"
-    """`constant`, `linear` or `cosine`."""
+    scheduler: Literal["constant", "linear", "cosine"] = "constant"
+    """Course of the learning rate."""
     max_grad_norm: float | None = Field(default=1.0, gt=0)
     """Gradients are clipped to this norm; null when not clipped."""
 

@@ -131,7 +131,7 @@ class ModelFacts(Frozen):
     adapter_bytes: Bytes
     """Bytes of adapter parameters; 0 without adapters."""
     gradient_bytes: Bytes
-    """Bytes of gradients at the end of the last backward."""
+    """Bytes of gradients after the backward of a step."""
     optimizer_state_bytes: Bytes
     """Bytes of optimizer states after the last step."""
 
@@ -173,10 +173,10 @@ class Memory(Frozen):
 
 
 class Utilisation(Frozen):
-    """Busy shares while training, sampled from outside the worker."""
+    """Busy cores over the steady window (over all of training where none was found), sampled from outside the worker."""
 
     samples: Count
-    """How many samples were taken."""
+    """How many samples lie in it."""
     interval_s: Seconds
     """Time between two samples."""
     cpu_busy_mean: float | None = Field(default=None, ge=0)

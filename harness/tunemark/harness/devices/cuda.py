@@ -14,9 +14,8 @@ class Cuda:
 
     def __init__(self, torch: Any) -> None:  # noqa: ANN401 - the module, imported late
         self._torch = torch
-        self._zero = torch.cuda.Event(enable_timing=True)
-        self._zero_s = 0.0
-        self.synchronise()
+        self._last: Any = None
+        self._last_s = 0.0
 
     @classmethod
     def open(cls, threads: int | None) -> Self:  # noqa: ARG003 - the CPU only feeds the GPU
@@ -32,28 +31,45 @@ class Cuda:
         """Return the host's clock."""
         return time.monotonic()
 
-    def synchronise(self) -> None:
-        """Wait for the GPU and tie the event clock to the host's clock here."""
+    def name(self) -> str | None:
+        """Return the GPU's name as its driver gives it."""
+        return str(self._torch.cuda.get_device_name(0))
+
+    def begin(self) -> None:
+        """Wait for the GPU, tie the clock of events to the host's clock here, and forget the allocator's peaks."""
         self._torch.cuda.synchronize()
-        self._zero = self._torch.cuda.Event(enable_timing=True)
-        self._zero.record()
-        self._zero.synchronize()
-        self._zero_s = time.monotonic()
+        self._last = self._torch.cuda.Event(enable_timing=True)
+        self._last.record()
+        self._last.synchronize()
+        self._last_s = time.monotonic()
+        self._torch.cuda.reset_peak_memory_stats()
+
+    def synchronise(self) -> None:
+        """Wait for the GPU."""
+        self._torch.cuda.synchronize()
+
+    def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
+        """Return a copy in pinned memory, which is complete when a later event is reached: reading it waits for nothing."""
+        copy = self._torch.empty((), dtype=self._torch.float32, pin_memory=True)
+        copy.copy_(scalar, non_blocking=True)
+        return copy
 
     def stamp(self) -> Stamp:
-        """Record an event together with the tie that its time is read against."""
+        """Record an event."""
         event = self._torch.cuda.Event(enable_timing=True)
         event.record()
-        return event, self._zero, self._zero_s
+        return event
 
     def reached(self, stamp: Stamp) -> float | None:
-        """Return the event's time on the host's clock, or None while the GPU has not reached it."""
-        event, zero, zero_s = stamp
-        return float(zero_s + zero.elapsed_time(event) / 1e3) if event.query() else None
+        """Return the event's time on the host's clock, or None while the GPU has not reached it. Asked in the order of the marks.
 
-    def reset_peaks(self) -> None:
-        """Forget the allocator's peaks."""
-        self._torch.cuda.reset_peak_memory_stats()
+        Counted from the event before: `elapsed_time` is a 32-bit float of milliseconds and loses digits over hours.
+        """
+        if not stamp.query():
+            return None
+        self._last_s += self._last.elapsed_time(stamp) / 1e3
+        self._last = stamp
+        return float(self._last_s)
 
     def memory(self) -> DeviceMemory:
         """Return the allocator's peaks."""

@@ -7,7 +7,7 @@ reached only after `lag` further marks, which shows that the harness does not wa
 import time
 from collections.abc import Iterator
 from itertools import chain, repeat
-from typing import Self
+from typing import Any, Self
 
 from tunemark.harness.devices.protocol import DeviceMemory, Stamp
 from tunemark.schema.submission import MemoryReading
@@ -37,6 +37,18 @@ class Fake:
         """Return the scripted clock."""
         return self._clock_s
 
+    def name(self) -> str | None:
+        """Return None: it has no name."""
+        return None
+
+    def begin(self) -> None:
+        """Reach all marks."""
+        self.synchronise()
+
+    def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
+        """Return the scalar itself: it is really computed."""
+        return scalar
+
     def synchronise(self) -> None:
         """Reach all marks."""
         self._waited_for = len(self._marks)
@@ -51,9 +63,6 @@ class Fake:
         """Return the mark's time once it is waited for or `lag` later marks were made."""
         done = stamp < self._waited_for or len(self._marks) - 1 - stamp >= self._lag
         return self._marks[stamp] if done else None
-
-    def reset_peaks(self) -> None:
-        """Keep the one peak of the script."""
 
     def memory(self) -> DeviceMemory:
         """Return the scripted peak."""

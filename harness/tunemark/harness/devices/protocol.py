@@ -16,7 +16,7 @@ class DeviceUnavailable(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Peaks since `reset_peaks`, of this process's allocator."""
+    """Peaks since `begin`, of this process's allocator."""
 
     allocated: MemoryReading
     reserved: MemoryReading
@@ -37,8 +37,20 @@ class Device(Protocol):
         """Return the host's clock."""
         ...
 
+    def name(self) -> str | None:
+        """Return the name that torch reports of the device; None where it reports none."""
+        ...
+
+    def begin(self) -> None:
+        """Wait for all work so far, set the clock of marks, and forget memory peaks: measuring begins here."""
+        ...
+
     def synchronise(self) -> None:
         """Wait until all work handed to the device is done."""
+        ...
+
+    def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
+        """Return a copy of a scalar that may be read once a later mark is reached, without waiting for more."""
         ...
 
     def stamp(self) -> Stamp:
@@ -49,12 +61,8 @@ class Device(Protocol):
         """Return when the device reached the mark, or None while it has not."""
         ...
 
-    def reset_peaks(self) -> None:
-        """Forget memory peaks."""
-        ...
-
     def memory(self) -> DeviceMemory:
-        """Return memory peaks, or the reason why there are none."""
+        """Return memory peaks since `begin`, or the reason why there are none."""
         ...
 
 
@@ -72,8 +80,20 @@ class SynchronousDevice:
         """Return the host's clock."""
         return time.monotonic()
 
+    def name(self) -> str | None:
+        """Return None: torch has no name for it."""
+        return None
+
+    def begin(self) -> None:
+        """Wait for all work so far."""
+        self.synchronise()
+
     def synchronise(self) -> None:
         """Nothing is ever left to wait for."""
+
+    def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
+        """Return the scalar itself: at the next mark it is there."""
+        return scalar
 
     def stamp(self) -> Stamp:
         """Wait for the work so far and return the time."""
@@ -83,9 +103,6 @@ class SynchronousDevice:
     def reached(self, stamp: Stamp) -> float | None:
         """Return the time of the mark."""
         return float(stamp)
-
-    def reset_peaks(self) -> None:
-        """Nothing is counted."""
 
     def memory(self) -> DeviceMemory:
         """Return why there are no peaks."""

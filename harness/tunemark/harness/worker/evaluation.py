@@ -1,5 +1,6 @@
 """Quality on held-out rows, after training and outside of the measured window."""
 
+import math
 from typing import Any
 
 from tunemark.harness.devices import Device
@@ -24,4 +25,5 @@ def evaluate(plan: Plan, model: Any, device: Device, samples: list[Sample]) -> d
             if plan.model.task is Task.SEQUENCE_CLASSIFICATION:
                 correct += int((output.logits.argmax(dim=-1) == tensors["labels"]).sum())
     classified = plan.model.task is Task.SEQUENCE_CLASSIFICATION
-    return {"rows": len(samples), "loss": loss_sum / supervised, "accuracy": correct / len(samples) if classified else None}
+    loss = loss_sum / supervised
+    return {"rows": len(samples), "loss": loss if math.isfinite(loss) else None, "accuracy": correct / len(samples) if classified else None}

@@ -24,8 +24,11 @@ class Log:
         self.event("phase", phase=phase.value, at_s=self.since_spawn(now_s))
 
     def event(self, kind: str, **content: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Write one event: a single write, so that no line is torn by a kill."""
-        os.write(self._file, (json.dumps({"event": kind, **content}) + "\n").encode())
+        """Write one event: as a rule in a single write, so that no line is torn by a kill."""
+        line = (json.dumps({"event": kind, **content}, allow_nan=False) + "\n").encode()
+        while line:
+            # A disk that is nearly full takes a part; the next write then says so.
+            line = line[os.write(self._file, line) :]
 
     def close(self) -> None:
         """Close the file."""

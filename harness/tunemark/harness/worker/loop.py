@@ -40,7 +40,7 @@ class Done:
 
     stamp: Stamp
     loss: Any
-    """Zero-dimensional tensor on the device."""
+    """Zero-dimensional tensor that may be read once the stamp is reached."""
     counts: Counts
 
 
@@ -54,8 +54,7 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> int:
 
     """
     device, pending, gradients, step = trainer.device, deque[Done](), 0, 0
-    device.synchronise()
-    device.reset_peaks()
+    device.begin()
     started_s = device.now()
     trainer.log.event("training", started_at_s=trainer.log.since_spawn(started_s))
     while not trainer.should_stop(step, device.now() - started_s):
@@ -69,6 +68,7 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> int:
         trainer.scheduler.step()
         gradients = gradients or gradient_bytes(trainer.model)
         trainer.optimizer.zero_grad(set_to_none=True)
+        loss = device.host_copy(loss)
         pending.append(Done(device.stamp(), loss, counts))
         step += 1
         log_reached(trainer, pending)

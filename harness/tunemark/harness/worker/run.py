@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from tunemark.harness.devices import Device
+from tunemark.harness.devices.protocol import DeviceUnavailable
 from tunemark.harness.worker.log import Log
 from tunemark.schema.cards import ModelCard
 from tunemark.schema.plan import Plan
@@ -19,6 +20,7 @@ class Order(BaseModel):
 
     plan: Plan
     card: ModelCard
+    device_name: str
     weights_from: str | None
     data_from: str | None
     spawned_at_s: float
@@ -43,6 +45,9 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> None:
     from tunemark.harness.worker.stopping import planned_steps, stop_rule  # noqa: PLC0415
 
     plan = order.plan
+    if device.name() not in {None, order.device_name}:
+        msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
+        raise DeviceUnavailable(msg)
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
     log.phase(Phase.LOAD, device.now())
@@ -85,6 +90,9 @@ def prepare(plan: Plan, model: Any, device: Device, steps: int | None) -> Prepar
 
     """
     import torch  # noqa: PLC0415
+
+    # fp32 is fp32 unless the plan says tf32: a GPU would round its inputs silently otherwise.
+    torch.set_float32_matmul_precision("high" if plan.precision.compute is Dtype.TF32 else "highest")
     from accelerate import Accelerator  # noqa: PLC0415
     from transformers import get_scheduler  # noqa: PLC0415
 

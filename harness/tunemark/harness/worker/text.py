@@ -102,4 +102,8 @@ def tokenize(tokenizer: Any, rows: list[Row], length: int, labels: dict[str, int
     ids = tokenizer([row["text"] for row in rows], truncation=True, max_length=length, add_special_tokens=True)["input_ids"]
     if labels is None:
         return [{"input_ids": tokens} for tokens in ids]
+    unseen = len({str(row["label"]) for row in rows} - set(labels))
+    if unseen:
+        msg = f"{unseen} labels of the evaluation rows are not in the training rows; give both files the same labels, or --set data.evaluation_rows=0"
+        raise ValueError(msg)
     return [{"input_ids": tokens, "label": labels[str(row["label"])]} for tokens, row in zip(ids, rows, strict=True)]
