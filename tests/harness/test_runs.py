@@ -67,9 +67,10 @@ def test_a_killed_worker_leaves_its_steps_and_status_crash(tmp_path):
     assert process.returncode == 6, said
 
 
-def test_ctrl_c_leaves_its_steps_and_status_interrupted(tmp_path):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_and_a_closed_terminal_leave_the_steps_and_status_interrupted(tmp_path, sent):
     process = start("smoke-lora", "--steps", 5000, "--out", tmp_path, *SMALL)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     process.communicate(timeout=60)
     submission = only_submission(tmp_path)
     assert submission.outcome.status is Status.INTERRUPTED

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.schema import formats
-from tunemark.schema.cost import cost_of, instances_needed
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
 from tunemark.schema.files import project_root, write_atomically
@@ -153,14 +152,3 @@ def test_a_card_that_is_wrong_names_its_file(tmp_path: Path, content: str) -> No
     (folder / "b.toml").write_text(content)
     with pytest.raises(TunemarkError, match=r"b\.toml"):
         _ = FactBase(tmp_path).accelerators
-
-
-def test_instances_are_rented_whole() -> None:
-    assert [instances_needed(devices, 8) for devices in (1, 8, 9, 16)] == [1, 1, 2, 2]
-
-
-def test_work_costs_price_times_hours() -> None:
-    cost = cost_of(36.0, samples_per_s=10.0, tokens_per_s=None)
-    assert cost.per_1k_samples == pytest.approx(1.0)
-    assert cost.per_1m_samples == pytest.approx(1_000.0)
-    assert cost.per_1m_tokens is None

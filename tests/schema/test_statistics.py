@@ -79,9 +79,7 @@ def test_independent_values_need_no_blocks_and_correlated_ones_do() -> None:
     assert block_length(np.ones(50)) == 1
 
 
-def test_intervals_overlap_when_they_share_a_value() -> None:
-    assert Interval(1, 0.9, 1.1).overlaps(Interval(1.2, 1.1, 1.3))
-    assert not Interval(1, 0.9, 1.1).overlaps(Interval(1.3, 1.2, 1.4))
+def test_the_width_of_an_interval_is_relative_to_its_value() -> None:
     assert Interval(2.0, 1.9, 2.1).relative_half_width == pytest.approx(0.05)
 
 

@@ -19,8 +19,6 @@ COMPARABILITY_KEYS: dict[str, str] = {
     "step_definition": "the same meaning of a step",
 }
 
-UNKNOWN = "unknown"
-
 
 def comparability_group(conditions: Mapping[str, object]) -> str | None:
     """Return a name shared by comparable results, or None when a key is unknown: the unknown compares with nothing."""
@@ -28,8 +26,3 @@ def comparability_group(conditions: Mapping[str, object]) -> str | None:
     if any(value is None for value in values):
         return None
     return "/".join(str(value) for value in values)
-
-
-def differing_keys(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
-    """Return the keys in which two results differ or are unknown."""
-    return [key for key in COMPARABILITY_KEYS if one.get(key) is None or one.get(key) != other.get(key)]

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from typing import Annotated
+
 from pydantic import Field
 
 from tunemark.schema.base import Count, Frozen, Key, PositiveCount, Seconds, Sha256, Text
@@ -17,7 +19,15 @@ class LoraSettings(Frozen):
     """The update is scaled by alpha / rank."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout in front of the adapters."""
-    target_modules: tuple[Text, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    target_modules: Annotated[tuple[Text, ...], Field(max_length=64)] = (
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+    )
     """Names of the linear layers that get an adapter."""
 
 
@@ -167,5 +177,5 @@ class Plan(Frozen):
     """The devices."""
     measurement: Measurement
     """When it ends."""
-    reasons: dict[str, Text]
+    reasons: Annotated[dict[Annotated[str, Field(max_length=100)], Text], Field(max_length=200)]
     """Why each derived value is what it is, by dotted path (`batch.global_batch`)."""

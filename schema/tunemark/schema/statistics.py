@@ -35,10 +35,6 @@ class Interval:
         """Half of the interval over the estimate."""
         return (self.high - self.low) / 2 / self.value if self.value else float("inf")
 
-    def overlaps(self, other: "Interval") -> bool:
-        """Return whether the two intervals share a value."""
-        return self.low <= other.high and other.low <= self.high
-
 
 @dataclass(frozen=True, slots=True)
 class Spread:

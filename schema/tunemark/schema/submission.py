@@ -15,6 +15,11 @@ from tunemark.schema.plan import Plan
 from tunemark.schema.trace import StepTrace
 from tunemark.schema.vocabulary import Backend, Division, Doubt, Phase, Status
 
+# A name in a mapping, such as that of a package; and how many entries mappings and lists may have.
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+Versions = Annotated[dict[Name, Text], Field(max_length=200)]
+Value = Annotated[str, Field(max_length=2_000)] | float | int | bool | None
+
 FORMAT: Literal["tunemark.submission/1"] = "tunemark.submission/1"
 
 
@@ -34,9 +39,9 @@ class Override(Frozen):
 
     field: Text
     """Dotted path in the card, such as `batch.micro_batch`."""
-    card: str | float | int | bool | None
+    card: Value
     """Value in the card."""
-    run: str | float | int | bool | None
+    run: Value
     """Value in this run."""
 
 
@@ -60,13 +65,13 @@ class Environment(Frozen):
     """Operating system and its major.minor version."""
     python: Text
     """Python version."""
-    packages: dict[str, Text]
+    packages: Versions
     """Versions of the packages that took part."""
-    runtime: dict[str, Text] = Field(default_factory=dict)
+    runtime: Versions = Field(default_factory=dict)
     """Versions of the vendor's stack, such as `cuda` or `neuronx-cc`."""
     backend: Backend
     """Device family."""
-    devices: tuple[DeviceFacts, ...]
+    devices: Annotated[tuple[DeviceFacts, ...], Field(max_length=1_024)]
     """The devices used, in rank order."""
     cpu: Text
     """CPU model."""
@@ -126,7 +131,7 @@ class ModelFacts(Frozen):
     """All parameters, adapters included, tied ones once."""
     trainable_parameters: PositiveCount
     """Parameters that receive a gradient."""
-    parameter_bytes: dict[str, Bytes]
+    parameter_bytes: Annotated[dict[Name, Bytes], Field(max_length=50)]
     """Bytes of parameters by dtype, packed quantised weights included."""
     adapter_bytes: Bytes
     """Bytes of adapter parameters; 0 without adapters."""
@@ -222,7 +227,7 @@ class Submission(Frozen):
     """What measured."""
     division: Division
     """`open` exactly when there are overrides."""
-    overrides: tuple[Override, ...] = ()
+    overrides: Annotated[tuple[Override, ...], Field(max_length=100)] = ()
     """What was changed against the card."""
     supersedes: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")] | None = None
     """Id of the result that this one replaces."""
@@ -232,7 +237,7 @@ class Submission(Frozen):
     """Where it was done."""
     outcome: Outcome
     """How it ended."""
-    timeline: Annotated[tuple[PhaseStart, ...], Field(min_length=1)]
+    timeline: Annotated[tuple[PhaseStart, ...], Field(min_length=1, max_length=100)]
     """Phases in order."""
     process: ProcessTimes
     """The process as a whole."""
@@ -246,7 +251,7 @@ class Submission(Frozen):
     """Busy shares; null when the run ended before a sample was taken."""
     evaluation: Evaluation | None = None
     """Quality; null when not evaluated."""
-    warnings: tuple[Warned, ...] = ()
+    warnings: Annotated[tuple[Warned, ...], Field(max_length=100)] = ()
     """Doubts about this measurement."""
 
     @model_validator(mode="after")

@@ -1,0 +1,44 @@
+"""`tunemark demo` as `make demo` calls it: three real runs, a built site, and a second time that is quick."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def demo(checkout):
+    began_s = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "tunemark.cli", "demo", "--no-serve"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        cwd=checkout,
+        env={**os.environ, "TUNEMARK_ROOT": str(checkout)},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, time.monotonic() - began_s
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_demo_ends_with_three_runs_and_the_path_of_the_site_and_is_quick_the_second_time(tmp_path):
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    said, first_s = demo(tmp_path)
+    for workload in ("smoke-lora", "smoke-full", "smoke-bert"):
+        (path,) = (tmp_path / "submissions" / workload).glob("*.json")
+        assert path.name in said
+    index = tmp_path / "build" / "site" / "index.html"
+    assert said.splitlines()[-1] == f"site: {index}"
+    assert index.is_file()
+    _, second_s = demo(tmp_path)
+    assert len(list((tmp_path / "submissions").rglob("*.json"))) == 3
+    assert second_s < first_s / 2
