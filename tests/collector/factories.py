@@ -1,6 +1,7 @@
 """Valid records with everything defaulted that a test does not care about."""
 
 import json
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -70,8 +71,8 @@ def make_plan_content() -> dict[str, Any]:
             },
             "optimizer": card.optimizer,
             "precision": {"parameters": "fp32", "compute": "fp32"},
-            "device": {"backend": "fake", "accelerator": None, "count": 1, "strategy": "single"},
-            "measurement": {"max_steps": card.stop.max_steps},
+            "device": {"backend": "cpu", "accelerator": None, "count": 1, "strategy": "single"},
+            "measurement": {"max_steps": card.stop.max_steps, "seed": card.seed},
             "reasons": {"device.count": "this version trains on one device"},
         },
     )
@@ -113,9 +114,9 @@ def make_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
             "os": "Linux 6.1",
             "python": "3.11.7",
             "packages": {"torch": "2.13.0"},
-            "backend": "fake",
-            "devices": [{"name": "Fake device"}],
-            "cpu": "Fake CPU",
+            "backend": "cpu",
+            "devices": [{"name": "Test CPU"}],
+            "cpu": "Test CPU",
             "cpu_physical_cores": 2,
             "cpu_logical_cores": 4,
             "cpu_usable_cores": 2,
@@ -175,6 +176,12 @@ def make_published(**overrides: Any) -> PublishedResult:
 
 def run_id(number: int) -> str:
     return f"{number:032x}"
+
+
+def give_to_git(root: Path) -> None:
+    """Make the folder a git repository that has its submissions."""
+    for arguments in (["init", "-q"], ["add", "submissions"]):
+        subprocess.run(["git", "-C", str(root), *arguments], check=True)
 
 
 def save(root: Path, submission: Submission, name: str = "run") -> Path:

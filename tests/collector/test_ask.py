@@ -64,6 +64,31 @@ def test_wrong_sql_is_one_clear_line(tunemark: Tunemark, sql: str) -> None:
     assert said.err.startswith("tunemark: sql: ")
 
 
+@pytest.mark.parametrize("sql", ["select 1; select 2", "select 1; delete from result_rows"])
+@pytest.mark.usefixtures("database")
+def test_a_question_is_one_statement(tunemark: Tunemark, sql: str) -> None:
+    said = tunemark("query", sql)
+    assert (said.code, said.out) == (2, "")
+    assert "is 2 statements; give one SELECT" in said.err
+    assert tunemark("query", "select 1; -- that is all").code == 0
+
+
+@pytest.mark.usefixtures("database")
+def test_numbers_that_json_has_not_are_null(tunemark: Tunemark) -> None:
+    said = tunemark(
+        "query", "select 'nan'::double as a, 'inf'::double as b, ['-inf'::double, 1.5] as c, {'d': 'nan'::double} as s", "--json"
+    )
+    assert json.loads(said.out) == [{"a": None, "b": None, "c": [None, 1.5], "s": {"d": None}}]
+    assert "NaN" not in said.out
+
+
+@pytest.mark.usefixtures("database")
+def test_an_answer_has_one_form(tunemark: Tunemark) -> None:
+    said = tunemark("query", "select 1", "--json", "--csv")
+    assert (said.code, said.out) == (2, "")
+    assert "give one of the two" in said.err
+
+
 @pytest.mark.usefixtures("checkout")
 def test_a_missing_database_says_what_to_do(tunemark: Tunemark) -> None:
     said = tunemark("query", "select 1")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def test_a_failed_run_is_a_row(checkout: Path, db: Path) -> None:
 
 
 def test_too_few_steps_for_an_interval_leave_its_ends_unknown(checkout: Path, db: Path) -> None:
-    save(checkout, make_submission(3))
+    save(checkout, make_submission(13))
     collect(checkout, db)
     rate, low, high = rows(db, "select tokens_per_s, tokens_per_s_low, tokens_per_s_high from results")[0]
     assert rate > 0
@@ -196,7 +197,8 @@ def test_an_eight_device_instance_costs_the_whole_instance_for_one_device(checko
         "aws,p5.48xlarge,nvidia-h100-80gb-sxm,8,,,us-east-1,on_demand,1.0,2999-01-01,provider,a source,",
     ]
     (checkout / "data" / "prices" / "prices.csv").write_text("\n".join(lines) + "\n")
-    submission = make_submission(**{"plan.device.accelerator": "nvidia-h100-80gb-sxm"})
+    device = {"plan.device.accelerator": "nvidia-h100-80gb-sxm", "environment.devices.0.name": "NVIDIA H100 80GB HBM3"}
+    submission = make_submission(**device, **{"plan.device.backend": "cuda", "environment.backend": "cuda"})
     save(checkout, submission)
     collect(checkout, db)
     derived = derive(submission)
@@ -205,6 +207,19 @@ def test_an_eight_device_instance_costs_the_whole_instance_for_one_device(checko
     assert (instances, hourly) == (1, 72.0)
     assert per_1k == pytest.approx(72 / 3600 / derived.samples_per_s.value * 1_000)
     assert per_run == pytest.approx(72 / 3600 * submission.process.wall_s)
+
+
+def test_current_prices_are_those_of_the_day_of_collecting(checkout: Path, db: Path, tunemark: Tunemark) -> None:
+    book = checkout / "data" / "prices" / "prices.csv"
+    line = "aws,p5.48xlarge,nvidia-h100-80gb-sxm,8,,,us-east-1,on_demand,{},{},provider,a source,"
+    days = [(72.0, "2026-01-01"), (90.0, "2025-01-01"), (1.0, "2999-01-01")]
+    book.write_text("\n".join([book.read_text().splitlines()[0], *(line.format(*day) for day in days)]) + "\n")
+    for day, price in (("2025-06-01", 90.0), ("2026-06-01", 72.0), ("2999-06-01", 1.0)):
+        assert tunemark("collect", "--as-of", day).code == 0
+        assert rows(db, "select usd_per_hour, as_of::varchar from current_prices, collection") == [(price, day)]
+    assert tunemark("collect").code == 0
+    assert rows(db, "select as_of from collection") == [(datetime.now(tz=UTC).date(),)]
+    assert "--as-of: 'soon': not a day" in tunemark("collect", "--as-of", "soon").err
 
 
 def test_many_submissions_load_through_a_pool_of_processes(checkout: Path, db: Path, monkeypatch: pytest.MonkeyPatch) -> None:

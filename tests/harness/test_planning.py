@@ -60,7 +60,7 @@ def test_other_data_is_a_declared_override(facts, machine):
         (Options(data="file:"), "name the file"),
         (Options(epochs=1), "have no end"),
         (Options(overrides=("data.name=markov",)), "did you mean 'markov-tokens'"),
-        (Options(overrides=("optimizer.name=lion",)), "adamw"),
+        (Options(overrides=("optimizer.scheduler=wave",)), "'constant', 'linear' or 'cosine'"),
         (Options(overrides=("lora=null",)), "adapter settings go with lora"),
         (Options(data="cloud:x"), "give synthetic, file:PATH or hub:NAME"),
     ],
@@ -82,7 +82,7 @@ def test_what_the_device_cannot_do_is_known_before_anything_runs(facts):
     assert "compute format bf16" in resolve("smoke-lora", facts, old, Options(overrides=("compute=bf16",))).unsupported
 
 
-@pytest.mark.parametrize("setting", ["data.packing=true", "gradient_checkpointing=selective", "compute=tf32"])
+@pytest.mark.parametrize("setting", ["optimizer.name=lion", "data.packing=true", "gradient_checkpointing=selective", "compute=tf32"])
 def test_what_is_not_done_is_never_recorded_as_done(facts, machine, setting):
     assert resolve("smoke-lora", facts, machine, Options(overrides=(setting,))).unsupported
 

@@ -92,10 +92,6 @@ def test_what_identifies_nobody_is_left_alone(text: str) -> None:
     assert scrub(text) == text
 
 
-def test_names_of_the_host_are_found_in_keys_too() -> None:
-    assert identity_leaks({"goldfinch": 1}, frozenset({"goldfinch"})) == [("goldfinch", "goldfinch", "the name of this host or user")]
-
-
 def test_a_file_is_written_whole(tmp_path: Path) -> None:
     path = tmp_path / "new" / "file.json"
     write_atomically(path, b"one")

@@ -103,9 +103,10 @@ def test_a_run_that_only_gets_slower_is_never_stable() -> None:
     assert "drifts by +" in window.verdict
 
 
-def test_a_short_run_keeps_a_window_and_says_what_is_missing() -> None:
-    window = steady_window(trace_of(noisy(10)), RULES)
-    assert (window.first, window.steps, window.stable) == (2, 8, False)
+@pytest.mark.parametrize(("steps", "left"), [(1, 0), (10, 0), (15, 5)])
+def test_a_short_run_is_warm_up_first_and_says_what_is_missing(steps: int, left: int) -> None:
+    window = steady_window(trace_of(noisy(steps)), RULES)
+    assert (window.steps, window.stable) == (left, False)
     assert "steady needs 100 steps or 60 s" in window.verdict
 
 

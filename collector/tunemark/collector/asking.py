@@ -39,6 +39,9 @@ def ask(sql: str, database: Path) -> Answer:
 
     with open_database(database) as connection:
         try:
+            statements = len(connection.extract_statements(sql))
+            if statements > 1:
+                raise TunemarkError("sql", " ".join(sql.split()), f"is {statements} statements; give one SELECT")
             relation = connection.sql(sql)
             if relation is None:
                 raise TunemarkError("sql", sql, "is not a question; give one SELECT")

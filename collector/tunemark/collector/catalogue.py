@@ -1,28 +1,44 @@
-"""Whether a record agrees with the fact base: its cards exist, and a standard run is what its card says."""
+"""Whether a record agrees with the fact base: its cards exist, its device is the one it reports, and its card is the one it ran."""
 
 from collections.abc import Iterator, Mapping
 
-from tunemark.schema.cards import WorkloadCard
+from tunemark.collector.card_settings import card_problems
 from tunemark.schema.converted import ConvertedResult
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts import FactBase
 from tunemark.schema.history import Problem
-from tunemark.schema.plan import Plan
 from tunemark.schema.published import PublishedResult
 from tunemark.schema.submission import Submission
-from tunemark.schema.vocabulary import Division
+from tunemark.schema.vocabulary import Backend, Division
 
 
 def submission_problems(submission: Submission, facts: FactBase) -> Iterator[Problem]:
-    """Yield a problem for each card that does not exist and each setting that silently differs from the workload card."""
+    """Yield a problem for each card that does not exist, each false device, and each setting that silently differs from the workload card."""
     plan = submission.plan
     yield from _unknown("plan.workload", plan.workload, facts.workloads, "workloads")
     yield from _unknown("plan.model.key", plan.model.key, facts.models, "models")
     yield from _unknown("plan.device.accelerator", plan.device.accelerator, facts.accelerators, "accelerators")
-    card = facts.workloads.get(plan.workload)
-    # A card that has changed since is another workload: nothing can be said about this run from it.
-    if card is not None and submission.division is Division.STANDARD and plan.workload_sha256 == facts.workload_sha256(card.key):
-        yield from _card_problems(plan, card)
+    yield from _backend(submission)
+    yield from _accelerator(submission, facts)
+    if ran_the_current_card(submission, facts):
+        yield from card_problems(submission, facts.workloads[plan.workload], facts)
+
+
+def outdated(submission: Submission, facts: FactBase) -> Iterator[Problem]:
+    """Yield what was right when it was measured, if the facts have changed since: of a new submission these are problems."""
+    plan = submission.plan
+    if plan.workload in facts.workloads and submission.division is Division.STANDARD and not ran_the_current_card(submission, facts):
+        fix = f"the card {plan.workload} has changed since this run; run it again, or mark it 'open' with its overrides"
+        yield Problem("plan.workload_sha256", repr(plan.workload_sha256), fix)
+    known = facts.recognise_accelerator(submission.environment.devices[0].name)
+    if plan.device.accelerator is None and known is not None:
+        yield Problem("plan.device.accelerator", "null", f"the device is in the catalogue as {known.key}; run it again with this catalogue")
+
+
+def ran_the_current_card(submission: Submission, facts: FactBase) -> bool:
+    """Return whether the run is of the workload card as it is now; a card that has changed since is another workload."""
+    plan = submission.plan
+    return plan.workload in facts.workloads and plan.workload_sha256 == facts.workload_sha256(plan.workload)
 
 
 def published_problems(result: PublishedResult | ConvertedResult, facts: FactBase) -> Iterator[Problem]:
@@ -36,26 +52,26 @@ def _unknown(field: str, key: str | None, cards: Mapping[str, object], folder: s
         yield Problem(field, repr(key), f"no such card in data/{folder}; {did_you_mean(key, cards)}")
 
 
-def _card_problems(plan: Plan, card: WorkloadCard) -> Iterator[Problem]:
-    pairs: dict[str, tuple[object, object]] = {
-        "method": (plan.method.value, card.method.value),
-        "lora": (plan.lora, card.lora),
-        "model.key": (plan.model.key, card.model),
-        "model.task": (plan.model.task.value, card.task.value),
-        "model.weights": (plan.model.weights.value, card.weights.value),
-        "model.gradient_checkpointing": (plan.model.gradient_checkpointing.value, card.gradient_checkpointing.value),
-        "data.source": (plan.data.source.value, card.data.source.value),
-        "data.name": (plan.data.name, card.data.name),
-        "data.sequence_length": (plan.data.sequence_length, card.data.sequence_length),
-        "data.padding": (plan.data.padding.value, card.data.padding.value),
-        "data.packing": (plan.data.packing, card.data.packing),
-        "batch.micro_batch": (plan.batch.micro_batch, card.batch.micro_batch),
-        "batch.gradient_accumulation": (plan.batch.gradient_accumulation, card.batch.gradient_accumulation),
-        "optimizer.name": (plan.optimizer.name, card.optimizer.name),
-        "optimizer.learning_rate": (plan.optimizer.learning_rate, card.optimizer.learning_rate),
-        "precision.compute": (plan.precision.compute.value, plan.precision.compute.value if card.compute == "auto" else card.compute),
-    }
-    for field, (run, said) in pairs.items():
-        if run != said:
-            fix = f"the card {card.key} says {said!r}; a run of division 'standard' follows its card, a changed one is 'open' and lists its overrides"
-            yield Problem(f"plan.{field}", repr(run), fix)
+def _backend(submission: Submission) -> Iterator[Problem]:
+    planned, found = submission.plan.device.backend, submission.environment.backend
+    if planned is not found:
+        yield Problem(
+            "environment.backend",
+            repr(found.value),
+            f"plan.device.backend is {planned.value!r}; a run is on the devices it was planned for",
+        )
+    if Backend.FAKE in {planned, found}:
+        yield Problem("plan.device.backend", repr(planned.value), "a scripted device measures nothing; run it on a real one")
+
+
+def _accelerator(submission: Submission, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for each device that reports another name than those of the card the plan names."""
+    key = submission.plan.device.accelerator
+    if key not in facts.accelerators:
+        return
+    for name in dict.fromkeys(device.name for device in submission.environment.devices):
+        card = facts.recognise_accelerator(name)
+        if card is None or card.key != key:
+            shown = "a device of no card" if card is None else f"the device of {card.key}"
+            fix = f"environment.devices reports {name!r}, {shown}; name the card whose alias it is, null when there is none"
+            yield Problem("plan.device.accelerator", repr(key), fix)

@@ -38,7 +38,10 @@ def validate(
     Schema, rules between fields, re-derivation of the headline numbers, identity of people and machines,
     cards, file name. All files are checked; each problem is one line: `file: field: value: fix`.
 
-    Exit codes: 0 all valid, 2 no such path, 3 a file is invalid.
+    What was right when it was measured and has changed since in `data/` is a problem of a new submission, and a
+    note on one that git has already.
+
+    Exit codes: 0 all valid, 2 no such path or no record in it, 3 a file is invalid.
 
     Examples
     --------
@@ -46,15 +49,17 @@ def validate(
 
     - `tunemark validate submissions/smoke-lora/ --json`
     """
-    from tunemark.collector.record_files import default_folders, find_records, shown_path
+    from tunemark.collector.record_files import default_folders, find_records, named_records, shown_path
     from tunemark.collector.validating import validate_files
 
     root = project_root()
-    found = find_records(paths or default_folders(root))
+    found = named_records(paths) if paths else find_records(default_folders(root))
     for path, why in found.ignored:
         say(f"ignored {shown_path(path, root)}: {why}")
     with progress("validate", len(found.files)) as advance:
         done = validate_files(found, root, FactBase(root / "data"), advance)
+    for file, note in done.notes:
+        say(f"{file}: note: {note}")
     if as_json:
         problems = [{"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in done.problems]
         print_json({"files": done.files, "invalid": done.invalid, "problems": problems})
@@ -66,7 +71,15 @@ def validate(
 
 
 @app.command()
-def collect(db: Database = None, *, as_json: AsJson = False) -> None:
+def collect(
+    db: Database = None,
+    *,
+    as_of: Annotated[
+        str | None,
+        typer.Option("--as-of", metavar="DATE", help="Day of the current prices, YYYY-MM-DD; today when left out.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Load all results and facts into the database.
 
     All or nothing: the new database takes the place of the old one once it is complete. A submission with a
@@ -79,15 +92,19 @@ def collect(db: Database = None, *, as_json: AsJson = False) -> None:
     - `tunemark collect`
 
     - `tunemark collect --db /tmp/try.duckdb --json`
+
+    - `tunemark collect --as-of 2026-11-20`
     """
     from tunemark.collector.loading import collect as load
     from tunemark.collector.loading import submission_files
 
     root = project_root()
     found = submission_files(root)
-    database = _database(db)
+    database, day = _database(db), _day("--as-of", as_of)
     with progress("collect", len(found.files)) as advance:
-        done = load(root, database, advance)
+        done = load(root, database, advance, day)
+    for file, note in done.notes:
+        say(f"{file}: note: {note}")
     for file, problem in done.problems:
         say(f"{file}: {problem}")
     if as_json:
@@ -116,7 +133,7 @@ def query(
 
     The connection cannot write, and reads nothing but the database. Start with the view `results`.
 
-    Exit codes: 0 answered, 2 wrong SQL or no database.
+    Exit codes: 0 answered, 2 wrong SQL, more than one statement, or no database.
 
     Examples
     --------
@@ -128,6 +145,8 @@ def query(
     """
     from tunemark.collector.asking import Answer, ask
 
+    if as_json and as_csv:
+        raise TunemarkError("--csv", "with --json", "an answer has one form; give one of the two")
     if views:
         from tunemark.collector.documentation import view_reference
 
@@ -161,30 +180,13 @@ def prices(
 
     - `tunemark prices nvidia-h100-80gb-sxm --on 2026-11-20 --json`
     """
-    from tunemark.collector.price_book import offers
+    from tunemark.collector.price_book import offer_table, offers
 
-    found = offers(FactBase.of_project(), name, _day(on))
+    found = offers(FactBase.of_project(), name, _day("--on", on))
     if as_json:
         print_json([offer.price.model_dump(mode="json") | {"usd_per_accelerator_hour": offer.usd_per_accelerator_hour} for offer in found])
         return
-    columns = ["provider", "instance", "region", "kind", "accelerator", "count", "usd/h", "usd/h each", "since", "dated by"]
-    rows = [
-        (
-            row.provider,
-            row.instance,
-            row.region,
-            row.kind.value,
-            row.accelerator,
-            row.accelerator_count,
-            row.usd_per_hour,
-            offer.usd_per_accelerator_hour,
-            row.effective_on,
-            row.dated_by,
-        )
-        for offer in found
-        for row in [offer.price]
-    ]
-    print_table(columns, rows)
+    print_table(*offer_table(found))
 
 
 @app.command()
@@ -237,10 +239,10 @@ def _database(path: Path | None) -> Path:
     return project_root() / "build" / "tunemark.duckdb" if path is None else path
 
 
-def _day(text: str | None) -> date:
+def _day(option: str, text: str | None) -> date:
     if text is None:
         return datetime.now(tz=UTC).date()
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise TunemarkError("--on", text, "not a day; write it as YYYY-MM-DD") from error
+        raise TunemarkError(option, text, "not a day; write it as YYYY-MM-DD") from error

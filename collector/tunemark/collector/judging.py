@@ -3,13 +3,14 @@
 import hashlib
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 from pydantic import BaseModel
 
 from tunemark.collector import catalogue
-from tunemark.collector.plausibility import impossible
+from tunemark.collector.plausibility import from_the_future, impossible, lenient
 from tunemark.collector.record_files import SUBMISSIONS
 from tunemark.schema.base import canonical_json, content_id
 from tunemark.schema.converted import ConvertedResult
@@ -20,8 +21,8 @@ from tunemark.schema.privacy import identity_leaks
 from tunemark.schema.published import PublishedResult
 from tunemark.schema.submission import Submission
 
-LARGEST_FILE_BYTES = 64 * 2**20
-"""A million steps are about 60 MB; more than that is no submission."""
+LARGEST_FILE_BYTES = 16 * 2**20
+"""A quarter of a million steps; more than that is no submission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Verdict:
     """First digits of the hash of the file's bytes."""
     sha256: str = ""
     """Hash of the file's bytes."""
+    outdated: tuple[Problem, ...] = ()
+    """What the facts have changed since a submission was measured; a reason to refuse a new one."""
 
 
 def judge(path: Path, facts: FactBase) -> Verdict:
@@ -63,11 +66,13 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
         return Verdict((Problem("file", "", f"cannot be read as a record: {error}"),))
     problems: list[Problem] = []
     derived = None
+    outdated: tuple[Problem, ...] = ()
     if isinstance(record, Submission):
         derived, problems = _submission(record, content, path, facts)
+        outdated = tuple(catalogue.outdated(record, facts))
     elif isinstance(record, PublishedResult | ConvertedResult):
         problems = [*catalogue.published_problems(record, facts)]
-    return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest())
+    return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated)
 
 
 def _submission(record: Submission, content: bytes, path: Path, facts: FactBase) -> tuple[Derived | None, list[Problem]]:
@@ -80,6 +85,8 @@ def _submission(record: Submission, content: bytes, path: Path, facts: FactBase)
         ),
         *catalogue.submission_problems(record, facts),
         *impossible(record),
+        *lenient(record),
+        *from_the_future(record, datetime.now(tz=UTC)),
     ]
     derived, failed = rederive(record)
     return derived, [*problems, *failed]

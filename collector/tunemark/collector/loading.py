@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +12,12 @@ from tunemark.collector.database import arrow_schemas, as_arrow, build_database
 from tunemark.collector.document_files import document_file_rows
 from tunemark.collector.fact_rows import fact_rows
 from tunemark.collector.importers.converted_files import converted_file_rows
-from tunemark.collector.judging import judge
+from tunemark.collector.judging import Verdict, judge
 from tunemark.collector.measured_rows import measured_rows
 from tunemark.collector.pool import over_files
 from tunemark.collector.record_files import SUBMISSIONS, Found, records_in, shown_path
 from tunemark.collector.rows import Row, merge
+from tunemark.collector.together import Accepted, Loaded, accept, committed_files
 from tunemark.schema.facts import FactBase
 from tunemark.schema.history import Problem
 from tunemark.schema.submission import Submission
@@ -24,21 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Advance = Callable[[], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What one submission file gave."""
-
-    file: str
-    problems: tuple[Problem, ...]
-    run_id: str = ""
-    result_id: str = ""
-    supersedes: str | None = None
-    headline: Row = field(default_factory=dict)
-    """Its row of `result_rows`."""
-    tables: "dict[str, pa.Table]" = field(default_factory=dict)
-    """Its rows of all other tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +38,11 @@ class Collected:
     """Results by source."""
     problems: list[tuple[str, Problem]]
     """Submissions that were not loaded, by file."""
+    notes: list[tuple[str, Problem]]
+    """What is to be known of submissions that were loaded, by file."""
 
 
-def collect(root: Path, database: Path, advance: Advance = lambda: None) -> Collected:
+def collect(root: Path, database: Path, advance: Advance = lambda: None, as_of: date | None = None) -> Collected:
     """Load all records of a checkout into a new database in place of the old one.
 
     Parameters
@@ -64,6 +53,8 @@ def collect(root: Path, database: Path, advance: Advance = lambda: None) -> Coll
         The DuckDB file to write.
     advance
         Called after each submission.
+    as_of
+        The day whose prices are the current ones; today when left out.
 
     Raises
     ------
@@ -76,19 +67,20 @@ def collect(root: Path, database: Path, advance: Advance = lambda: None) -> Coll
     merge(rows, document_file_rows(root, facts))
     merge(rows, converted_file_rows(root, facts))
     schemas = arrow_schemas()
-    loaded = _submissions(root, facts, schemas, advance)
-    accepted, problems = refuse_repeats(loaded)
-    rows.setdefault("result_rows", []).extend(_headlines(accepted))
-    rows["load_problems"] = [
-        {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in problems
-    ]
+    rows["collection"] = [{"as_of": as_of or datetime.now(tz=UTC).date()}]
+    accepted = accept(_submissions(root, facts, schemas, advance), committed_files(root))
+    rows.setdefault("result_rows", []).extend(_headlines(accepted.kept))
+    rows["load_problems"] = _problem_rows(accepted)
     tables = {
-        name: _joined(as_arrow(rows.get(name, []), schema), (part.tables.get(name) for part in accepted))
+        name: _joined(as_arrow(rows.get(name, []), schema), (part.tables.get(name) for part in accepted.kept))
         for name, schema in schemas.items()
     }
     build_database(database, tables)
     return Collected(
-        {name: table.num_rows for name, table in tables.items()}, dict(Counter(row["source"] for row in rows["result_rows"])), problems
+        {name: table.num_rows for name, table in tables.items()},
+        dict(Counter(row["source"] for row in rows["result_rows"])),
+        accepted.problems,
+        accepted.notes,
     )
 
 
@@ -97,19 +89,14 @@ def submission_files(root: Path) -> Found:
     return records_in(root / SUBMISSIONS)
 
 
-def refuse_repeats(loaded: Iterable[Loaded]) -> tuple[list[Loaded], list[tuple[str, Problem]]]:
-    """Return the submissions to keep and the problems of the others; of two with the same run id the first is kept."""
-    kept: dict[str, Loaded] = {}
-    problems: list[tuple[str, Problem]] = []
-    for one in loaded:
-        first = kept.get(one.run_id)
-        if one.problems:
-            problems.extend((one.file, problem) for problem in one.problems)
-        elif first is not None:
-            problems.append((one.file, Problem("run_id", repr(one.run_id), f"is the run of {first.file} already; a run is submitted once")))
-        else:
-            kept[one.run_id] = one
-    return list(kept.values()), problems
+def judged(file: str, verdict: Verdict) -> Loaded:
+    """Return what is to be known of a judged file when it meets the others."""
+    record = verdict.record
+    if not isinstance(record, Submission):
+        return Loaded(file, verdict.problems)
+    # The name decides the card, and is there also when the device had no card yet.
+    subject = {"workload": record.workload, "device": record.environment.devices[0].name}
+    return Loaded(file, verdict.problems, record.run_id, verdict.result_id, record.supersedes, subject, verdict.outdated)
 
 
 def _submissions(root: Path, facts: FactBase, schemas: "dict[str, pa.Schema]", advance: Advance) -> list[Loaded]:
@@ -133,13 +120,17 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
             (Problem("format", repr(getattr(record, "format", None)), "is not a submission; published results live in data/published"),),
         )
     rows = measured_rows(record, verdict.derived, verdict.result_id, file, verdict.sha256)
-    headline = rows.pop("result_rows")[0]
-    tables = {name: as_arrow(part, schemas[name]) for name, part in rows.items()}
-    return Loaded(file, (), record.run_id, verdict.result_id, record.supersedes, headline, tables)
+    try:
+        tables = {name: as_arrow(part, schemas[name]) for name, part in rows.items()}
+    except (ValueError, TypeError, OverflowError) as error:
+        # Arrow's own errors are among these. Whatever a record may hold, it stops no other record.
+        return Loaded(file, (Problem("record", "", f"holds a value that the database cannot: {error}"),))
+    del tables["result_rows"]
+    return replace(judged(file, verdict), headline=rows["result_rows"][0], tables=tables)
 
 
 def _headlines(accepted: Iterable[Loaded]) -> list[Row]:
-    """Return the rows of `result_rows`; superseded ones stay readable but share no ranking."""
+    """Return the rows of `result_rows`; superseded ones and those of another card stay readable but share no ranking."""
     replaced: dict[str, list[str]] = {}
     accepted = list(accepted)
     for one in accepted:
@@ -147,9 +138,23 @@ def _headlines(accepted: Iterable[Loaded]) -> list[Row]:
             replaced.setdefault(one.supersedes, []).append(one.result_id)
     return [
         one.headline
+        | (_of_another_card(one) if any(problem.field == "plan.workload_sha256" for problem in one.outdated) else {})
         | ({"rankable": False, "note": f"superseded by {', '.join(sorted(replaced[one.result_id]))}"} if one.result_id in replaced else {})
         for one in accepted
     ]
+
+
+def _of_another_card(one: Loaded) -> Row:
+    """Return what a run shows whose card has changed since: nothing can be checked against that card any more."""
+    return {
+        "division": "open",
+        "rankable": False,
+        "note": f"the card {one.headline['workload']} has changed since; declared as a standard run of it",
+    }
+
+
+def _problem_rows(accepted: Accepted) -> list[Row]:
+    return [{"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in accepted.problems]
 
 
 def _joined(first: "pa.Table", more: "Iterable[pa.Table | None]") -> "pa.Table":

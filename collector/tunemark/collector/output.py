@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
+from math import isfinite
 from typing import Any, Protocol
 
 import typer
@@ -27,8 +28,8 @@ def say(message: str) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print JSON on standard output; dates as ISO 8601, numbers with full precision."""
-    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, default=_as_text))
+    """Print JSON on standard output; dates as ISO 8601, numbers with full precision, null for what is no finite number."""
+    typer.echo(json.dumps(_finite(value), indent=1, ensure_ascii=False, default=_as_text, allow_nan=False))
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -122,6 +123,15 @@ def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 - any value of an answer
+    """Return a value with NaN and infinities, which JSON has not, as None."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _as_text(value: object) -> str:

@@ -1,9 +1,11 @@
-"""What no machine can have done, whatever it is: checks that need nothing but the record itself."""
+"""What no machine can have done, and what no measurement may be: checks that need nothing but the record itself."""
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 from tunemark.schema.history import Problem
+from tunemark.schema.plan import Measurement
 from tunemark.schema.submission import Submission
 
 LARGEST_EXACT = 2**53
@@ -12,6 +14,8 @@ LARGEST_SETTING = 2**31
 """Settings are stored as 32-bit numbers."""
 CPU_TIME_TOLERANCE = 1.05
 """Clock ticks and processes that end late."""
+CLOCK_TOLERANCE = timedelta(days=1)
+"""Clocks are wrong by hours, seldom by days."""
 
 
 def impossible(submission: Submission) -> Iterator[Problem]:
@@ -25,6 +29,25 @@ def impossible(submission: Submission) -> Iterator[Problem]:
     yield from _model(submission)
     yield from _cpu_time(submission)
     yield from _overrides(submission)
+
+
+def lenient(submission: Submission) -> Iterator[Problem]:
+    """Yield a problem for each rule of measurement that a record sets below the project's own: what is steady is not for a record to say."""
+    rules, least = submission.plan.measurement, Measurement()
+    for name in ("min_warmup_steps", "min_steady_steps", "min_steady_s"):
+        value, minimum = getattr(rules, name), getattr(least, name)
+        if value < minimum:
+            yield Problem(
+                f"plan.measurement.{name}",
+                f"{value:g}",
+                f"below {minimum:g}, which every measurement keeps to; run it again with {minimum:g} or more",
+            )
+
+
+def from_the_future(submission: Submission, now: datetime) -> Iterator[Problem]:
+    """Yield a problem for a run that began later than any clock may be wrong."""
+    if submission.started_at > now + CLOCK_TOLERANCE:
+        yield Problem("started_at", submission.started_at.isoformat(), "is in the future; set the clock of the machine and run it again")
 
 
 def _sizes(submission: Submission) -> Iterator[Problem]:
@@ -75,6 +98,8 @@ def _memory(submission: Submission) -> Iterator[Problem]:
 
 def _model(submission: Submission) -> Iterator[Problem]:
     model = submission.model
+    if model is not None and sum(model.parameter_bytes.values()) >= LARGEST_EXACT:
+        yield Problem("model.parameter_bytes", "", f"sums to more than anything that is counted here; must be below {LARGEST_EXACT}")
     if model is not None and model.trainable_parameters > model.parameters:
         yield Problem(
             "model.trainable_parameters",

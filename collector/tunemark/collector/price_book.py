@@ -45,6 +45,17 @@ def offers(facts: FactBase, name: str | None, on: date) -> list[Offer]:
     return sorted((Offer(row) for row in newest(begun)), key=_order)
 
 
+def offer_table(found: Iterable[Offer]) -> tuple[list[str], list[tuple[object, ...]]]:
+    """Return columns and rows of a table of offers."""
+    columns = ["provider", "instance", "region", "kind", "accelerator", "count", "usd/h", "usd/h each", "since", "dated by"]
+    return columns, [_cells(offer.price, offer.usd_per_accelerator_hour) for offer in found]
+
+
+def _cells(row: PriceRow, each: float) -> tuple[object, ...]:
+    place = row.provider, row.instance, row.region, row.kind.value
+    return *place, row.accelerator, row.accelerator_count, row.usd_per_hour, each, row.effective_on, row.dated_by
+
+
 def matches(row: PriceRow, name: str, facts: FactBase) -> bool:
     """Return whether a price is of the instance or accelerator of this name."""
     card = facts.recognise_accelerator(name)

@@ -50,6 +50,15 @@ def find_records(paths: Iterable[Path]) -> Found:
     return found
 
 
+def named_records(paths: Iterable[Path]) -> Found:
+    """Return the record files under paths that a person named; raises TunemarkError also for a folder that holds none."""
+    paths = list(paths)
+    for path in paths:
+        if path.is_dir() and not find_records([path]).files:
+            raise TunemarkError("path", str(path), "this folder holds no record (.json); name one that does, or a file")
+    return find_records(paths)
+
+
 def records_in(folder: Path) -> Found:
     """Return the record files of a folder; none where there is no such folder."""
     return find_records([folder] if folder.is_dir() else [])

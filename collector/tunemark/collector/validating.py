@@ -6,12 +6,11 @@ from functools import partial
 from pathlib import Path
 
 from tunemark.collector.judging import judge
-from tunemark.collector.loading import Loaded, refuse_repeats
+from tunemark.collector.loading import judged
 from tunemark.collector.pool import over_files
-from tunemark.collector.record_files import Found, shown_path
+from tunemark.collector.record_files import SUBMISSIONS, Found, shown_path
+from tunemark.collector.together import FileProblems, Loaded, accept, committed_files
 from tunemark.schema.facts import FactBase
-from tunemark.schema.history import Problem
-from tunemark.schema.submission import Submission
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +19,10 @@ class Validated:
 
     files: int
     """Files that were judged."""
-    problems: list[tuple[str, Problem]]
+    problems: FileProblems
     """Each problem with its file, in the order of files."""
+    notes: FileProblems
+    """What is to be known of valid files."""
 
     @property
     def invalid(self) -> int:
@@ -31,16 +32,22 @@ class Validated:
 
 def validate_files(found: Found, root: Path, facts: FactBase, advance: Callable[[], object]) -> Validated:
     """Judge all files; `advance` is called after each."""
-    judged = []
+    verdicts = []
     for one in over_files(partial(_judge, root=root, facts=facts), found.files):
-        judged.append(one)
+        verdicts.append(one)
         advance()
-    _, repeats = refuse_repeats(one for one in judged if one.run_id)
-    problems = [(one.file, problem) for one in judged if not one.run_id for problem in one.problems]
-    return Validated(len(found.files), sorted([*problems, *repeats], key=lambda pair: pair[0]))
+    done = accept(verdicts, committed_files(root), partial(_elsewhere, root=root, facts=facts))
+    return Validated(len(found.files), sorted(done.problems, key=lambda pair: pair[0]), done.notes)
 
 
 def _judge(path: Path, root: Path, facts: FactBase) -> Loaded:
-    verdict = judge(path, facts)
-    run_id = verdict.record.run_id if isinstance(verdict.record, Submission) else ""
-    return Loaded(shown_path(path, root), verdict.problems, run_id)
+    return judged(shown_path(path, root), judge(path, facts))
+
+
+def _elsewhere(result_id: str, root: Path, facts: FactBase) -> Loaded | None:
+    """Return the submission of a result id in the checkout, for it may not be among the files that are validated."""
+    for path in sorted((root / SUBMISSIONS).glob(f"*/*-{result_id}.json")):
+        one = _judge(path, root, facts)
+        if not one.problems and one.result_id == result_id:
+            return one
+    return None

@@ -2,6 +2,10 @@
 -- It is a cache and can always be rebuilt from data/ and submissions/.
 -- Units are in the names; shares are 0 to 1; unknown is NULL.
 
+create table collection (                   -- this loading of the database: one row
+    as_of date not null                     -- the day of collecting, or that of `collect --as-of`: prices are those of this day
+);
+
 -- Facts ---------------------------------------------------------------------------------------------
 
 create table accelerators (                 -- cards of data/accelerators
@@ -203,7 +207,7 @@ create table result_rows (                  -- one row each; read the view `resu
     train_loss double,
     eval_loss double,
     accuracy double,
-    evaluation_rows integer,
+    evaluation_rows bigint,
     stable boolean,                         -- steady window found, for measured results
     steady_steps integer,
     steady_verdict varchar,
@@ -303,10 +307,10 @@ left join models m using (model)
 left join accelerators a using (accelerator)
 left join sources s on s.source = r.source;
 
--- For each instance, region and kind the newest price that has begun.
+-- For each instance, region and kind the newest price that has begun on `collection.as_of`: answers do not depend on the day of asking.
 create view current_prices as
 select * from prices
-where effective_on <= current_date
+where effective_on <= coalesce((select max(as_of) from collection), current_date)
 qualify row_number() over (partition by provider, instance, region, kind order by effective_on desc, price) = 1;
 
 -- What each result costs on each offer that can hold it: whole instances. A result on one machine needs one instance

@@ -79,6 +79,8 @@ def unsupported_reason(plan: Plan, machine: Machine) -> str | None:
         return f"no backend for {plan.device.backend.value} devices in this version; available are {', '.join(b.value for b in TORCH_BACKENDS)}"
     if plan.method is Method.QLORA:
         return "QLoRA is not in this version of the harness; use method lora"
+    if plan.optimizer.name != "adamw":
+        return f"optimizer {plan.optimizer.name} is not in this version of the harness; use optimizer.name=adamw"
     if plan.data.packing:
         return "packing of documents is not in this version of the harness; use data.packing=false"
     if plan.model.gradient_checkpointing is Checkpointing.SELECTIVE:

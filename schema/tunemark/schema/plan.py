@@ -1,8 +1,6 @@
 """The frozen plan of a run: every setting resolved, every derived value with its reason."""
 
-from typing import Literal
-
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -91,8 +89,8 @@ class Batch(Frozen):
 class Optimizer(Frozen):
     """How the weights are updated."""
 
-    name: Literal["adamw"] = "adamw"
-    """torch.optim.AdamW."""
+    name: Text = "adamw"
+    """`adamw` is torch.optim.AdamW."""
     learning_rate: float = Field(gt=0)
     """Peak learning rate."""
     weight_decay: float = Field(default=0.0, ge=0)

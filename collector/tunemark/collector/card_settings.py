@@ -1,0 +1,81 @@
+"""Whether a run is what its workload card says: every setting that card and plan both hold, compared one by one."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from tunemark.schema.cards import WorkloadCard
+from tunemark.schema.facts import FactBase
+from tunemark.schema.history import Problem
+from tunemark.schema.plan import Plan
+from tunemark.schema.submission import Submission
+from tunemark.schema.vocabulary import Division, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting that the card gives and the plan holds."""
+
+    field: str
+    """Dotted path in the card, as overrides name it."""
+    place: str
+    """Dotted path in the plan."""
+    said: object
+    """What the card says."""
+    run: object
+    """What was run."""
+
+
+def settings(plan: Plan, card: WorkloadCard) -> Iterator[Setting]:
+    """Yield every setting of a card that a plan holds, as JSON values. Seed and stop are none: they change no rate."""
+    yield Setting("method", "method", card.method.value, plan.method.value)
+    yield from _section("lora", card.lora, plan.lora)
+    yield Setting("model", "model.key", card.model, plan.model.key)
+    yield Setting("task", "model.task", card.task.value, plan.model.task.value)
+    yield Setting("labels", "model.labels", card.labels, plan.model.labels)
+    yield Setting("weights", "model.weights", card.weights.value, plan.model.weights.value)
+    checkpointing = card.gradient_checkpointing.value, plan.model.gradient_checkpointing.value
+    yield Setting("gradient_checkpointing", "model.gradient_checkpointing", *checkpointing)
+    yield from _section("data", card.data, plan.data)
+    yield from _section("batch", card.batch, plan.batch)
+    yield from _section("optimizer", card.optimizer, plan.optimizer)
+    if card.compute != "auto":
+        yield Setting("compute", "precision.compute", card.compute, plan.precision.compute.value)
+
+
+def card_problems(submission: Submission, card: WorkloadCard, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for each setting that differs from the card and is not declared."""
+    declared = {override.field for override in submission.overrides}
+    for setting in (*settings(submission.plan, card), *_weights_from(submission.plan, card, facts)):
+        if setting.run != setting.said and not _covers(declared, setting.field):
+            yield Problem(
+                f"plan.{setting.place}", repr(setting.run), f"the card {card.key} says {setting.said!r}; {_fix(submission, setting)}"
+            )
+
+
+def _weights_from(plan: Plan, card: WorkloadCard, facts: FactBase) -> Iterator[Setting]:
+    """Yield where pretrained weights came from: those of a card are the ones its model card names."""
+    if plan.model.weights is Weights.PRETRAINED and card.model in facts.models:
+        yield Setting("weights.from", "model.hub_id", facts.models[card.model].hub_id, plan.model.hub_id)
+
+
+def _fix(submission: Submission, setting: Setting) -> str:
+    if submission.division is Division.STANDARD:
+        return "a run of division 'standard' follows its card, a changed one is 'open' and lists its overrides"
+    return f"a run of division 'open' lists what it changed, and {setting.field} is not among its overrides"
+
+
+def _section(name: str, said: BaseModel | None, run: BaseModel | None) -> Iterator[Setting]:
+    """Yield each setting of a section of the card; the section itself where one side has none."""
+    if said is None or run is None:
+        yield Setting(name, name, said and said.model_dump(mode="json"), run and run.model_dump(mode="json"))
+        return
+    ran = run.model_dump(mode="json")
+    for field, value in said.model_dump(mode="json").items():
+        yield Setting(f"{name}.{field}", f"{name}.{field}", value, ran[field])
+
+
+def _covers(declared: set[str], field: str) -> bool:
+    """Return whether an override names the setting, or the section that it is in."""
+    return field in declared or field.partition(".")[0] in declared

@@ -1,0 +1,152 @@
+"""A run is what its card says, on the device that it reports, under the project's own rules of measurement."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from factories import FACTS, Tunemark, give_to_git, make_submission, save
+
+from tunemark.collector.asking import ask
+from tunemark.collector.card_settings import settings
+from tunemark.collector.judging import judge_bytes
+from tunemark.collector.loading import collect
+from tunemark.schema.base import canonical_json
+
+H100 = {"plan.device.accelerator": "nvidia-h100-80gb-sxm", "plan.device.backend": "cuda", "environment.backend": "cuda"}
+OLD_CARD = {"plan.workload_sha256": "0" * 64}
+CARD = FACTS.workloads["smoke-lora"]
+
+
+def opened(*fields: str) -> dict[str, object]:
+    return {"division": "open", "overrides": [{"field": field, "card": "x", "run": "y"} for field in fields]}
+
+
+def problems_with(**overrides: object) -> list[str]:
+    content = canonical_json(make_submission(**overrides))
+    return [str(problem) for problem in judge_bytes(content, Path("record.json"), FACTS).problems]
+
+
+CHANGES: list[tuple[str, dict[str, object]]] = [
+    ("lora.rank", {"plan.lora.rank": 1}),
+    ("lora.target_modules", {"plan.lora.target_modules": ["q_proj"]}),
+    ("model", {"plan.model.key": "llama-3.2-1b"}),
+    ("task", {"plan.model.task": "sequence_classification"}),
+    ("labels", {"plan.model.labels": 3}),
+    ("gradient_checkpointing", {"plan.model.gradient_checkpointing": "full"}),
+    ("data.source", {"plan.data.source": "hub"}),
+    ("data.name", {"plan.data.name": "other"}),
+    ("data.sequence_length", {"plan.data.sequence_length": 256}),
+    ("data.padding", {"plan.data.padding": "static"}),
+    ("data.packing", {"plan.data.packing": True}),
+    ("data.training_rows", {"plan.data.training_rows": 9}),
+    ("data.evaluation_rows", {"plan.data.evaluation_rows": 9}),
+    ("batch.gradient_accumulation", {"plan.batch.micro_batch": 4, "plan.batch.gradient_accumulation": 2, "plan.batch.global_batch": 8}),
+    ("optimizer.learning_rate", {"plan.optimizer.learning_rate": 0.5}),
+    ("optimizer.weight_decay", {"plan.optimizer.weight_decay": 0.1}),
+    ("optimizer.scheduler", {"plan.optimizer.scheduler": "cosine"}),
+    ("optimizer.max_grad_norm", {"plan.optimizer.max_grad_norm": None}),
+    ("seed", {"plan.measurement.seed": 99}),
+]
+
+
+@pytest.mark.parametrize(("field", "change"), CHANGES, ids=[field for field, _ in CHANGES])
+def test_a_standard_run_follows_its_card_in_every_setting(field: str, change: dict[str, object]) -> None:
+    found = problems_with(**change)
+    assert len(found) == 1
+    assert "a run of division 'standard' follows its card" in found[0]
+    assert problems_with(**change, **opened(field)) == []
+    undeclared = problems_with(**change, **opened("stop.max_steps"))
+    assert len(undeclared) == 1
+    assert f"{field} is not among its overrides" in undeclared[0]
+
+
+def test_a_method_without_adapters_is_a_change_of_two_settings() -> None:
+    change = {"plan.method": "full", "plan.lora": None}
+    assert len(problems_with(**change)) == 2
+    assert problems_with(**change, **opened("method", "lora")) == []
+
+
+def test_the_format_of_matrix_products_is_compared_where_the_card_gives_one() -> None:
+    plan = make_submission().plan
+    assert [one.field for one in settings(plan, CARD) if one.field == "compute"] == []
+    fixed = CARD.model_copy(update={"compute": "bf16"})
+    assert [(one.said, one.run) for one in settings(plan, fixed) if one.field == "compute"] == [("bf16", "fp32")]
+
+
+def test_pretrained_weights_are_those_that_the_model_card_names() -> None:
+    found = problems_with(**{"plan.model.weights": "pretrained", "plan.model.hub_id": "someone/else"}, **opened("stop.max_steps"))
+    assert any("plan.model.hub_id: 'someone/else'" in line for line in found)
+
+
+@pytest.mark.parametrize("field", ["min_warmup_steps", "min_steady_steps", "min_steady_s"])
+@pytest.mark.parametrize("division", [{}, opened("stop.max_steps")], ids=["standard", "open"])
+def test_a_record_does_not_lower_the_rules_of_measurement(field: str, division: dict[str, object]) -> None:
+    found = problems_with(**{f"plan.measurement.{field}": 1}, **division)
+    assert len(found) == 1
+    assert found[0].startswith(f"plan.measurement.{field}: 1: below ")
+
+
+def test_a_failed_run_does_not_lower_them_either() -> None:
+    failed = {"outcome.status": "crash", "outcome.message": "boom"}
+    assert len(problems_with(**failed, **{"plan.measurement.min_steady_s": 0})) == 1
+
+
+def test_a_device_is_the_one_that_it_reports() -> None:
+    assert problems_with(**H100, **{"environment.devices.0.name": "NVIDIA H100 80GB HBM3"}) == []
+    assert (
+        "environment.devices reports 'AMD EPYC', a device of no card"
+        in problems_with(**H100, **{"environment.devices.0.name": "AMD EPYC"})[0]
+    )
+    assert "the device of nvidia-t4" in problems_with(**H100, **{"environment.devices.0.name": "Tesla T4"})[0]
+
+
+def test_a_run_is_on_the_devices_it_was_planned_for() -> None:
+    assert "plan.device.backend is 'cpu'" in problems_with(**{"environment.backend": "cuda"})[0]
+
+
+def test_a_scripted_device_measures_nothing(checkout: Path, tunemark: Tunemark) -> None:
+    save(checkout, make_submission(**{"plan.device.backend": "fake", "environment.backend": "fake"}))
+    for command in ("validate", "collect"):
+        said = tunemark(command)
+        assert said.code == 3
+        assert "a scripted device measures nothing" in said.err
+
+
+def test_a_run_of_a_changed_card_is_a_problem_until_git_has_it(checkout: Path, tunemark: Tunemark) -> None:
+    save(checkout, make_submission(**OLD_CARD, **{"plan.optimizer.learning_rate": 0.5}))
+    said = tunemark("validate")
+    assert (said.code, said.err.count("\n")) == (3, 1)
+    assert "the card smoke-lora has changed since this run; run it again, or mark it 'open'" in said.err
+    give_to_git(checkout)
+    said = tunemark("validate")
+    assert (said.code, said.out) == (0, "1 files, 0 invalid\n")
+    assert "note: plan.workload_sha256" in said.err
+
+
+def test_a_committed_run_of_a_changed_card_is_shown_as_open_and_shares_no_ranking(checkout: Path) -> None:
+    save(checkout, make_submission(**OLD_CARD))
+    give_to_git(checkout)
+    db = checkout / "build" / "tunemark.duckdb"
+    done = collect(checkout, db)
+    assert (done.problems, len(done.notes)) == ([], 1)
+    assert ask("select division, rankable, note from results", db).rows == [
+        ("open", False, "the card smoke-lora has changed since; declared as a standard run of it")
+    ]
+
+
+def test_of_an_open_run_of_a_changed_card_nothing_is_compared(checkout: Path, tunemark: Tunemark) -> None:
+    save(checkout, make_submission(**OLD_CARD, **{"plan.optimizer.learning_rate": 0.5}, **opened("stop.max_steps")))
+    assert tunemark("validate").code == 0
+
+
+def test_a_device_that_the_catalogue_knows_by_now_is_a_problem_of_new_runs_only(checkout: Path, tunemark: Tunemark) -> None:
+    save(checkout, make_submission(**{"environment.devices.0.name": "Tesla T4"}))
+    assert "the device is in the catalogue as nvidia-t4" in tunemark("validate").err
+    give_to_git(checkout)
+    assert tunemark("validate").code == 0
+
+
+def test_a_run_from_the_future_is_refused() -> None:
+    now = datetime.now(tz=UTC)
+    assert "is in the future" in problems_with(started_at=(now + timedelta(days=2)).isoformat())[0]
+    assert problems_with(started_at=(now + timedelta(hours=20)).isoformat()) == []
