@@ -45,7 +45,6 @@ CHANGES: list[tuple[str, dict[str, object]]] = [
     ("optimizer.weight_decay", {"plan.optimizer.weight_decay": 0.1}),
     ("optimizer.scheduler", {"plan.optimizer.scheduler": "cosine"}),
     ("optimizer.max_grad_norm", {"plan.optimizer.max_grad_norm": None}),
-    ("seed", {"plan.measurement.seed": 99}),
 ]
 
 

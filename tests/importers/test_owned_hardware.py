@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunemark.collector.owned import owned
 from tunemark.schema.cost import HOURS_PER_YEAR, OwnedHardware
+from tunemark.schema.errors import TunemarkError
 
 amounts = st.floats(0, 1e6)
 machines = st.builds(
@@ -64,3 +66,17 @@ def test_what_no_machine_can_have_is_refused_by_name(field: str, value: float):
     fields = {"purchase_usd": 2_000.0, "years": 2.0, "utilisation": 0.5, "watts": 500.0, "electricity_usd_per_kwh": 0.3, field: value}
     with pytest.raises(ValueError, match=field):
         OwnedHardware(**fields)
+
+
+def test_an_option_describes_owned_hardware_and_a_wrong_figure_is_named() -> None:
+    machine = owned("purchase=2000, years=3, utilisation=0.5, watts=450, electricity=0.30")
+    assert machine.hardware == OwnedHardware(2000, 3, 0.5, 450, 0.30)
+    for text, said in (
+        ("purchase=2000,year=3", "did you mean 'years'"),
+        ("purchase=cheap", "give a number"),
+        ("purchase=2000,years=3", "utilisation, watts, electricity missing"),
+        ("purchase=2000,years=0,utilisation=0.5,watts=450,electricity=0.3", "years is 0.0"),
+    ):
+        with pytest.raises(TunemarkError) as caught:
+            owned(text)
+        assert said in str(caught.value)

@@ -1,11 +1,11 @@
 """Commands of the collector: validate, collect, query, prices, schema. Thin: the work is in the modules beside this one."""
 
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tunemark.collector.days import day_of
 from tunemark.collector.output import print_csv, print_json, print_table, progress, say
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
@@ -100,7 +100,7 @@ def collect(
 
     root = project_root()
     found = submission_files(root)
-    database, day = _database(db), _day("--as-of", as_of)
+    database, day = _database(db), day_of("--as-of", as_of)
     with progress("collect", len(found.files)) as advance:
         done = load(root, database, advance, day)
     for file, note in done.notes:
@@ -168,6 +168,9 @@ def prices(
     name: Annotated[str | None, typer.Argument(metavar="[INSTANCE|ACCELERATOR]", help="All when left out.", show_default=False)] = None,
     on: Annotated[str | None, typer.Option("--on", metavar="DATE", help="YYYY-MM-DD; today when left out.", show_default=False)] = None,
     *,
+    own: Annotated[
+        str | None, typer.Option("--owned", metavar="FIGURES", help="Compare with hardware of your own.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what an instance or accelerator costs on a day, cheapest accelerator-hour first.
@@ -179,14 +182,24 @@ def prices(
     - `tunemark prices p5.48xlarge`
 
     - `tunemark prices nvidia-h100-80gb-sxm --on 2026-11-20 --json`
-    """
-    from tunemark.collector.price_book import offer_table, offers
 
-    found = offers(FactBase.of_project(), name, _day("--on", on))
+    - `tunemark prices nvidia-rtx-4090 --owned purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`
+
+    With --owned, one accelerator of each offer stands beside the owned one: the last column says from how many hours of use a year owning is cheaper.
+    """
+    from tunemark.collector.owned import owned
+    from tunemark.collector.price_book import offer_json, offer_table, offers
+
+    machine = owned(own) if own else None
+    found = offers(FactBase.of_project(), name, day_of("--on", on))
     if as_json:
-        print_json([offer.price.model_dump(mode="json") | {"usd_per_accelerator_hour": offer.usd_per_accelerator_hour} for offer in found])
+        print_json([offer_json(offer) | (machine.facts(offer) if machine else {}) for offer in found])
         return
-    print_table(*offer_table(found))
+    columns, lines = offer_table(found)
+    if machine:
+        say(machine.sentence())
+        columns, lines = [*columns, "own from h/year"], [(*line, machine.cell(offer)) for line, offer in zip(lines, found, strict=True)]
+    print_table(columns, lines)
 
 
 @app.command()
@@ -237,12 +250,3 @@ def schema(
 
 def _database(path: Path | None) -> Path:
     return project_root() / "build" / "tunemark.duckdb" if path is None else path
-
-
-def _day(option: str, text: str | None) -> date:
-    if text is None:
-        return datetime.now(tz=UTC).date()
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise TunemarkError(option, text, "not a day; write it as YYYY-MM-DD") from error

@@ -45,6 +45,11 @@ def offers(facts: FactBase, name: str | None, on: date) -> list[Offer]:
     return sorted((Offer(row) for row in newest(begun)), key=_order)
 
 
+def offer_json(offer: Offer) -> dict[str, object]:
+    """Return an offer as plain data."""
+    return offer.price.model_dump(mode="json") | {"usd_per_accelerator_hour": offer.usd_per_accelerator_hour}
+
+
 def offer_table(found: Iterable[Offer]) -> tuple[list[str], list[tuple[object, ...]]]:
     """Return columns and rows of a table of offers."""
     columns = ["provider", "instance", "region", "kind", "accelerator", "count", "usd/h", "usd/h each", "since", "dated by"]
