@@ -11,6 +11,8 @@ DDL = ROOT / "collector" / "tunemark" / "collector" / "views.sql"
 GIB = 2**30
 HOSTILE = """<script>window.hacked=1</script> | [x](javascript:alert(1)) `tick` *star* <img src=x onerror=window.hacked=1> {{ 7*7 }} "quote" &amp;"""
 MEASURED, SLOWER, OTHER, CRASHED, STRANGE = "0a1b2c3d4e5f", "1a1b2c3d4e5f", "2a1b2c3d4e5f", "3a1b2c3d4e5f", "4a1b2c3d4e5f"
+ENTRY, STRANGE_ENTRY = "mlperf-v9.1-acme-box", "mlperf-v9.1-stranger"
+ROUND, LABEL = "mlperf-v9.1", "MLPerf, unofficial conversion, not verified by MLCommons Association"
 STEPS, WARMUP = 150, 20
 
 
@@ -19,6 +21,9 @@ def make_database(path: Path) -> Path:
     with duckdb.connect(str(path)) as connection:
         connection.execute(DDL.read_text(encoding="utf-8"))
         for table, rows in {**_facts(), **_documents(), **_published(), **_measured()}.items():
+            for row in rows:
+                insert(connection, table, **row)
+        for table, rows in _converted().items():
             for row in rows:
                 insert(connection, table, **row)
     return path
@@ -393,4 +398,83 @@ def _measured() -> dict[str, list[dict[str, Any]]]:
             {"result_id": MEASURED, "topic": topic, "name": name, "value": value, "reason": reason} for topic, name, value, reason in facts
         ],
         "warnings": [{"result_id": MEASURED, "doubt": "random_weights", "message": "The weights are random."}],
+    }
+
+
+def _converted() -> dict[str, list[dict[str, Any]]]:
+    """Two entries of a round: one of six runs, the last of which ends early, and one of a stranger."""
+    reached, curve = [1500.0, 1510.0, 1520.0, 1540.0, 1600.0], [1.3, 0.97, 0.93]
+    common = {
+        "source": ROUND,
+        "trust": "converted",
+        "model": "llama-3.1-8b",
+        "task": "causal_lm",
+        "method": "lora",
+        "packing": True,
+        "sequence_length": 8192,
+        "rankable": False,
+        "sha256": "ef" * 32,
+    }
+    figures = {
+        "accelerator": "nvidia-h100",
+        "accelerator_count": 16,
+        "global_batch": 8,
+        "samples_per_s": 2.1,
+        "samples_per_s_low": 2.08,
+        "samples_per_s_high": 2.12,
+        "step_time_s": 3.81,
+        "time_to_target_s": 1520.0,
+        "time_to_target_low_s": 1500.0,
+        "time_to_target_high_s": 1600.0,
+    }
+    runs = [{"run": number, "status": "ok", "time_to_target_s": time, "samples": 3072} for number, time in enumerate(reached, start=2)]
+    facts = {
+        ENTRY: {
+            ("entry", "round"): "v9.1",
+            ("entry", "division"): "closed",
+            ("entry", "submitter"): "Acme",
+            ("entry", "label"): LABEL,
+            ("entry", "target_eval_loss"): "0.925",
+            ("system", "name"): "Box of sixteen",
+            ("system", "nodes"): "2",
+            ("derived", "time_to_target.score_s"): "1542.5",
+            ("packages", "framework"): "NeMo 2",
+        },
+        STRANGE_ENTRY: {(topic, "submitter" if topic == "entry" else "name"): HOSTILE for topic in ("entry", "system")},
+    }
+    return {
+        "sources": [{"source": ROUND, "title": "MLPerf Training v9.1", "summary": "Time to target.", "caveats": [f"{LABEL}."]}],
+        "result_rows": [
+            {"result_id": ENTRY, "status": "ok", "file": "data/a.json", "note": f"{LABEL}. Two racks.", **common, **figures},
+            {
+                "result_id": STRANGE_ENTRY,
+                "status": "partial",
+                "file": "data/b.json",
+                "note": HOSTILE,
+                "accelerator_printed": HOSTILE,
+                **common,
+            },
+        ],
+        "runs": [
+            {"result_id": ENTRY, "run": 1, "file": "result_0.txt", "status": "incomplete", "samples": 1024},
+            *({"result_id": ENTRY, "file": f"result_{run['run'] - 1}.txt", "samples_per_s": 2.1, "init_s": 90.0, **run} for run in runs),
+            {"result_id": STRANGE_ENTRY, "run": 1, "file": HOSTILE, "status": "aborted"},
+        ],
+        "run_curves": [
+            {
+                "result_id": ENTRY,
+                "run": run,
+                "evaluation": step,
+                "samples": 1024 * step,
+                "seconds": 500.0 * step,
+                "eval_loss": loss + run / 1e3,
+            }
+            for run in range(1, 7)
+            for step, loss in enumerate(curve[:1] if run == 1 else curve, start=1)
+        ],
+        "result_facts": [
+            {"result_id": result, "topic": topic, "name": name, "value": value}
+            for result, recorded in facts.items()
+            for (topic, name), value in recorded.items()
+        ],
     }

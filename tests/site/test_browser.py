@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-from fixture_database import MEASURED, STRANGE
+from fixture_database import ENTRY, MEASURED, ROUND, STRANGE, STRANGE_ENTRY
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tunemark.site.serve import open_server
@@ -23,7 +23,8 @@ QUIET = [
     "--disable-component-update",
     "--disable-sync",
 ]
-RESULT = f"results/{MEASURED}.html"
+RESULT, CONVERTED = f"results/{MEASURED}.html", f"results/{ENTRY}.html"
+STRANGERS = [f"results/{STRANGE}.html", f"results/{STRANGE_ENTRY}.html"]
 NARROW, LEAST_CONTRAST = 390, 4.5
 
 
@@ -71,7 +72,9 @@ class Visit:
         self.context.close()
 
 
-@pytest.mark.parametrize("path", ["index.html", "results/index.html", RESULT, "guide/fields.html", f"results/{STRANGE}.html"])
+@pytest.mark.parametrize(
+    "path", ["index.html", "results/index.html", RESULT, CONVERTED, f"documents/{ROUND}.html", "guide/fields.html", *STRANGERS]
+)
 def test_no_page_asks_elsewhere_or_complains(browser: Browser, address: str, path: str) -> None:
     with Visit(browser, address, path) as visit:
         visit.page.wait_for_timeout(300)
@@ -103,6 +106,9 @@ def test_charts_are_there_without_javascript(browser: Browser, address: str) -> 
         RESULT,
         "results/003-001.html",
         "documents/004.html",
+        CONVERTED,
+        STRANGERS[1],
+        f"documents/{ROUND}.html",
         "workloads/smoke-lora.html",
         "cost.html",
         "accelerators/nvidia-h100.html",
@@ -112,8 +118,8 @@ def test_charts_are_there_without_javascript(browser: Browser, address: str) -> 
 )
 def test_a_phone_never_scrolls_sideways(browser: Browser, address: str, path: str) -> None:
     with Visit(browser, address, path, width=NARROW) as visit:
-        if path == RESULT:
-            visit.page.wait_for_selector("[data-chart=loss][data-drawn]")
+        if path in {RESULT, CONVERTED}:
+            visit.page.wait_for_selector("[data-chart$=loss][data-drawn]")
         assert visit.page.evaluate("document.scrollingElement.scrollWidth") <= NARROW
 
 
@@ -146,7 +152,7 @@ def test_the_filter_keeps_rows_with_all_words(browser: Browser, address: str) ->
     with Visit(browser, address, "results/index.html") as visit:
         visit.page.get_by_label("Filter the rows").fill("h100 OOM")
         assert rows(visit.page) == ["003-002"]
-        assert visit.page.locator(".tm-filter output").inner_text() == "1 of 8"
+        assert visit.page.locator(".tm-filter output").inner_text() == "1 of 10"
 
 
 def test_search_finds_a_model(browser: Browser, address: str) -> None:
@@ -175,6 +181,19 @@ def luminance(colour: str) -> float:
 def contrast(one: str, other: str) -> float:
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_each_run_of_an_entry_is_a_line_and_the_target_a_rule(browser: Browser, address: str, *, dark: bool) -> None:
+    with Visit(browser, address, CONVERTED, dark=dark) as visit:
+        chart = visit.page.locator("[data-chart=eval-loss][data-drawn] svg")
+        chart.wait_for()
+        assert chart.locator(".mark-line.role-mark path").count() == 6
+        assert chart.locator(".mark-rule.role-mark line").count() == 1
+        paper = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        for colour in {line.evaluate("node => getComputedStyle(node).stroke") for line in chart.locator(".mark-line.role-mark path").all()}:
+            assert contrast(colour, paper) >= 3, colour
+        assert visit.page.locator(".tm-table tbody tr").filter(has_text="Run 1").last.get_attribute("data-last") is not None
 
 
 @pytest.mark.parametrize("dark", [False, True])

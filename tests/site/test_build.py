@@ -11,7 +11,7 @@ from urllib.parse import urldefrag
 
 import pytest
 import yaml
-from fixture_database import ROOT
+from fixture_database import ENTRY, MEASURED, ROOT
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.site.build import build_site
@@ -84,7 +84,7 @@ def test_the_results_are_there_to_take_away(built: Path) -> None:
 
 def test_only_pages_with_charts_load_the_chart_script(built: Path) -> None:
     with_charts = [path for path in (built / "site").rglob("*.html") if "assets/charts.js" in path.read_text(encoding="utf-8")]
-    assert [path.parent.name for path in with_charts] == ["results"]
+    assert {path.stem for path in with_charts} == {MEASURED, ENTRY}
     assert "<noscript><svg" in with_charts[0].read_text(encoding="utf-8")
 
 

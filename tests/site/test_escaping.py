@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from fixture_database import HOSTILE, STRANGE
+from fixture_database import HOSTILE, STRANGE, STRANGE_ENTRY
 from markupsafe import Markup
 
 from tunemark.schema.errors import TunemarkError
@@ -70,8 +70,9 @@ def test_no_page_holds_an_element_of_a_stranger(built: Path) -> None:
         assert "<script>window.hacked" not in path.read_text(encoding="utf-8")
 
 
-def test_hostile_text_is_shown_as_it_is(built: Path) -> None:
-    page = (built / "site" / "results" / f"{STRANGE}.html").read_text(encoding="utf-8")
+@pytest.mark.parametrize("result", [STRANGE, STRANGE_ENTRY])
+def test_hostile_text_is_shown_as_it_is(built: Path, result: str) -> None:
+    page = (built / "site" / "results" / f"{result}.html").read_text(encoding="utf-8")
     assert "&#60;script&#62;window.hacked=1" in page
     assert re.search(r"<h1[^>]*>[^\n]*&#60;img src=x", page)
 

@@ -142,7 +142,7 @@ def test_a_failed_run_says_what_happened_and_what_to_do(catalogue: Catalogue) ->
 
 def test_the_list_of_all_results_says_what_is_in_it(catalogue: Catalogue) -> None:
     text = markdown(pages_by_path(catalogue)["results/index"])
-    assert "8 results: 5 measured, 3 published. 2 did not end well and stand last; 1 have a figure" in text
+    assert "10 results: 2 converted, 5 measured, 3 published. 2 did not end well and stand last; 1 have a figure" in text
 
 
 def test_files_that_were_not_loaded_are_told(catalogue: Catalogue) -> None:
@@ -160,7 +160,7 @@ def test_every_result_page_names_its_file_and_hash(catalogue: Catalogue) -> None
 
 def test_results_without_a_price_are_counted_with_the_reason(catalogue: Catalogue) -> None:
     text = markdown(pages_by_path(catalogue)["cost"])
-    assert "1 of 6 finished results have a cost" in text
+    assert "1 of 8 finished results have a cost" in text
     assert "the accelerator has no card" in text
 
 

@@ -1,4 +1,4 @@
-"""Charts of a measured run: Vega-Lite made with Altair, and the same as SVG for readers without JavaScript."""
+"""Charts of a measured run: Vega-Lite made with Altair, and the same as SVG for readers without JavaScript. Those of converted runs: curves.py."""
 
 from dataclasses import dataclass
 from statistics import median
@@ -43,14 +43,14 @@ def step_time_chart(steps: list[Row]) -> Chart:
     layers = [_points(steps, top)]
     caption = "Step time of each optimizer step."
     if steady:
-        rule = alt.Chart(_data([{"median": median(steady)}])).mark_rule(strokeDash=[5, 4], color=INK, opacity=0.7)
+        rule = alt.Chart(inline([{"median": median(steady)}])).mark_rule(strokeDash=[5, 4], color=INK, opacity=0.7)
         layers.append(rule.encode(y="median:Q"))
         caption = "Step time of each optimizer step; the dashed line is the median of the steady window."
     if above:
         caption += (
             f" {len(above)} at the upper edge {'is' if len(above) == 1 else 'are'} longer than the scale, up to {duration(max(above))}."
         )
-    return _chart("step-time", caption, alt.layer(*layers))
+    return drawn("step-time", caption, alt.layer(*layers))
 
 
 def _points(steps: list[Row], top: float) -> alt.Chart:
@@ -68,7 +68,7 @@ def _points(steps: list[Row], top: float) -> alt.Chart:
     colour = alt.Color("window:N", title=None, scale=alt.Scale(domain=names, range=[WARMUP, STEADY]))
     shape = alt.Shape("window:N", title=None, scale=alt.Scale(domain=names, range=["diamond", "circle"]))
     y = alt.Y("drawn:Q", title="step time (s)", scale=alt.Scale(domain=[0, top]))
-    points = alt.Chart(_data(values)).mark_point(filled=True, size=34, opacity=0.85)
+    points = alt.Chart(inline(values)).mark_point(filled=True, size=34, opacity=0.85)
     return points.encode(x=_steps(), y=y, color=colour, shape=shape, tooltip=["step:Q", "seconds:Q", "window:N"])
 
 
@@ -78,8 +78,8 @@ def loss_chart(steps: list[Row]) -> Chart | None:
     if not values:
         return None
     y = alt.Y("loss:Q", title="training loss", scale=alt.Scale(zero=False))
-    line = alt.Chart(_data(values)).mark_line(color=ACCENT, strokeWidth=1.6).encode(x=_steps(), y=y, tooltip=["step:Q", "loss:Q"])
-    return _chart("loss", "Training loss of each optimizer step.", line)
+    line = alt.Chart(inline(values)).mark_line(color=ACCENT, strokeWidth=1.6).encode(x=_steps(), y=y, tooltip=["step:Q", "loss:Q"])
+    return drawn("loss", "Training loss of each optimizer step.", line)
 
 
 def bundle() -> str:
@@ -91,7 +91,8 @@ def _steps() -> alt.X:
     return alt.X("step:Q", title="optimizer step", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False, tickMinStep=1))
 
 
-def _data(values: list[dict[str, Any]]) -> alt.InlineData:
+def inline(values: list[dict[str, Any]]) -> alt.InlineData:
+    """Return rows as the data of a layer."""
     return alt.InlineData(values=values)
 
 
@@ -100,7 +101,8 @@ def _thinned(steps: list[Row]) -> list[Row]:
     return steps[::stride]
 
 
-def _chart(name: str, caption: str, drawing: alt.Chart | alt.LayerChart) -> Chart:
+def drawn(name: str, caption: str, drawing: alt.Chart | alt.LayerChart) -> Chart:
+    """Return a drawing as a chart in the palette of the page."""
     spec = drawing.properties(height=HEIGHT).to_dict(validate=True)
     spec["config"] = _CONFIG
     fallback = {**spec, "width": FALLBACK_WIDTH}

@@ -15,6 +15,8 @@ Row = dict[str, Any]
 
 RESULTS = "select * exclude (started_at), epoch_us(started_at) as started_us from results order by result_id"
 STEPS = "select step, label, step_time_s, loss from steps where result_id = ? order by step"
+RUNS = "select * from runs order by result_id, run"
+CURVES = "select run, samples, seconds, eval_loss from run_curves where result_id = ? order by run, evaluation"
 ACCELERATORS = "select * from accelerators order by vendor, name, accelerator"
 MODELS = "select * from models order by family, coalesce(parameters, 0), name, model"
 WORKLOADS = "select * from workloads order by tier, workload"
@@ -76,6 +78,10 @@ class Database:
         """Return the raw steps of one measured result."""
         return self.rows(STEPS, result_id)
 
+    def curves(self, result_id: str) -> list[Row]:
+        """Return the evaluations of all runs of one converted result."""
+        return self.rows(CURVES, result_id)
+
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
@@ -83,7 +89,7 @@ def _first_line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Everything the pages tell, read once. Only the raw steps stay in the database until they are drawn."""
+    """Everything the pages tell, read once. Only raw steps and evaluations stay in the database until they are drawn."""
 
     database: Database
     results: list[Row]
@@ -102,6 +108,7 @@ class Catalogue:
     readings: dict[str, list[Row]]
     labels: dict[str, list[Row]]
     phases: dict[str, list[Row]]
+    runs: dict[str, list[Row]]
     facts: dict[str, list[Row]]
     warnings: dict[str, list[Row]]
 
@@ -128,6 +135,7 @@ class Catalogue:
             readings=_by(ask(READINGS), "record_id"),
             labels=_by(ask(LABELS), "record_id"),
             phases=_by(ask(PHASES), "result_id"),
+            runs=_by(ask(RUNS), "result_id"),
             facts=_by(ask(FACTS), "result_id"),
             warnings=_by(ask(WARNINGS), "result_id"),
         )

@@ -43,14 +43,17 @@ def result_cell(row: Row) -> Cell:
 
 
 def status_cell(row: Row) -> Cell:
-    """Return how a result ended."""
+    """Return how a result ended, and the time to its target where it has one."""
     kind = "failed" if row["failed"] else row["status"]
-    return Cell(wording.words(row["status"]), badge=kind, sort=row["status"])
+    reached = row["time_to_target_s"]
+    small = "" if reached is None else f"target in {wording.seconds(reached)}"
+    return Cell(wording.words(row["status"]), badge=kind, sort=row["status"], small=small)
 
 
 def trust_cell(row: Row) -> Cell:
     """Return how much stands behind a result."""
-    return Cell(row["trust"], badge=row["trust"], sort=row["trust"], small=row["division"] or "")
+    label = wording.trust(row)
+    return Cell(label, badge=row["trust"], explained=wording.trust_in_full(row), sort=label.lower(), small=row["division"] or "")
 
 
 def rate_cell(row: Row, key: str) -> Cell:

@@ -32,6 +32,8 @@ class Cell:
     """What the column is sorted by; None sorts last in both directions."""
     badge: str | None = None
     """Kind of badge, when the text is one."""
+    explained: str = ""
+    """One sentence to a badge, shown on hover and read aloud."""
     mark: str = ""
     """A word of doubt shown with the text, such as `ambiguous`."""
 

@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 
+from tunemark.schema.converted import MLPERF_LABEL
 from tunemark.schema.formats import MISSING, duration, gib, significant
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.site.queries import Row
@@ -14,10 +15,13 @@ TASKS = {"causal_lm": "causal language model", "sequence_classification": "seque
 PHASES = {"warmup": "warm-up"}
 TRUST = {
     "published": "A document's claim; there is no raw log behind it.",
-    "converted": "Made from raw logs of another harness.",
+    "converted": f"Made from raw logs of another harness. Those of MLPerf are labelled: {MLPERF_LABEL}.",
     "measured": "Run by our harness; the raw step log is in the repository and every figure is derived from it again.",
     "reproduced": "Independent measured results agree within their intervals.",
 }
+MLPERF = "mlperf-"
+"""How the results and sources of MLPerf begin."""
+MLPERF_SHORT = "MLPerf, unofficial"
 MOST_DIGITS = 5
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
 
@@ -50,6 +54,16 @@ def recorded(topic: str, name: str, value: str | None) -> str:
     if number is not None and name.endswith("_s"):
         return QUANTITIES[name].text(number) if name in QUANTITIES else duration(number)
     return value
+
+
+def trust(row: Row) -> str:
+    """Return how much stands behind a result, as the label that belongs beside each of its figures."""
+    return MLPERF_SHORT if row["trust"] == "converted" and row["source"].startswith(MLPERF) else str(row["trust"])
+
+
+def trust_in_full(row: Row) -> str:
+    """Return the same in a sentence."""
+    return f"{MLPERF_LABEL}." if trust(row) == MLPERF_SHORT else TRUST.get(row["trust"], "")
 
 
 def method(row: Row) -> str:
@@ -85,6 +99,16 @@ def interval(low: float | None, high: float | None) -> str:
         return ""
     digits = _digits(low, high)
     return f"{significant(low, digits)} to {significant(high, digits)}"
+
+
+def seconds(value: float | None) -> str:
+    """Return a time as people say it."""
+    return MISSING if value is None else duration(value)
+
+
+def seconds_interval(low: float | None, high: float | None) -> str:
+    """Return the interval of a time; empty when there is none."""
+    return "" if low is None or high is None else f"{duration(low)} to {duration(high)}"
 
 
 def _digits(low: float | None, high: float | None) -> int:

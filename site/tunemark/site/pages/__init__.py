@@ -3,11 +3,24 @@
 from collections.abc import Iterator
 
 from tunemark.site.page import Page
-from tunemark.site.pages import accelerators, cost, documents, guide, home, measured, models, provenance, published, results, workloads
+from tunemark.site.pages import (
+    accelerators,
+    converted,
+    cost,
+    documents,
+    guide,
+    home,
+    measured,
+    models,
+    provenance,
+    published,
+    results,
+    workloads,
+)
 from tunemark.site.queries import Catalogue
 
 
 def all_pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield every page of the site."""
-    for kind in (home, results, workloads, measured, published, accelerators, models, documents, cost, guide, provenance):
+    for kind in (home, results, workloads, measured, published, converted, accelerators, models, documents, cost, guide, provenance):
         yield from kind.pages(catalogue)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tunemark.site import tables, wording
 from tunemark.site.page import Page, prices_path
 from tunemark.site.queries import Catalogue, Row
-from tunemark.site.results_table import cost_cell, result_cell
+from tunemark.site.results_table import cost_cell, result_cell, trust_cell
 from tunemark.site.tables import Cell, Column, Line, Table
 
 FIGURES = {
@@ -63,7 +63,7 @@ def _line(row: Row, cost: Row) -> Line:
             *figures,
             tables.quantity("price_usd_per_hour", cost["usd_per_hour"], small="per hour"),
             tables.text(wording.offer(cost), href=prices_path(row["accelerator"]), small=cost["region"] or ""),
-            tables.text(row["trust"]),
+            trust_cell(row),
         )
     )
 

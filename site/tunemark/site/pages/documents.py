@@ -7,6 +7,7 @@ from tunemark.site import tables, wording
 from tunemark.site.escape import web_link
 from tunemark.site.page import Fact, Page, document_path, result_path
 from tunemark.site.pages.published import claims_table
+from tunemark.site.pages.rounds import differences, entries_table
 from tunemark.site.queries import Catalogue, Row
 from tunemark.site.results_table import results_table
 from tunemark.site.tables import Cell, Column, Line, Table
@@ -20,14 +21,20 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     yield Page("documents/index", "Documents", "documents.md.j2", {"table": _list(catalogue)})
     for row in catalogue.sources:
         results = catalogue.results_where(source=row["source"])
+        converted = bool(results) and all(result["trust"] == "converted" for result in results)
         context = {
             "document": row,
             "facts": _facts(row),
             "rebuilt": [rebuilt(catalogue, found) for found in catalogue.tables if found["source"] == row["source"]],
-            "results": results_table(catalogue, results, "Results of this document", without=frozenset({"trust"})) if results else None,
+            "results": (entries_table if converted else _results)(catalogue, results) if results else None,
+            "differences": differences(catalogue, results) if converted else None,
             "statements": _statements(catalogue, row["source"]),
         }
         yield Page(document_path(row["source"]), row["title"], "document.md.j2", context, CRUMBS)
+
+
+def _results(catalogue: Catalogue, results: list[Row]) -> Table:
+    return results_table(catalogue, results, "Results of this document", without=frozenset({"trust"}))
 
 
 def rebuilt(catalogue: Catalogue, found: Row) -> Table:

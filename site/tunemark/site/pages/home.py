@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tunemark.site import tables, wording
 from tunemark.site.page import Page
+from tunemark.site.pages.rounds import rounds
 from tunemark.site.queries import Catalogue, Row
 from tunemark.site.results_table import memory_cell, rate_cell, result_cell, status_cell
 from tunemark.site.tables import Column, Line, Table
@@ -20,21 +21,26 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
         "counts": _counts(catalogue, measured),
         "newest": _newest(measured),
         "trust": trust,
-        "published": len(catalogue.results) - len(measured),
-        "documents": len(catalogue.sources),
+        "published": len(catalogue.results_where(trust="published")),
+        "documents": len(catalogue.sources) - len(rounds(catalogue)),
+        "converted": len(catalogue.results_where(trust="converted")),
+        "rounds": len(rounds(catalogue)),
     }
     yield Page("index", TITLE, "home.md.j2", context)
 
 
 def _counts(catalogue: Catalogue, measured: list[Row]) -> list[tuple[str, int, str]]:
     used = {row["accelerator"] for row in catalogue.results} - {None}
+    came = len(rounds(catalogue))
+    documents = len(catalogue.sources) - came
     fine_tuned = {row["model"] for row in catalogue.results} - {None}
     return [
         (_many("result", len(catalogue.results)), len(catalogue.results), "results/index"),
         ("of them measured", len(measured), "workloads/index"),
         (_many("accelerator", len(used)), len(used), "accelerators/index"),
         (_many("model", len(fine_tuned)), len(fine_tuned), "models/index"),
-        (_many("source document", len(catalogue.sources)), len(catalogue.sources), "documents/index"),
+        (_many("source document", documents), documents, "documents/index"),
+        *([(_many("MLPerf round", came), came, "documents/index")] if came else []),
         (_many("dated price", len(catalogue.prices)), len(catalogue.prices), "cost"),
     ]
 

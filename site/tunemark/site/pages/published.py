@@ -15,7 +15,7 @@ TOPICS = {"derived": "Derived by us", "settings": "Settings", "packages": "Packa
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield a page for each result of a document."""
     for row in catalogue.results:
-        if row["source"] != "measured":
+        if row["source"] != "measured" and row["trust"] != "converted":
             crumbs = (("Documents", "documents/index"), (row["source_title"], document_path(row["source"])))
             yield result_page(catalogue, row, "published.md.j2", crumbs, _more(catalogue, row))
 

@@ -1,4 +1,4 @@
-"""What the pages of measured and of published results have in common."""
+"""What the pages of all results have in common."""
 
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import tables, wording
@@ -28,7 +28,8 @@ def result_page(catalogue: Catalogue, row: Row, template: str, crumbs: tuple[Cru
         "conditions": conditions(catalogue, row),
         "comparison": comparison(catalogue, row),
         "costs": _costs(catalogue, row),
-        "trust_meaning": wording.TRUST.get(row["trust"], ""),
+        "trust": wording.trust(row),
+        "trust_meaning": wording.trust_in_full(row),
         "doubts": catalogue.warnings.get(row["result_id"], []),
         **more,
     }

@@ -1,0 +1,126 @@
+"""What the pages say about results that were made from the logs of MLPerf."""
+
+import pytest
+from fixture_database import ENTRY, LABEL, ROUND, STRANGE_ENTRY
+
+from tunemark.schema.formats import MISSING
+from tunemark.site.charts import Chart
+from tunemark.site.curves import loss_of_runs
+from tunemark.site.page import Fact
+from tunemark.site.pages import all_pages, rounds
+from tunemark.site.queries import Catalogue
+from tunemark.site.render import markdown
+from tunemark.site.results_table import results_table
+from tunemark.site.tables import Table
+
+
+@pytest.fixture
+def context(catalogue: Catalogue) -> dict[str, object]:
+    return dict(next(page for page in all_pages(catalogue) if page.path == f"results/{ENTRY}").context)
+
+
+def written(catalogue: Catalogue, path: str) -> str:
+    return markdown(next(page for page in all_pages(catalogue) if page.path == path))
+
+
+def by_name(facts: object) -> dict[str, Fact]:
+    assert isinstance(facts, list)
+    return {fact.name: fact for fact in facts}
+
+
+def test_the_label_stands_before_the_first_figure_and_what_is_noted_after_it(catalogue: Catalogue) -> None:
+    text = written(catalogue, f"results/{ENTRY}")
+    assert text.index(f"<strong>{LABEL}</strong></p><p>Two racks.</p>") < text.index("tm-headlines")
+
+
+def test_each_headline_says_which_statistic_it_is(context: dict[str, object]) -> None:
+    shown = by_name(context["headlines"])
+    assert {name: fact.value for name, fact in shown.items()} == {
+        "Time to target": "25 min 20 s",
+        "MLPerf score": "25 min 42 s",
+        "Samples/s": "2.10",
+        "Accelerators": "16",
+        "Runs at the target": "5 of 6",
+    }
+    assert shown["Time to target"].note.startswith("median of the runs that reached the target; interval of at least 95%")
+    assert shown["Time to target"].note.endswith("25 min 00 s to 26 min 40 s")
+    assert shown["MLPerf score"].note.startswith("mean without the fastest and the slowest run")
+    assert "a packed row of 8,192 tokens" in shown["Samples/s"].note
+    assert shown["Accelerators"].note == "H100 SXM5 80GB, on 2 machines"
+
+
+def test_the_entry_is_named(context: dict[str, object]) -> None:
+    shown = {name: fact.value for name, fact in by_name(context["entry"]).items()}
+    assert shown == {
+        "Round": "v9.1",
+        "Submitter": "Acme",
+        "System": "Box of sixteen",
+        "Division": "closed",
+        "Availability": MISSING,
+        "Machines": "2",
+        "Target": "0.925",
+    }
+
+
+def test_a_run_whose_log_ends_early_is_marked_and_stands_last(context: dict[str, object]) -> None:
+    table = context["runs"]
+    assert isinstance(table, Table)
+    assert [line.cells[0].text for line in table.lines] == [f"Run {number}" for number in (2, 3, 4, 5, 6, 1)]
+    assert [line.last for line in table.lines] == [False] * 5 + [True]
+    assert [cell.text for cell in table.lines[-1].cells] == ["Run 1", "incomplete", MISSING, "1,024", MISSING, MISSING]
+
+
+def test_the_target_is_drawn_only_where_the_logs_say_it(catalogue: Catalogue, context: dict[str, object]) -> None:
+    [chart] = context["charts"]  # type: ignore[misc]
+    assert isinstance(chart, Chart)
+    assert "The dashed line is the target, 0.925." in chart.caption
+    without = loss_of_runs(catalogue.database.curves(ENTRY), {2}, None)
+    assert without is not None
+    assert "dashed" not in without.caption
+    assert "rule" not in str(without.spec)
+    assert loss_of_runs([], set(), 0.925) is None
+
+
+def test_an_entry_without_figures_shows_dashes(catalogue: Catalogue) -> None:
+    text = written(catalogue, f"results/{STRANGE_ENTRY}")
+    assert f"<dt>Time to target</dt><dd>{MISSING}<small>" in text
+    assert "None" not in text
+    assert ">nan" not in text
+
+
+def test_a_round_is_a_list_that_says_in_what_its_entries_differ(catalogue: Catalogue) -> None:
+    text = written(catalogue, f"documents/{ROUND}")
+    assert "A list, not a ranking" in text
+    assert "Its entries differ in more than their speed: accelerator, accelerators used, rows in an optimizer step, software." in text
+    for absent in ("Tokens/s", "Peak memory", "Cost per"):
+        assert absent not in text
+
+
+def test_entries_stand_by_accelerator_and_number(catalogue: Catalogue) -> None:
+    rows = catalogue.results_where(source=ROUND)
+    more = [{**rows[0], "accelerator_count": count, "accelerator_name": name} for count, name in ((64, "B"), (8, "B"), (16, "A"))]
+    table = rounds.entries_table(catalogue, more)
+    assert [line.cells[1].text.split()[::2] for line in table.lines] == [["A", "16"], ["B", "8"], ["B", "64"]]
+
+
+def test_trust_carries_the_label_in_every_table(catalogue: Catalogue) -> None:
+    table = results_table(catalogue, catalogue.results, "All")
+    index = [column.head for column in table.columns].index("Trust")
+    cells = {line.cells[0].small: line.cells[index] for line in table.lines}
+    assert cells[ENTRY].text == "MLPerf, unofficial"
+    assert cells[ENTRY].explained == f"{LABEL}."
+    assert cells["003-001"].text == "published"
+    assert f'title="{LABEL}."' in written(catalogue, "results/index")
+
+
+def test_the_time_to_target_stands_small_in_the_table_of_all_results(catalogue: Catalogue) -> None:
+    table = results_table(catalogue, catalogue.results, "All")
+    index = [column.head for column in table.columns].index("Status")
+    assert {line.cells[index].small for line in table.lines} == {"", "target in 25 min 20 s"}
+
+
+def test_the_first_page_counts_documents_and_rounds_apart(catalogue: Catalogue) -> None:
+    text = written(catalogue, "index")
+    assert "3 are claims of 2 documents, and 2 are made from the raw logs of 1 round of MLPerf" in text
+    assert "<strong>2</strong> source documents</a>" in text
+    assert "<strong>1</strong> MLPerf round</a>" in text
