@@ -323,7 +323,8 @@ with offers as (
         coalesce(r.nodes, 1) as instances,
         coalesce(r.nodes, 1) * p.usd_per_hour as hourly,
         coalesce(r.instance = p.instance, false) as same_instance,
-        r.samples_per_s,
+        -- A sample of MLPerf is a packed row of several documents: its cost would stand beside the cost of documents.
+        case when r.trust = 'converted' and r.packing then null else r.samples_per_s end as samples_per_s,
         r.tokens_per_s,
         r.epoch_time_s,
         coalesce(r.wall_s, r.train_time_s) as run_s

@@ -87,6 +87,7 @@ def _headline(result: ConvertedResult, times: TimeToTarget, rate: Interval | Non
         "accelerator": conditions.accelerator,
         "accelerator_printed": result.system.accelerator_printed,
         "accelerator_count": conditions.accelerator_count,
+        "nodes": result.system.nodes,
         "status": "ok" if times.score_s is not None else "partial",
         "gradient_accumulation": conditions.gradient_accumulation,
         "step_time_s": conditions.global_batch / rate.value if conditions.global_batch and rate and rate.value else None,
