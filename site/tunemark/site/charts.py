@@ -103,7 +103,7 @@ def _thinned(steps: list[Row]) -> list[Row]:
 
 def drawn(name: str, caption: str, drawing: alt.Chart | alt.LayerChart) -> Chart:
     """Return a drawing as a chart in the palette of the page."""
-    spec = drawing.properties(height=HEIGHT).to_dict(validate=True)
+    spec = drawing.properties(height=HEIGHT, description=caption).to_dict(validate=True)
     spec["config"] = _CONFIG
     fallback = {**spec, "width": FALLBACK_WIDTH}
     spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}

@@ -17,7 +17,7 @@ class Column:
     tight: bool = False
     """Its text stays on one line."""
     explained: str = ""
-    """One sentence, shown on hover and focus."""
+    """One sentence, shown on hover and told to screen readers."""
 
 
 @dataclass(frozen=True, slots=True)
