@@ -3,6 +3,7 @@
 PYTHON ?= python3
 SERVE ?= 1
 PORT ?= 8000
+AGAIN ?=
 # The version the lock was made for; where a machine has an accelerator, another build of it may be installed beforehand.
 TORCH ?= torch==2.13.0
 
@@ -28,8 +29,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(INSTALLED)
 
-demo: setup ## Fine-tune three small models, collect, build the site and serve it (SERVE=0: build only).
-	@$(BIN)/tunemark demo $(if $(filter 0,$(SERVE)),--no-serve,--serve --port $(PORT))
+demo: setup ## Fine-tune three small models, collect, build the site and serve it (SERVE=0 only builds, PORT=8001, AGAIN=1 measures anew).
+	@$(BIN)/tunemark demo $(if $(filter 0,$(SERVE)),--no-serve,--serve --port $(PORT)) $(if $(AGAIN),--again)
 
 test: setup browser check tests ## Lint, types and the whole test suite.
 

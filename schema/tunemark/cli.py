@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 
 HARNESS, COLLECTOR, SITE = (f"tunemark.{room}.commands" for room in ("harness", "collector", "site"))
 
@@ -52,6 +52,8 @@ class Rooms(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - as above
         """Note which command is called, then resolve it as typer does."""
         ctx.meta[CALLED] = args[0] if args else None
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise TunemarkError("command", args[0], did_you_mean(args[0], COMMANDS))
         return super().resolve_command(ctx, args)
 
 

@@ -1,6 +1,7 @@
 """`tunemark demo`: the whole way on this machine. Each step is the command a person would type, in a process of its own."""
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tunemark.schema import formats
-from tunemark.schema.errors import Exit
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import project_root, write_atomically
 
 WORKLOADS = ("smoke-lora", "smoke-full", "smoke-bert")
@@ -35,6 +36,8 @@ def demo(
 ) -> None:
     """Go the whole way: fine-tune three small models for real, validate, collect, build the site, serve it."""
     root, screen = project_root(), Console(stderr=True, highlight=False)
+    if serve:
+        check_port(port)
     runs = [measure(name, root, screen, again=again) for name in WORKLOADS]
     step("validate", "submissions", "data/published", root=root, screen=screen)
     step("collect", root=root, screen=screen)
@@ -53,7 +56,7 @@ def measure(workload: str, root: Path, screen: Console, *, again: bool) -> dict[
     memory = root / "build" / MEMORY_FILE
     known: dict[str, Any] = json.loads(memory.read_text(encoding="utf-8")) if memory.exists() else {}
     before = known.get(workload)
-    if before and not again and Path(before["file"]).exists():
+    if before and before["tokens_per_s"] and not again and Path(before["file"]).exists():
         screen.print(f"[bold]{workload}[/bold]: measured by an earlier demo; --again measures anew")
         return dict(before)
     done = command("run", workload, "--json", root=root, capture=True)
@@ -63,6 +66,17 @@ def measure(workload: str, root: Path, screen: Console, *, again: bool) -> dict[
     if summary["status"] == "ok":
         write_atomically(memory, (json.dumps({**known, workload: summary}, indent=1) + "\n").encode())
     return summary
+
+
+def check_port(port: int) -> None:
+    """Raise TunemarkError now and not after minutes when the port cannot be served on."""
+    try:
+        with socket.create_server(("127.0.0.1", port)):
+            return
+    except OSError as error:
+        raise TunemarkError(
+            "--port", port, "this port is taken or not allowed; name another: --port 8001, or make demo PORT=8001"
+        ) from error
 
 
 def step(*arguments: str, root: Path, screen: Console) -> None:
@@ -83,10 +97,13 @@ def command(*arguments: str, root: Path, capture: bool) -> "subprocess.Completed
 def table_of(runs: list[dict[str, Any]]) -> Table:
     """Return the runs as a table."""
     table = Table(title="Measured on this machine", title_justify="left")
+    # What is true of every demo is no doubt about this one.
+    expected = {"random_weights", "unknown_accelerator", "dirty_source"}
     for head in ("workload", "status"):
         table.add_column(head, no_wrap=True)
     for head in ("step time", "tokens/s", "peak memory", "loss"):
         table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("doubts")
     for run in runs:
         table.add_row(
             run["workload"],
@@ -95,5 +112,6 @@ def table_of(runs: list[dict[str, Any]]) -> Table:
             formats.significant(run["tokens_per_s"]) if run["tokens_per_s"] else formats.MISSING,
             formats.gib(run["peak_memory_bytes"]) if run["peak_memory_bytes"] else formats.MISSING,
             f"{run['loss_start']:.2f} -> {run['train_loss']:.2f}" if run["train_loss"] is not None else formats.MISSING,
+            ", ".join(sorted({warning.partition(":")[0] for warning in run["warnings"]} - expected)) or "none",
         )
     return table

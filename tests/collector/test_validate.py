@@ -159,7 +159,7 @@ def test_a_wrong_file_name_is_told_the_right_one(checkout: Path, tunemark: Tunem
     path.rename(wrong)
     said = tunemark("validate")
     assert said.code == 3
-    assert f"rename it to submissions/smoke-lora/{path.name}" in said.err
+    assert f"if only the name was, it is submissions/smoke-lora/{path.name}" in said.err
 
 
 def test_the_wrong_folder_is_told_the_right_one(checkout: Path, tunemark: Tunemark) -> None:
@@ -167,7 +167,7 @@ def test_the_wrong_folder_is_told_the_right_one(checkout: Path, tunemark: Tunema
     elsewhere = checkout / "submissions" / "other" / path.name
     elsewhere.parent.mkdir()
     path.rename(elsewhere)
-    assert f"rename it to submissions/smoke-lora/{path.name}" in tunemark("validate").err
+    assert f"if only the name was, it is submissions/smoke-lora/{path.name}" in tunemark("validate").err
 
 
 def test_outside_of_submissions_any_name_will_do(tmp_path: Path) -> None:

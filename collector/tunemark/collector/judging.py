@@ -130,6 +130,6 @@ def _file_name(record: Submission, content: bytes, path: Path) -> list[Problem]:
         Problem(
             "file name",
             repr("/".join((SUBMISSIONS, *inside))),
-            f"a submission is named by its workload and content; rename it to {SUBMISSIONS}/{record.workload}/{stem}-{identity}.json",
+            f"a submission is named by its workload and content. If the content was changed, restore it or run again; if only the name was, it is {SUBMISSIONS}/{record.workload}/{stem}-{identity}.json",
         )
     ]

@@ -6,6 +6,7 @@ from typing import Literal, TypeVar
 
 from tunemark.harness.machine import Machine
 from tunemark.harness.sources import SYNTHETIC, describe_file
+from tunemark.harness.worker.text import check_file
 from tunemark.schema.cards import WorkloadCard
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
@@ -84,6 +85,10 @@ def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple
     if source is DataSource.FILE:
         place = where or card.data.name
         name, sha256 = describe_file(place)
+        try:
+            check_file(place, card.labels, card.data.evaluation_rows)
+        except ValueError as error:
+            raise TunemarkError("--data", f"file:{place}", str(error)) from error
     elif source is DataSource.HUB:
         place = where or card.data.name
         # A local folder read through the hub library is named without its path.

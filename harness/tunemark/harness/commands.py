@@ -207,12 +207,13 @@ def run(
 
     Whatever happens to the run, a submission with its status is written: Ctrl-C, a crash and out of memory are results too.
     """
-    from tunemark.harness.runner import run_once  # noqa: PLC0415 - only a run needs processes and statistics
+    from tunemark.harness.runner import check_superseded, run_once  # noqa: PLC0415 - only a run needs processes and statistics
     from tunemark.harness.show import print_summary, summary  # noqa: PLC0415
 
     limits = {"max_steps": max_steps, "epochs": epochs, "max_train_s": max_train_s, "timeout_s": timeout_s, "seed": seed}
     facts, machine = FactBase.of_project(), _machine(backend)
     resolved = resolve(workload, facts, machine, _options(overrides, weights, data, limits))
+    check_superseded(supersedes, resolved.plan, out)
     submission, path = run_once(resolved, facts, machine, out, supersedes)
     if as_json:
         _print_json(summary(submission) | {"file": str(path)})

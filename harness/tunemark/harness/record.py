@@ -38,7 +38,7 @@ from tunemark.schema.vocabulary import Division, Doubt, Phase, Status, Weights
 BUSY_HOST_CORES = 0.25
 WIDE_INTERVAL = 0.02
 LOW_DISK_BYTES = 2 * 2**30
-RANDOM_WEIGHTS = "random weights: speed and memory are those of the architecture, loss and accuracy are not those of the pretrained model"
+RANDOM_WEIGHTS = "speed and memory are those of the architecture, loss and accuracy are not those of the pretrained model"
 
 
 def assemble(resolved: Resolved, machine: Machine, finished: Finished, supersedes: str | None = None) -> Submission:

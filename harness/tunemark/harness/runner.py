@@ -9,8 +9,10 @@ from tunemark.harness.planning import Resolved
 from tunemark.harness.record import assemble, write
 from tunemark.harness.refusal import refused
 from tunemark.harness.show import RunProgress
-from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
+from tunemark.schema.files import project_root
+from tunemark.schema.plan import Plan
 from tunemark.schema.submission import Submission
 from tunemark.schema.vocabulary import Status
 
@@ -37,6 +39,17 @@ def run_once(
         submission = assemble(resolved, machine, finished, supersedes)
         _show_output(submission, finished)
         return submission, _write(submission, out)
+
+
+def check_superseded(identity: str | None, plan: Plan, out: Path | None) -> None:
+    """Raise TunemarkError, before any time is spent, when no earlier result of the workload has this id."""
+    if identity is None:
+        return
+    folder = (out or project_root() / "submissions") / plan.workload
+    known = [path.stem.rsplit("-", 1)[-1] for path in folder.glob("*.json")]
+    if identity not in known:
+        suggestion = did_you_mean(identity, known) if known else "there is none yet"
+        raise TunemarkError("--supersedes", identity, f"no result of {plan.workload} has this id; {suggestion}")
 
 
 def _write(submission: Submission, out: Path | None) -> Path:

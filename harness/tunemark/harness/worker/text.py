@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tunemark.harness.sources import split_file
+from tunemark.harness.sources import SPLITS, split_file
 from tunemark.schema.vocabulary import DataSource
 
 Row = dict[str, Any]
@@ -28,7 +28,10 @@ def read_rows(source: DataSource, place: str, split: str) -> list[Row]:
     """
     rows = list(_hub_rows(place, split) if source is DataSource.HUB else _file_rows(place, split))
     if not rows:
-        msg = f"data {Path(place).name!r} has no rows in split {split!r}; give a file or folder with rows, or a data set with that split"
+        names = " or ".join(f"{stem}.txt" for stem in SPLITS[split])
+        msg = (
+            f"{Path(place).name!r} has no {split} rows; give a folder with {names} (.csv and .jsonl do too), or a data set with that split"
+        )
         raise ValueError(msg)
     return [_named(row, split) for row in rows]
 
@@ -37,7 +40,7 @@ def _file_rows(place: str, split: str) -> Iterator[Row]:
     path = split_file(place, split)
     if path is None:
         return
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8", errors="strict") as file:
         if path.suffix == ".csv":
             yield from csv.DictReader(file)
         elif path.suffix == ".jsonl":
@@ -72,12 +75,43 @@ def _named(row: Row, split: str) -> Row:
 
 
 def label_ids(rows: list[Row], labels: int) -> dict[str, int]:
-    """Return a number for each label, in sorted order; raises ValueError when there are more than the model has."""
-    names = sorted({str(row["label"]) for row in rows if row["label"] is not None})
-    if not names or len(names) > labels:
-        msg = f"the data has {len(names)} labels and the workload {labels}; give labelled rows, or --set labels={len(names)}"
+    """Return a number for each label of the training rows, in sorted order.
+
+    Raises
+    ------
+    ValueError
+        When a row has no label, or when there are more labels than the model has.
+
+    """
+    missing = [number for number, row in enumerate(rows, start=1) if row["label"] is None]
+    if missing:
+        msg = f"{len(missing)} of {len(rows)} training rows have no label, the first is row {missing[0]}; write text;label lines, or a column called {' or '.join(LABEL_FIELDS)}"
+        raise ValueError(msg)
+    names = sorted({str(row["label"]) for row in rows})
+    if len(names) > labels:
+        msg = f"the training rows have {len(names)} labels and the workload {labels}; say --set labels={len(names)}"
         raise ValueError(msg)
     return {name: number for number, name in enumerate(names)}
+
+
+def check_labels(rows: list[Row], labels: dict[str, int]) -> None:
+    """Raise ValueError when evaluation rows have labels that were never trained; the labels are the user's and are not named."""
+    unseen = len({str(row["label"]) for row in rows} - set(labels))
+    if unseen:
+        msg = f"{unseen} labels of the evaluation rows are not in the training rows; give both files the same labels, or --set data.evaluation_rows=0"
+        raise ValueError(msg)
+
+
+def check_file(place: str, labels: int | None, evaluation_rows: int) -> None:
+    """Read a local file or folder as the worker will; raises ValueError with what is wrong, before any time is spent."""
+    try:
+        rows = read_rows(DataSource.FILE, place, "train")
+        held_out = read_rows(DataSource.FILE, place, "evaluation")[:evaluation_rows] if evaluation_rows else []
+    except UnicodeDecodeError as error:
+        msg = f"not UTF-8 text (byte {error.object[error.start]:#04x}); save the files as UTF-8"
+        raise ValueError(msg) from error
+    if labels is not None:
+        check_labels(held_out, label_ids(rows, labels))
 
 
 def word_level_tokenizer(rows: list[Row], vocabulary: int) -> Any:  # noqa: ANN401 - a transformers tokenizer
@@ -102,8 +136,5 @@ def tokenize(tokenizer: Any, rows: list[Row], length: int, labels: dict[str, int
     ids = tokenizer([row["text"] for row in rows], truncation=True, max_length=length, add_special_tokens=True)["input_ids"]
     if labels is None:
         return [{"input_ids": tokens} for tokens in ids]
-    unseen = len({str(row["label"]) for row in rows} - set(labels))
-    if unseen:
-        msg = f"{unseen} labels of the evaluation rows are not in the training rows; give both files the same labels, or --set data.evaluation_rows=0"
-        raise ValueError(msg)
+    check_labels(rows, labels)
     return [{"input_ids": tokens, "label": labels[str(row["label"])]} for tokens, row in zip(ids, rows, strict=True)]
