@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from tunemark.collector.rows import Row, Rows
+from tunemark.schema.architecture import count_parameters
 from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow, WorkloadCard
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
@@ -78,7 +79,8 @@ def _accelerator(card: AcceleratorCard) -> Row:
 
 
 def _model(card: ModelCard) -> Row:
-    return {"model": card.key, **card.model_dump(mode="json", exclude={"key", "aliases", "tied_embeddings", "sliding_window"})}
+    shape = card.model_dump(mode="json", exclude={"key", "aliases", "tied_embeddings", "sliding_window"})
+    return {"model": card.key, **shape, "matrix_parameters": count_parameters(card).matrix_multiplied}
 
 
 def _workload(card: WorkloadCard) -> Row:

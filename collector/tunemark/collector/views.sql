@@ -36,6 +36,7 @@ create table models (                       -- cards of data/models
     name varchar not null,
     family varchar not null,
     parameters bigint,
+    matrix_parameters bigint,               -- N_mm: weights in matrix products, head once, active experts only
     hidden_size integer not null,
     intermediate_size integer not null,
     layers integer not null,

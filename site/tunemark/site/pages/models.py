@@ -11,6 +11,7 @@ from tunemark.site.tables import Cell, Column, Line, Table
 CRUMBS = (("Models", "models/index"),)
 SHAPE = {
     "parameters": "Parameters",
+    "matrix_parameters": "Parameters in matrix products (N_mm)",
     "layers": "Layers",
     "hidden_size": "Hidden size",
     "intermediate_size": "Intermediate size",
