@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from tunemark.schema.base import canonical_json
 from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow
@@ -245,3 +245,12 @@ def test_a_claim_that_is_not_a_plain_figure_is_a_known_one() -> None:
 
 def test_the_value_of_an_ambiguous_claim_is_one_of_its_readings() -> None:
     assert [name for name, claim in claims() if claim.readings and claim.value not in [reading.value for reading in claim.readings]] == []
+
+
+@pytest.mark.parametrize("missing", ["effective_on", "source", "usd_per_hour", "kind"])
+def test_a_price_without_a_date_or_a_source_is_no_price(missing):
+    row = {"provider": "aws", "instance": "x", "accelerator": "nvidia-t4", "accelerator_count": "1", "kind": "spot"}
+    row |= {"usd_per_hour": "1", "effective_on": "2026-01-01", "source": "a price list"}
+    PriceRow.model_validate(row)
+    with pytest.raises(ValidationError, match=missing):
+        PriceRow.model_validate({key: value for key, value in row.items() if key != missing})
