@@ -11,14 +11,13 @@ from pathlib import Path
 from tunemark.harness.launch import Finished
 from tunemark.harness.machine import Machine
 from tunemark.harness.planning import Resolved
-from tunemark.harness.telemetry import INTERVAL_S
+from tunemark.harness.telemetry import INTERVAL_S, Telemetry
 from tunemark.schema.base import canonical_json, content_id
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import project_root, write_atomically
-from tunemark.schema.plan import Plan
 from tunemark.schema.privacy import identity_leaks, machine_names, scrub
-from tunemark.schema.steady import RANKABLE_STEPS, steady_window
+from tunemark.schema.steady import RANKABLE_STEPS, SteadyWindow
 from tunemark.schema.submission import (
     Environment,
     Evaluation,
@@ -33,6 +32,7 @@ from tunemark.schema.submission import (
     Utilisation,
     Warned,
 )
+from tunemark.schema.trace import StepTrace
 from tunemark.schema.vocabulary import Division, Doubt, Phase, Status, Weights
 
 BUSY_HOST_CORES = 0.25
@@ -59,10 +59,11 @@ def assemble(resolved: Resolved, machine: Machine, finished: Finished, supersede
         model=ModelFacts.model_validate(log.model) if log.model else None,
         trace=log.trace(),
         memory=memory(finished),
-        utilisation=utilisation(plan, finished),
         evaluation=Evaluation.model_validate(log.evaluation) if log.evaluation else None,
     )
-    return draft.model_copy(update={"warnings": tuple(doubts(draft, machine, torn=log.torn))})
+    derived = derive(draft)
+    measured = draft.model_copy(update={"utilisation": utilisation(draft.trace, derived.window, finished.telemetry)})
+    return measured.model_copy(update={"warnings": tuple(doubts(measured, derived, machine, torn=log.torn))})
 
 
 def harness_version() -> Harness:
@@ -168,14 +169,12 @@ def memory(finished: Finished) -> Memory:
     )
 
 
-def utilisation(plan: Plan, finished: Finished) -> Utilisation | None:
+def utilisation(trace: StepTrace, window: SteadyWindow | None, telemetry: Telemetry) -> Utilisation | None:
     """Return busy cores of worker and others over the steady window, or None without a sample in it."""
-    trace = finished.log.trace()
-    if not len(trace):
+    if window is None:
         return None
-    window = steady_window(trace, plan.measurement)
     times = (trace.started_at_s, *trace.completed_at_s)
-    seen = finished.telemetry.between(times[window.first if window.steps else 0], times[-1])
+    seen = telemetry.between(times[window.first if window.steps else 0], times[-1])
     if not seen:
         return None
     return Utilisation(
@@ -187,9 +186,9 @@ def utilisation(plan: Plan, finished: Finished) -> Utilisation | None:
     )
 
 
-def doubts(submission: Submission, machine: Machine, *, torn: bool) -> Iterator[Warned]:
+def doubts(submission: Submission, derived: Derived, machine: Machine, *, torn: bool) -> Iterator[Warned]:
     """Yield reasons to trust the measurement less."""
-    yield from _doubts_of_steps(derive(submission))
+    yield from _doubts_of_steps(derived)
     foreign = submission.utilisation.foreign_cpu_busy_mean if submission.utilisation else None
     if foreign is not None and foreign > BUSY_HOST_CORES:
         yield Warned(

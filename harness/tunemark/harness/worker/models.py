@@ -59,13 +59,18 @@ def add_adapters(plan: Plan, model: Any) -> Any:  # noqa: ANN401 - a torch modul
     return peft.get_peft_model(model, settings, autocast_adapter_dtype=False)
 
 
-def model_facts(model: Any, optimizer: Any, gradient_bytes: int) -> dict[str, Any]:  # noqa: ANN401 - torch objects
-    """Return what the tensors of model and optimizer weigh, in bytes, tied parameters once."""
+def model_facts(model: Any, optimizer: Any = None, gradient_bytes: int = 0) -> dict[str, Any]:  # noqa: ANN401 - torch objects
+    """Return what the tensors of model and optimizer weigh, in bytes, tied parameters once; before the first step there is no optimizer."""
     by_dtype: Counter[str] = Counter()
     for parameter in model.parameters():
         by_dtype[DTYPE_NAMES.get(str(parameter.dtype), str(parameter.dtype))] += parameter.nbytes
     adapters = [parameter for name, parameter in model.named_parameters() if "lora_" in name]
-    states = [value for state in optimizer.state.values() for value in state.values() if hasattr(value, "nbytes")]
+    states = [
+        value
+        for state in (optimizer.state.values() if optimizer is not None else ())
+        for value in state.values()
+        if hasattr(value, "nbytes")
+    ]
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "trainable_parameters": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),

@@ -52,7 +52,7 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> None:
     samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
     log.phase(Phase.LOAD, device.now())
     model = build_model(plan, order.card, order.weights_from, samples.vocabulary)
-    log.event("model", **model_facts(model, _NoOptimizer(), 0))
+    log.event("model", **model_facts(model))
     steps = planned_steps(plan, samples.training_rows)
     prepared = prepare(plan, model, device, steps)
     log.phase(Phase.TRAIN, device.now())
@@ -111,9 +111,3 @@ def prepare(plan: Plan, model: Any, device: Device, steps: int | None) -> Prepar
         warnings.simplefilter("ignore", UserWarning)
         prepared_model, prepared_optimizer = accelerator.prepare(model, optimizer)
     return Prepared(accelerator, prepared_model, prepared_optimizer, scheduler)
-
-
-class _NoOptimizer:
-    """Before the first step there are no optimizer states."""
-
-    state: dict[Any, Any] = {}  # noqa: RUF012 - never written
