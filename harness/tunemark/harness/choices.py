@@ -1,16 +1,17 @@
 """The sections of a plan, each resolved from card, options and machine, each derived value with its reason."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from tunemark.harness.machine import Machine
 from tunemark.harness.sources import SYNTHETIC, describe_file
+from tunemark.harness.spawn import Node
 from tunemark.harness.worker.text import check_file
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
-from tunemark.schema.plan import Batch, DataChoice, DeviceChoice, Measurement, ModelChoice, Precision
-from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Strategy, Task, Weights
+from tunemark.schema.plan import DataChoice, Launcher, Measurement, ModelChoice, Precision
+from tunemark.schema.vocabulary import DataSource, Dtype, Task, Weights
 from tunemark.schema.workload_cards import WorkloadCard
 
 DEFAULT_MAX_TRAIN_S = 300.0
@@ -32,6 +33,18 @@ class Options:
     max_train_s: float | None = None
     timeout_s: float | None = None
     seed: int | None = None
+    devices: int | None = None
+    """Processes, one a device, over all nodes."""
+    strategy: str | None = None
+    offload: str | None = None
+    nodes: int = 1
+    node: Node = field(default_factory=Node)
+    launcher: Launcher = "torchrun"
+    until_ci: float | None = None
+    """Stop once the interval of throughput is this narrow; also for a run with a number of steps."""
+    strict_timing: bool = False
+    probe: bool = True
+    gates: bool = True
 
 
 class Reasons(dict[str, str]):
@@ -71,7 +84,10 @@ def model_choice(card: WorkloadCard, facts: FactBase, weights: Weights, weights_
         weights=weights,
         hub_id=None if local else weights_from,
         local=local,
+        attention=card.attention,
         gradient_checkpointing=card.gradient_checkpointing,
+        fused_kernels=card.fused_kernels,
+        compile=card.compile,
     )
 
 
@@ -130,43 +146,6 @@ def _data_source(text: str) -> DataSource:
     return DataSource(kind)
 
 
-def device_choice(machine: Machine, facts: FactBase, reasons: Reasons) -> DeviceChoice:
-    """Return the devices and how they share the work."""
-    card = facts.recognise_accelerator(machine.devices[0].name)
-    known = (
-        "its reported name is an alias of the card"
-        if card
-        else f"no card in data/accelerators has the alias {machine.devices[0].name!r}; peaks and prices are unknown"
-    )
-    cpu = machine.backend in {Backend.CPU, Backend.FAKE}
-    threads = (
-        reasons.give("device.threads", machine.cpu_physical_cores or machine.cpu_usable_cores, "one thread per physical core")
-        if cpu
-        else None
-    )
-    if threads is not None and threads > machine.cpu_usable_cores:
-        threads = reasons.give("device.threads", machine.cpu_usable_cores, "this process may use no more cores")
-    return DeviceChoice(
-        backend=reasons.give("device.backend", machine.backend, machine.backend_reason),
-        accelerator=reasons.give("device.accelerator", card.key if card else None, known),
-        count=reasons.give("device.count", 1, "this version trains on one device"),
-        strategy=reasons.give("device.strategy", Strategy.SINGLE, "one device needs none"),
-        threads=threads,
-    )
-
-
-def batch_choice(card: WorkloadCard, device: DeviceChoice, reasons: Reasons) -> Batch:
-    """Return the batch from one micro-step to one optimizer step."""
-    micro, accumulation = card.batch.micro_batch, card.batch.gradient_accumulation
-    replicas = reasons.give("batch.data_parallel", device.count, "each device holds a replica")
-    rows = reasons.give(
-        "batch.global_batch",
-        micro * accumulation * replicas,
-        f"micro_batch {micro} x gradient_accumulation {accumulation} x data_parallel {replicas}",
-    )
-    return Batch(micro_batch=micro, gradient_accumulation=accumulation, data_parallel=replicas, global_batch=rows)
-
-
 def precision_choice(card: WorkloadCard, machine: Machine, reasons: Reasons) -> Precision:
     """Return the number formats of weights and of matrix products."""
     if card.compute == "auto":
@@ -194,18 +173,27 @@ def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -
     seconds = options.max_train_s if options.max_train_s is not None else stop.max_train_s
     if seconds is None and not any(limits.values()):
         seconds = DEFAULT_MAX_TRAIN_S
-    until = (
-        reasons.give("measurement.until_relative_ci", None, "all of the steps that were asked for are done")
-        if whole
-        else Measurement().until_relative_ci
-    )
-    if not whole:
-        reasons["measurement.until_relative_ci"] = "the default: a steady window whose 95% interval is this narrow needs no more steps"
+    until = _until(options, reasons, whole=whole)
     return Measurement(
         **limits,
         max_train_s=seconds,
         timeout_s=options.timeout_s if options.timeout_s is not None else Measurement().timeout_s,
         until_relative_ci=until,
+        timing="strict" if options.strict_timing else "events",
         evaluate=card.data.evaluation_rows > 0,
+        probe=options.probe,
+        gates=options.gates,
         seed=card.seed if options.seed is None else options.seed,
+    )
+
+
+def _until(options: Options, reasons: Reasons, *, whole: bool) -> float | None:
+    """Return the relative half-width of the interval of throughput at which a run may stop early, or None."""
+    field = "measurement.until_relative_ci"
+    if options.until_ci is not None:
+        return reasons.give(field, options.until_ci, "asked for with --until-ci")
+    if whole:
+        return reasons.give(field, None, "all of the steps that were asked for are done")
+    return reasons.give(
+        field, Measurement().until_relative_ci, "the default: a steady window whose 95% interval is this narrow needs no more steps"
     )

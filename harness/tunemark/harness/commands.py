@@ -2,7 +2,6 @@
 
 import json
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,50 +9,19 @@ import typer
 from rich.table import Table
 
 from tunemark.harness import doctor as doctor_report
-from tunemark.harness.machine import Machine, detect
-from tunemark.harness.planning import Options, Resolved, refuse_unsupported, resolve
+from tunemark.harness.machine import detect
+from tunemark.harness.planning import Resolved, refuse_unsupported, resolve
+from tunemark.harness.run_options import RunOptions, takes_run_options
 from tunemark.harness.show import answers
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit
 from tunemark.schema.facts import FactBase
-from tunemark.schema.vocabulary import Backend, Status
+from tunemark.schema.vocabulary import Status
 
 app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Workload = Annotated[str, typer.Argument(help="Name of a workload; `tunemark workloads` lists them.")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="FIELD=VALUE",
-        help="Change a setting of the workload card, such as batch.micro_batch=16. The result is in the open division.",
-    ),
-]
-WeightsOption = Annotated[str, typer.Option("--weights", help="card, random, pretrained, or pretrained:HUB_ID_OR_DIRECTORY.")]
-DataOption = Annotated[
-    str,
-    typer.Option(
-        "--data", help="card, synthetic, file:PATH (a .txt, .csv or .jsonl file, or a folder with train and test files), or hub:NAME."
-    ),
-]
-Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Do exactly so many optimizer steps.")]
-Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="Do so many passes over the data.")]
-Seconds = Annotated[float | None, typer.Option("--seconds", min=1, help="Train for so long at most.")]
-Timeout = Annotated[float | None, typer.Option("--timeout", min=1, help="End the worker after so many seconds in all.")]
-Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of weights, samples and their order.")]
-
-
-class Family(StrEnum):
-    """Device families that this version can train on."""
-
-    CPU = Backend.CPU.value
-    CUDA = Backend.CUDA.value
-    MPS = Backend.MPS.value
-
-
-BackendOption = Annotated[Family | None, typer.Option("--backend", help="Use this device family of the machine instead of the fastest.")]
-
 EXIT_BY_STATUS = {
     Status.OK: Exit.OK,
     Status.UNSUPPORTED: Exit.UNSUPPORTED,
@@ -118,32 +86,11 @@ def workloads(*, as_json: Json = False) -> None:
     answers().print(table)
 
 
-def _machine(family: Family | None) -> Machine:
-    return detect(None if family is None else Backend(family.value))
-
-
-def _options(overrides: list[str] | None, weights: str, data: str, limits: dict[str, Any]) -> Options:
-    return Options(overrides=tuple(overrides or ()), weights=weights, data=data, **limits)
-
-
 @app.command(epilog="Examples: tunemark plan smoke-lora | tunemark plan smoke-bert --set batch.micro_batch=32 --json")
-def plan(
-    workload: Workload,
-    *,
-    overrides: Set = None,
-    weights: WeightsOption = "card",
-    data: DataOption = "card",
-    backend: BackendOption = None,
-    max_steps: Steps = None,
-    epochs: Epochs = None,
-    max_train_s: Seconds = None,
-    timeout_s: Timeout = None,
-    seed: Seed = None,
-    as_json: Json = False,
-) -> None:
+@takes_run_options
+def plan(workload: Workload, *, as_json: Json = False, chosen: RunOptions) -> None:
     """Show how a workload would run here, each value with its reason."""
-    limits = {"max_steps": max_steps, "epochs": epochs, "max_train_s": max_train_s, "timeout_s": timeout_s, "seed": seed}
-    resolved = resolve(workload, FactBase.of_project(), _machine(backend), _options(overrides, weights, data, limits))
+    resolved = resolve(workload, FactBase.of_project(), chosen.machine(), chosen.options())
     if as_json:
         _print_json(
             {
@@ -185,23 +132,16 @@ def _flat(content: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 @app.command(
     epilog="Examples: tunemark run smoke-lora | tunemark run smoke-bert --data file:emotion --steps 200 | tunemark run smoke-lora --weights pretrained:MODEL_FOLDER"
 )
+@takes_run_options
 def run(
     workload: Workload,
     *,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the submission; by default submissions/ of the checkout.")] = None,
-    overrides: Set = None,
-    weights: WeightsOption = "card",
-    data: DataOption = "card",
-    backend: BackendOption = None,
-    max_steps: Steps = None,
-    epochs: Epochs = None,
-    max_train_s: Seconds = None,
-    timeout_s: Timeout = None,
-    seed: Seed = None,
     supersedes: Annotated[
         str | None, typer.Option("--supersedes", metavar="ID", help="Id of an earlier result of this machine that this one replaces.")
     ] = None,
     as_json: Json = False,
+    chosen: RunOptions,
 ) -> None:
     """Fine-tune once in a fresh process and write one submission.
 
@@ -210,9 +150,8 @@ def run(
     from tunemark.harness.runner import check_superseded, run_once  # noqa: PLC0415 - only a run needs processes and statistics
     from tunemark.harness.show import print_summary, summary  # noqa: PLC0415
 
-    limits = {"max_steps": max_steps, "epochs": epochs, "max_train_s": max_train_s, "timeout_s": timeout_s, "seed": seed}
-    facts, machine = FactBase.of_project(), _machine(backend)
-    resolved = resolve(workload, facts, machine, _options(overrides, weights, data, limits))
+    facts, machine = FactBase.of_project(), chosen.machine()
+    resolved = resolve(workload, facts, machine, chosen.options())
     check_superseded(supersedes, resolved.plan, out)
     submission, path = run_once(resolved, facts, machine, out, supersedes)
     if as_json:

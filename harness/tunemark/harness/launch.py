@@ -1,5 +1,6 @@
 """Starts the worker in a fresh process, watches it, and brings back what it left, however it ended."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from tunemark.harness.planning import Resolved
+from tunemark.harness.spawn import command, environment
 from tunemark.harness.telemetry import Sampler, Telemetry
 from tunemark.harness.worker.__main__ import LOG_FILE, ORDER_FILE
 from tunemark.harness.worker.run import Order
@@ -78,7 +80,7 @@ def launch(
         )
         (folder / ORDER_FILE).write_text(order.model_dump_json(), encoding="utf-8")
         reader = LogReader(folder / LOG_FILE)
-        process = _spawn(folder)
+        process = _spawn(resolved, folder)
         try:
             with Sampler(process.pid, spawned_at_s) as sampler:
                 ended_by, status, usage = _watch(process.pid, reader, resolved.plan, folder, stopped, on_progress)
@@ -86,8 +88,11 @@ def launch(
         finally:
             if process.returncode is None:
                 _end(process.pid)
+            # A launcher that was killed leaves its processes behind.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
         return Finished(
-            log=reader.finish(),
+            log=heard(reader.finish(), folder),
             telemetry=sampler.telemetry,
             started_at=started_at,
             wall_s=time.monotonic() - spawned_at_s,
@@ -102,17 +107,27 @@ def launch(
         )
 
 
-def _spawn(folder: Path) -> "subprocess.Popen[bytes]":
+def _spawn(resolved: Resolved, folder: Path) -> "subprocess.Popen[bytes]":
     """Start the worker in a session of its own, so that an interactive Ctrl-C reaches only this process."""
     with (folder / OUTPUT_FILE).open("wb") as output:
         return subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "tunemark.harness.worker", str(folder)],
+            command(resolved.plan.device, folder, resolved.node),
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            env=_environment(),
+            env=environment(resolved.plan.device),
         )
+
+
+def heard(log: WorkLog, folder: Path) -> WorkLog:
+    """Return the log with the failure of another process, where the first has none: it only saw the others leave."""
+    failures = [(path, LogReader(path).finish().failure) for path in sorted(folder.glob(f"rank-*-{LOG_FILE}"))]
+    first = min(((failure["at_s"], path, failure) for path, failure in failures if failure), key=lambda found: found[0], default=None)
+    if first and (log.failure is None or first[0] < log.failure["at_s"]):
+        rank = first[1].name.split("-")[1]
+        log.failure = first[2] | {"message": f"rank {rank}: {first[2]['message']}"}
+    return log
 
 
 def _watch(
@@ -180,17 +195,6 @@ def stop_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _environment() -> dict[str, str]:
-    """Return the worker's environment: the parent's, with devices in nvidia-smi's order, and without what would make it print or fork oddly."""
-    return {
-        **os.environ,
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONUNBUFFERED": "1",
-        "TRANSFORMERS_VERBOSITY": "error",
-    }
 
 
 def hub_cache(resolved: Resolved) -> CacheState:

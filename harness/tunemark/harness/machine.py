@@ -25,6 +25,7 @@ PACKAGES = (
     "bitsandbytes",
     "deepspeed",
     "liger-kernel",
+    "flash-attn",
     "optimum-neuron",
     "numpy",
 )

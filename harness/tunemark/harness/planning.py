@@ -1,13 +1,12 @@
 """Workload card + options + machine -> plan. A pure function: no network, no torch, the same plan each time."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from tunemark.harness.choices import (
     Options,
     Reasons,
-    batch_choice,
     data_choice,
-    device_choice,
     measurement_choice,
     model_choice,
     precision_choice,
@@ -15,16 +14,17 @@ from tunemark.harness.choices import (
 )
 from tunemark.harness.machine import Machine
 from tunemark.harness.overrides import apply_overrides
+from tunemark.harness.sharing import batch_choice, device_choice
+from tunemark.harness.spawn import Node
+from tunemark.harness.support import unsupported_reason
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
 from tunemark.schema.plan import Plan
 from tunemark.schema.submission import Override
-from tunemark.schema.vocabulary import Backend, Checkpointing, Method, Weights
+from tunemark.schema.vocabulary import Backend, Weights
 from tunemark.schema.workload_cards import WorkloadCard
 
 __all__ = ["Options", "Resolved", "refuse_unsupported", "resolve", "unsupported_reason"]
-
-TORCH_BACKENDS = (Backend.CPU, Backend.CUDA, Backend.MPS, Backend.FAKE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class Resolved:
     """Hub id or path of the samples."""
     unsupported: str | None
     """Why this machine cannot do it, decided before any time is spent."""
+    node: Node = field(default_factory=Node)
+    """This machine among several."""
 
 
 def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> Resolved:
@@ -54,12 +56,14 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
     reasons = Reasons()
     weights, weights_from = weights_choice(card, facts, options)
     data, data_from = data_choice(card, options, reasons)
-    device = device_choice(machine, facts, reasons)
+    device = device_choice(card, machine, facts, options, reasons)
     plan = Plan(
         workload=card.key,
         workload_sha256=facts.workload_sha256(card.key),
         method=card.method,
         lora=card.lora,
+        quantisation=card.quantisation,
+        neuron=card.neuron if device.backend is Backend.NEURON else None,
         model=model_choice(card, facts, weights, weights_from),
         data=data,
         batch=batch_choice(card, device, reasons),
@@ -70,24 +74,7 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         reasons=reasons,
     )
     overrides = (*changed, *_source_overrides(card, plan, facts))
-    return Resolved(plan, overrides, weights_from, data_from, unsupported_reason(plan, machine))
-
-
-def unsupported_reason(plan: Plan, machine: Machine) -> str | None:
-    """Return why a plan cannot be run on this machine, or None."""
-    if plan.device.backend not in TORCH_BACKENDS:
-        return f"no backend for {plan.device.backend.value} devices in this version; available are {', '.join(b.value for b in TORCH_BACKENDS)}"
-    if plan.method is Method.QLORA:
-        return "QLoRA is not in this version of the harness; use method lora"
-    if plan.optimizer.name != "adamw":
-        return f"optimizer {plan.optimizer.name} is not in this version of the harness; use optimizer.name=adamw"
-    if plan.data.packing:
-        return "packing of documents is not in this version of the harness; use data.packing=false"
-    if plan.model.gradient_checkpointing is Checkpointing.SELECTIVE:
-        return "selective checkpointing is not in this version of the harness; use gradient_checkpointing=full or none"
-    if plan.precision.compute not in machine.compute_dtypes:
-        return f"compute format {plan.precision.compute.value} is not one of {', '.join(d.value for d in machine.compute_dtypes)} that this device has"
-    return None
+    return Resolved(plan, overrides, weights_from, data_from, unsupported_reason(plan, machine), options.node)
 
 
 def _source_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[Override, ...]:
@@ -99,10 +86,25 @@ def _source_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[
         ("weights", card.weights.value, plan.model.weights.value),
         ("data.source", card.data.source.value, plan.data.source.value),
         ("data.name", card.data.name, plan.data.name),
+        *_sharing(card, plan),
     ]
     if plan.model.weights is Weights.PRETRAINED:
         pairs.append(("weights.from", facts.model(card.model).hub_id or "none", plan.model.hub_id or "a local directory"))
     return tuple(Override(field=field, card=before, run=after) for field, before, after in pairs if before != after)
+
+
+def _sharing(card: WorkloadCard, plan: Plan) -> Iterator[tuple[str, str | int, str | int]]:
+    """Yield what is shared otherwise than the card says. A card for one device is run on several as it is: each gets its batch."""
+    if card.devices.count > 1 and card.devices.count != plan.device.count and not _on_axis(card, "devices.count", plan.device.count):
+        yield "devices.count", card.devices.count, plan.device.count
+    if card.devices.strategy != "auto" and card.devices.strategy is not plan.device.strategy:
+        yield "devices.strategy", card.devices.strategy.value, plan.device.strategy.value
+    if card.devices.offload != plan.device.offload:
+        yield "devices.offload", card.devices.offload, plan.device.offload
+
+
+def _on_axis(card: WorkloadCard, field: str, value: object) -> bool:
+    return any(axis.field == field and value in axis.values for axis in card.axes)
 
 
 def refuse_unsupported(resolved: Resolved) -> None:

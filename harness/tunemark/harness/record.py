@@ -4,20 +4,24 @@ import shutil
 import signal
 import subprocess
 import uuid
-from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from tunemark.harness.doubts import doubts
+from tunemark.harness.golden import loss_band
 from tunemark.harness.launch import Finished
 from tunemark.harness.machine import Machine
 from tunemark.harness.planning import Resolved
 from tunemark.harness.telemetry import INTERVAL_S, Telemetry
+from tunemark.harness.worklog import WorkLog
 from tunemark.schema.base import canonical_json, content_id
-from tunemark.schema.derive import Derived, derive
+from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.evidence import Effective, Gate, Probe, RankRecord, StepEvent, Study
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.privacy import identity_leaks, machine_names, scrub
-from tunemark.schema.steady import RANKABLE_STEPS, SteadyWindow
+from tunemark.schema.steady import SteadyWindow
 from tunemark.schema.submission import (
     Environment,
     Evaluation,
@@ -30,19 +34,26 @@ from tunemark.schema.submission import (
     ProcessTimes,
     Submission,
     Utilisation,
-    Warned,
 )
 from tunemark.schema.trace import StepTrace
-from tunemark.schema.vocabulary import Division, Doubt, Phase, Status, Weights
-
-BUSY_HOST_CORES = 0.25
-WIDE_INTERVAL = 0.02
-LOW_DISK_BYTES = 2 * 2**30
-RANDOM_WEIGHTS = "speed and memory are those of the architecture, loss and accuracy are not those of the pretrained model"
+from tunemark.schema.vocabulary import Division, Phase, Status
+from tunemark.schema.workload_cards import GoldenLosses
 
 
-def assemble(resolved: Resolved, machine: Machine, finished: Finished, supersedes: str | None = None) -> Submission:
-    """Return the submission of a run; `supersedes` is the id of the result that it replaces."""
+@dataclass(frozen=True, slots=True)
+class Further:
+    """What a record holds beside the run itself."""
+
+    supersedes: str | None = None
+    """Id of the result that it replaces."""
+    study: Study | None = None
+    """The series that it is a part of."""
+    golden: GoldenLosses | None = None
+    """Losses of a right run."""
+
+
+def assemble(resolved: Resolved, machine: Machine, finished: Finished, further: Further) -> Submission:
+    """Return the submission of a run."""
     plan, log = resolved.plan, finished.log
     draft = Submission(
         run_id=uuid.uuid4().hex,
@@ -50,7 +61,8 @@ def assemble(resolved: Resolved, machine: Machine, finished: Finished, supersede
         harness=harness_version(),
         division=Division.OPEN if resolved.overrides else Division.STANDARD,
         overrides=resolved.overrides,
-        supersedes=supersedes,
+        supersedes=further.supersedes,
+        study=further.study,
         plan=plan,
         environment=environment(machine, plan.device.count),
         outcome=outcome(finished),
@@ -58,12 +70,38 @@ def assemble(resolved: Resolved, machine: Machine, finished: Finished, supersede
         process=ProcessTimes(wall_s=finished.wall_s, user_s=finished.user_s, system_s=finished.system_s, model_cache=finished.model_cache),
         model=ModelFacts.model_validate(log.model) if log.model else None,
         trace=log.trace(),
+        effective=Effective.model_validate(log.effective) if log.effective else None,
+        gates=gates(resolved, log, further.golden),
+        probe=probe(log),
+        events=tuple(StepEvent(step=e["step"], kind=e["what"], amount=e["amount"]) for e in log.events),
+        ranks=tuple(RankRecord.model_validate(rank) for rank in log.ranks),
         memory=memory(finished),
         evaluation=Evaluation.model_validate(log.evaluation) if log.evaluation else None,
     )
     derived = derive(draft)
     measured = draft.model_copy(update={"utilisation": utilisation(draft.trace, derived.window, finished.telemetry)})
     return measured.model_copy(update={"warnings": tuple(doubts(measured, derived, machine, torn=log.torn))})
+
+
+def gates(resolved: Resolved, log: WorkLog, golden: GoldenLosses | None) -> tuple[Gate, ...]:
+    """Return the worker's checks, and that of the losses where training got far enough."""
+    seen = tuple(Gate.model_validate(gate) for gate in log.gates)
+    if not resolved.plan.measurement.gates or not log.steps:
+        return seen
+    return (*seen, loss_band(golden, resolved.plan, log.trace(), changed=bool(resolved.overrides)))
+
+
+def probe(log: WorkLog) -> Probe | None:
+    """Return the device's matrix rate before and after training; of several processes, the first one's."""
+    before, after = log.probes.get("before"), log.probes.get("after")
+    if before is None:
+        return None
+    return Probe(
+        dtype=before["dtype"],
+        size=before["size"],
+        before_flop_per_s=before["flop_per_s"],
+        after_flop_per_s=after["flop_per_s"] if after else None,
+    )
 
 
 def harness_version() -> Harness:
@@ -184,37 +222,6 @@ def utilisation(trace: StepTrace, window: SteadyWindow | None, telemetry: Teleme
         cpu_busy_peak=max(sample.busy_cores for sample in seen),
         foreign_cpu_busy_mean=sum(sample.foreign_cores for sample in seen) / len(seen),
     )
-
-
-def doubts(submission: Submission, derived: Derived, machine: Machine, *, torn: bool) -> Iterator[Warned]:
-    """Yield reasons to trust the measurement less."""
-    yield from _doubts_of_steps(derived)
-    foreign = submission.utilisation.foreign_cpu_busy_mean if submission.utilisation else None
-    if foreign is not None and foreign > BUSY_HOST_CORES:
-        yield Warned(
-            doubt=Doubt.BUSY_HOST,
-            message=f"other processes kept {foreign:.1f} of {machine.cpu_logical_cores} cores busy; repeat on an idle machine",
-        )
-    if submission.plan.device.accelerator is None:
-        yield Warned(doubt=Doubt.UNKNOWN_ACCELERATOR, message=submission.plan.reasons["device.accelerator"])
-    if submission.plan.model.weights is Weights.RANDOM:
-        yield Warned(doubt=Doubt.RANDOM_WEIGHTS, message=RANDOM_WEIGHTS)
-    if submission.harness.dirty:
-        yield Warned(doubt=Doubt.DIRTY_SOURCE, message="the checkout had changes that are not committed")
-    if machine.free_disk_bytes < LOW_DISK_BYTES:
-        yield Warned(doubt=Doubt.LOW_DISK, message=f"{machine.free_disk_bytes / 2**30:.1f} GiB of disk were free")
-    if torn:
-        yield Warned(doubt=Doubt.TRUNCATED_LOG, message="a line of the worker's log was cut off and left out")
-
-
-def _doubts_of_steps(derived: Derived) -> Iterator[Warned]:
-    window, rate = derived.window, derived.tokens_per_s
-    if window is not None and window.steps < RANKABLE_STEPS:
-        yield Warned(doubt=Doubt.FEW_STEPS, message=window.verdict)
-    elif window is not None and not window.stable:
-        yield Warned(doubt=Doubt.NOT_STABLE, message=window.verdict)
-    if rate is not None and rate.bounded and rate.relative_half_width > WIDE_INTERVAL:
-        yield Warned(doubt=Doubt.WIDE_INTERVAL, message=f"the 95% interval of throughput is +-{rate.relative_half_width:.1%}")
 
 
 def write(submission: Submission, folder: Path | None = None) -> Path:

@@ -6,10 +6,11 @@ from pathlib import Path
 from tunemark.harness.launch import Finished, launch, stop_signals
 from tunemark.harness.machine import Machine
 from tunemark.harness.planning import Resolved
-from tunemark.harness.record import assemble, write
+from tunemark.harness.record import Further, assemble, write
 from tunemark.harness.refusal import refused
 from tunemark.harness.show import RunProgress
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.evidence import Study
 from tunemark.schema.facts import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.plan import Plan
@@ -18,7 +19,7 @@ from tunemark.schema.vocabulary import Status
 
 
 def run_once(
-    resolved: Resolved, facts: FactBase, machine: Machine, out: Path | None, supersedes: str | None = None
+    resolved: Resolved, facts: FactBase, machine: Machine, out: Path | None, supersedes: str | None = None, study: Study | None = None
 ) -> tuple[Submission, Path]:
     """Run a plan and write its submission; returns both.
 
@@ -36,7 +37,7 @@ def run_once(
             with RunProgress(resolved.plan) as progress:
                 card = facts.model(resolved.plan.model.key)
                 finished = launch(resolved, card, machine.devices[0].name, stopped, progress)
-        submission = assemble(resolved, machine, finished, supersedes)
+        submission = assemble(resolved, machine, finished, Further(supersedes, study, facts.golden_losses(resolved.plan.workload)))
         _show_output(submission, finished)
         return submission, _write(submission, out)
 

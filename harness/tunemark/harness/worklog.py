@@ -7,6 +7,9 @@ from typing import Any
 
 from tunemark.schema.trace import COUNT_COLUMNS, StepTrace
 
+LISTS = {"phase": "phases", "step": "steps", "disturbed": "events", "gate": "gates", "rank": "ranks"}
+"""Events of which there are several, and where they are kept; the others stand for themselves."""
+
 
 @dataclass
 class WorkLog:
@@ -18,6 +21,12 @@ class WorkLog:
     model: dict[str, Any] | None = None
     memory: dict[str, Any] | None = None
     evaluation: dict[str, Any] | None = None
+    effective: dict[str, Any] | None = None
+    gates: list[dict[str, Any]] = field(default_factory=list)
+    probes: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    """By `before` and `after`."""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    ranks: list[dict[str, Any]] = field(default_factory=list)
     failure: dict[str, Any] | None = None
     ended: bool = False
     torn: bool = False
@@ -64,20 +73,14 @@ class LogReader:
         except ValueError:
             self.log.torn = True
             return
-        match event.pop("event"):
-            case "phase":
-                self.log.phases.append(event)
-            case "training":
-                self.log.started_at_s = event["started_at_s"]
-            case "step":
-                self.log.steps.append(event)
-            case "model":
-                self.log.model = event
-            case "memory":
-                self.log.memory = event
-            case "evaluation":
-                self.log.evaluation = event
-            case "failure":
-                self.log.failure = event
-            case "end":
-                self.log.ended = True
+        name = event.pop("event")
+        if name in LISTS:
+            getattr(self.log, LISTS[name]).append(event)
+        elif name == "training":
+            self.log.started_at_s = event["started_at_s"]
+        elif name == "probe":
+            self.log.probes[event["when"]] = event["found"]
+        elif name == "end":
+            self.log.ended = True
+        else:
+            setattr(self.log, name, event)

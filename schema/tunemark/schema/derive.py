@@ -41,8 +41,23 @@ class Derived:
     """Mean loss of the last steps."""
     peak_memory: MemoryReading
     """The headline memory: the device allocator's where there is one, else the host's."""
+    compile_overhead_s: float | None
+    """Seconds that compiling cost: of each step with it, what it took beyond the median of the steady window; null without a window."""
+    slowest_rank: "SlowestRank | None"
+    """The straggler among several processes."""
     rankable: bool
     """True when the result may share a ranking."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowestRank:
+    """The process whose own work, which no other can delay, takes longest."""
+
+    rank: int
+    own_work_s: float
+    """Its median over the steady window."""
+    behind: float
+    """How much longer that is than the median of all ranks, as a share of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +74,7 @@ class Rates:
 def derive(submission: Submission) -> Derived:
     """Derive all headline numbers of a submission."""
     trace = submission.trace
-    window = steady_window(trace, submission.plan.measurement) if len(trace) else None
+    window = steady_window(trace, submission.plan.measurement, settled_after(submission)) if len(trace) else None
     rates = rates_over(trace, window) if window is not None and window.steps else None
     losses = [loss for loss in trace.loss if loss is not None]
     return Derived(
@@ -74,8 +89,40 @@ def derive(submission: Submission) -> Derived:
         loss_start=float(np.mean(losses[:LOSS_WINDOW])) if losses else None,
         train_loss=float(np.mean(losses[-LOSS_WINDOW:])) if losses else None,
         peak_memory=headline_memory(submission),
-        rankable=submission.outcome.status is Status.OK and window is not None and window.stable and window.steps >= RANKABLE_STEPS,
+        compile_overhead_s=compile_overhead_s(submission, rates.step_time.p50) if rates else None,
+        slowest_rank=slowest_rank(submission, window) if window is not None else None,
+        rankable=submission.outcome.status is Status.OK
+        and window is not None
+        and window.stable
+        and window.steps >= RANKABLE_STEPS
+        and all(gate.passed is not False for gate in submission.gates),
     )
+
+
+def settled_after(submission: Submission) -> int:
+    """Return the last step, counted from 1, in which graphs were compiled or the allocator grew; 0 without one.
+
+    A late growth would leave no window: only events of the first half count, the rest is seen by the drift test.
+    """
+    half = len(submission.trace) // 2
+    return max((event.step for event in submission.events if event.step <= half), default=0)
+
+
+def compile_overhead_s(submission: Submission, median_s: float) -> float:
+    """Return what compiling cost (definitions.md, 14): the sum over steps with a compile event of max(0, t - median)."""
+    times = submission.trace.step_times_s
+    return sum(max(0.0, times[event.step - 1] - median_s) for event in submission.events if event.kind == "compile")
+
+
+def slowest_rank(submission: Submission, window: SteadyWindow) -> SlowestRank | None:
+    """Return the straggler, or None for one process or where ranks left no times of their own."""
+    part = slice(window.first, window.stop)
+    medians = {rank.rank: float(np.median(rank.own_work_s[part])) for rank in submission.ranks if len(rank.own_work_s[part])}
+    if not medians:
+        return None
+    slowest = max(medians, key=lambda rank: medians[rank])
+    typical = float(np.median(list(medians.values())))
+    return SlowestRank(slowest, medians[slowest], medians[slowest] / typical - 1 if typical else 0.0)
 
 
 def rates_over(trace: StepTrace, window: SteadyWindow) -> Rates:

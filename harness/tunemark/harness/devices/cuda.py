@@ -3,29 +3,38 @@
 import time
 from typing import Any, Self
 
+from tunemark.harness.devices.features import Feature
 from tunemark.harness.devices.protocol import DeviceMemory, DeviceUnavailable, Stamp
 from tunemark.schema.submission import MemoryReading
+
+CANNOT: dict[Feature, str] = {
+    Feature.TENSOR_PARALLEL: "on Neuron devices only in this version; use fsdp2 or zero3",
+    Feature.PIPELINE_PARALLEL: "on Neuron devices only in this version; use fsdp2 or zero3",
+}
 
 
 class Cuda:
     """Trains on one GPU. Steps are timed by events, so that no step is waited for inside the window."""
 
-    torch_name = "cuda:0"
+    collectives = "nccl"
 
-    def __init__(self, torch: Any) -> None:  # noqa: ANN401 - the module, imported late
+    def __init__(self, torch: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - the module, imported late
         self._torch = torch
+        self._index = local_rank
+        self.torch_name = f"cuda:{local_rank}"
         self._last: Any = None
         self._last_s = 0.0
 
     @classmethod
-    def open(cls, threads: int | None) -> Self:  # noqa: ARG003 - the CPU only feeds the GPU
+    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the CPU only feeds the GPU
         """Check that torch sees the GPU."""
         import torch  # noqa: PLC0415
 
         if not torch.cuda.is_available():
             msg = f"torch {torch.__version__} sees no GPU; install a build for the driver of this machine"
             raise DeviceUnavailable(msg)
-        return cls(torch)
+        torch.cuda.set_device(local_rank)
+        return cls(torch, local_rank)
 
     def now(self) -> float:
         """Return the host's clock."""
@@ -33,7 +42,7 @@ class Cuda:
 
     def name(self) -> str | None:
         """Return the GPU's name as its driver gives it."""
-        return str(self._torch.cuda.get_device_name(0))
+        return str(self._torch.cuda.get_device_name(self._index))
 
     def begin(self) -> None:
         """Wait for the GPU, tie the clock of events to the host's clock here, and forget the allocator's peaks."""
@@ -70,6 +79,10 @@ class Cuda:
         self._last_s += self._last.elapsed_time(stamp) / 1e3
         self._last = stamp
         return float(self._last_s)
+
+    def held_bytes(self) -> int | None:
+        """Return what the allocator holds: a call into the driver's books, the GPU is not asked."""
+        return int(self._torch.cuda.memory_reserved())
 
     def memory(self) -> DeviceMemory:
         """Return the allocator's peaks."""

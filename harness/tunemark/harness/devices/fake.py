@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Any, Self
 
+from tunemark.harness.devices.cpu import CANNOT
 from tunemark.harness.devices.protocol import DeviceMemory, Stamp
 from tunemark.schema.submission import MemoryReading
+
+__all__ = ["CANNOT", "Fake"]
 
 DEFAULT_STEP_S = 0.1
 
@@ -19,6 +22,7 @@ class Fake:
     """A device on which time passes only when work is marked, by the seconds in a script."""
 
     torch_name = "cpu"
+    collectives = "gloo"
 
     def __init__(self, step_times_s: tuple[float, ...] = (), *, lag: int = 2, peak_bytes: int = 1_000_000, start_s: float = 0.0) -> None:
         self._script: Iterator[float] = chain(step_times_s, repeat(step_times_s[-1] if step_times_s else DEFAULT_STEP_S))
@@ -29,7 +33,7 @@ class Fake:
         self._peak_bytes = peak_bytes
 
     @classmethod
-    def open(cls, threads: int | None) -> Self:  # noqa: ARG003 - nothing to limit
+    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - nothing to limit
         """Return a device on which each step takes a tenth of a second, from the host's time on."""
         return cls(start_s=time.monotonic())
 
@@ -63,6 +67,10 @@ class Fake:
         """Return the mark's time once it is waited for or `lag` later marks were made."""
         done = stamp < self._waited_for or len(self._marks) - 1 - stamp >= self._lag
         return self._marks[stamp] if done else None
+
+    def held_bytes(self) -> int | None:
+        """Return the scripted peak: it is held from the start."""
+        return self._peak_bytes
 
     def memory(self) -> DeviceMemory:
         """Return the scripted peak."""

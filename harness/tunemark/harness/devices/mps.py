@@ -2,8 +2,27 @@
 
 from typing import Self
 
+from tunemark.harness.devices.features import Feature
 from tunemark.harness.devices.protocol import DeviceMemory, DeviceUnavailable, SynchronousDevice
 from tunemark.schema.submission import MemoryReading
+
+CANNOT: dict[Feature, str] = {
+    Feature.QLORA: "bitsandbytes has no kernels for Metal; use method lora",
+    Feature.FLASH_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
+    Feature.FLEX_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
+    Feature.LIGER: "its kernels are written in Triton, which has no Metal back end; use fused_kernels=none",
+    Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has no kernels for Metal; use optimizer.name=adamw",
+    Feature.TF32: "a format of NVIDIA GPUs; use compute=fp32",
+    Feature.DDP: "one GPU a machine, and no collectives for it",
+    Feature.FSDP2: "one GPU a machine, and no collectives for it",
+    Feature.ZERO: "one GPU a machine, and no collectives for it",
+    Feature.OFFLOAD: "the GPU shares the host's memory",
+    Feature.TENSOR_PARALLEL: "one GPU a machine",
+    Feature.PIPELINE_PARALLEL: "one GPU a machine",
+    Feature.PEAK_MEMORY: "torch.mps counts current memory only, no peak; what the Metal heap holds is taken instead",
+    Feature.UTILISATION: "powermetrics needs root",
+    Feature.ENERGY: "powermetrics needs root",
+}
 
 
 class Mps(SynchronousDevice):
@@ -12,7 +31,7 @@ class Mps(SynchronousDevice):
     torch_name = "mps"
 
     @classmethod
-    def open(cls, threads: int | None) -> Self:  # noqa: ARG003 - the CPU only feeds the GPU
+    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the CPU only feeds the GPU
         """Check that torch sees the GPU."""
         import torch  # noqa: PLC0415
 

@@ -28,9 +28,12 @@ class Device(Protocol):
     torch_name: str
     """What torch calls it: `cpu`, `cuda:0`, `mps`."""
 
+    collectives: str
+    """Back end of torch.distributed that joins such devices: `gloo`, `nccl`."""
+
     @classmethod
-    def open(cls, threads: int | None) -> Self:
-        """Prepare the device; `threads` limits the CPU's threads."""
+    def open(cls, threads: int | None, local_rank: int = 0) -> Self:
+        """Prepare the device of a process; `threads` limits the CPU's threads, `local_rank` counts the processes of this machine."""
         ...
 
     def now(self) -> float:
@@ -61,6 +64,10 @@ class Device(Protocol):
         """Return when the device reached the mark, or None while it has not."""
         ...
 
+    def held_bytes(self) -> int | None:
+        """Return what the allocator holds of the device now, without waiting; None where it does not tell."""
+        ...
+
     def memory(self) -> DeviceMemory:
         """Return memory peaks since `begin`, or the reason why there are none."""
         ...
@@ -70,9 +77,10 @@ class SynchronousDevice:
     """A device whose work is done when torch returns, or that is waited for at each mark."""
 
     torch_name = "cpu"
+    collectives = "gloo"
 
     @classmethod
-    def open(cls, threads: int | None) -> Self:  # noqa: ARG003 - the protocol's signature
+    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the protocol's signature
         """Prepare the device."""
         return cls()
 
@@ -103,6 +111,10 @@ class SynchronousDevice:
     def reached(self, stamp: Stamp) -> float | None:
         """Return the time of the mark."""
         return float(stamp)
+
+    def held_bytes(self) -> int | None:
+        """Return None: nothing is held apart from the host's memory."""
+        return None
 
     def memory(self) -> DeviceMemory:
         """Return why there are no peaks."""

@@ -18,9 +18,10 @@ def main() -> int:
 
     # An interactive Ctrl-C reaches the parent, which ends this process and still writes its record.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    folder = Path(sys.argv[1])
+    folder, rank = Path(sys.argv[1]), int(os.environ.get("RANK", "0"))
     order = Order.model_validate_json((folder / ORDER_FILE).read_bytes())
-    log = Log(folder / LOG_FILE, order.spawned_at_s)
+    # The first process tells of the run; the others are heard when they fail.
+    log = Log(folder / (LOG_FILE if rank == 0 else f"rank-{rank}-{LOG_FILE}"), order.spawned_at_s)
     log.phase(Phase.IMPORT, order.spawned_at_s)
     try:
         import accelerate  # noqa: F401, PLC0415
@@ -31,20 +32,25 @@ def main() -> int:
         from tunemark.harness.devices import open_device  # noqa: PLC0415
 
         transformers.logging.set_verbosity_error()
-        device = open_device(order.plan.device.backend, order.plan.device.threads)
-        run(order, device, log, folder)
+        device = open_device(order.plan.device.backend, order.plan.device.threads, int(os.environ.get("LOCAL_RANK", "0")))
+        # Held until the process exits: taking down what several processes shared has hung.
+        held = run(order, device, log, folder)
     except BaseException as error:  # noqa: BLE001 - the record of any failure is written by the parent
         from tunemark.harness.worker.failures import describe  # noqa: PLC0415
 
         log.event("failure", at_s=log.since_spawn(time.monotonic()), **describe(error))
         return 1
     log.event("end")
+    exit_now(0, held)
     return 0
 
 
-if __name__ == "__main__":
-    code = main()
+def exit_now(code: int, *_held: object) -> None:
+    """End the process while what it holds is still held: nothing is left to do, and interpreters with many threads have hung at exit."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # Nothing is left to do, and interpreters with many threads have hung at exit.
     os._exit(code)
+
+
+if __name__ == "__main__":
+    exit_now(main())

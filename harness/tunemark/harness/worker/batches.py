@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tunemark.harness.worker import text
+from tunemark.harness.worker.packing import pack, packed_tensors
 from tunemark.harness.worker.synthetic import Sample, synthetic
 from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import DataSource, Padding, Task
@@ -38,6 +39,17 @@ class MicroBatch:
 
     tensors: dict[str, Any]
     counts: Counts
+    everywhere: Counts
+    """Of the micro-batches that all processes work on at this time."""
+
+
+class Shape(NamedTuple):
+    """What batches need to know of a model."""
+
+    window: int | None = None
+    """Attention span, where it is limited."""
+    mixed_windows: bool = False
+    """Whether it is limited in some layers only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +109,60 @@ def _shuffled(samples: list[Sample], seed: int) -> Iterator[Sample]:
             yield samples[index]
 
 
-def micro_batches(plan: Plan, samples: Iterator[Sample]) -> Iterator[MicroBatch]:
-    """Yield micro-batches from an endless stream of samples, or until a finite one ends."""
-    while rows := list(islice(samples, plan.batch.micro_batch)):
-        yield collate(plan, rows)
+class Share(NamedTuple):
+    """Which part of the stream of samples a process takes."""
+
+    rank: int = 0
+    ranks: int = 1
 
 
-def collate(plan: Plan, samples: list[Sample]) -> MicroBatch:
-    """Pad samples to one rectangle and count its tokens.
+ALONE = Share()
+
+
+def micro_batches(plan: Plan, samples: Iterator[Sample], model: Shape, share: Share = ALONE) -> Iterator[MicroBatch]:
+    """Yield a process' micro-batches from an endless stream of samples, or until a finite one ends.
+
+    All processes read one stream and take turns, so each knows what the others have without asking: as many
+    micro-batches as there are processes make up one share for all.
+    """
+    rows: Iterator[Any] = pack(samples, plan.data.sequence_length) if plan.data.packing else samples
+    while taken := list(islice(rows, plan.batch.micro_batch * share.ranks)):
+        shares = [taken[start : start + plan.batch.micro_batch] for start in range(0, len(taken), plan.batch.micro_batch)]
+        everywhere = Counts()
+        for part in shares:
+            everywhere = everywhere.plus(counts_of(plan, part))
+        # At the end of a finite stream the last process may have nothing left.
+        own = shares[min(share.rank, len(shares) - 1)]
+        yield MicroBatch(tensors_of(plan, own, model), counts_of(plan, own), everywhere)
+
+
+def counts_of(plan: Plan, rows: list[Any]) -> Counts:
+    """Return the counts of rows that make one micro-batch."""
+    if plan.data.packing:
+        length = plan.data.sequence_length
+        pieces = sum(len(row.pieces) for row in rows)
+        return Counts(len(rows) * length, len(rows) * length, len(rows) * length - pieces, sum(row.documents for row in rows), len(rows))
+    lengths = [len(sample["input_ids"]) for sample in rows]
+    width = _width(plan, lengths)
+    # The first token of a row is predicted from nothing; a class is predicted once a row.
+    supervised = sum(lengths) - len(rows) if plan.model.task is Task.CAUSAL_LM else len(rows)
+    return Counts(len(rows) * width, sum(lengths), supervised, len(rows), len(rows))
+
+
+def tensors_of(plan: Plan, rows: list[Any], model: Shape) -> dict[str, Any]:
+    """Return the model's keyword arguments: rows padded to one rectangle, or packed.
 
     Padding is static (to `sequence_length`), dynamic (to the longest of these), or not needed.
     """
     import torch  # noqa: PLC0415
 
-    lengths = [len(sample["input_ids"]) for sample in samples]
-    width = plan.data.sequence_length if plan.data.padding is Padding.STATIC else max(lengths)
-    ids = np.full((len(samples), width), PADDING_TOKEN, dtype=np.int64)
+    if plan.data.packing:
+        return packed_tensors(rows, plan.model.attention, model.window, mixed_windows=model.mixed_windows)
+    lengths = [len(sample["input_ids"]) for sample in rows]
+    width = _width(plan, lengths)
+    ids = np.full((len(rows), width), PADDING_TOKEN, dtype=np.int64)
     mask = np.zeros_like(ids)
-    for row, sample in enumerate(samples):
+    for row, sample in enumerate(rows):
         ids[row, : lengths[row]] = sample["input_ids"]
         mask[row, : lengths[row]] = 1
     tensors = {"input_ids": torch.from_numpy(ids)}
@@ -123,9 +171,10 @@ def collate(plan: Plan, samples: list[Sample]) -> MicroBatch:
         tensors["attention_mask"] = torch.from_numpy(mask)
     if plan.model.task is Task.CAUSAL_LM:
         tensors["labels"] = torch.from_numpy(np.where(mask == 1, ids, IGNORED))
-        # The first token of a row is predicted from nothing.
-        supervised = sum(lengths) - len(samples)
     else:
-        tensors["labels"] = torch.tensor([sample["label"] for sample in samples])
-        supervised = len(samples)
-    return MicroBatch(tensors, Counts(ids.size, sum(lengths), supervised, len(samples), len(samples)))
+        tensors["labels"] = torch.tensor([sample["label"] for sample in rows])
+    return tensors
+
+
+def _width(plan: Plan, lengths: list[int]) -> int:
+    return plan.data.sequence_length if plan.data.padding is Padding.STATIC else max(lengths)

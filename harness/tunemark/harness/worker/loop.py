@@ -1,37 +1,48 @@
 """The training loop: take a step's micro-batches, forward, backward, update, mark; read the marks once they are reached."""
 
-import contextlib
 import math
+import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from tunemark.harness.devices import Device, Stamp
 from tunemark.harness.worker.batches import Counts, MicroBatch
+from tunemark.harness.worker.engines import Engine
+from tunemark.harness.worker.gates import to_device
+from tunemark.harness.worker.levers import compiled_graphs
 from tunemark.harness.worker.log import Log
 from tunemark.harness.worker.models import gradient_bytes
+from tunemark.harness.worker.stopping import StopRule
+
+AHEAD = 2
+"""Steps that processes may be ahead of the one whose vote ends training: all stop after the same step."""
+NAP_S = 1e-4
 
 
 class LossNotFinite(ArithmeticError):
     """A step's loss is NaN or infinite: going on would measure nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Trainer:
     """What the loop works with."""
 
-    accelerator: Any
-    model: Any
-    optimizer: Any
+    engine: Engine
     scheduler: Any
     device: Device
     log: Log
     gradient_accumulation: int
-    max_grad_norm: float | None
-    should_stop: Callable[[int, float], bool]
-    """Given steps done and seconds trained: whether to stop."""
+    stop: StopRule
+    rank: int = 0
+    strict: bool = False
+    """Wait for the device after each step."""
+    own_work_s: list[float] = field(default_factory=list)
+    """Of each step, seconds before gradients are exchanged; filled with several processes only."""
+    votes: list[bool] = field(default_factory=list)
+    """Of each completed step, whether the first process wants to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +50,15 @@ class Done:
     """A step whose work was handed to the device."""
 
     stamp: Stamp
-    loss: Any
-    """Zero-dimensional tensor that may be read once the stamp is reached."""
+    own: Stamp | None
+    """Just before gradients are exchanged."""
+    result: Any
+    """Loss and vote, shape (2,), that may be read once the stamp is reached."""
     counts: Counts
+    graphs: int
+    """Graphs that were compiled in it."""
+    held_bytes: int | None
+    """What the allocator held after it."""
 
 
 def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> int:
@@ -53,56 +70,113 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> int:
         After logging the step whose loss is not a finite number.
 
     """
-    device, pending, gradients, step = trainer.device, deque[Done](), 0, 0
+    device, engine, pending, gradients, step = trainer.device, trainer.engine, deque[Done](), 0, 0
     device.begin()
     started_s = device.now()
+    graphs = compiled_graphs()
+    reading = Reading(trainer, pending, started_s, device.held_bytes())
     trainer.log.event("training", started_at_s=trainer.log.since_spawn(started_s))
-    while not trainer.should_stop(step, device.now() - started_s):
+    while not trainer.stop.planned(step) and not reading.voted_to_stop(step):
         micro_batches = list(islice(batches, trainer.gradient_accumulation))
         if not micro_batches:
             break
-        loss, counts = accumulate_gradients(trainer, micro_batches)
-        if trainer.max_grad_norm is not None:
-            trainer.accelerator.clip_grad_norm_(trainer.model.parameters(), trainer.max_grad_norm)
-        trainer.optimizer.step()
+        loss, counts, own = accumulate_gradients(trainer, micro_batches)
+        engine.update()
         trainer.scheduler.step()
-        gradients = gradients or gradient_bytes(trainer.model)
-        trainer.optimizer.zero_grad(set_to_none=True)
-        loss = device.host_copy(loss)
-        pending.append(Done(device.stamp(), loss, counts))
+        gradients = gradients or gradient_bytes(engine.model)
+        engine.forget_gradients()
         step += 1
-        log_reached(trainer, pending)
+        result = device.host_copy(agree(trainer, loss, wants=trainer.stop.wants(device.now() - started_s)))
+        pending.append(Done(device.stamp(), own, result, counts, compiled_graphs() - graphs, device.held_bytes()))
+        graphs = compiled_graphs()
+        if trainer.strict:
+            device.synchronise()
+        reading.reached()
     device.synchronise()
-    log_reached(trainer, pending)
+    reading.reached()
     return gradients
 
 
-def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> tuple[Any, Counts]:
-    """Run forward and backward of a step; return its supervised-token-weighted loss, still on the device, and its counts."""
-    counts = Counts()
+def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> tuple[Any, Counts, Stamp | None]:
+    """Run forward and backward of a step; return this process' share of its loss, the counts of all, and the mark before the exchange.
+
+    Each micro-batch weighs by its supervised tokens among those of all processes, so that the gradient is the one that
+    a single process with the same global batch would have.
+    """
+    counts, engine = Counts(), trainer.engine
     for micro_batch in micro_batches:
-        counts = counts.plus(micro_batch.counts)
-    step_loss: Any = 0.0
+        counts = counts.plus(micro_batch.everywhere)
+    share: Any = 0.0
+    own: Stamp | None = None
     for number, micro_batch in enumerate(micro_batches, start=1):
-        tensors = {name: tensor.to(trainer.device.torch_name, non_blocking=True) for name, tensor in micro_batch.tensors.items()}
-        # Ranks exchange gradients once a step, with the last micro-batch.
+        tensors = to_device(micro_batch.tensors, trainer.device.torch_name)
         last = number == len(micro_batches)
-        with contextlib.nullcontext() if last else trainer.accelerator.no_sync(trainer.model):
-            loss = trainer.model(**tensors).loss * (micro_batch.counts.supervised_tokens / counts.supervised_tokens)
-            trainer.accelerator.backward(loss)
-        step_loss = step_loss + loss.detach()
-    return step_loss, counts
+        with engine.exchange(last=last):
+            loss = engine.model(**tensors).loss * (micro_batch.counts.supervised_tokens / counts.supervised_tokens)
+            if last and engine.processes > 1:
+                own = trainer.device.stamp()
+            # The engines average over processes; the weights already sum to one over all of them.
+            engine.backward(loss * engine.processes, last=last)
+        share = share + loss.detach()
+    return share, counts, own
 
 
-def log_reached(trainer: Trainer, pending: deque[Done]) -> None:
-    """Log the steps that the device has completed, oldest first, without waiting for the others."""
-    while pending and (completed_s := trainer.device.reached(pending[0].stamp)) is not None:
-        done = pending.popleft()
-        loss = float(done.loss)
-        finite = math.isfinite(loss)
-        trainer.log.event(
-            "step", completed_at_s=trainer.log.since_spawn(completed_s), loss=loss if finite else None, **done.counts._asdict()
-        )
-        if not finite:
-            msg = f"the loss became {loss}"
-            raise LossNotFinite(msg)
+def agree(trainer: Trainer, share: Any, *, wants: bool) -> Any:  # noqa: ANN401 - torch tensors
+    """Return the loss over all processes and the first one's vote to stop, shape (2,), still on the device."""
+    import torch  # noqa: PLC0415
+
+    result = torch.stack([share.float(), torch.full_like(share, float(wants and trainer.rank == 0), dtype=torch.float32)])
+    if trainer.engine.processes > 1:
+        torch.distributed.all_reduce(result)
+    return result
+
+
+@dataclass(slots=True)
+class Reading:
+    """Takes in steps as the device completes them, oldest first."""
+
+    trainer: Trainer
+    pending: deque[Done]
+    before_s: float
+    held_bytes: int | None
+
+    def reached(self) -> None:
+        """Log the steps that the device has completed, without waiting for the others."""
+        device, log = self.trainer.device, self.trainer.log
+        while self.pending:
+            done = self.pending[0]
+            own_s = None if done.own is None else device.reached(done.own)
+            if done.own is not None and own_s is None:
+                return
+            completed_s = device.reached(done.stamp)
+            if completed_s is None:
+                return
+            self.pending.popleft()
+            if own_s is not None:
+                self.trainer.own_work_s.append(own_s - self.before_s)
+            self.before_s = completed_s
+            loss, vote = float(done.result[0]), float(done.result[1])
+            self.trainer.votes.append(vote > 0)
+            self._events(done)
+            finite = math.isfinite(loss)
+            log.event("step", completed_at_s=log.since_spawn(completed_s), loss=loss if finite else None, **done.counts._asdict())
+            if not finite:
+                msg = f"the loss became {loss}"
+                raise LossNotFinite(msg)
+
+    def _events(self, done: Done) -> None:
+        step = len(self.trainer.votes)
+        if done.graphs:
+            self.trainer.log.event("disturbed", step=step, what="compile", amount=done.graphs)
+        if done.held_bytes is not None and self.held_bytes is not None and done.held_bytes > self.held_bytes:
+            self.trainer.log.event("disturbed", step=step, what="allocator_growth", amount=done.held_bytes - self.held_bytes)
+            self.held_bytes = done.held_bytes
+
+    def voted_to_stop(self, step: int) -> bool:
+        """Return whether the first process wanted to stop; several look at the vote of the same earlier step, waiting for it."""
+        ahead = AHEAD if self.trainer.engine.processes > 1 else 0
+        votes = self.trainer.votes
+        while ahead and len(votes) < step - ahead:
+            time.sleep(NAP_S)
+            self.reached()
+        return step > ahead and votes[step - ahead - 1] if ahead else bool(votes) and votes[-1]

@@ -1,21 +1,26 @@
 """Builds the model of a plan: weights, precision, adapters, and what its tensors weigh."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+from tunemark.harness.devices import Device
 from tunemark.harness.worker.architectures import config_of
+from tunemark.harness.worker.batches import Shape
+from tunemark.harness.worker.levers import fuse, recompute
 from tunemark.schema.cards import ModelCard
-from tunemark.schema.plan import Plan
-from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, Task, Weights
+from tunemark.schema.plan import LoraSettings, Plan
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Task, Weights
 
 TORCH_DTYPES = {Dtype.FP32: "float32", Dtype.TF32: "float32", Dtype.BF16: "bfloat16", Dtype.FP16: "float16"}
 DTYPE_NAMES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "uint8", "torch.int8": "int8"}
 
 
-def build_model(plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None) -> Any:  # noqa: ANN401 - a torch module
-    """Return the model in training mode, with adapters if the method has them.
+def build_model(plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None, scratch: Path, device: Device) -> Any:  # noqa: ANN401
+    """Return the torch module in training mode, with adapters if the method has them, on the device unless a strategy shards it.
 
-    `vocabulary` is the size of a tokenizer that was trained here; None keeps the card's.
+    `vocabulary` is the size of a tokenizer that was trained here; None keeps the card's. `scratch` is a folder for
+    random weights that are to be quantised.
     """
     import torch  # noqa: PLC0415
     import transformers  # noqa: PLC0415
@@ -28,35 +33,59 @@ def build_model(plan: Plan, card: ModelCard, weights_from: str | None, vocabular
     }
     if plan.model.weights is Weights.RANDOM:
         model = auto.from_config(config_of(card, labels=plan.model.labels, vocabulary=vocabulary), **settings)
-    else:
-        model = auto.from_pretrained(weights_from, **settings, **({"num_labels": plan.model.labels} if plan.model.labels else {}))
+        if plan.quantisation is not None:
+            # transformers quantises while it reads weights, so random ones are written down first.
+            model.save_pretrained(scratch)
+            model, weights_from = None, str(scratch)
+    if plan.model.weights is Weights.PRETRAINED or plan.quantisation is not None:
+        further = {"num_labels": plan.model.labels} if plan.model.labels else {}
+        model = auto.from_pretrained(weights_from, **settings, **further, **quantised(plan, device))
     model.config.use_cache = False
-    if plan.model.gradient_checkpointing is not Checkpointing.NONE:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    if plan.method is Method.LORA:
-        model = add_adapters(plan, model)
+    fuse(plan, model)
+    recompute(plan, model)
+    if plan.lora is not None:
+        model = add_adapters(plan, plan.lora, model)
     return model.train()
 
 
-def add_adapters(plan: Plan, model: Any) -> Any:  # noqa: ANN401 - a torch module
+def quantised(plan: Plan, device: Device) -> dict[str, Any]:
+    """Return what `from_pretrained` needs to store frozen weights in four bits; nothing for other methods."""
+    if plan.quantisation is None:
+        return {}
+    import torch  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+
+    settings = transformers.BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type=plan.quantisation.format,
+        bnb_4bit_use_double_quant=plan.quantisation.double,
+        bnb_4bit_compute_dtype=getattr(torch, TORCH_DTYPES[plan.precision.compute]),
+    )
+    return {"quantization_config": settings, "device_map": {"": device.torch_name}}
+
+
+def add_adapters(plan: Plan, lora: LoraSettings, model: Any) -> Any:  # noqa: ANN401 - a torch module
     """Return the model with low-rank adapters; its own weights are frozen."""
     import peft  # noqa: PLC0415
 
-    if plan.lora is None:
-        msg = "plan.lora is null with method lora"
-        raise ValueError(msg)
     if plan.model.gradient_checkpointing is not Checkpointing.NONE:
         # Without it no gradient reaches the first adapter through checkpointed blocks.
         model.enable_input_require_grads()
     task = peft.TaskType.CAUSAL_LM if plan.model.task is Task.CAUSAL_LM else peft.TaskType.SEQ_CLS
     settings = peft.LoraConfig(
-        r=plan.lora.rank,
-        lora_alpha=plan.lora.alpha,
-        lora_dropout=plan.lora.dropout,
-        target_modules=list(plan.lora.target_modules),
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=list(lora.target_modules),
         task_type=task,
     )
     return peft.get_peft_model(model, settings, autocast_adapter_dtype=False)
+
+
+def shape_of(plan: Plan, card: ModelCard) -> Shape:
+    """Return what batches need to know of a model: a window counts where rows are longer than it."""
+    limited = card.sliding_window is not None and card.sliding_window < plan.data.sequence_length
+    return Shape(card.sliding_window if limited else None, mixed_windows=card.family == "gemma2")
 
 
 def model_facts(model: Any, optimizer: Any = None, gradient_bytes: int = 0) -> dict[str, Any]:  # noqa: ANN401 - torch objects
@@ -64,6 +93,8 @@ def model_facts(model: Any, optimizer: Any = None, gradient_bytes: int = 0) -> d
     by_dtype: Counter[str] = Counter()
     for parameter in model.parameters():
         by_dtype[DTYPE_NAMES.get(str(parameter.dtype), str(parameter.dtype))] += parameter.nbytes
+        for name, constant in quantisation_constants(parameter):
+            by_dtype[f"{name} of 4-bit blocks"] += constant.nbytes
     adapters = [parameter for name, parameter in model.named_parameters() if "lora_" in name]
     states = [
         value
@@ -72,7 +103,7 @@ def model_facts(model: Any, optimizer: Any = None, gradient_bytes: int = 0) -> d
         if hasattr(value, "nbytes")
     ]
     return {
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": sum(number_of_weights(parameter) for parameter in model.parameters()),
         "trainable_parameters": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
         "parameter_bytes": dict(by_dtype),
         "adapter_bytes": sum(parameter.nbytes for parameter in adapters),
@@ -84,3 +115,22 @@ def model_facts(model: Any, optimizer: Any = None, gradient_bytes: int = 0) -> d
 def gradient_bytes(model: Any) -> int:  # noqa: ANN401 - a torch module
     """Return the bytes of all gradients that exist now."""
     return sum(parameter.grad.nbytes for parameter in model.parameters() if parameter.grad is not None)
+
+
+def number_of_weights(parameter: Any) -> int:  # noqa: ANN401 - a torch parameter
+    """Return how many weights a parameter holds: of packed four-bit ones those before packing, of a sharded one all of it."""
+    state = getattr(parameter, "quant_state", None)
+    # DeepSpeed keeps the full size aside while it holds a part.
+    whole = getattr(parameter, "ds_numel", None)
+    return int(state.shape.numel()) if state is not None else int(whole) if whole is not None else int(parameter.numel())
+
+
+def quantisation_constants(parameter: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - a torch parameter
+    """Return the constants of a four-bit parameter's blocks by name; the second level exists with double quantisation."""
+    state = getattr(parameter, "quant_state", None)
+    if state is None:
+        return []
+    found = [("scales", state.absmax)]
+    if getattr(state, "nested", False):
+        found += [("scales of scales", state.state2.absmax), ("offset", state.offset)]
+    return found

@@ -1,9 +1,9 @@
 """One run from start to end inside of the worker process: phases in order, each marked in the log."""
 
-import warnings
-from dataclasses import dataclass
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -12,7 +12,14 @@ from tunemark.harness.devices.protocol import DeviceUnavailable
 from tunemark.harness.worker.log import Log
 from tunemark.schema.cards import ModelCard
 from tunemark.schema.plan import Plan
-from tunemark.schema.vocabulary import Dtype, Phase
+from tunemark.schema.vocabulary import Dtype, Phase, Strategy
+
+if TYPE_CHECKING:
+    from tunemark.harness.worker.batches import MicroBatch
+    from tunemark.harness.worker.loop import Trainer
+
+ENDLESS = 1_000_000
+"""Steps that no run takes."""
 
 
 class Order(BaseModel):
@@ -26,88 +33,109 @@ class Order(BaseModel):
     spawned_at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """All that training needs."""
-
-    accelerator: Any
-    model: Any
-    optimizer: Any
-    scheduler: Any
-
-
-def run(order: Order, device: Device, log: Log, folder: Path) -> None:
-    """Load, train, evaluate, and log what the model weighs and which peaks the device saw."""
-    from tunemark.harness.worker.batches import load_samples, micro_batches  # noqa: PLC0415 - the import phase is over
+def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
+    """Load, check, train, evaluate, and log what was seen on the way. Returns what is to be held until the process ends."""
+    from tunemark.harness.worker.batches import Share, load_samples, micro_batches  # noqa: PLC0415 - the import phase is over
     from tunemark.harness.worker.evaluation import evaluate  # noqa: PLC0415
-    from tunemark.harness.worker.loop import Trainer, train  # noqa: PLC0415
-    from tunemark.harness.worker.models import build_model, model_facts  # noqa: PLC0415
+    from tunemark.harness.worker.levers import compile_model  # noqa: PLC0415
+    from tunemark.harness.worker.models import build_model, model_facts, shape_of  # noqa: PLC0415
+    from tunemark.harness.worker.ranks import rank_of_this_process, report_ranks  # noqa: PLC0415
     from tunemark.harness.worker.stopping import planned_steps, stop_rule  # noqa: PLC0415
 
-    plan = order.plan
-    if device.name() not in {None, order.device_name}:
-        msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
-        raise DeviceUnavailable(msg)
+    plan, share = order.plan, Share(rank_of_this_process(), order.plan.batch.data_parallel)
+    _refuse_another_device(order, device)
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
     log.phase(Phase.LOAD, device.now())
-    model = build_model(plan, order.card, order.weights_from, samples.vocabulary)
+    model = build_model(plan, order.card, order.weights_from, samples.vocabulary, folder / f"weights-{share.rank}", device)
     log.event("model", **model_facts(model))
-    steps = planned_steps(plan, samples.training_rows)
-    prepared = prepare(plan, model, device, steps)
-    log.phase(Phase.TRAIN, device.now())
-    trainer = Trainer(
-        accelerator=prepared.accelerator,
-        model=prepared.model,
-        optimizer=prepared.optimizer,
-        scheduler=prepared.scheduler,
-        device=device,
-        log=log,
-        gradient_accumulation=plan.batch.gradient_accumulation,
-        max_grad_norm=plan.optimizer.max_grad_norm,
-        should_stop=stop_rule(plan, samples.training_rows, folder),
-    )
-    try:
-        gradients = train(trainer, micro_batches(plan, samples.training))
-    finally:
-        peaks = device.memory()
-        log.event("memory", allocated=peaks.allocated.model_dump(), reserved=peaks.reserved.model_dump())
-    log.event("model", **model_facts(model, prepared.optimizer, gradients))
+    shape = shape_of(plan, order.card)
+    batches = micro_batches(plan, samples.training, shape, share)
+    if plan.measurement.gates:
+        batches = check_first(plan, model, device, log, batches)
+    # After the checks, so that compiling is part of the first step that needs it.
+    compile_model(plan, model)
+    trainer = prepare(plan, model, device, log, planned_steps(plan, samples.training_rows))
+    trainer.stop, trainer.rank = stop_rule(plan, samples.training_rows, folder), share.rank
+    gradients = train_between_probes(plan, trainer, batches)
+    log.event("model", **model_facts(trainer.engine.model, trainer.engine.optimizer, gradients))
     if samples.evaluation:
         log.phase(Phase.EVAL, device.now())
-        log.event("evaluation", split=samples.evaluation_split, **evaluate(plan, prepared.model, device, samples.evaluation))
+        log.event("evaluation", split=samples.evaluation_split, **evaluate(plan, trainer.engine.model, shape, device, samples.evaluation))
     log.phase(Phase.TEARDOWN, device.now())
-    prepared.accelerator.end_training()
+    report_ranks(trainer, log)
+    trainer.engine.close()
+    return trainer
 
 
-def prepare(plan: Plan, model: Any, device: Device, steps: int | None) -> Prepared:  # noqa: ANN401 - a torch module
-    """Return model, optimizer and learning-rate schedule, prepared by accelerate.
+def _refuse_another_device(order: Order, device: Device) -> None:
+    if device.name() not in {None, order.device_name}:
+        msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
+        raise DeviceUnavailable(msg)
 
-    Raises
-    ------
-    RuntimeError
-        When accelerate runs with another number of processes than the plan says.
 
-    """
+def prepare(plan: Plan, model: Any, device: Device, log: Log, steps: int | None) -> "Trainer":  # noqa: ANN401 - a torch module
+    """Return the trainer: model, optimizer and schedule as the plan's strategy wraps them. What took effect is logged."""
     import torch  # noqa: PLC0415
+    from transformers import get_scheduler  # noqa: PLC0415
+
+    from tunemark.harness.worker.engines import open_accelerator, shard, wrap  # noqa: PLC0415
+    from tunemark.harness.worker.levers import effective  # noqa: PLC0415
+    from tunemark.harness.worker.loop import Trainer  # noqa: PLC0415
+    from tunemark.harness.worker.optimizers import build_optimizer  # noqa: PLC0415
+    from tunemark.harness.worker.stopping import StopRule  # noqa: PLC0415
 
     # fp32 is fp32 unless the plan says tf32: a GPU would round its inputs silently otherwise.
     torch.set_float32_matmul_precision("high" if plan.precision.compute is Dtype.TF32 else "highest")
-    from accelerate import Accelerator  # noqa: PLC0415
-    from transformers import get_scheduler  # noqa: PLC0415
-
-    autocast = plan.precision.compute in {Dtype.BF16, Dtype.FP16} and plan.precision.parameters is Dtype.FP32
-    accelerator = Accelerator(cpu=device.torch_name == "cpu", mixed_precision=plan.precision.compute.value if autocast else "no")
-    if accelerator.num_processes != plan.batch.data_parallel:
-        msg = f"accelerate runs {accelerator.num_processes} processes, the plan has {plan.batch.data_parallel}"
-        raise RuntimeError(msg)
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(
-        trainable, lr=plan.optimizer.learning_rate, weight_decay=plan.optimizer.weight_decay, fused=device.torch_name.startswith("cuda")
-    )
+    accelerator = open_accelerator(plan, device)
+    if plan.device.strategy is Strategy.FSDP2:
+        shard(plan, model, device)
+    optimizer = build_optimizer(plan, model, fused=device.torch_name.startswith("cuda"))
+    engine = wrap(plan, accelerator, model, optimizer)
     # A schedule that falls needs an end; without one it is laid over more steps than any run takes.
-    scheduler = get_scheduler(plan.optimizer.scheduler, optimizer, num_warmup_steps=0, num_training_steps=steps or 1_000_000)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        prepared_model, prepared_optimizer = accelerator.prepare(model, optimizer)
-    return Prepared(accelerator, prepared_model, prepared_optimizer, scheduler)
+    scheduler = get_scheduler(plan.optimizer.scheduler, optimizer, plan.optimizer.warmup_steps, steps or ENDLESS)
+    group = torch.distributed.get_backend() if engine.processes > 1 else None
+    log.event("effective", **effective(plan, engine.model, optimizer, engine.processes, group, engine.sharding))
+    return Trainer(
+        engine=engine,
+        scheduler=scheduler,
+        device=device,
+        log=log,
+        gradient_accumulation=plan.batch.gradient_accumulation,
+        stop=StopRule(steps, None, Path()),
+        strict=plan.measurement.timing == "strict",
+    )
+
+
+def check_first(plan: Plan, model: Any, device: Device, log: Log, batches: Iterator["MicroBatch"]) -> Iterator["MicroBatch"]:  # noqa: ANN401
+    """Check with the first micro-batch that training is right, and give it back to the stream. The model moves to the device."""
+    from tunemark.harness.worker.gates import check  # noqa: PLC0415
+
+    log.phase(Phase.CHECK, device.now())
+    first = next(batches)
+    for gate in check(plan, model, device, first):
+        log.event("gate", **gate)
+    return chain([first], batches)
+
+
+def train_between_probes(plan: Plan, trainer: "Trainer", batches: Iterator["MicroBatch"]) -> int:
+    """Train, with a look at the device's matrix rate before and after; return the bytes of gradients."""
+    from tunemark.harness.worker.loop import train  # noqa: PLC0415
+    from tunemark.harness.worker.probe import matrix_rate  # noqa: PLC0415
+
+    device, log = trainer.device, trainer.log
+
+    def probe(when: str) -> None:
+        if plan.measurement.probe:
+            log.phase(Phase.PROBE, device.now())
+            log.event("probe", when=when, found=matrix_rate(device, plan.device.backend, plan.precision.compute))
+
+    probe("before")
+    log.phase(Phase.TRAIN, device.now())
+    try:
+        gradients = train(trainer, batches)
+    finally:
+        peaks = device.memory()
+        log.event("memory", allocated=peaks.allocated.model_dump(), reserved=peaks.reserved.model_dump())
+    probe("after")
+    return gradients

@@ -1,13 +1,31 @@
 """When the worker stops. It never judges its own steadiness: that would cost time inside of the window."""
 
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tunemark.schema.plan import Plan
 
 STOP_FILE = "stop"
 """The parent, which reads the log and judges, makes this file to end training."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRule:
+    """Planned steps, the time limit, or the parent's word, whichever is first."""
+
+    steps: int | None
+    """Every process knows these by itself."""
+    seconds: float | None
+    told: Path
+
+    def planned(self, done: int) -> bool:
+        """Return whether all planned steps are done."""
+        return self.steps is not None and done >= self.steps
+
+    def wants(self, trained_s: float) -> bool:
+        """Return whether this process wants to stop now: clocks and files are not the same to all, so several processes vote."""
+        return (self.seconds is not None and trained_s >= self.seconds) or self.told.exists()
 
 
 def planned_steps(plan: Plan, training_rows: int | None) -> int | None:
@@ -23,11 +41,6 @@ def planned_steps(plan: Plan, training_rows: int | None) -> int | None:
     return min(limits) if limits else None
 
 
-def stop_rule(plan: Plan, training_rows: int | None, folder: Path) -> Callable[[int, float], bool]:
-    """Return the rule: planned steps, the time limit, or the parent's word, whichever is first."""
-    steps, seconds, told = planned_steps(plan, training_rows), plan.measurement.max_train_s, folder / STOP_FILE
-
-    def should_stop(done: int, trained_s: float) -> bool:
-        return (steps is not None and done >= steps) or (seconds is not None and trained_s >= seconds) or told.exists()
-
-    return should_stop
+def stop_rule(plan: Plan, training_rows: int | None, folder: Path) -> StopRule:
+    """Return the rule of a plan."""
+    return StopRule(planned_steps(plan, training_rows), plan.measurement.max_train_s, folder / STOP_FILE)

@@ -1,0 +1,91 @@
+"""Reasons to trust a measurement less, each a typed warning that is stored with the result."""
+
+from collections.abc import Iterator
+
+from tunemark.harness.machine import Machine
+from tunemark.schema.derive import Derived
+from tunemark.schema.plan import Plan
+from tunemark.schema.steady import RANKABLE_STEPS
+from tunemark.schema.submission import Submission, Utilisation, Warned
+from tunemark.schema.vocabulary import Doubt, Weights
+
+BUSY_HOST_CORES = 0.25
+WIDE_INTERVAL = 0.02
+LOW_DISK_BYTES = 2 * 2**30
+FALLEN_PEAK = 0.05
+SLOW_RANK = 0.05
+BUSY_DEVICE_BYTES = 2**30
+RANDOM_WEIGHTS = "speed and memory are those of the architecture, loss and accuracy are not those of the pretrained model"
+
+
+def doubts(submission: Submission, derived: Derived, machine: Machine, *, torn: bool) -> Iterator[Warned]:
+    """Yield reasons to trust the measurement less."""
+    yield from _of_steps(derived)
+    yield from _of_gates_and_levers(submission)
+    if submission.utilisation:
+        yield from _of_use(submission.utilisation, machine)
+    probe = submission.probe
+    if probe and probe.after_flop_per_s and probe.after_flop_per_s < (1 - FALLEN_PEAK) * probe.before_flop_per_s:
+        fell = 1 - probe.after_flop_per_s / probe.before_flop_per_s
+        yield Warned(doubt=Doubt.PEAK_FELL, message=f"the matrix rate was {fell:.0%} lower after training than before: heat, or other work")
+    if derived.slowest_rank and derived.slowest_rank.behind > SLOW_RANK:
+        rank = derived.slowest_rank
+        message = f"rank {rank.rank} needs {rank.behind:.0%} longer for its own work than the median of all ranks"
+        yield Warned(doubt=Doubt.STRAGGLER, message=message)
+    if submission.plan.device.accelerator is None:
+        yield Warned(doubt=Doubt.UNKNOWN_ACCELERATOR, message=submission.plan.reasons["device.accelerator"])
+    if submission.plan.model.weights is Weights.RANDOM:
+        yield Warned(doubt=Doubt.RANDOM_WEIGHTS, message=RANDOM_WEIGHTS)
+    if submission.harness.dirty:
+        yield Warned(doubt=Doubt.DIRTY_SOURCE, message="the checkout had changes that are not committed")
+    if machine.free_disk_bytes < LOW_DISK_BYTES:
+        yield Warned(doubt=Doubt.LOW_DISK, message=f"{machine.free_disk_bytes / 2**30:.1f} GiB of disk were free")
+    if torn:
+        yield Warned(doubt=Doubt.TRUNCATED_LOG, message="a line of the worker's log was cut off and left out")
+
+
+def _of_steps(derived: Derived) -> Iterator[Warned]:
+    window, rate = derived.window, derived.tokens_per_s
+    if window is not None and window.steps < RANKABLE_STEPS:
+        yield Warned(doubt=Doubt.FEW_STEPS, message=window.verdict)
+    elif window is not None and not window.stable:
+        yield Warned(doubt=Doubt.NOT_STABLE, message=window.verdict)
+    if rate is not None and rate.bounded and rate.relative_half_width > WIDE_INTERVAL:
+        yield Warned(doubt=Doubt.WIDE_INTERVAL, message=f"the 95% interval of throughput is +-{rate.relative_half_width:.1%}")
+
+
+def _of_gates_and_levers(submission: Submission) -> Iterator[Warned]:
+    for gate in submission.gates:
+        if gate.passed is False:
+            yield Warned(doubt=Doubt.GATE_FAILED, message=f"{gate.name}: {gate.detail}")
+    if submission.effective:
+        for name, asked, got in _levers(submission.plan, submission):
+            if asked != got:
+                yield Warned(doubt=Doubt.FALLBACK, message=f"{name} {asked} was asked for, {got} was used")
+
+
+def _levers(plan: Plan, submission: Submission) -> Iterator[tuple[str, str, str]]:
+    """Yield levers as they were asked for and as they were."""
+    seen = submission.effective
+    if seen:
+        yield "attention", plan.model.attention, seen.attention
+        yield "fused_kernels", plan.model.fused_kernels, seen.fused_kernels
+        yield "compile", plan.model.compile, seen.compile.partition(",")[0]
+        yield "gradient_checkpointing", plan.model.gradient_checkpointing.value, seen.gradient_checkpointing
+
+
+def _of_use(use: Utilisation, machine: Machine) -> Iterator[Warned]:
+    foreign = use.foreign_cpu_busy_mean
+    if foreign is not None and foreign > BUSY_HOST_CORES:
+        yield Warned(
+            doubt=Doubt.BUSY_HOST,
+            message=f"other processes kept {foreign:.1f} of {machine.cpu_logical_cores} cores busy; repeat on an idle machine",
+        )
+    for device in use.devices:
+        if (device.memory_used_before_bytes or 0) > BUSY_DEVICE_BYTES:
+            held = (device.memory_used_before_bytes or 0) / 2**30
+            message = f"{held:.1f} GiB of device {device.index} were in use before the run; free it and repeat"
+            yield Warned(doubt=Doubt.BUSY_DEVICE, message=message)
+        if device.throttle_reasons:
+            message = f"device {device.index} lowered its clocks: {', '.join(device.throttle_reasons)}"
+            yield Warned(doubt=Doubt.THROTTLED, message=message)

@@ -1,0 +1,102 @@
+"""How many devices a plan uses, and how they share its model and its batch."""
+
+from tunemark.harness.choices import Options, Reasons
+from tunemark.harness.machine import Machine
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.facts import FactBase
+from tunemark.schema.plan import Batch, DeviceChoice, Offload
+from tunemark.schema.vocabulary import Backend, Strategy
+from tunemark.schema.workload_cards import WorkloadCard
+
+HOST_BACKENDS = (Backend.CPU, Backend.FAKE)
+"""Device families of which every process of a machine uses the same one."""
+MOST_HOST_PROCESSES = 64
+OFFLOADS: tuple[Offload, ...] = ("none", "optimizer", "all")
+
+
+def device_choice(card: WorkloadCard, machine: Machine, facts: FactBase, options: Options, reasons: Reasons) -> DeviceChoice:
+    """Return the devices and how they share the work."""
+    accelerator = facts.recognise_accelerator(machine.devices[0].name)
+    known = (
+        "its reported name is an alias of the card"
+        if accelerator
+        else f"no card in data/accelerators has the alias {machine.devices[0].name!r}; peaks and prices are unknown"
+    )
+    count = _count(card, machine, options, reasons)
+    strategy = _strategy(card, count, options, reasons)
+    return DeviceChoice(
+        backend=reasons.give("device.backend", machine.backend, machine.backend_reason),
+        accelerator=reasons.give("device.accelerator", accelerator.key if accelerator else None, known),
+        count=count,
+        nodes=options.nodes,
+        strategy=strategy,
+        offload=_offload(card, options),
+        tensor_parallel=card.devices.tensor_parallel,
+        pipeline_parallel=card.devices.pipeline_parallel,
+        launcher=None if count == 1 else options.launcher,
+        threads=_threads(machine, count, options, reasons) if machine.backend in HOST_BACKENDS else None,
+    )
+
+
+def _count(card: WorkloadCard, machine: Machine, options: Options, reasons: Reasons) -> int:
+    asked = options.devices if options.devices is not None else card.devices.count
+    count = reasons.give("device.count", asked, "asked for with --devices" if options.devices else "the workload card says so")
+    if count % options.nodes:
+        raise TunemarkError("--devices", count, f"is for all {options.nodes} nodes together; give a multiple of {options.nodes}")
+    here, per_node = len(machine.devices), count // options.nodes
+    most = MOST_HOST_PROCESSES if machine.backend in HOST_BACKENDS else here
+    if per_node > most:
+        fix = f"this machine has {here} {machine.backend.value} device{'s' * (here != 1)}; give --devices {most * options.nodes} or less"
+        raise TunemarkError("--devices", count, fix, exit_code=Exit.UNSUPPORTED)
+    return count
+
+
+def _strategy(card: WorkloadCard, count: int, options: Options, reasons: Reasons) -> Strategy:
+    asked, why = (
+        (options.strategy, "asked for with --strategy") if options.strategy else (card.devices.strategy, "the workload card says so")
+    )
+    words = [strategy.value for strategy in Strategy]
+    if asked == "auto":
+        one = count == 1
+        return reasons.give(
+            "device.strategy", Strategy.SINGLE if one else Strategy.DDP, "one device needs none" if one else "each device holds a replica"
+        )
+    if asked not in words:
+        raise TunemarkError("--strategy", asked, did_you_mean(asked, words))
+    strategy = Strategy(asked)
+    if (strategy is Strategy.SINGLE) != (count == 1):
+        fix = "one device shares nothing; leave --strategy out" if count == 1 else f"{count} devices need one of {', '.join(words[1:])}"
+        raise TunemarkError("--strategy", strategy.value, fix)
+    return reasons.give("device.strategy", strategy, why)
+
+
+def _offload(card: WorkloadCard, options: Options) -> Offload:
+    asked = options.offload or card.devices.offload
+    for known in OFFLOADS:
+        if known == asked:
+            return known
+    raise TunemarkError("--offload", asked, did_you_mean(asked, OFFLOADS))
+
+
+def _threads(machine: Machine, count: int, options: Options, reasons: Reasons) -> int:
+    """Return threads a process: those of all processes on a machine are its physical cores."""
+    here = count // options.nodes
+    cores = min(machine.cpu_physical_cores or machine.cpu_usable_cores, machine.cpu_usable_cores)
+    why = "one thread per physical core that this process may use"
+    return reasons.give("device.threads", max(1, cores // here), why if here == 1 else f"{why}, shared by {here} processes")
+
+
+def batch_choice(card: WorkloadCard, device: DeviceChoice, reasons: Reasons) -> Batch:
+    """Return the batch from one micro-step to one optimizer step."""
+    micro, accumulation = card.batch.micro_batch, card.batch.gradient_accumulation
+    apart = device.tensor_parallel * device.pipeline_parallel
+    if device.count % apart:
+        raise TunemarkError("--devices", device.count, f"tensor x pipeline parallel is {apart}; give a multiple of it")
+    why = "each device sees different rows" if apart == 1 else f"{device.count} devices / tensor x pipeline parallel {apart}"
+    replicas = reasons.give("batch.data_parallel", device.count // apart, why)
+    rows = reasons.give(
+        "batch.global_batch",
+        micro * accumulation * replicas,
+        f"micro_batch {micro} x gradient_accumulation {accumulation} x data_parallel {replicas}",
+    )
+    return Batch(micro_batch=micro, gradient_accumulation=accumulation, data_parallel=replicas, global_batch=rows)

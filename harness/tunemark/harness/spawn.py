@@ -1,0 +1,63 @@
+"""The command that starts the worker: python for one process, torchrun or accelerate for several."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunemark.schema.plan import DeviceChoice
+from tunemark.schema.vocabulary import Backend
+
+WORKER = "tunemark.harness.worker"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Which of several machines one is."""
+
+    rank: int = 0
+    rendezvous: str | None = None
+    """HOST:PORT of the first node; None for one node."""
+
+
+def command(device: DeviceChoice, folder: Path, node: Node = Node()) -> list[str]:
+    """Return the command that runs the worker with the order in a folder."""
+    if device.launcher is None:
+        return [sys.executable, "-m", WORKER, str(folder)]
+    if device.launcher == "torchrun":
+        return [*_torchrun(device, node), "-m", WORKER, str(folder)]
+    return [*_accelerate(device, node), "--module", WORKER, str(folder)]
+
+
+def _torchrun(device: DeviceChoice, node: Node) -> list[str]:
+    processes = device.count // device.nodes
+    base = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", f"--nnodes={device.nodes}", "--max-restarts=0"]
+    if node.rendezvous is None:
+        return [*base, "--standalone"]
+    return [*base, f"--node-rank={node.rank}", "--rdzv-backend=c10d", "--rdzv-id=tunemark", f"--rdzv-endpoint={node.rendezvous}"]
+
+
+def _accelerate(device: DeviceChoice, node: Node) -> list[str]:
+    base = [sys.executable, "-m", "accelerate.commands.launch", f"--num_processes={device.count}", f"--num_machines={device.nodes}"]
+    base += ["--mixed_precision=no", "--dynamo_backend=no"]
+    # Told of a CPU it asks for MPI; told of several GPUs it starts plain processes, whatever they compute on.
+    base.append("--multi_gpu")
+    if node.rendezvous is not None:
+        host, _, port = node.rendezvous.rpartition(":")
+        base += [f"--machine_rank={node.rank}", f"--main_process_ip={host}", f"--main_process_port={port}"]
+    return base
+
+
+def environment(device: DeviceChoice) -> dict[str, str]:
+    """Return the worker's environment: the parent's, with devices in nvidia-smi's order, and without what would make it print or fork oddly."""
+    several = {"OMP_NUM_THREADS": str(device.threads)} if device.threads and device.count > 1 else {}
+    on_host = {"DS_ACCELERATOR": "cpu"} if device.backend in {Backend.CPU, Backend.FAKE} else {}
+    return {
+        **os.environ,
+        **several,
+        **on_host,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+    }

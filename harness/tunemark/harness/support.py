@@ -1,0 +1,88 @@
+"""What each device family cannot do, decided before a minute is spent, and the packages that a feature needs.
+
+The reasons stand with the devices (`CANNOT` in devices/*.py); the support matrix of the site is made from this.
+"""
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+
+from tunemark.harness.devices.features import Feature
+from tunemark.harness.machine import Machine
+from tunemark.schema.plan import Plan
+from tunemark.schema.vocabulary import Backend, Checkpointing, Dtype, Method, Strategy
+
+ASKED: dict[Feature, Callable[[Plan], bool]] = {
+    Feature.FULL: lambda plan: plan.method is Method.FULL,
+    Feature.LORA: lambda plan: plan.method is Method.LORA,
+    Feature.QLORA: lambda plan: plan.method is Method.QLORA,
+    Feature.PACKING: lambda plan: plan.data.packing,
+    Feature.FULL_CHECKPOINTING: lambda plan: plan.model.gradient_checkpointing is Checkpointing.FULL,
+    Feature.SELECTIVE_CHECKPOINTING: lambda plan: plan.model.gradient_checkpointing is Checkpointing.SELECTIVE,
+    Feature.FLASH_ATTENTION: lambda plan: plan.model.attention.startswith("flash_attention"),
+    Feature.FLEX_ATTENTION: lambda plan: plan.model.attention == "flex_attention",
+    Feature.LIGER: lambda plan: plan.model.fused_kernels == "liger",
+    Feature.COMPILE: lambda plan: plan.model.compile != "none",
+    Feature.EIGHT_BIT_OPTIMIZER: lambda plan: plan.optimizer.name.endswith("8bit"),
+    Feature.TF32: lambda plan: plan.precision.compute is Dtype.TF32,
+    Feature.BF16: lambda plan: plan.precision.compute is Dtype.BF16,
+    Feature.FP16: lambda plan: plan.precision.compute is Dtype.FP16,
+    Feature.DDP: lambda plan: plan.device.strategy is Strategy.DDP,
+    Feature.FSDP2: lambda plan: plan.device.strategy is Strategy.FSDP2,
+    Feature.ZERO: lambda plan: plan.device.strategy.value.startswith("zero"),
+    Feature.OFFLOAD: lambda plan: plan.device.offload != "none",
+    Feature.TENSOR_PARALLEL: lambda plan: plan.device.tensor_parallel > 1,
+    Feature.PIPELINE_PARALLEL: lambda plan: plan.device.pipeline_parallel > 1,
+}
+"""Feature -> whether a plan asks for it."""
+
+NEEDS: dict[Feature, tuple[str, str]] = {
+    Feature.QLORA: ("bitsandbytes", "pip install 'tunemark[qlora]'"),
+    Feature.EIGHT_BIT_OPTIMIZER: ("bitsandbytes", "pip install 'tunemark[qlora]'"),
+    Feature.ZERO: ("deepspeed", "pip install 'tunemark[distributed]'"),
+    Feature.LIGER: ("liger-kernel", "pip install liger-kernel"),
+    Feature.FLASH_ATTENTION: ("flash-attn", "pip install flash-attn --no-build-isolation, or use attention=sdpa"),
+}
+"""Feature -> (package it needs, how to get it)."""
+
+
+def cannot(backend: Backend) -> dict[Feature, str]:
+    """Return what a device family cannot do, with the reason of each."""
+    reasons: dict[Feature, str] = import_module(f"tunemark.harness.devices.{backend.value}").CANNOT
+    return reasons
+
+
+def unsupported_reason(plan: Plan, machine: Machine) -> str | None:
+    """Return why a plan cannot be run on this machine, or None."""
+    return next(_reasons(plan, machine), None)
+
+
+def _reasons(plan: Plan, machine: Machine) -> Iterator[str]:
+    missing = cannot(plan.device.backend)
+    asked = [feature for feature, asks in ASKED.items() if asks(plan)]
+    yield from (f"{feature.value} on {plan.device.backend.value}: {missing[feature]}" for feature in asked if feature in missing)
+    if plan.precision.compute not in machine.compute_dtypes:
+        has = ", ".join(dtype.value for dtype in machine.compute_dtypes)
+        yield f"compute format {plan.precision.compute.value} is not one of {has} that this device has"
+    yield from _together(plan)
+    for feature in asked:
+        package, how = NEEDS.get(feature, ("torch", ""))
+        if package not in machine.packages:
+            yield f"{feature.value} needs {package}, which is not installed: {how}"
+
+
+def _together(plan: Plan) -> Iterator[str]:
+    """Yield settings that no device can have together."""
+    if plan.method is Method.QLORA and plan.device.strategy in {Strategy.FSDP2, Strategy.ZERO3}:
+        yield f"four-bit weights are not sharded by {plan.device.strategy.value} in this version; use ddp, zero1 or zero2"
+    if plan.device.offload != "none" and plan.device.strategy in {Strategy.SINGLE, Strategy.DDP}:
+        yield f"offload needs a strategy that shards: fsdp2 or zero1 to zero3, not {plan.device.strategy.value}"
+    if plan.device.offload == "all" and plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2}:
+        yield "only zero3 and fsdp2 can keep parameters in host memory; use --offload optimizer"
+    if plan.data.packing and plan.model.task.value != "causal_lm":
+        yield "only a causal language model can be trained on packed documents; use data.packing=false"
+    if plan.data.packing and plan.model.attention == "flex_attention":
+        yield "packed documents are masked for eager, sdpa and flash attention; use one of these"
+    if plan.method is Method.QLORA and plan.model.compile != "none":
+        yield "four-bit weights recompile without end under torch.compile; use compile=none"
+    if plan.model.compile != "none" and plan.lora is not None and plan.lora.dropout and plan.model.gradient_checkpointing.value != "none":
+        yield "adapter dropout with checkpointing crashes under torch.compile; set lora.dropout=0 or compile=none"

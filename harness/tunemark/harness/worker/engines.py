@@ -1,0 +1,179 @@
+"""Who does forward, backward and update: accelerate on one device and under DDP, DeepSpeed's ZeRO through it, or torch's FSDP2.
+
+One small class for each way, so that the loop has no branch for any of them.
+"""
+
+import contextlib
+import os
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from tunemark.harness.devices import Device
+from tunemark.harness.worker.levers import blocks
+from tunemark.schema.plan import Plan
+from tunemark.schema.vocabulary import Dtype, Strategy
+
+STAGES = {Strategy.ZERO1: 1, Strategy.ZERO2: 2, Strategy.ZERO3: 3}
+
+
+@dataclass(slots=True)
+class Engine:
+    """Model and optimizer as the training library wrapped them."""
+
+    accelerator: Any
+    model: Any
+    optimizer: Any
+    max_grad_norm: float | None
+    sharding: str | None = None
+    """Engine that shares states over the devices, as it calls itself."""
+
+    @property
+    def processes(self) -> int:
+        """World size that the library reports."""
+        return int(self.accelerator.num_processes)
+
+    def backward(self, loss: Any, *, last: bool) -> None:  # noqa: ANN401, ARG002 - `exchange` has seen to the last
+        """Add the gradient of a micro-batch; with a step's last one the processes exchange theirs."""
+        self.accelerator.backward(loss)
+
+    def exchange(self, *, last: bool) -> Any:  # noqa: ANN401 - a context manager
+        """Return the context of a micro-batch: without exchange before the last."""
+        return contextlib.nullcontext() if last else self.accelerator.no_sync(self.model)
+
+    def update(self) -> None:
+        """Clip and apply the gradients."""
+        if self.max_grad_norm is not None:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
+        self.optimizer.step()
+
+    def forget_gradients(self) -> None:
+        """Free the gradients."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def close(self) -> None:
+        """Leave the process group: some runs abort at exit otherwise."""
+        self.accelerator.end_training()
+
+
+class FsdpEngine(Engine):
+    """Torch's FSDP2: each block's parameters, gradients and states are shards, gathered for their use."""
+
+    def exchange(self, *, last: bool) -> Any:  # noqa: ANN401 - a context manager
+        """Return an empty context; gradients are scattered with the last micro-batch only."""
+        self.model.set_requires_gradient_sync(last)
+        return contextlib.nullcontext()
+
+
+class ZeroEngine(Engine):
+    """DeepSpeed clips, steps and frees by itself, told which micro-batch is a step's last."""
+
+    def backward(self, loss: Any, *, last: bool) -> None:  # noqa: ANN401 - a torch tensor
+        """Add a gradient. DeepSpeed divides by the accumulation, which the weights of our loss already hold."""
+        engine = self.model
+        engine.set_gradient_accumulation_boundary(is_boundary=last)
+        engine.backward(loss * engine.gradient_accumulation_steps())
+
+    def exchange(self, *, last: bool) -> Any:  # noqa: ANN401, ARG002 - the boundary says it
+        """Return an empty context."""
+        return contextlib.nullcontext()
+
+    def update(self) -> None:
+        """Clip and apply the gradients."""
+        self.model.step()
+
+    def forget_gradients(self) -> None:
+        """Nothing is left: the step freed them."""
+
+
+def open_accelerator(plan: Plan, device: Device) -> Any:  # noqa: ANN401 - torch objects
+    """Return accelerate's Accelerator for a plan.
+
+    Raises
+    ------
+    RuntimeError
+        When it runs with another number of processes than the plan or the launcher says: on CPUs that went unseen.
+
+    """
+    from accelerate import Accelerator  # noqa: PLC0415
+    from accelerate.utils import InitProcessGroupKwargs  # noqa: PLC0415
+
+    autocast = plan.precision.compute in {Dtype.BF16, Dtype.FP16} and plan.precision.parameters is Dtype.FP32
+    settings: dict[str, Any] = {"mixed_precision": plan.precision.compute.value if autocast else "no"}
+    if plan.device.count > 1:
+        # On CPUs accelerate leaves the back end unset under DeepSpeed, and every process then believes to be alone.
+        settings["kwargs_handlers"] = [InitProcessGroupKwargs(backend=device.collectives)]
+    if plan.device.strategy in STAGES:
+        settings["deepspeed_plugin"] = _zero_plugin(plan)
+    else:
+        # On CPUs accelerate knows DeepSpeed only where it is not told of them.
+        settings["cpu"] = device.torch_name == "cpu"
+    accelerator = Accelerator(**settings)
+    told = int(os.environ.get("WORLD_SIZE", "1"))
+    if not accelerator.num_processes == told == plan.device.count:
+        msg = f"accelerate runs {accelerator.num_processes} processes and the launcher {told}, the plan has {plan.device.count}"
+        raise RuntimeError(msg)
+    return accelerator
+
+
+def shard(plan: Plan, model: Any, device: Device) -> None:  # noqa: ANN401 - a torch module
+    """Shard a model in place, block by block, before its optimizer is made."""
+    import torch  # noqa: PLC0415
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+    from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard  # noqa: PLC0415
+
+    settings: dict[str, Any] = {"mesh": init_device_mesh(torch.device(device.torch_name).type, (plan.device.count,))}
+    if plan.device.offload == "all":
+        settings["offload_policy"] = CPUOffloadPolicy()
+    model.to(device.torch_name)
+    for block in blocks(model):
+        fully_shard(block, **settings)
+    fully_shard(model, **settings)
+
+
+def wrap(plan: Plan, accelerator: Any, model: Any, optimizer: Any) -> Engine:  # noqa: ANN401 - torch objects
+    """Return model and optimizer prepared for the plan's strategy.
+
+    Raises
+    ------
+    RuntimeError
+        When something else came out than the strategy asks for: on CPUs that went unseen.
+
+    """
+    clip = plan.optimizer.max_grad_norm
+    if plan.device.strategy is Strategy.FSDP2:
+        return FsdpEngine(accelerator, model, accelerator.prepare(optimizer), clip, f"torch {type(model).__mro__[1].__name__}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        wrapped, prepared = accelerator.prepare(model, optimizer)
+    if plan.device.strategy in STAGES:
+        stage = getattr(wrapped, "zero_optimization_stage", lambda: None)()
+        if stage != STAGES[plan.device.strategy]:
+            msg = f"{plan.device.strategy.value} was asked for, {type(wrapped).__name__} of stage {stage} came out"
+            raise RuntimeError(msg)
+        return ZeroEngine(accelerator, wrapped, prepared, clip, f"DeepSpeed ZeRO stage {stage}")
+    return Engine(accelerator, wrapped, prepared, clip)
+
+
+def _zero_plugin(plan: Plan) -> Any:  # noqa: ANN401 - a class of accelerate
+    from accelerate import DeepSpeedPlugin  # noqa: PLC0415
+
+    stage = STAGES[plan.device.strategy]
+    zero: dict[str, Any] = {"stage": stage}
+    if plan.device.offload != "none":
+        zero["offload_optimizer"] = {"device": "cpu"}
+    if plan.device.offload == "all":
+        zero["offload_param"] = {"device": "cpu"}
+    low = plan.precision.parameters
+    return DeepSpeedPlugin(
+        hf_ds_config={
+            "train_micro_batch_size_per_gpu": plan.batch.micro_batch,
+            "gradient_accumulation_steps": plan.batch.gradient_accumulation,
+            "gradient_clipping": plan.optimizer.max_grad_norm or 0.0,
+            "zero_optimization": zero,
+            "zero_allow_untested_optimizer": True,
+            "zero_force_ds_cpu_optimizer": False,
+            "bf16": {"enabled": low is Dtype.BF16},
+            "fp16": {"enabled": low is Dtype.FP16},
+        }
+    )

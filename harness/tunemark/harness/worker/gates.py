@@ -1,0 +1,81 @@
+"""Checks that training is right, made before it is timed: a speed counts only when they pass."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tunemark.harness.devices import Device
+from tunemark.harness.worker.batches import MicroBatch
+from tunemark.schema.plan import Plan
+from tunemark.schema.vocabulary import Method, Strategy
+
+SHARDED = (Strategy.FSDP2, Strategy.ZERO3)
+NOISE = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
+"""Largest difference of logits, relative to their spread, that rounding may cause: kernels may change with nothing."""
+
+
+def check(plan: Plan, model: Any, device: Device, batch: MicroBatch) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a torch module
+    """Yield the gates of a plan as `submission.gates` holds them, the state of random numbers unchanged."""
+    import torch  # noqa: PLC0415
+
+    if plan.device.strategy in SHARDED:
+        why = f"the model is sharded by {plan.device.strategy.value}; run the workload on one device for this check"
+        yield from ({"name": name, "passed": None, "detail": why} for name in ("adapter_gradient", "packed_documents"))
+        return
+    model.to(device.torch_name)
+    tensors = to_device(batch.tensors, device.torch_name)
+    with torch.random.fork_rng(devices=[device.torch_name] if device.torch_name.startswith("cuda") else []):
+        yield adapter_gradient(plan, model, tensors)
+        yield packed_documents(plan, model, tensors)
+
+
+def to_device(value: Any, name: str) -> Any:  # noqa: ANN401 - tensors in dictionaries
+    """Return tensors, also those in nested dictionaries, on a device, without waiting."""
+    if isinstance(value, dict):
+        return {key: to_device(inner, name) for key, inner in value.items()}
+    return value.to(name, non_blocking=True)
+
+
+def adapter_gradient(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
+    """Check that a backward pass reaches every weight that is to be trained, and every adapter with a value other than zero."""
+    import torch  # noqa: PLC0415
+
+    model(**tensors).loss.backward()
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    without = [name for name, parameter in trained if parameter.grad is None]
+    # The first of an adapter's two matrices has no gradient while the second is still zero.
+    matters = [parameter for name, parameter in trained if plan.method is Method.FULL or "lora_B" in name]
+    arrived = sum(parameter.grad is not None and bool(torch.count_nonzero(parameter.grad)) for parameter in matters)
+    model.zero_grad(set_to_none=True)
+    enough = arrived == len(matters) if plan.method is not Method.FULL else arrived > 0
+    what = "adapters" if plan.method is not Method.FULL else "weights"
+    return {
+        "name": "adapter_gradient",
+        "passed": not without and enough and bool(matters),
+        "detail": f"a gradient reaches {arrived} of {len(matters)} {what}" + (f"; none exists for {without[0]}" if without else ""),
+    }
+
+
+def packed_documents(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
+    """Change every token of a row's first document and look at the logits of the second: they may not change."""
+    import torch  # noqa: PLC0415
+
+    gate = {"name": "packed_documents", "passed": None}
+    if not plan.data.packing:
+        return gate | {"detail": "documents are not packed"}
+    borders = (tensors["position_ids"][0] == 0).nonzero().flatten().tolist()
+    if len(borders) < 2:  # noqa: PLR2004 - two documents are needed to tell them apart
+        return gate | {"detail": "the first row holds one document only"}
+    start, end = [*borders, tensors["position_ids"].shape[1]][1:3]
+    training = model.training
+    model.eval()
+    changed = tensors["input_ids"].clone()
+    changed[0, :start] = (changed[0, :start] + 1) % int(model.get_input_embeddings().weight.shape[0])
+    rest = {name: value for name, value in tensors.items() if name not in {"input_ids", "labels"}}
+    with torch.no_grad():
+        before, after = (model(input_ids=ids, **rest).logits[0, start:end].float() for ids in (tensors["input_ids"], changed))
+    model.train(training)
+    difference = float((before - after).abs().max() / before.std())
+    return gate | {
+        "passed": difference <= NOISE[plan.precision.compute.value],
+        "detail": f"another first document changes the logits of the second by {difference:.1e} of their spread",
+    }

@@ -1,0 +1,105 @@
+"""Levers on speed and memory that change no result: recomputation, fused kernels, compilation. And what of them took effect."""
+
+from functools import partial
+from typing import Any
+
+from tunemark.schema.plan import Plan
+from tunemark.schema.vocabulary import Checkpointing
+
+
+def recompute(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
+    """Turn on recomputation of activations.
+
+    Full: each block keeps its input only. Selective: it also keeps the results of matrix products and attention, so
+    that only cheap element-wise work is done twice.
+    """
+    if plan.model.gradient_checkpointing is Checkpointing.NONE:
+        return
+    settings: dict[str, Any] = {"use_reentrant": False}
+    if plan.model.gradient_checkpointing is Checkpointing.SELECTIVE:
+        settings["context_fn"] = partial(_selective_contexts)
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+
+
+def _selective_contexts() -> Any:  # noqa: ANN401 - two context managers of torch
+    import torch  # noqa: PLC0415
+    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts  # noqa: PLC0415
+
+    aten = torch.ops.aten
+    kept = {
+        aten.mm.default,
+        aten.addmm.default,
+        aten.bmm.default,
+        aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001 - the names of torch's operators
+        aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001
+        aten._scaled_dot_product_cudnn_attention.default,  # noqa: SLF001
+        aten._scaled_dot_product_flash_attention_for_cpu.default,  # noqa: SLF001
+    }
+
+    def policy(_context: object, operator: object, *_arguments: object, **_settings: object) -> Any:  # noqa: ANN401
+        return CheckpointPolicy.MUST_SAVE if operator in kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+def fuse(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
+    """Put in Liger's kernels, before adapters wrap the model."""
+    if plan.model.fused_kernels == "liger":
+        from liger_kernel.transformers import _apply_liger_kernel_to_instance  # noqa: PLC0415 - its documented way for an instance
+
+        _apply_liger_kernel_to_instance(model=model)
+
+
+def blocks(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
+    """Return the repeated blocks of a transformers model."""
+    from torch import nn  # noqa: PLC0415
+
+    lists: list[Any] = [module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
+    # Of all lists of modules the blocks are the one that holds most parameters.
+    return list(max(lists, key=_weights)) if lists else []
+
+
+def _weights(module: Any) -> int:  # noqa: ANN401 - a torch module
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def compile_model(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
+    """Compile in place: each block on its own, which compiles one graph for all of them, or the whole model."""
+    if plan.model.compile == "blocks":
+        for block in blocks(model):
+            block.compile()
+    elif plan.model.compile == "model":
+        model.compile()
+
+
+def compiled_graphs() -> int:
+    """Return how many graphs this process has compiled so far."""
+    import sys  # noqa: PLC0415
+
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
+
+
+def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_group: str | None, sharding: str | None) -> dict[str, Any]:  # noqa: ANN401
+    """Return what really runs, read from the model and the optimizer, as `submission.effective` holds it."""
+    inner = getattr(model, "module", model)
+    trained = [parameter for parameter in inner.parameters() if parameter.requires_grad]
+    stack = blocks(inner)
+    recomputing = sum(bool(getattr(block, "gradient_checkpointing", False)) for block in stack)
+    word = plan.model.gradient_checkpointing.value
+    bare = getattr(optimizer, "optimizer", optimizer)
+    return {
+        "attention": str(getattr(inner.config, "_attn_implementation", "unknown")),
+        "fused_kernels": "liger" if any("liger" in type(module).__module__ for module in inner.modules()) else "none",
+        "compile": "none" if plan.model.compile == "none" else f"{plan.model.compile}, inductor",
+        "gradient_checkpointing": "none"
+        if not recomputing
+        else word
+        if recomputing == len(stack)
+        else f"{recomputing} of {len(stack)} blocks",
+        "optimizer": f"{type(bare).__module__.split('.')[0]} {type(bare).__name__}",
+        "trainable_dtypes": sorted({str(parameter.dtype).removeprefix("torch.") for parameter in trained}),
+        "processes": processes,
+        "process_group": process_group,
+        "sharding": sharding,
+    }
