@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from tunemark.schema.cards import WorkloadCard
 from tunemark.schema.facts import FactBase
 from tunemark.schema.history import Problem
 from tunemark.schema.plan import Plan
 from tunemark.schema.submission import Submission
 from tunemark.schema.vocabulary import Division, Weights
+from tunemark.schema.workload_cards import WorkloadCard
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,9 @@ def settings(plan: Plan, card: WorkloadCard) -> Iterator[Setting]:
     yield Setting("weights", "model.weights", card.weights.value, plan.model.weights.value)
     checkpointing = card.gradient_checkpointing.value, plan.model.gradient_checkpointing.value
     yield Setting("gradient_checkpointing", "model.gradient_checkpointing", *checkpointing)
+    for lever in ("attention", "fused_kernels", "compile"):
+        yield Setting(lever, f"model.{lever}", getattr(card, lever), getattr(plan.model, lever))
+    yield from _section("quantisation", card.quantisation, plan.quantisation)
     yield from _section("data", card.data, plan.data)
     yield from _section("batch", card.batch, plan.batch)
     yield from _section("optimizer", card.optimizer, plan.optimizer)
@@ -48,7 +51,8 @@ def card_problems(submission: Submission, card: WorkloadCard, facts: FactBase) -
     """Yield a problem for each setting that differs from the card and is not declared."""
     declared = {override.field for override in submission.overrides}
     for setting in (*settings(submission.plan, card), *_weights_from(submission.plan, card, facts)):
-        if setting.run != setting.said and not _covers(declared, setting.field):
+        on_axis = any(axis.field == setting.field and setting.run in axis.values for axis in card.axes)
+        if setting.run != setting.said and not on_axis and not _covers(declared, setting.field):
             yield Problem(
                 f"plan.{setting.place}", repr(setting.run), f"the card {card.key} says {setting.said!r}; {_fix(submission, setting)}"
             )
@@ -68,6 +72,8 @@ def _fix(submission: Submission, setting: Setting) -> str:
 
 def _section(name: str, said: BaseModel | None, run: BaseModel | None) -> Iterator[Setting]:
     """Yield each setting of a section of the card; the section itself where one side has none."""
+    if said is None and run is None:
+        return
     if said is None or run is None:
         yield Setting(name, name, said and said.model_dump(mode="json"), run and run.model_dump(mode="json"))
         return

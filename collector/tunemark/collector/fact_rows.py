@@ -4,10 +4,11 @@ from collections.abc import Iterable
 
 from tunemark.collector.rows import Row, Rows
 from tunemark.schema.architecture import count_parameters
-from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow, WorkloadCard
+from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
 from tunemark.schema.vocabulary import Dtype
+from tunemark.schema.workload_cards import WorkloadCard
 
 PEAK_COLUMNS = {
     "peak_bf16_tflops": Dtype.BF16,

@@ -7,11 +7,11 @@ from typing import Literal, TypeVar
 from tunemark.harness.machine import Machine
 from tunemark.harness.sources import SYNTHETIC, describe_file
 from tunemark.harness.worker.text import check_file
-from tunemark.schema.cards import WorkloadCard
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
 from tunemark.schema.plan import Batch, DataChoice, DeviceChoice, Measurement, ModelChoice, Precision
 from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Strategy, Task, Weights
+from tunemark.schema.workload_cards import WorkloadCard
 
 DEFAULT_MAX_TRAIN_S = 300.0
 Value = TypeVar("Value")

@@ -5,16 +5,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tunemark.schema.cards import WorkloadCard
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.submission import Override
+from tunemark.schema.workload_cards import WorkloadCard
 
-IDENTITY = ("key", "title", "description", "source", "tier", "not_stated")
+IDENTITY = ("key", "title", "description", "source", "tier", "not_stated", "axes")
 
 
 def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[WorkloadCard, tuple[Override, ...]]:
-    """Return the changed card and what was changed; values equal to the card's are no override."""
+    """Return the changed card and what was changed; the card's own value, or one on an axis of the card, is no override."""
     content = card.model_dump(mode="json")
+    axes = {axis.field: axis.values for axis in card.axes}
     changed = []
     for assignment in assignments:
         field, equals, text = assignment.partition("=")
@@ -22,7 +23,7 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
             raise TunemarkError("--set", assignment, "give field=value, such as batch.micro_batch=16")
         place, last = _place(content, field)
         before, place[last] = place[last], _value(text)
-        if place[last] != before:
+        if place[last] != before and place[last] not in axes.get(field, ()):
             changed.append((field, before, place[last]))
     try:
         result = WorkloadCard.model_validate(content)

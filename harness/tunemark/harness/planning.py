@@ -15,12 +15,12 @@ from tunemark.harness.choices import (
 )
 from tunemark.harness.machine import Machine
 from tunemark.harness.overrides import apply_overrides
-from tunemark.schema.cards import WorkloadCard
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
 from tunemark.schema.plan import Plan
 from tunemark.schema.submission import Override
 from tunemark.schema.vocabulary import Backend, Checkpointing, Method, Weights
+from tunemark.schema.workload_cards import WorkloadCard
 
 __all__ = ["Options", "Resolved", "refuse_unsupported", "resolve", "unsupported_reason"]
 

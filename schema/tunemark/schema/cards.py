@@ -1,13 +1,12 @@
-"""Fact cards of data/: accelerators, models, workloads, prices. Every fact has a source; unknown is null."""
+"""Fact cards of data/: accelerators, models, prices. Every fact has a source; unknown is null."""
 
 from datetime import date
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from tunemark.schema.base import Count, Frozen, Key, PositiveCount, Seconds, Text
-from tunemark.schema.plan import LoraSettings, Optimizer
-from tunemark.schema.vocabulary import Checkpointing, DataSource, Dtype, Method, Padding, PriceKind, Task, Weights
+from tunemark.schema.base import Frozen, Key, PositiveCount, Text
+from tunemark.schema.vocabulary import Dtype, PriceKind
 
 
 class AcceleratorCard(Frozen):
@@ -94,98 +93,6 @@ class ModelCard(Frozen):
     """Where these facts were read."""
     notes: Text | None = None
     """What else to know."""
-
-
-class WorkloadData(Frozen):
-    """Samples of a workload."""
-
-    source: DataSource
-    """Where they come from."""
-    name: Text
-    """Hub id of the data set, or a name for synthetic samples."""
-    sequence_length: PositiveCount
-    """Tokens in a row at most."""
-    padding: Padding = Padding.NONE
-    """How rows are filled."""
-    packing: bool = False
-    """Whether documents share a row."""
-    training_rows: PositiveCount | None = None
-    """Rows of an epoch; null when generated without end."""
-    evaluation_rows: Count = 0
-    """Rows held out."""
-
-
-class WorkloadBatch(Frozen):
-    """Batch of a workload on one device."""
-
-    micro_batch: PositiveCount
-    """Rows of one forward and backward on one device."""
-    gradient_accumulation: PositiveCount = 1
-    """Micro-steps in an optimizer step."""
-
-
-class WorkloadStop(Frozen):
-    """When a run of the workload may stop; null is decided by the plan."""
-
-    max_steps: PositiveCount | None = None
-    """After this many optimizer steps."""
-    epochs: PositiveCount | None = None
-    """After this many passes over the rows."""
-    max_train_s: Seconds | None = None
-    """After this many seconds of training."""
-
-
-class WorkloadCard(Frozen):
-    """A standard benchmark: everything that must be equal for two results to be compared."""
-
-    key: Key
-    """Name of this card."""
-    title: Text
-    """One line for readers."""
-    description: Text
-    """What it measures and where it comes from."""
-    tier: Literal["smoke", "entry", "source", "large"] = "source"
-    """How much of a machine it needs."""
-    source: Text
-    """Where its settings were read."""
-    not_stated: tuple[Text, ...] = ()
-    """Settings that the source does not give and that were chosen here."""
-    task: Task
-    """What the model learns."""
-    model: Key
-    """The model card."""
-    labels: PositiveCount | None = None
-    """Number of classes, for classification."""
-    weights: Weights = Weights.RANDOM
-    """Where the first weights come from."""
-    method: Method
-    """full, lora or qlora."""
-    lora: LoraSettings | None = None
-    """Adapter settings."""
-    data: WorkloadData
-    """Samples."""
-    batch: WorkloadBatch
-    """Batch."""
-    optimizer: Optimizer
-    """Optimizer."""
-    compute: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
-    """Number format of matrix products; `auto` takes bf16 where the device has it."""
-    gradient_checkpointing: Checkpointing = Checkpointing.NONE
-    """Which activations are recomputed."""
-    stop: WorkloadStop = WorkloadStop()
-    """When it may stop."""
-    seed: Count = 0
-    """Of weights, samples and their order."""
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if (self.method is Method.FULL) != (self.lora is None):
-            msg = f"method is {self.method.value!r} and lora is {self.lora}; adapter settings go with lora and qlora only"
-            raise ValueError(msg)
-        if (self.task is Task.SEQUENCE_CLASSIFICATION) != (self.labels is not None):
-            msg = f"task is {self.task.value!r} and labels is {self.labels}; labels go with classification only"
-            raise ValueError(msg)
-        return self
 
 
 class PriceRow(Frozen):

@@ -11,12 +11,15 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow, WorkloadCard
+from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.files import project_root
+from tunemark.schema.workload_cards import GoldenLosses, WorkloadCard
+from tunemark.schema.workload_matrix import cells
 
-Card = TypeVar("Card", AcceleratorCard, ModelCard, WorkloadCard)
+Card = TypeVar("Card", AcceleratorCard, ModelCard)
 Model = TypeVar("Model", bound=BaseModel)
+Found = TypeVar("Found", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class FactBase:
     @cached_property
     def workloads(self) -> dict[str, WorkloadCard]:
         """Workload cards by key."""
-        return {card.key: card for card in _cards(self.root / "workloads", WorkloadCard)}
+        return {card.key: card for path in sorted((self.root / "workloads").glob("*.toml")) for card in workloads_of(path)}
 
     @cached_property
     def prices(self) -> tuple[PriceRow, ...]:
@@ -76,8 +79,18 @@ class FactBase:
         return self.accelerators.get(key)
 
     def workload_sha256(self, key: str) -> str:
-        """Return the content hash of a workload card's file."""
-        return hashlib.sha256((self.root / "workloads" / f"{key}.toml").read_bytes()).hexdigest()
+        """Return the content hash of a workload: of its file, and of its key where the file holds several."""
+        path = self.root / "workloads" / f"{key}.toml"
+        if path.exists():
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+        matrix = next(path for path in path.parent.glob("*.toml") if key.startswith(f"{path.stem}-") and key in path.read_text("utf-8"))
+        return hashlib.sha256(matrix.read_bytes() + key.encode()).hexdigest()
+
+    def golden_losses(self, key: str) -> GoldenLosses | None:
+        """Return the losses that a right run of a workload reaches, or None where none were taken with this card."""
+        path = self.root / "workloads" / "golden" / f"{key}.toml"
+        golden = _validated(GoldenLosses, _toml(path), str(path)) if path.exists() else None
+        return golden if golden and golden.workload_sha256 == self.workload_sha256(key) else None
 
     @cached_property
     def _accelerator_aliases(self) -> dict[str, str]:
@@ -92,6 +105,20 @@ def _cards(folder: Path, kind: type[Card]) -> Iterator[Card]:
                 f"{path}: key", card.key, f"a card is named as its file; rename one to the other ({path.stem})", exit_code=Exit.INVALID
             )
         yield card
+
+
+def workloads_of(path: Path) -> Iterator[WorkloadCard]:
+    """Yield the workload of a file, or each cell of the matrix in it."""
+    content = _toml(path)
+    if content.get("key") != path.stem:
+        raise TunemarkError(
+            f"{path}: key",
+            content.get("key"),
+            f"a card is named as its file; rename one to the other ({path.stem})",
+            exit_code=Exit.INVALID,
+        )
+    for place, cell in cells(content, str(path)):
+        yield _validated(WorkloadCard, cell, place)
 
 
 def _toml(path: Path) -> dict[str, object]:
@@ -110,7 +137,7 @@ def _validated(kind: type[Model], content: dict[str, object], place: str) -> Mod
         raise TunemarkError(f"{place}: {field}", first.get("input"), first["msg"], exit_code=Exit.INVALID) from error
 
 
-def _find(cards: dict[str, Card], aliases: dict[str, str], name: str, kind: str) -> Card:
+def _find(cards: dict[str, Found], aliases: dict[str, str], name: str, kind: str) -> Found:
     key = name if name in cards else aliases.get(name.lower(), name.lower())
     if key in cards:
         return cards[key]

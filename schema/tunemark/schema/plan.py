@@ -7,6 +7,13 @@ from pydantic import Field
 from tunemark.schema.base import Count, Frozen, Key, PositiveCount, Seconds, Sha256, Text
 from tunemark.schema.vocabulary import Backend, Checkpointing, DataSource, Dtype, Method, Padding, Strategy, Task, Weights
 
+Attention = Literal["eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
+FusedKernels = Literal["none", "liger"]
+Compile = Literal["none", "blocks", "model"]
+OptimizerName = Literal["adamw", "adamw_8bit", "paged_adamw_8bit", "adafactor", "sgd"]
+Offload = Literal["none", "optimizer", "all"]
+Launcher = Literal["torchrun", "accelerate"]
+
 
 class LoraSettings(Frozen):
     """Low-rank adapters on named linear layers (Hu et al. 2021)."""
@@ -29,6 +36,24 @@ class LoraSettings(Frozen):
     """Names of the linear layers that get an adapter."""
 
 
+class Quantisation(Frozen):
+    """How the frozen base weights of QLoRA are stored (Dettmers et al. 2023)."""
+
+    format: Literal["nf4", "fp4"] = "nf4"
+    """Four-bit number format of blocks of 64 weights."""
+    double: bool = True
+    """Whether the block constants are quantised too: 0.37 bits a weight less."""
+
+
+class NeuronSettings(Frozen):
+    """What only the Neuron compiler and runtime know."""
+
+    optimisation_level: Literal[1, 2, 3] | None = None
+    """`-O` of the compiler; null leaves its default."""
+    stochastic_rounding: bool = False
+    """Round bf16 updates stochastically."""
+
+
 class ModelChoice(Frozen):
     """Which model is trained, and from which weights."""
 
@@ -44,10 +69,14 @@ class ModelChoice(Frozen):
     """Repository on the model hub that pretrained weights come from; null for random weights and for a local directory."""
     local: bool = False
     """True when pretrained weights came from a directory of this machine, whose path is not recorded."""
-    attention: Text = "sdpa"
+    attention: Attention = "sdpa"
     """Attention kernel asked of transformers."""
     gradient_checkpointing: Checkpointing = Checkpointing.NONE
     """Which activations are recomputed."""
+    fused_kernels: FusedKernels = "none"
+    """`liger`: fused cross-entropy, norms and feed-forward of Liger."""
+    compile: Compile = "none"
+    """What `torch.compile` is given: nothing, each block on its own, or the whole model."""
 
 
 class DataChoice(Frozen):
@@ -89,14 +118,22 @@ class Batch(Frozen):
 class Optimizer(Frozen):
     """How the weights are updated."""
 
-    name: Text = "adamw"
-    """`adamw` is torch.optim.AdamW."""
+    name: OptimizerName = "adamw"
+    """`adamw`, `adafactor` and `sgd` are torch's; those of 8 bits are of bitsandbytes."""
     learning_rate: float = Field(gt=0)
     """Peak learning rate."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of the running means of Adam."""
+    epsilon: float = Field(default=1e-8, gt=0)
+    """Adam's guard against division by zero."""
     scheduler: Literal["constant", "linear", "cosine"] = "constant"
     """Course of the learning rate."""
+    warmup_steps: Count = 0
+    """Steps over which the learning rate rises linearly."""
+    layer_decay: float | None = Field(default=None, gt=0, le=1)
+    """Factor by which the learning rate falls from each block to the one below it; null gives all the same rate."""
     max_grad_norm: float | None = Field(default=1.0, gt=0)
     """Gradients are clipped to this norm; null when not clipped."""
 
@@ -118,9 +155,19 @@ class DeviceChoice(Frozen):
     accelerator: Key | None
     """The accelerator card in data/accelerators; null when the device is not in the catalogue."""
     count: PositiveCount
-    """Devices used."""
+    """Devices used, over all nodes."""
+    nodes: PositiveCount = 1
+    """Machines they are in."""
     strategy: Strategy
     """How the devices share the work."""
+    offload: Offload = "none"
+    """What is kept in host memory between its uses."""
+    tensor_parallel: PositiveCount = 1
+    """Devices that share each layer."""
+    pipeline_parallel: PositiveCount = 1
+    """Devices that share the stack of layers."""
+    launcher: Launcher | None = None
+    """What starts the processes; null for one process."""
     threads: PositiveCount | None = None
     """CPU threads of the worker, where the CPU computes."""
 
@@ -144,8 +191,14 @@ class Measurement(Frozen):
     """The worker is ended after this many seconds without having finished."""
     until_relative_ci: float | None = Field(default=0.01, gt=0, lt=1)
     """Stop early once the 95% interval of throughput is within this share of it; null runs to the other limits."""
+    timing: Literal["events", "strict"] = "events"
+    """`events` waits for the device at the window's ends only, `strict` after each step. A CPU is always waited for."""
     evaluate: bool = False
     """Evaluate on held-out rows after training."""
+    probe: bool = True
+    """Measure the device's achievable matrix rate before and after training."""
+    gates: bool = True
+    """Check before training that it is right: gradients arrive, packed documents do not see each other."""
     seed: Count = 0
     """Of weights, samples and their order."""
 
@@ -161,6 +214,10 @@ class Plan(Frozen):
     """full, lora or qlora."""
     lora: LoraSettings | None = None
     """Adapter settings, for lora and qlora."""
+    quantisation: Quantisation | None = None
+    """How the frozen weights are stored, for qlora."""
+    neuron: NeuronSettings | None = None
+    """Settings of the Neuron compiler, on its devices."""
     model: ModelChoice
     """The model."""
     data: DataChoice

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AwareDatetime, Field, model_validator
 
 from tunemark.schema.base import Bytes, Count, Frozen, Key, PositiveCount, Seconds, Text
+from tunemark.schema.evidence import DeviceUse, Effective, Energy, Gate, Probe, RankRecord, StepEvent, Study
 from tunemark.schema.plan import Plan
 from tunemark.schema.trace import StepTrace
 from tunemark.schema.vocabulary import Backend, Division, Doubt, Phase, Status
@@ -190,6 +191,10 @@ class Utilisation(Frozen):
     """Highest number of busy cores."""
     foreign_cpu_busy_mean: float | None = Field(default=None, ge=0)
     """Mean number of cores that other processes kept busy."""
+    devices: Annotated[tuple[DeviceUse, ...], Field(max_length=1_024)] = ()
+    """Each device, where its driver tells anything."""
+    energy: Energy | None = None
+    """Of all devices; null when it was not looked at."""
 
 
 class Evaluation(Frozen):
@@ -241,10 +246,22 @@ class Submission(Frozen):
     """Phases in order."""
     process: ProcessTimes
     """The process as a whole."""
+    study: Study | None = None
+    """The series that this run is a part of; null when it was asked for alone."""
     model: ModelFacts | None = None
     """Null when the run ended before the model was there."""
+    effective: Effective | None = None
+    """What really ran; null when the run ended before training was prepared."""
+    gates: Annotated[tuple[Gate, ...], Field(max_length=10)] = ()
+    """Checks that training is right."""
+    probe: Probe | None = None
+    """The device's achievable rate; null when it was not probed."""
     trace: StepTrace
     """The raw step log."""
+    events: Annotated[tuple[StepEvent, ...], Field(max_length=10_000)] = ()
+    """Compilations and growth of the allocator, by step."""
+    ranks: Annotated[tuple[RankRecord, ...], Field(max_length=100_000)] = ()
+    """Each process; empty for one."""
     memory: Memory
     """Memory peaks."""
     utilisation: Utilisation | None = None
@@ -312,10 +329,16 @@ def _plan_problems(s: Submission) -> list[str]:
         problems.append(
             f"division is {s.division.value!r} with {len(s.overrides)} overrides; it is 'open' exactly when something was overridden"
         )
-    if len(s.environment.devices) != s.plan.device.count:
+    # Several processes may share one CPU: it is listed once.
+    shared = s.plan.device.backend in {Backend.CPU, Backend.FAKE} and len(s.environment.devices) == 1
+    if len(s.environment.devices) != s.plan.device.count and not shared:
         problems.append(
             f"environment.devices lists {len(s.environment.devices)}, plan.device.count is {s.plan.device.count}; list each device used"
         )
+    if s.ranks and sorted(rank.rank for rank in s.ranks) != list(range(s.plan.device.count)):
+        problems.append(f"ranks lists {len(s.ranks)} ranks, plan.device.count is {s.plan.device.count}; list each rank once, or none")
+    if any(event.step > len(s.trace) for event in s.events):
+        problems.append(f"events names a step after the last of {len(s.trace)}; an event belongs to a completed step")
     if any(slots > rows * s.plan.data.sequence_length for slots in s.trace.slot_tokens):
         problems.append(
             f"trace.slot_tokens exceeds {rows} rows x {s.plan.data.sequence_length} tokens; a step cannot hold more than its global batch"

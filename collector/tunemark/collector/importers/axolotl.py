@@ -9,11 +9,11 @@ import yaml  # type: ignore[import-untyped]
 from pydantic import ValidationError
 
 from tunemark.collector.importers.axolotl_keys import ADAMW, DEFAULTS, USED, WITHOUT_EFFECT
-from tunemark.schema.cards import WorkloadBatch, WorkloadCard, WorkloadData, WorkloadStop
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
 from tunemark.schema.plan import LoraSettings, Optimizer
 from tunemark.schema.vocabulary import Checkpointing, DataSource, Method, Padding, Task, Weights
+from tunemark.schema.workload_cards import WorkloadBatch, WorkloadCard, WorkloadData, WorkloadStop
 
 LARGEST_FILE = 2**20
 

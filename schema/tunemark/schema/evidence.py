@@ -1,0 +1,151 @@
+"""What a run saw beside its steps: what was effective, each rank, compilations, probes, gates, device use, energy."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tunemark.schema.base import Bytes, Count, Frozen, PositiveCount, Seconds, Sha256, Text
+from tunemark.schema.vocabulary import Dtype
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class Effective(Frozen):
+    """What really ran, read from the model, the optimizer and the process group. The plan says what was asked."""
+
+    attention: Text
+    """Attention implementation of the model."""
+    fused_kernels: Text
+    """`liger` when its kernels were put in, else `none`."""
+    compile: Text
+    """What was compiled, with the back end; `none` when nothing was."""
+    gradient_checkpointing: Text
+    """Which blocks recompute: `none`, `full`, or how many of how many."""
+    optimizer: Text
+    """Class of the optimizer."""
+    trainable_dtypes: Annotated[tuple[Text, ...], Field(max_length=10)]
+    """Number formats of the weights that receive a gradient."""
+    processes: PositiveCount
+    """World size that the training library reports."""
+    process_group: Text | None = None
+    """Back end of the collectives; null for one process."""
+    sharding: Text | None = None
+    """Engine that shares states over the devices, as it calls itself."""
+
+
+class RankRecord(Frozen):
+    """One process of a run on several devices."""
+
+    rank: Count
+    """Number of the process."""
+    own_work_s: Annotated[tuple[Seconds, ...], Field(max_length=1_000_000)]
+    """For each step, seconds from its start to just before gradients are exchanged: no other rank can delay these."""
+    device_allocated_bytes: Bytes | None = None
+    """Peak of its allocator; null where the device has none that counts."""
+    device_reserved_bytes: Bytes | None = None
+    """Peak that its allocator held."""
+    host_rss_bytes: Bytes | None = None
+    """Its peak resident memory."""
+
+
+class StepEvent(Frozen):
+    """Something that makes a step's time no measure of the steady state."""
+
+    step: PositiveCount
+    """Optimizer step, counted from 1."""
+    kind: Literal["compile", "allocator_growth"]
+    """Graphs were compiled in it, or the allocator took more memory from the device."""
+    amount: PositiveCount
+    """Graphs, or bytes."""
+
+
+class Probe(Frozen):
+    """The matrix rate that this very device reached in a short test before and after training: what MAFU is measured against."""
+
+    dtype: Dtype
+    """Number format of the products."""
+    size: PositiveCount
+    """Rows and columns of the square matrices."""
+    before_flop_per_s: Positive
+    """Best of several products before training; of several devices, their sum."""
+    after_flop_per_s: Positive | None = None
+    """The same after training; null when training did not end well."""
+
+
+class Gate(Frozen):
+    """A check that training is right: a speed counts only when it passes."""
+
+    name: Literal["adapter_gradient", "packed_documents", "loss_band"]
+    """Which check."""
+    passed: bool | None
+    """Null when it does not apply, with the reason in `detail`."""
+    detail: Text
+    """What was seen."""
+
+
+class Energy(Frozen):
+    """Energy of all devices over the steady window, idle power included."""
+
+    source: Literal["counter", "integrated", "none"]
+    """The hardware's counter, power integrated at 10 Hz or more, or nothing."""
+    joules: NotNegative | None = None
+    """Gross; null exactly when the source is `none`."""
+    window_s: Seconds | None = None
+    """Between the two readings."""
+    idle_w: NotNegative | None = None
+    """Power of all devices before the run."""
+    reason: Text | None = None
+    """Why there is none."""
+
+    @model_validator(mode="after")
+    def _source_or_reason(self) -> Self:
+        if (self.source == "none") != (self.joules is None) or (self.source == "none") != (self.reason is not None):
+            msg = f"energy source is {self.source!r} with joules {self.joules} and reason {self.reason!r}; give joules with a source, or a reason with 'none'"
+            raise ValueError(msg)
+        return self
+
+
+class DeviceUse(Frozen):
+    """One device over the steady window, sampled from outside the worker. Null where its driver does not tell."""
+
+    index: Count
+    """Number of the device."""
+    samples: PositiveCount
+    """How many."""
+    busy_mean: Share | None = None
+    """Share of time in which something ran on it."""
+    busy_peak: Share | None = None
+    """Highest of the samples."""
+    power_mean_w: NotNegative | None = None
+    """Mean power."""
+    power_peak_w: NotNegative | None = None
+    """Highest power."""
+    clock_mean_mhz: NotNegative | None = None
+    """Mean clock of its arithmetic units."""
+    clock_min_mhz: NotNegative | None = None
+    """Lowest clock."""
+    temperature_peak_c: float | None = None
+    """Highest temperature."""
+    memory_used_peak_bytes: Bytes | None = None
+    """Highest memory in use, other processes included."""
+    memory_used_before_bytes: Bytes | None = None
+    """Memory in use before the run."""
+    throttle_reasons: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
+    """Why its clocks were lowered, as the driver calls it; idle is none."""
+
+
+class Study(Frozen):
+    """The series that this run is a part of."""
+
+    kind: Literal["sweep", "frontier", "ab", "repeat"]
+    """What was asked."""
+    study_id: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+    """Shared by all runs of the series."""
+    point: Text
+    """Which point, arm or repeat this is, such as `batch.micro_batch=16`."""
+    position: PositiveCount
+    """Order in which it ran, from 1."""
+    settings_sha256: Sha256
+    """Hash of what was asked: workload, settings and points."""
