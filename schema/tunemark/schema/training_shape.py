@@ -63,6 +63,8 @@ class TrainingShape:
     """Which activations are recomputed. `selective` keeps the results of matrix products and of attention."""
     attention: Attention = "sdpa"
     """`sdpa` and `flash` never store the scores; `eager` does."""
+    reentrant: bool = False
+    """Checkpointing by torch's older, reentrant function."""
     loss: Loss = "upcast"
     """`plain`: in the format of the logits; `upcast`: logits cast to fp32, as transformers does; `fused`: never whole."""
 
