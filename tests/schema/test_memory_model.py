@@ -290,3 +290,31 @@ def test_checkpointing_keeps_less(shape: TrainingShape) -> None:
     }
     assert kept[Checkpointing.FULL] <= kept[Checkpointing.SELECTIVE]
     assert kept[Checkpointing.FULL] <= kept[Checkpointing.NONE]
+
+
+def test_a_hook_on_the_input_of_a_reentrant_checkpoint_keeps_it_and_its_gradient() -> None:
+    # What "held by hooks" rests on: FSDP 1 registers such a hook for each frozen unit.
+    import weakref
+
+    import torch
+    from torch.autograd.graph import register_multi_grad_hook
+    from torch.utils.checkpoint import checkpoint
+
+    def alive(*, hooked: bool) -> int:
+        inputs, handles = [], []
+
+        def block(hidden: Any) -> Any:
+            if torch.is_grad_enabled():
+                inputs.append(weakref.ref(hidden))
+                if hooked:
+                    handles.append(register_multi_grad_hook([hidden], lambda _: None))
+            return hidden * 2
+
+        hidden = torch.ones(4, requires_grad=True)
+        for _ in range(3):
+            hidden = checkpoint(block, hidden, use_reentrant=True)
+        hidden.sum().backward()
+        return sum(1 for one in inputs if (kept := one()) is not None and kept.grad is not None)
+
+    assert alive(hooked=False) == 0
+    assert alive(hooked=True) == 3
