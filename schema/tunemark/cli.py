@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "collect": (COLLECTOR, "Load all results and facts into the database."),
     "query": (COLLECTOR, "Ask the database with SQL."),
     "prices": (COLLECTOR, "Show what an instance or accelerator costs on a day."),
+    "estimate": ("tunemark.collector.estimate_command", "Estimate the memory of a training step, and where it fits."),
     "import": ("tunemark.collector.import_commands", "Import results, workloads and prices from other tools."),
     "schema": (COLLECTOR, "Write the JSON Schema files and show the fields of a record."),
     "site": (SITE, "Build and serve the site."),

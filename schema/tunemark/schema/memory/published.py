@@ -1,0 +1,187 @@
+"""Predicted against published memory: how each document's figures were read, and the error of every row."""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+from tunemark.schema.facts import FactBase
+from tunemark.schema.memory.estimate import estimate_memory
+from tunemark.schema.memory.other_calculators import accelerate_bytes, source_004_bytes
+from tunemark.schema.published import Claim, Conditions, PublishedResult
+from tunemark.schema.training_shape import ALL_LINEAR, Loss, TrainingShape
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a document's memory figures are read, and what its training code does that its tables do not say."""
+
+    unit: Literal["printed", "GB"] = "printed"
+    """`GB`: the number is in 10^9 bytes whatever is printed."""
+    quantity: Literal["allocated", "reserved"] = "allocated"
+    """Which peak it is."""
+    loss: Loss = "upcast"
+    """What its loss keeps."""
+    reentrant: bool = False
+    """Which checkpointing function."""
+    because: tuple[str, ...] = ()
+    """The evidence."""
+
+
+READINGS: dict[str, Reading] = {
+    "003": Reading(
+        unit="GB",
+        quantity="reserved",
+        loss="plain",
+        reentrant=True,
+        because=(
+            "Unit: the code prints torch.cuda.memory_reserved() / 1e9, and model memory of 16 for 8.03e9 parameters of 2 bytes is GB; it would be 15.0 GiB.",
+            "Quantity: what the caching allocator has reserved on rank 0 at the end of a step, not a peak of live tensors.",
+            "Loss: torch's cross-entropy on the shifted bf16 logits, without a cast; logits are deleted before the backward pass.",
+            "QLoRA: what is not quantised is loaded in fp32, so are the residual stream and the logits; model memory of 7.8 GB for 8B says the same (5.7 GB with bf16).",
+            "Checkpointing: gradient_checkpointing_enable() of transformers 4.49, which is reentrant by default.",
+            "Two devices: FSDP 1 (flat parameters), every matrix a unit, parameters offloaded to the host.",
+        ),
+    ),
+}
+"""Source document -> its reading. A document without an entry is read as printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """One published row beside its predictions, in bytes."""
+
+    id: str
+    """The published result."""
+    model: str
+    """The model card."""
+    method: Method
+    """full, lora or qlora."""
+    accelerator: str | None
+    """The accelerator card."""
+    devices: int
+    """How many of them."""
+    published: float
+    """The figure, read as `READINGS` says."""
+    predicted: int
+    """The same quantity, from `estimate_memory`."""
+    formula_004: float
+    """The formula of source 004."""
+    accelerate: float | None
+    """`accelerate estimate-memory`, where it gives a figure."""
+
+    @property
+    def error(self) -> float:
+        """Predicted over published, less 1."""
+        return self.predicted / self.published - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSummary:
+    """Absolute relative errors of many rows."""
+
+    rows: int
+    """How many."""
+    median: float
+    """Their median."""
+    worst: float
+    """The largest."""
+
+
+def memory_errors(results: Iterable[PublishedResult], facts: FactBase) -> tuple[MemoryRow, ...]:
+    """Return the error of each result that has a peak of memory and enough conditions to predict it, in their order."""
+    rows = []
+    for result in results:
+        claim, shape = result.claims.get("peak_memory_bytes"), published_shape(result, facts)
+        if claim is None or shape is None:
+            continue
+        reading, conditions, ledger = READINGS.get(result.source, Reading()), result.conditions, estimate_memory(shape)
+        rows.append(
+            MemoryRow(
+                id=result.id,
+                model=shape.model.key,
+                method=shape.method,
+                accelerator=conditions.accelerator,
+                devices=conditions.accelerator_count or 1,
+                published=_bytes(claim, reading),
+                predicted=ledger.peak_reserved if reading.quantity == "reserved" else ledger.peak_allocated,
+                formula_004=source_004_bytes(shape.model, shape.method),
+                accelerate=accelerate_bytes(shape),
+            )
+        )
+    return tuple(rows)
+
+
+def summarise(pairs: Iterable[tuple[float | None, float]]) -> ErrorSummary:
+    """Summarise pairs of predicted and published; those without prediction are left out."""
+    errors = [abs(predicted / published - 1) for predicted, published in pairs if predicted is not None]
+    return ErrorSummary(len(errors), median(errors), max(errors))
+
+
+def published_results(data: Path, source: str) -> tuple[PublishedResult, ...]:
+    """Return the results of one document, read from the folder data/."""
+    files = sorted((data / "published" / source).glob(f"{source}-*.json"))
+    return tuple(PublishedResult.model_validate(json.loads(file.read_text(encoding="utf-8"))) for file in files)
+
+
+def published_shape(result: PublishedResult, facts: FactBase) -> TrainingShape | None:
+    """Return the shape of a published result, or None when model, length or micro-batch is not known."""
+    conditions, reading = result.conditions, READINGS.get(result.source, Reading())
+    if conditions.model is None or conditions.sequence_length is None or conditions.micro_batch is None:
+        return None
+    devices, qlora = conditions.accelerator_count or 1, conditions.method is Method.QLORA
+    # peft's recipe for quantised models leaves or makes fp32 whatever is not quantised.
+    stored = Dtype.FP32 if qlora else _dtype(conditions)
+    return TrainingShape(
+        facts.model(conditions.model),
+        conditions.method,
+        conditions.sequence_length,
+        conditions.micro_batch,
+        gradient_accumulation=conditions.gradient_accumulation or 1,
+        lora_rank=_whole(conditions, "lora_r", 8),
+        lora_targets=_targets(conditions),
+        lora_dropout=_number(conditions, "lora_dropout"),
+        checkpointing=Checkpointing.FULL if conditions.settings.get("gradient_checkpointing") else Checkpointing.NONE,
+        reentrant=reading.reentrant,
+        loss=reading.loss,
+        parameters=stored,
+        activations=stored,
+        double_quantisation="double" in str(conditions.settings.get("quantisation", "double")),
+        sharding="fsdp1" if devices > 1 else "single",
+        world_size=devices,
+        offload=bool(conditions.settings.get("fsdp_cpu_offload")),
+    )
+
+
+def _bytes(claim: Claim, reading: Reading) -> float:
+    """Return a claim in bytes; as GB it is the printed number times 10^9."""
+    found = re.match(r"[~\s]*([0-9]+(?:\.[0-9]+)?)", claim.printed)
+    return float(found[1]) * 1e9 if reading.unit == "GB" and found else claim.value
+
+
+def _dtype(conditions: Conditions) -> Dtype:
+    printed = (conditions.precision or "").lower()
+    known = (("bfloat16", Dtype.BF16), ("bf16", Dtype.BF16), ("float16", Dtype.FP16), ("fp16", Dtype.FP16), ("32", Dtype.FP32))
+    return next((dtype for word, dtype in known if word in printed), Dtype.BF16)
+
+
+def _targets(conditions: Conditions) -> tuple[str, ...]:
+    """Return the names of the adapted layers; documents shorten q_proj to q."""
+    printed = conditions.settings.get("lora_targets")
+    if not isinstance(printed, str):
+        return ALL_LINEAR
+    return tuple(name if "_" in name or "." in name else f"{name}_proj" for name in printed.replace(" ", "").split(","))
+
+
+def _number(conditions: Conditions, name: str) -> float:
+    value = conditions.settings.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _whole(conditions: Conditions, name: str, default: int) -> int:
+    value = conditions.settings.get(name)
+    return value if isinstance(value, int) else default

@@ -1,0 +1,153 @@
+"""What the physics of a run depends on: one record that a plan and the command line both can fill."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tunemark.schema.cards import ModelCard
+from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.linear_layers import Linear, adapted_linears, every_target
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+
+BYTES: dict[Dtype, float] = {
+    Dtype.FP32: 4,
+    Dtype.TF32: 4,
+    Dtype.BF16: 2,
+    Dtype.FP16: 2,
+    Dtype.FP8: 1,
+    Dtype.INT8: 1,
+    Dtype.NF4: 0.5,
+}
+"""Bytes of one number; TF32 is a way to multiply numbers that are stored in 32 bits."""
+
+Attention = Literal["sdpa", "flash", "eager"]
+Loss = Literal["plain", "upcast", "fused"]
+Sharding = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"]
+OptimizerKind = Literal["adamw", "adamw-fused", "adamw-8bit", "sgd", "adafactor"]
+ALL_LINEAR = ("all-linear",)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingShape:
+    """Shapes and number formats of one micro-step on one device. Building it checks that they fit together.
+
+    Defaults are those of a plain transformers and peft loop in bf16.
+    """
+
+    model: ModelCard
+    """Numbers of the model."""
+    method: Method
+    """full, lora or qlora."""
+    sequence_length: int
+    """Tokens in a row."""
+    micro_batch: int = 1
+    """Rows of one forward and backward on one device."""
+    document_lengths: tuple[int, ...] | None = None
+    """Real tokens of each document of the micro-batch; None when each row is one full document."""
+    labels: int | None = None
+    """Classes of a classification head; None for a language model."""
+    gradient_accumulation: int = 1
+    """Micro-steps in an optimizer step; with more than one, gradients stay between micro-steps."""
+
+    lora_rank: int = 8
+    """Rank of the adapters."""
+    lora_targets: tuple[str, ...] = ALL_LINEAR
+    """Names of the linear layers that get an adapter."""
+    lora_dropout: float = 0.0
+    """Dropout in front of the adapters; above zero each adapter keeps a copy of its input."""
+    frozen_embeddings: bool = False
+    """Full fine-tuning without the look-up tables (and without the head that is tied to them)."""
+    frozen_blocks: int = 0
+    """Full fine-tuning without the first blocks; the embeddings are then frozen too."""
+
+    checkpointing: Checkpointing = Checkpointing.NONE
+    """Which activations are recomputed. `selective` keeps the results of matrix products and of attention."""
+    attention: Attention = "sdpa"
+    """`sdpa` and `flash` never store the scores; `eager` does."""
+    reentrant: bool = False
+    """Checkpointing by torch's older, reentrant function."""
+    loss: Loss = "upcast"
+    """`plain`: in the format of the logits; `upcast`: logits cast to fp32, as transformers does; `fused`: never whole."""
+
+    parameters: Dtype = Dtype.BF16
+    """Stored format of the weights that are not quantised."""
+    activations: Dtype = Dtype.BF16
+    """Format of the residual stream and of the logits."""
+    adapters: Dtype = Dtype.FP32
+    """Stored format of the adapters; peft makes bf16 adapters fp32 unless told otherwise."""
+    double_quantisation: bool = True
+    """QLoRA: the scales of the blocks are quantised too."""
+    optimizer: OptimizerKind = "adamw"
+    """Decides which states are kept."""
+    master_weights: bool = False
+    """An fp32 copy of trained 16-bit weights, as DeepSpeed and Megatron keep it."""
+
+    sharding: Sharding = "single"
+    """How devices share parameters, gradients and optimizer states."""
+    world_size: int = 1
+    """Data-parallel devices."""
+    tensor_parallel: int = 1
+    """Devices that share each matrix."""
+    offload: bool = False
+    """Parameters, gradients and optimizer states wait in host memory."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot be trained with."""
+        for field in ("sequence_length", "micro_batch", "gradient_accumulation", "lora_rank", "world_size", "tensor_parallel"):
+            if getattr(self, field) < 1:
+                raise TunemarkError(field, getattr(self, field), "must be 1 or more")
+        _one_of("attention", self.attention, ("sdpa", "flash", "eager"))
+        _one_of("loss", self.loss, ("plain", "upcast", "fused"))
+        _one_of("sharding", self.sharding, ("single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"))
+        _one_of("optimizer", self.optimizer, ("adamw", "adamw-fused", "adamw-8bit", "sgd", "adafactor"))
+        if not 0 <= self.frozen_blocks <= self.model.layers:
+            raise TunemarkError("frozen_blocks", self.frozen_blocks, f"{self.model.name} has {self.model.layers} blocks")
+        if self.sharding == "single" and self.world_size > 1:
+            raise TunemarkError("sharding", self.sharding, f"{self.world_size} devices need ddp, zero1 to zero3, fsdp1 or fsdp2")
+        if self.method is not Method.FULL and (self.frozen_blocks or self.frozen_embeddings):
+            raise TunemarkError("frozen_blocks", self.frozen_blocks, f"with {self.method.value} all base weights are frozen already")
+        if self.document_lengths is not None:
+            self._check_documents(self.document_lengths)
+        _ = self.adapted
+
+    def _check_documents(self, lengths: tuple[int, ...]) -> None:
+        if any(not 0 < length <= self.sequence_length for length in lengths) or sum(lengths) > self.slots:
+            fix = f"documents are 1 to {self.sequence_length} tokens long and fit into {self.slots} slots"
+            raise TunemarkError("document_lengths", lengths, fix)
+
+    @property
+    def slots(self) -> int:
+        """Tensor elements along rows and columns of a micro-batch."""
+        return self.micro_batch * self.sequence_length
+
+    @property
+    def documents(self) -> tuple[int, ...]:
+        """Lengths of the documents of a micro-batch in real tokens."""
+        return self.document_lengths if self.document_lengths is not None else (self.sequence_length,) * self.micro_batch
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens of a micro-batch."""
+        return sum(self.documents)
+
+    @property
+    def adapted(self) -> tuple[Linear, ...]:
+        """Linear layers of a block with an adapter; none in full fine-tuning."""
+        if self.method is Method.FULL:
+            return ()
+        targets = every_target(self.model) if self.lora_targets == ALL_LINEAR else self.lora_targets
+        return adapted_linears(self.model, targets)
+
+    @property
+    def adapter_weights(self) -> int:
+        """Weights of all adapters: rank x (inputs + outputs) of each adapted matrix, every expert counted."""
+        return self.model.layers * sum(self.lora_rank * (one.inputs + one.outputs) * one.copies for one in self.adapted)
+
+    @property
+    def embeddings_train(self) -> bool:
+        """Whether the look-up tables get gradients."""
+        return self.method is Method.FULL and not self.frozen_embeddings and not self.frozen_blocks
+
+
+def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise TunemarkError(field, value, did_you_mean(value, known))

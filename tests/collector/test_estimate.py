@@ -1,0 +1,82 @@
+"""`tunemark estimate`: a ledger for people, the same for programs, and errors that can be mended."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from factories import CHECKOUT, Tunemark
+
+BASE = ("estimate", "--model", "llama-3.1-8b", "--method", "lora", "--seq", "8192", "--micro-batch", "2", "--checkpointing", "full")
+
+
+def test_each_line_stands_with_its_formula_and_each_accelerator_with_its_margin(tunemark: Tunemark) -> None:
+    done = tunemark(*BASE, "-a", "nvidia-rtx-4090", "-a", "A100 80GB")
+    assert done.code == 0
+    assert "8,030,261,248 x 2 bytes" in done.out
+    assert "needed of a device" in done.out
+    small, large = done.out.splitlines()[-2:]
+    assert " no " in small
+    assert "-23." in small
+    assert " yes " in large
+    assert "+32." in large
+
+
+def test_all_accelerators_are_judged_when_none_is_named_smallest_first(tunemark: Tunemark) -> None:
+    answer = json.loads(tunemark(*BASE, "--json").out)
+    sizes = [one["memory_bytes"] for one in answer["accelerators"]]
+    assert len(sizes) > 40
+    assert sizes == sorted(sizes)
+    for one in answer["accelerators"]:
+        assert one["fits"] == (one["margin_bytes"] >= 0) == (one["largest_micro_batch"] >= 2)
+        assert one["margin_bytes"] == one["memory_bytes"] - answer["needed_bytes"]
+
+
+def test_the_lines_of_a_moment_sum_to_its_peak(tunemark: Tunemark) -> None:
+    answer = json.loads(tunemark(*BASE, "--json").out)
+    for moment, size in answer["allocated_bytes"].items():
+        assert sum(line["bytes"] for line in answer["lines"] if moment in line["moments"]) == size
+    assert answer["allocated_bytes"][answer["peak_moment"]] == answer["peak_allocated_bytes"]
+
+
+def test_quantised_weights_are_stored_in_four_bits_beside_fp32(tunemark: Tunemark) -> None:
+    answer = json.loads(tunemark("estimate", "-m", "llama-3.1-8b", "--method", "qlora", "--json").out)
+    assert answer["shape"]["parameters"] == "fp32"
+    assert {"4-bit weights", "4-bit scales"} <= {line["key"] for line in answer["lines"]}
+
+
+def test_sharding_brings_a_70b_model_onto_80_gib(tunemark: Tunemark) -> None:
+    large = ("estimate", "-m", "llama-3.1-70b", "--method", "full", "--seq", "4096", "--checkpointing", "full", "--loss", "fused", "--json")
+    alone, shared = (
+        json.loads(tunemark(*large, "-a", "nvidia-h100-80gb-sxm", *more).out)["accelerators"][0] for more in ((), ("--devices", "32"))
+    )
+    assert not alone["fits"]
+    assert shared["fits"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("-m", "lama-3.1-8b"), "did you mean 'llama-3.1-8b'"),
+        (("-m", "llama-3.1-8b", "-a", "A100 81GB"), "did you mean"),
+        (("-m", "llama-3.1-8b", "--method", "lra"), "did you mean 'lora'"),
+        (("-m", "llama-3.1-8b", "--checkpointing", "ful"), "did you mean 'full'"),
+        (("-m", "llama-3.1-8b", "--loss", "fuse"), "did you mean 'fused'"),
+        (("-m", "llama-3.1-8b", "--sharding", "fsdp"), "did you mean 'fsdp"),
+        (("-m", "llama-3.1-8b", "--targets", "q_prj"), "did you mean 'q_proj'"),
+        (("-m", "llama-3.1-8b", "--micro-batch", "0"), "micro_batch: 0: must be 1 or more"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_right_one(tunemark: Tunemark, arguments: tuple[str, ...], complaint: str) -> None:
+    done = tunemark("estimate", *arguments)
+    assert done.code == 2
+    assert complaint in done.err
+
+
+def test_an_estimate_needs_no_torch() -> None:
+    code = (
+        "import sys, tunemark.cli as cli\ntry:\n cli.app(['estimate', '-m', 'gpt2'], standalone_mode=False)\n"
+        "finally:\n print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=CHECKOUT)
+    assert done.stdout.splitlines()[-1] == "False"

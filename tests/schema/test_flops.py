@@ -1,0 +1,288 @@
+"""The FLOPs ledger: exact against torch's own counter for every architecture family, and the invariants of its classes."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tunemark.schema.architecture import count_parameters
+from tunemark.schema.cards import ModelCard
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts import FactBase
+from tunemark.schema.flops import attention_pairs, flops_ledger, palm_flops, parameters_only_flops, utilisation
+from tunemark.schema.linear_layers import every_target
+from tunemark.schema.training_shape import TrainingShape
+from tunemark.schema.vocabulary import Checkpointing, Method
+
+FACTS = FactBase(Path(__file__).parents[2] / "data")
+FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "gpt2", "bert")
+ROWS, LENGTH = 2, 24
+
+
+def tiny(family: str, **changes: Any) -> ModelCard:
+    grouped = family not in {"gpt2", "bert"}
+    content: dict[str, Any] = {
+        "key": f"tiny-{family}",
+        "name": f"Tiny {family}",
+        "family": family,
+        "hidden_size": 48,
+        "intermediate_size": 80,
+        "layers": 3,
+        "attention_heads": 4,
+        "key_value_heads": 2 if grouped else 4,
+        "head_dim": 12,
+        "vocabulary": 101,
+        "context_length": 64,
+        "tied_embeddings": family in {"gemma", "gemma2", "gpt2", "bert"},
+        "source": "made for a test",
+    }
+    if family in {"mistral", "gemma2"}:
+        content["sliding_window"] = 8
+    if family == "mixtral":
+        content |= {"experts": 4, "active_experts": 2}
+    return ModelCard.model_validate(content | changes)
+
+
+def targets_of(card: ModelCard) -> tuple[str, ...]:
+    # transformers keeps the experts of a mixture in one tensor, which peft cannot give an adapter by name.
+    return tuple(name for name in every_target(card) if "experts" not in name)
+
+
+def counted(shape: TrainingShape) -> dict[str, int]:
+    """Return what torch counts in the forward and in the backward pass: matrix products, and attention without mask skipping."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    torch.manual_seed(0)
+    model, inputs = _model(shape), torch.randint(1, shape.model.vocabulary, (shape.micro_batch, shape.sequence_length))
+    labels = torch.zeros(shape.micro_batch, dtype=torch.long) if shape.labels else inputs
+    with FlopCounterMode(display=False) as forward:
+        loss = model(input_ids=inputs, labels=labels).loss
+    with FlopCounterMode(display=False) as backward:
+        loss.backward()
+    return {f"{way}_{part}": flops for way, seen in (("forward", forward), ("backward", backward)) for part, flops in _parts(seen).items()}
+
+
+def _parts(seen: Any) -> dict[str, int]:
+    """Split by operator: eager attention is the only batched product of these models."""
+    batched = sum(flops for operator, flops in seen.get_flop_counts()["Global"].items() if "bmm" in str(operator))
+    return {"attention": batched, "rest": seen.get_total_flops() - batched}
+
+
+def by_class(shape: TrainingShape) -> dict[str, int]:
+    ledger = flops_ledger(shape, "square")
+    recomputed = ledger.of("forward_attention") if shape.checkpointing is Checkpointing.FULL else 0
+    forward, backward = ledger.of("forward_attention"), ledger.of("backward_attention") + recomputed
+    return {
+        "forward_attention": forward,
+        "forward_rest": ledger.forward - forward,
+        "backward_attention": backward,
+        "backward_rest": ledger.executed - ledger.forward - backward,
+    }
+
+
+def _model(shape: TrainingShape) -> Any:
+    import transformers
+
+    from tunemark.harness.worker.architectures import config_of
+
+    config = config_of(shape.model, labels=shape.labels)
+    config._attn_implementation = "eager"
+    config._experts_implementation = "eager"
+    config.use_cache = False
+    kind = transformers.AutoModelForSequenceClassification if shape.labels else transformers.AutoModelForCausalLM
+    model = kind.from_config(config)
+    if shape.checkpointing is Checkpointing.FULL:
+        model.enable_input_require_grads()
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
+        model.train()
+    return model if shape.method is Method.FULL else _with_adapters(model, shape)
+
+
+def _with_adapters(model: Any, shape: TrainingShape) -> Any:
+    import peft
+
+    task = "SEQ_CLS" if shape.labels else "CAUSAL_LM"
+    adapted = rf".*\.(\d+)\.({'|'.join(linear.path.replace('.', '[.]') for linear in shape.adapted)})"
+    return peft.get_peft_model(model, peft.LoraConfig(r=shape.lora_rank, target_modules=adapted, task_type=task))
+
+
+def make_shape(card: ModelCard, method: Method = Method.FULL, **changes: Any) -> TrainingShape:
+    if method is not Method.FULL:
+        changes = {"lora_rank": 3, "lora_targets": targets_of(card)} | changes
+    labels = 5 if card.family == "bert" else None
+    return TrainingShape(card, method, LENGTH, ROWS, **({"labels": labels} | changes))
+
+
+@pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_matmul_and_attention_of_both_passes_equal_what_torch_counts(family: str, method: Method) -> None:
+    # The counter knows no masks: it counts s^2 pairs of each row, so the ledger is asked for the same.
+    shape = make_shape(tiny(family), method)
+    assert by_class(shape) == counted(shape)
+
+
+@pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
+def test_checkpointing_repeats_the_forward_of_the_blocks_and_not_of_the_head(method: Method) -> None:
+    shape = make_shape(tiny("llama"), method, checkpointing=Checkpointing.FULL)
+    ledger = flops_ledger(shape, "square")
+    assert by_class(shape) == counted(shape)
+    assert ledger.of("recompute") == ledger.forward - ledger.of("forward_head")
+
+
+@pytest.mark.parametrize("family", ["llama", "bert", "gemma"])
+@pytest.mark.parametrize(("embeddings", "blocks"), [(True, 0), (True, 1), (True, 2)])
+def test_frozen_embeddings_and_first_blocks_equal_what_torch_counts(
+    family: str, embeddings: bool, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = make_shape(tiny(family), frozen_embeddings=embeddings, frozen_blocks=blocks)
+    build = _model
+
+    def frozen(asked: TrainingShape) -> Any:
+        model = build(asked)
+        for name, parameter in model.named_parameters():
+            block = next((int(part) for part in name.split(".") if part.isdigit()), None)
+            if "embed" in name or (block is not None and block < blocks):
+                parameter.requires_grad_(requires_grad=False)
+        return model
+
+    monkeypatch.setitem(globals(), "_model", frozen)
+    assert by_class(shape) == counted(shape)
+
+
+def test_the_headline_of_lora_is_the_definition_and_says_what_autograd_leaves_out() -> None:
+    card = FACTS.model("llama-3.1-8b")
+    ledger = flops_ledger(TrainingShape(card, Method.LORA, 8192, 2, lora_rank=16))
+    matmul = ledger.model_flops - ledger.of("forward_attention", "backward_attention")
+    frozen = count_parameters(card).matrix_multiplied
+    adapters = TrainingShape(card, Method.LORA, 8192, 2, lora_rank=16).adapter_weights
+    assert matmul == (4 * frozen + 6 * adapters) * ledger.tokens
+    assert 0 < ledger.not_needed < 0.01 * matmul
+
+
+def test_full_fine_tuning_is_six_n_and_with_checkpointing_eight_n_without_the_head() -> None:
+    card = FACTS.model("llama-3.1-8b")
+    shape = TrainingShape(card, Method.FULL, 8192, 2, checkpointing=Checkpointing.FULL)
+    ledger, attention = flops_ledger(shape), ("forward_attention", "backward_attention")
+    assert ledger.model_flops - ledger.of(*attention) == 6 * count_parameters(card).matrix_multiplied * ledger.tokens
+    assert ledger.hardware_flops / ledger.model_flops == pytest.approx(8 / 6, abs=0.03)
+
+
+def test_published_full_fine_tuning_of_llama_reaches_168_tflops_by_parameters_alone() -> None:
+    # Source 003: 4.7 s for 2 x 8192 tokens on one H100; the causal-exact ledger counts attention too.
+    shape = TrainingShape(FACTS.model("llama-3.1-8b"), Method.FULL, 8192, 2)
+    peak = FACTS.accelerator("nvidia-h100-80gb-sxm").peak_tflops["bf16"]
+    simple = parameters_only_flops(shape)
+    assert simple / 4.7 / 1e12 == pytest.approx(168, abs=0.5)
+    assert utilisation(simple, 4.7, peak) == pytest.approx(0.170, abs=0.001)
+    assert utilisation(flops_ledger(shape).model_flops, 4.7, peak) == pytest.approx(0.181, abs=0.001)
+
+
+def test_reading_the_lora_step_as_an_optimizer_step_would_take_more_than_the_chip_has() -> None:
+    # 6.4 s "a step" with 32 accumulated micro-steps: 266% of the peak, so it was a micro-step.
+    shape = TrainingShape(FACTS.model("llama-3.1-8b"), Method.LORA, 8192, 2)
+    peak = FACTS.accelerator("nvidia-h100-80gb-sxm").peak_tflops["bf16"]
+    assert utilisation(32 * parameters_only_flops(shape), 6.4, peak) == pytest.approx(2.66, abs=0.01)
+    assert utilisation(32 * flops_ledger(shape).model_flops, 6.4, peak) > 2.66
+    assert utilisation(flops_ledger(shape).model_flops, 6.4, peak) < 0.12
+
+
+def test_an_unknown_peak_gives_no_utilisation() -> None:
+    assert utilisation(1e15, 1.0, None) is None
+
+
+def test_palm_counts_slots_and_all_pairs() -> None:
+    card = FACTS.model("llama-3-8b")
+    half = TrainingShape(card, Method.FULL, 4096, 1, document_lengths=(2048,))
+    assert palm_flops(half) == palm_flops(TrainingShape(card, Method.FULL, 4096, 1))
+    square = flops_ledger(TrainingShape(card, Method.FULL, 4096, 1), "square")
+    assert palm_flops(half) == square.model_flops
+
+
+def test_the_window_of_gemma_2_holds_in_every_second_block_and_that_of_mistral_in_all() -> None:
+    gemma, mistral = FACTS.model("gemma-2-9b"), FACTS.model("mistral-7b")
+    for card, limited in ((gemma, 21), (mistral, 32)):
+        shape = TrainingShape(card, Method.FULL, 8192)
+        whole, within = 8192 * 8193 // 2, 4096 * 4097 // 2 + 4096 * 4096
+        pairs = limited * within + (card.layers - limited) * whole
+        assert flops_ledger(shape).of("forward_attention") == 4 * card.attention_heads * card.head_dim * pairs
+
+
+def test_an_encoder_attends_in_both_directions() -> None:
+    shape = make_shape(tiny("bert"))
+    assert flops_ledger(shape) == flops_ledger(shape, "square")
+
+
+def test_a_mixture_counts_the_experts_that_a_token_passes_through() -> None:
+    card = FACTS.model("mixtral-8x7b")
+    ledger = flops_ledger(TrainingShape(card, Method.FULL, 128))
+    assert ledger.of("forward_matmul", "forward_head") == 2 * count_parameters(card).matrix_multiplied * 128
+
+
+def test_dequantisation_is_no_model_flops() -> None:
+    card = FACTS.model("llama-3-8b")
+    assert flops_ledger(TrainingShape(card, Method.QLORA, 512)) == flops_ledger(TrainingShape(card, Method.LORA, 512))
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"sequence_length": 0}, "sequence_length"),
+        ({"lora_targets": ("q_prj",)}, "lora_targets"),
+        ({"document_lengths": (9000,)}, "document_lengths"),
+        ({"world_size": 2}, "sharding"),
+        ({"frozen_blocks": 2}, "frozen_blocks"),
+    ],
+)
+def test_a_shape_that_cannot_be_trained_is_refused_with_a_fix(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(TunemarkError) as refused:
+        TrainingShape(**({"model": FACTS.model("llama-3-8b"), "method": Method.LORA, "sequence_length": 8192} | changes))
+    assert refused.value.field == field
+
+
+lengths = st.lists(st.integers(1, 64), min_size=1, max_size=6)
+
+
+@given(lengths, st.integers(1, 80))
+def test_pairs_are_those_of_the_mask_itself(documents: list[int], window: int) -> None:
+    def allowed(length: int, limit: int) -> int:
+        return sum(1 for query in range(length) for key in range(query + 1) if query - key < limit)
+
+    assert attention_pairs(documents, causal=True) == sum(allowed(length, length) for length in documents)
+    assert attention_pairs(documents, causal=True, window=window) == sum(allowed(length, window) for length in documents)
+    assert attention_pairs(documents, causal=False) == sum(length**2 for length in documents)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(FAMILIES), lengths, st.sampled_from([Method.FULL, Method.LORA]), st.sampled_from(list(Checkpointing)))
+def test_classes_obey_their_definitions(family: str, documents: list[int], method: Method, checkpointing: Checkpointing) -> None:
+    card = tiny(family)
+    shape = TrainingShape(card, method, 64, len(documents), document_lengths=tuple(documents), checkpointing=checkpointing)
+    ledger = flops_ledger(shape)
+    assert ledger.of("backward_attention") == 2 * ledger.of("forward_attention")
+    assert ledger.of("backward_adapters") == 2 * ledger.of("forward_adapters")
+    assert ledger.of("backward_weight") == (ledger.of("forward_matmul") if method is Method.FULL else 0)
+    assert ledger.hardware_flops == ledger.model_flops + ledger.of("recompute")
+    assert 0 <= ledger.not_needed < ledger.model_flops
+    assert (ledger.of("recompute") > 0) == (checkpointing is Checkpointing.FULL)
+
+
+@settings(max_examples=40)
+@given(st.sampled_from([family for family in FAMILIES if family != "bert"]), st.lists(st.integers(1, 32), min_size=2, max_size=4))
+def test_packing_saves_attention_and_nothing_else(family: str, documents: list[int]) -> None:
+    card, total = tiny(family, context_length=256), sum(documents)
+    packed = flops_ledger(TrainingShape(card, Method.FULL, total, document_lengths=tuple(documents)))
+    whole = flops_ledger(TrainingShape(card, Method.FULL, total))
+    assert packed.of("forward_matmul", "forward_head") == whole.of("forward_matmul", "forward_head")
+    assert packed.of("forward_attention") <= whole.of("forward_attention")
+
+
+@settings(max_examples=30)
+@given(st.sampled_from(FAMILIES))
+def test_freezing_blocks_never_costs_more(family: str) -> None:
+    card = tiny(family)
+    costs = [flops_ledger(TrainingShape(card, Method.FULL, 32, frozen_blocks=blocks)).model_flops for blocks in range(card.layers + 1)]
+    assert all(more >= less for more, less in pairwise(costs))
