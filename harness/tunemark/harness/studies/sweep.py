@@ -1,0 +1,76 @@
+"""A sweep: every point of a grid, and each as often as asked, in fresh processes. A point that fails is a result and stops nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tunemark.harness.planning import Options
+from tunemark.harness.studies.identity import Kind
+from tunemark.harness.studies.points import Point, Values, axes_of_card, axis_of, card_with, grid
+from tunemark.harness.studies.rows import Row, rows_of
+from tunemark.harness.studies.series import Bench, Series, Stopped, say
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.workload_cards import WorkloadCard
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """What a sweep came to."""
+
+    kind: Kind
+    study_id: str
+    rows: list[Row]
+    missing: int
+    """Runs without a record, since somebody stopped it."""
+
+    @property
+    def exit_code(self) -> Exit:
+        """Return 0 when each run has a record and one of them is ok."""
+        good = any(row.ok for row in self.rows) and not self.missing
+        return Exit.OK if good else Exit.UNTRUSTWORTHY
+
+
+def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Bench, *, repeats: int = 1, again: bool = False) -> SweepResult:
+    """Run all points that are not done yet.
+
+    Raises
+    ------
+    TunemarkError
+        Before anything runs: for a setting, value or workload that does not exist, and where nothing varies.
+
+    """
+    card = card_with(bench.facts.workload(workload), options)
+    points = grid(_axes(overs, card, repeats))
+    kind: Kind = "repeat" if len(points) == 1 else "sweep"
+    runs = _runs(points, repeats)
+    plans = {point: bench.plan(workload, point.applied(options)) for point in points}
+    base = plans[points[0]] if kind == "repeat" else bench.plan(workload, options)
+    series = Series.find(kind, base, [text for text, _ in runs], bench, again=again, expected=len(runs))
+    say(f"{workload}: {kind} {series.study_id}, {len(runs)} runs")
+    missing = 0
+    try:
+        for text, point in runs:
+            series.run(text, plans[point])
+    except Stopped as stopped:
+        missing = len(runs) - len(series.done)
+        say(f"stopped at {stopped}; {missing} of {len(runs)} runs are not done, the same command goes on with them")
+    texts = {text: point.text or workload for text, point in runs}
+    return SweepResult(kind, series.study_id, rows_of(series.done, texts), missing)
+
+
+def _axes(overs: Sequence[str], card: WorkloadCard, repeats: int) -> list[Values]:
+    axes = [axis_of(text, card) for text in overs] if overs else axes_of_card(card)
+    if not axes and repeats == 1:
+        fix = "the card has no axes of its own; say what to vary, such as --over batch_size=8,16,32, or how often to repeat it with --repeats"
+        raise TunemarkError("--over", card.key, fix)
+    return axes
+
+
+def _runs(points: Sequence[Point], repeats: int) -> list[tuple[str, Point]]:
+    """Return name and point of each run: all points once, then all again, so that a machine that changes spares none."""
+    if repeats == 1:
+        return [(point.text, point) for point in points]
+    return [(_repeat(point, number), point) for number in range(1, repeats + 1) for point in points]
+
+
+def _repeat(point: Point, number: int) -> str:
+    return f"{point.text}, repeat {number}" if point.text else f"repeat {number}"
