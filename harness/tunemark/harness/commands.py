@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from tunemark.harness import doctor as doctor_report
+from tunemark.harness.emit.options import Accelerator, Emit, Instance, script
 from tunemark.harness.machine import detect
 from tunemark.harness.planning import Resolved, refuse_unsupported, resolve
 from tunemark.harness.run_options import RunOptions, takes_run_options
@@ -86,10 +87,23 @@ def workloads(*, as_json: Json = False) -> None:
     answers().print(table)
 
 
-@app.command(epilog="Examples: tunemark plan smoke-lora | tunemark plan smoke-bert --set batch.micro_batch=32 --json")
+@app.command(
+    epilog="Examples: tunemark plan smoke-lora | tunemark plan smoke-bert --set batch.micro_batch=32 --json | tunemark plan smoke-lora --emit slurm --instance p4d.24xlarge --nodes 2"
+)
 @takes_run_options
-def plan(workload: Workload, *, as_json: Json = False, chosen: RunOptions) -> None:
-    """Show how a workload would run here, each value with its reason."""
+def plan(
+    workload: Workload,
+    *,
+    as_json: Json = False,
+    emit: Emit = None,
+    accelerator: Accelerator = None,
+    instance: Instance = None,
+    chosen: RunOptions,
+) -> None:
+    """Show how a workload would run here, each value with its reason; or write the script that runs it elsewhere."""
+    if emit is not None:
+        sys.stdout.write(script(emit, workload, chosen, FactBase.of_project(), accelerator, instance))
+        return
     resolved = resolve(workload, FactBase.of_project(), chosen.machine(), chosen.options())
     if as_json:
         _print_json(

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 
 from tunemark.harness.run_options import RunOptions, share, takes_run_options
 from tunemark.harness.show import answers
-from tunemark.harness.studies.frontier import Over
+from tunemark.harness.studies.question import Over, Question
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit
 from tunemark.schema.facts import FactBase
@@ -101,7 +101,7 @@ def frontier(
     Each try is a short run in a process of its own, on full rows, and a submission. Out of memory means that it does
     not fit; any other failure ends the search with its reason. The same command goes on where it was stopped.
     """
-    from tunemark.harness.studies.frontier import Frontier, Question  # noqa: PLC0415 - only a series needs processes and statistics
+    from tunemark.harness.studies.frontier import Frontier  # noqa: PLC0415 - only a series needs processes and statistics
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415
     from tunemark.harness.studies.tables import edges_table  # noqa: PLC0415
 
@@ -131,3 +131,77 @@ def whole_numbers(option: str, text: str | None) -> tuple[int, ...]:
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise typer.BadParameter(f"{text!r} is no list of whole numbers above 0; give such as 512,1024", param_hint=option)
     return tuple(int(part) for part in parts)
+
+
+@app.command(
+    epilog="Examples: tunemark ab smoke-lora --a compile=none --b compile=blocks | tunemark ab smoke-lora --a attention=eager --b attention=sdpa --pairs 8 --steps 100"
+)
+@takes_run_options
+def ab(
+    workload: Workload,
+    *,
+    a: Annotated[str, typer.Option("--a", metavar="FIELD=VALUE,..", rich_help_panel=STUDY, help="Settings of A, the one to compare with.")],
+    b: Annotated[str, typer.Option("--b", metavar="FIELD=VALUE,..", rich_help_panel=STUDY, help="Settings of B.")],
+    pairs: Annotated[int, typer.Option("--pairs", min=1, rich_help_panel=STUDY, help="Runs of each; three are needed for a verdict.")] = 5,
+    out: Out = None,
+    again: Again = False,
+    as_json: Json = False,
+    chosen: RunOptions,
+) -> None:
+    """Compare two settings: A B, B A, A B .. in fresh processes, each a submission, and a verdict with its interval.
+
+    B is called faster only when the 95% interval of the pairs' ratios lies wholly above nothing gained. Memory and
+    loss are compared too: a setting that changes the loss is said to. With compilation, how many steps earn it back.
+    """
+    from tunemark.harness.studies.arms import run_ab  # noqa: PLC0415 - only a series needs processes and statistics
+    from tunemark.harness.studies.series import Bench  # noqa: PLC0415
+    from tunemark.harness.studies.tables import verdict  # noqa: PLC0415
+
+    bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
+    result = run_ab(workload, a, b, chosen.options(), bench, pairs=pairs, again=again)
+    if as_json:
+        content = asdict(replace(result, runs=()))
+        _print_json(
+            {**content, "workload": workload, "loss_changed": result.loss_changed, "runs": [str(run.record.path) for run in result.runs]}
+        )
+    else:
+        for line in verdict(result):
+            answers().print(line, soft_wrap=True)
+    if result.ended:
+        sys.stderr.write(f"tunemark: {result.ended}\n")
+    raise typer.Exit(result.exit_code)
+
+
+@app.command(
+    epilog="Examples: tunemark predict submissions/smoke-lora/RUN.json --samples 16000 --epochs 3 | tunemark predict RUN.json --job-steps 5000 --usd-per-hour 4.10 --json"
+)
+def predict(
+    submission: Annotated[Path, typer.Argument(help="A submission of a short run.", exists=True, dir_okay=False)],
+    *,
+    job_steps: Annotated[int | None, typer.Option("--job-steps", min=1, help="The job is so many optimizer steps.")] = None,
+    samples: Annotated[int | None, typer.Option("--samples", min=1, help="The job's data set has so many samples.")] = None,
+    tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="The job's data set has so many real tokens.")] = None,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over them, each with an evaluation if the run had one.")] = 1,
+    usd_per_hour: Annotated[
+        float | None,
+        typer.Option("--usd-per-hour", min=0, help="What the machines cost together; by default the cheapest of the price book."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Predict time and cost of a whole job from a short run of it on the same machine."""
+    from tunemark.harness.studies.tables import prediction_table  # noqa: PLC0415
+    from tunemark.harness.studies.whole_job import hourly, read_run  # noqa: PLC0415 - statistics are for this command only
+    from tunemark.schema.prediction import Job  # noqa: PLC0415
+    from tunemark.schema.prediction import predict as whole_job  # noqa: PLC0415
+
+    run = read_run(submission)
+    if job_steps is None and tokens is None and samples is None:
+        samples = run.plan.data.training_rows
+    usd, price = hourly(run, FactBase.of_project(), usd_per_hour)
+    found = whole_job(run, Job(steps=job_steps, samples=samples, tokens=tokens, epochs=epochs), usd)
+    if as_json:
+        _print_json({**asdict(found), "usd_per_hour": usd, "price": price})
+        return
+    answers().print(prediction_table(found, price))
+    for doubt in found.doubts:
+        answers().print(f"  [yellow]doubt[/yellow] {doubt}", soft_wrap=True)

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from tunemark.harness.planning import Options, Resolved
 from tunemark.harness.sharing import HOST_BACKENDS
 from tunemark.harness.studies.points import Point, card_with
+from tunemark.harness.studies.question import Over, Question
 from tunemark.harness.studies.search import Largest, largest
 from tunemark.harness.studies.series import Bench, Series, Stopped, say
 from tunemark.schema import formats
@@ -23,31 +23,8 @@ UNIT_TOKENS = 64
 DOES_NOT_FIT = (Status.OOM_DEVICE, Status.OOM_HOST)
 
 
-class Over(StrEnum):
-    """What is made as large as possible."""
-
-    MICRO_BATCH = "micro_batch"
-    SEQUENCE_LENGTH = "sequence_length"
-    BOTH = "both"
-
-
 class Failed(Exception):
     """A try ended in a way that says nothing of memory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What is looked for."""
-
-    over: Over = Over.MICRO_BATCH
-    lengths: tuple[int, ...] = ()
-    """Sequence lengths at which the largest micro-batch is looked for; empty: that of the card, or those that fit."""
-    limit_bytes: int | None = None
-    """Memory of the host that the worker's processes may take together."""
-    most: int = 65_536
-    """Largest micro-batch that is tried."""
-    within: float = 0.0
-    """How near is near enough, as a share; 0 is exact."""
 
 
 @dataclass(frozen=True, slots=True)

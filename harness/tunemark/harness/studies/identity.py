@@ -9,8 +9,9 @@ from typing import Literal
 from tunemark.harness.machine import Machine
 from tunemark.harness.record import environment
 from tunemark.schema.base import canonical_json, content_id
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import project_root
-from tunemark.schema.history import read_record
+from tunemark.schema.history import InvalidRecord, read_record
 from tunemark.schema.plan import Plan
 from tunemark.schema.submission import Submission
 
@@ -45,10 +46,19 @@ def records_of(identity: str, workload: str, out: Path | None) -> list[Record]:
         content = path.read_bytes()
         if identity.encode() not in content:
             continue
-        record = read_record(content)
-        if isinstance(record, Submission) and record.study is not None and record.study.study_id == identity:
+        record = read_submission(path, content)
+        if record is not None and record.study is not None and record.study.study_id == identity:
             found.append(Record(record, path))
     return sorted(found, key=lambda record: record.submission.study.position if record.submission.study else 0)
+
+
+def read_submission(path: Path, content: bytes) -> Submission | None:
+    """Return the submission in a file's content, or None for another record; raises TunemarkError where it is no record at all."""
+    try:
+        record = read_record(content)
+    except InvalidRecord as error:
+        raise TunemarkError("submission", str(path), f"is not valid ({error}); mend or remove it", exit_code=Exit.INVALID) from error
+    return record if isinstance(record, Submission) else None
 
 
 def find_series(settings: str, plan: Plan, machine: Machine, out: Path | None, *, again: bool) -> tuple[str, list[Record]]:

@@ -104,7 +104,9 @@ class Series:
 
     def _known(self, point: str) -> Record | None:
         """Return the newest earlier record of a point that somebody did not stop."""
-        found = [record for record in self.earlier if _point(record) == point and record.submission.outcome.status is not Status.INTERRUPTED]
+        found = [
+            record for record in self.earlier if _point(record) == point and record.submission.outcome.status is not Status.INTERRUPTED
+        ]
         return found[-1] if found else None
 
     def _study(self, point: str) -> Study:

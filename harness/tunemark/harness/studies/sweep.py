@@ -60,7 +60,9 @@ def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Benc
 def _axes(overs: Sequence[str], card: WorkloadCard, repeats: int) -> list[Values]:
     axes = [axis_of(text, card) for text in overs] if overs else axes_of_card(card)
     if not axes and repeats == 1:
-        fix = "the card has no axes of its own; say what to vary, such as --over batch_size=8,16,32, or how often to repeat it with --repeats"
+        fix = (
+            "the card has no axes of its own; say what to vary, such as --over batch_size=8,16,32, or how often to repeat it with --repeats"
+        )
         raise TunemarkError("--over", card.key, fix)
     return axes
 
