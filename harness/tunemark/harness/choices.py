@@ -130,6 +130,7 @@ def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple
         source=source,
         name=name,
         sha256=sha256,
+        template=card.data.template,
         tokenizer=tokenizer,
         sequence_length=card.data.sequence_length,
         padding=card.data.padding,
