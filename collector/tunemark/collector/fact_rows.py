@@ -64,7 +64,7 @@ def price_rows(prices: Iterable[PriceRow]) -> list[Row]:
 
 
 def _newest_first(key: str, rows: list[PriceRow]) -> list[PriceRow]:
-    if len(rows) > 1 and any(row.dated_by == "provider" for row in rows):
+    if len(rows) > 1 and any(row.dated_by != "catalog" for row in rows):
         raise TunemarkError(
             "data/prices/prices.csv: price",
             key,

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
-from tunemark.collector.importers.suggest import suggestion
 from tunemark.schema.cards import PriceRow
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts import FactBase
+from tunemark.schema.naming import suggest_accelerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,4 +86,6 @@ def _unknown(facts: FactBase, name: str) -> TunemarkError:
     card = facts.recognise_accelerator(name)
     if card is not None:
         return TunemarkError("name", name, f"the price book has no price of {card.key}; add one to data/prices/prices.csv")
-    return TunemarkError("name", name, f"neither an instance nor an accelerator; {suggestion(name, facts)}")
+    return TunemarkError(
+        "name", name, f"neither an instance nor an accelerator; {suggest_accelerator(name, facts.accelerators, facts.instances)}"
+    )

@@ -1,12 +1,16 @@
 """Fact cards of data/: accelerators, models, prices. Every fact has a source; unknown is null."""
 
+import re
 from datetime import date
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tunemark.schema.base import Frozen, Key, PositiveCount, Text
 from tunemark.schema.vocabulary import Dtype, PriceKind
+
+VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
+"""A version of a catalogue, or a commit of one."""
 
 
 class AcceleratorCard(Frozen):
@@ -118,9 +122,19 @@ class PriceRow(Frozen):
     """US dollars an hour for the whole instance."""
     effective_on: date
     """Day on which this price is known to be in force: of a price list, or the day it was read when `dated_by` is `catalog`."""
-    dated_by: Literal["provider", "catalog"] = "provider"
-    """`catalog`: the source names a catalogue version, not a day."""
+    dated_by: Literal["provider", "catalog", "inferred"] = "provider"
+    """`catalog`: the source names a catalogue version, not a day. `inferred`: the day follows from price lists around it."""
     source: Text
     """Where it was read."""
     notes: Text | None = None
     """What else to know."""
+
+    @model_validator(mode="after")
+    def _dated(self) -> Self:
+        if self.dated_by == "catalog" and not VERSION.search(f"{self.source} {self.notes or ''}"):
+            msg = "dated_by is 'catalog', and neither source nor notes names a version of it; name it, such as v8 or a commit"
+            raise ValueError(msg)
+        if self.dated_by == "inferred" and not self.notes:
+            msg = "dated_by is 'inferred' and there are no notes; say which lists the day follows from"
+            raise ValueError(msg)
+        return self

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,13 +101,3 @@ def read_text(file: str) -> str:
     if len(content) > LARGEST_TEXT:
         raise TunemarkError("file", file, f"larger than {LARGEST_TEXT:,} bytes; cut out the end of the log")
     return content.decode("utf-8", "replace")
-
-
-def day(text: str | None) -> date:
-    """Return a day written as YYYY-MM-DD; today for None."""
-    if text is None:
-        return datetime.now(UTC).date()
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise TunemarkError("--read-on", text, "give a day as YYYY-MM-DD") from error
