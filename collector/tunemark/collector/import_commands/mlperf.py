@@ -17,6 +17,7 @@ from tunemark.schema.files import project_root
 # ruff: noqa: PLC0415
 
 USUAL_LOGS = 1_400
+EXPECTED = "logs are expected as <round>/<submitter>/results/<system>/llama2_70b_lora/result_<n>.txt, such as v5.1/Dell/results/..."
 
 
 def mlperf(
@@ -34,7 +35,7 @@ def mlperf(
 
     Reads `<round>/<submitter>/results/<system>/llama2_70b_lora/result_<n>.txt` and `<round>/<submitter>/systems/<system>.json`,
     in memory: nothing of an archive is extracted. Raw values of each run are kept; statistics are worked out when they are shown.
-    A log without run_stop is kept as incomplete. The results are an unofficial conversion, not verified by MLCommons Association.
+    A log without run_stop is kept as incomplete, a success without an evaluation at the target as missed. The results are an unofficial conversion, not verified by MLCommons Association.
 
     Exit codes: 0 all converted, 2 no archive, 3 a log or file could not be used.
 
@@ -56,6 +57,8 @@ def mlperf(
     seconds = time.perf_counter() - started
     for problem in found.problems:
         say(str(problem))
+    if not found.results:
+        say(f"{archive.name}: no entry was found in {found.other_files + found.logs + found.descriptions} files; {EXPECTED}")
     unresolved = sorted(spelling for spelling, key in found.spellings.items() if key is None)
     if as_json:
         print_json(mlperf_answer(found) | {"written": written, "seconds": round(seconds, 3)})

@@ -101,17 +101,26 @@ def _headline(result: ConvertedResult, times: TimeToTarget, rate: Interval | Non
         "eval_loss": _median(run.curve.eval_loss[-1] for run in result.runs if run.status == "ok" and run.curve.eval_loss),
         "epochs": _epochs(result),
         "evaluation_rows": _whole(conditions.settings.get("eval_samples")),
-        "note": " ".join((f"{result.label}.", *result.notes)),
+        "note": " ".join((f"{result.label}.", *_missing_runs(times), *result.notes)),
     }
+
+
+def _missing_runs(times: TimeToTarget) -> Iterator[str]:
+    if times.reached < times.runs:
+        yield f"{times.reached} of {times.runs} runs reached the target; the others count as longer than any of them."
 
 
 def _derived(result: ConvertedResult, times: TimeToTarget, rate: Interval | None) -> Iterator[Row]:
     interval = "order statistics of the runs; at least 95%"
     figures: list[tuple[str, object, str]] = [
         ("time_to_target.runs", times.runs, "logs of the entry"),
-        ("time_to_target.reached", times.reached, "runs whose run_stop says success"),
+        ("time_to_target.reached", times.reached, "runs whose run_stop says success after an evaluation at the target"),
         ("time_to_target.score_s", times.score_s, "mean without the fastest and the slowest run, the rule of MLPerf Training"),
-        ("time_to_target.median_s", times.median and times.median.value, "median of the runs that reached the target"),
+        (
+            "time_to_target.median_s",
+            times.median and times.median.value,
+            "median of all runs; one that did not reach the target counts as longer than any other",
+        ),
         ("time_to_target.low_s", times.median and times.median.low, interval),
         ("time_to_target.high_s", times.median.high if times.median and times.median.bounded else None, interval),
         ("time_to_target.fastest_s", times.fastest_s, "fastest run"),
@@ -141,7 +150,7 @@ def _printed(result: ConvertedResult) -> Iterator[Row]:
         mode="json", include={"label", "benchmark", "round", "division", "submitter", "source", "folder", "target_eval_loss"}
     )
     for topic, values, reason in (
-        ("entry", entry, _never),
+        ("entry", entry, lambda name: _rule(name, conditions.assumed)),
         ("system", result.system.model_dump(mode="json"), _never),
         ("packages", dict(conditions.framework), _never),
         ("settings", dict(conditions.settings), lambda name: _rule(f"settings.{name}", conditions.assumed)),
