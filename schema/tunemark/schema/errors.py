@@ -1,9 +1,11 @@
 """Errors a person can act on, and the exit codes scripts can act on."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import SequenceMatcher
 from enum import IntEnum
+from functools import partial
+from os.path import commonprefix
 
 
 class Exit(IntEnum):
@@ -34,11 +36,17 @@ class TunemarkError(Exception):
         self.field, self.value, self.fix, self.exit_code = field, value, fix, exit_code
         super().__init__(f"{field}: {value!r}: {fix}")
 
+    def __reduce__(self) -> "tuple[Callable[[], TunemarkError], tuple[()]]":
+        """Return how it is made again: an error of a worker process is raised in its parent."""
+        return partial(type(self), self.field, self.value, self.fix, exit_code=self.exit_code), ()
+
 
 FEW = 12
 """So many known words are listed when none is near."""
 LIKE = 0.5
 """Least similarity of a suggestion, as difflib's ratio."""
+BEGUN_ALIKE = 0.3
+"""What the same beginning adds to the similarity, for all of the word."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -60,8 +68,8 @@ def suggested(names: Iterable[str]) -> str:
 def nearest(word: str, spellings: Mapping[str, Iterable[str]], most: int = 3) -> list[str]:
     """Return the names that a word is nearest to, each once, whatever the number of its spellings.
 
-    Names that begin with the word come first, then those that hold it, then those that it holds; only where there
-    are none, similar ones. Case and punctuation do not count.
+    Names that begin with the word come first; where there are none, those that hold it; where there are none either,
+    the longest that it holds, and similar ones. Case and punctuation do not count.
     """
     wanted = bare(word)
     if not wanted:
@@ -73,10 +81,10 @@ def nearest(word: str, spellings: Mapping[str, Iterable[str]], most: int = 3) ->
     if begin or hold:
         return sorted(begin or hold, key=lambda name: (len(name), name))[: 2 * most]
     held = {name: max((len(one) for one in every if len(one) > most and one in wanted), default=0) for name, every in plain.items()}
-    if any(held.values()):
-        return [name for name, length in held.items() if length == max(held.values())][: 2 * most]
-    alike = {name: max((_likeness(wanted, one) for one in every), default=0.0) for name, every in plain.items()}
-    return sorted((name for name, share in alike.items() if share >= LIKE), key=lambda name: (-alike[name], name))[:most]
+    inside = [name for name, length in held.items() if length and length == max(held.values())]
+    alike = {name: max((_likeness(wanted, one) for one in every), default=0.0) for name, every in plain.items() if name not in inside}
+    similar = sorted((name for name, share in alike.items() if share >= LIKE), key=lambda name: (-alike[name], name))
+    return [*inside, *similar][:most]
 
 
 def bare(word: str) -> str:
@@ -87,4 +95,7 @@ def bare(word: str) -> str:
 def _likeness(wanted: str, one: str) -> float:
     matcher = SequenceMatcher(None, one, wanted)
     # The cheap bounds leave the dear ratio to the few that can reach it.
-    return matcher.ratio() if matcher.real_quick_ratio() >= LIKE and matcher.quick_ratio() >= LIKE else 0.0
+    if matcher.real_quick_ratio() < LIKE or matcher.quick_ratio() < LIKE or (share := matcher.ratio()) < LIKE:
+        return 0.0
+    # Names are begun right more often than they are ended right.
+    return share + BEGUN_ALIKE * len(commonprefix([one, wanted])) / len(wanted)

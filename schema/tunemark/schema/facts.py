@@ -3,11 +3,11 @@
 import csv
 import hashlib
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,7 +20,7 @@ from tunemark.schema.workload_matrix import cells
 
 Card = TypeVar("Card", AcceleratorCard, ModelCard)
 Model = TypeVar("Model", bound=BaseModel)
-Found = TypeVar("Found", bound=BaseModel)
+Keyed = TypeVar("Keyed", AcceleratorCard, ModelCard, GoldenLosses)
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,10 @@ class FactBase:
         missing = f"size {name['size']} of {name['family']}" if name["family"] in self.aws_sizes else f"family {name['family']}"
         return f"AWS has no {missing}; {suggest_instance(instance, self.instances)}"
 
+    def read_all(self) -> None:
+        """Read every card and price; raises TunemarkError for the first that is wrong."""
+        _ = self.accelerators, self.models, self.workloads, self.prices
+
     def workload_sha256(self, key: str) -> str:
         """Return the content hash of a workload: of its file, and of its key where the file holds several."""
         path = self.root / "workloads" / f"{key}.toml"
@@ -131,31 +135,43 @@ class FactBase:
 
 def _cards(folder: Path, kind: type[Card]) -> Iterator[Card]:
     for path in sorted(folder.glob("*.toml")):
-        card = validated(kind, _toml(path), str(path))
-        if card.key != path.stem:
-            raise TunemarkError(
-                f"{path}: key", card.key, f"a card is named as its file; rename one to the other ({path.stem})", exit_code=Exit.INVALID
-            )
-        yield card
+        yield read_card(path, kind)
+
+
+def read_card(path: Path, kind: type[Keyed]) -> Keyed:
+    """Return the card in a file; raises TunemarkError (exit code 3) for what is none."""
+    card = validated(kind, _toml(path), str(path))
+    if card.key != path.stem:
+        raise TunemarkError(
+            f"{path}: key", card.key, f"a card is named as its file; rename one to the other ({path.stem})", exit_code=Exit.INVALID
+        )
+    return card
 
 
 def read_prices(path: Path) -> Iterator[tuple[int, PriceRow]]:
     """Yield the rows of a price book with their lines; raises TunemarkError for the first that is none."""
-    for line, row in price_lines(path):
-        yield line, validated(PriceRow, row, f"{path}:{line}")
+    for line, cells_of_row in price_lines(path):
+        yield line, price_of(cells_of_row, f"{path}:{line}")
 
 
-def price_lines(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yield the cells of a price book by column, with their lines; empty cells are left out."""
+def price_lines(path: Path) -> Iterator[tuple[int, dict[Any, Any]]]:
+    """Yield the cells of a price book by column, with their lines; cells beyond the last column stand under None."""
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         for row in reader:
-            yield (
-                reader.line_num,
-                {str(key): value for key, value in row.items() if value not in {None, ""}}
-                if None not in row
-                else {"columns": f"{len(row) - 1} and {len(row[None])} more"},
-            )
+            yield reader.line_num, dict(row)
+
+
+def price_of(row: Mapping[Any, Any], place: str) -> PriceRow:
+    """Return a line of a price book as a price; raises TunemarkError that names its place, the field, its value and the fix."""
+    if None in row:
+        raise TunemarkError(
+            f"{place}: columns",
+            len(row) - 1 + len(row[None]),
+            f"the header has {len(row) - 1}; a text with a comma needs quotes",
+            exit_code=Exit.INVALID,
+        )
+    return validated(PriceRow, {str(name): value for name, value in row.items() if value not in {None, ""}}, place)
 
 
 def workloads_of(path: Path) -> Iterator[WorkloadCard]:
