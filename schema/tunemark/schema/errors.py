@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import SequenceMatcher
 from enum import IntEnum
 from functools import partial
-from os.path import commonprefix
+from itertools import takewhile
 
 
 class Exit(IntEnum):
@@ -51,7 +51,7 @@ BEGUN_ALIKE = 0.3
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a sentence that suggests the nearest known words, or lists them when there are few."""
-    words = sorted(set(known))
+    words = sorted({str(one) for one in known})
     near = nearest(word, {candidate: (candidate,) for candidate in words})
     if near:
         return suggested(near)
@@ -98,4 +98,5 @@ def _likeness(wanted: str, one: str) -> float:
     if matcher.real_quick_ratio() < LIKE or matcher.quick_ratio() < LIKE or (share := matcher.ratio()) < LIKE:
         return 0.0
     # Names are begun right more often than they are ended right.
-    return share + BEGUN_ALIKE * len(commonprefix([one, wanted])) / len(wanted)
+    begun = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, wanted, strict=False)))
+    return share + BEGUN_ALIKE * begun / len(wanted)

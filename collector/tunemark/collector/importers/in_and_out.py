@@ -81,10 +81,15 @@ def write_changed(path: Path, content: bytes) -> bool:
 
 def write_new(path: Path, content: bytes) -> None:
     """Write a file that is not there yet: facts are never overwritten by an import."""
-    if path.exists():
-        raise TunemarkError("--out", str(path), "is there already; take another name or number, or remove it first")
+    refuse_existing(path)
     write_atomically(path, content)
     say(f"wrote {path}")
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise TunemarkError where a file is there already."""
+    if path.exists():
+        raise TunemarkError("--out", str(path), "is there already; take another name or number, or remove it first")
 
 
 def read_bytes(file: Path) -> bytes:
