@@ -32,6 +32,8 @@ def query(
 
     - `tunemark query "select model_name, accelerator_name, tokens_per_s from results order by 3 desc nulls last limit 10" --csv`
 
+    - `tunemark query "select section, accelerator_name, accelerator_count, time_to_target_s / 60 as minutes from results where source = 'mlperf-v5.1' order by minutes"`
+
     - `tunemark query --views`
     """
     from tunemark.collector.asking import Answer, ask

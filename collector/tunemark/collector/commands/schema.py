@@ -18,7 +18,9 @@ def schema(
     write: Annotated[bool, typer.Option("--write", help="Write schema/json; without it only say whether it is current.")] = False,
     fields: Annotated[
         str | None,
-        typer.Option("--fields", metavar="KIND", help="Show the fields of `submission`, `published` or `source`.", show_default=False),
+        typer.Option(
+            "--fields", metavar="KIND", help="Show the fields of `submission`, `published`, `source` or `converted`.", show_default=False
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
