@@ -25,13 +25,17 @@ def axolotl(
     key: Annotated[
         str | None, typer.Option("--key", help="Name of the card; made of the file's name when left out.", show_default=False)
     ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Model card, where base_model is a name that no card has.", show_default=False)
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Make a workload card of an axolotl configuration.
 
     What the card cannot express, and what the configuration leaves to defaults, is listed in the card's `not_stated`;
-    the former is also reported. A name of a model that is not in data/models is refused with a suggestion.
+    the former is also reported. A name of a model that is not in data/models is refused with a suggestion; --model says
+    which it is. Preference tuning (`rl`) and reward models are other tasks and refused.
 
     Exit codes: 0 card made, 2 unknown model or no such file, 3 not a configuration.
 
@@ -40,11 +44,13 @@ def axolotl(
     - `tunemark import axolotl qlora.yml`
 
     - `tunemark import axolotl examples/llama-3/lora-8b.yml --out data/workloads --key llama-3-8b-lora`
+
+    - `tunemark import axolotl qlora.yml --model llama-3-8b`
     """
     from tunemark.collector.importers.axolotl import workload_of
     from tunemark.collector.importers.toml_text import card_text
 
-    imported = workload_of(read_bytes(file), file.name, FactBase.of_project(), key)
+    imported = workload_of(read_bytes(file), file.name, FactBase.of_project(), key, model)
     for text in imported.not_expressed:
         say(f"not expressed: {text}")
     if out is not None:
