@@ -46,6 +46,8 @@ class AcceleratorCard(Frozen):
     """List price at launch."""
     source: Text
     """Where these facts were read."""
+    read_on: date | None = None
+    """Day on which they were read."""
     unverified: tuple[Text, ...] = ()
     """Names of fields above that were not read at a source."""
     notes: Text | None = None
@@ -83,6 +85,8 @@ class ModelCard(Frozen):
     """True when the output projection is the embedding."""
     sliding_window: PositiveCount | None = None
     """Attention span in tokens, where it is limited."""
+    sliding_window_every: PositiveCount | None = None
+    """Every so-many-th layer is limited to `sliding_window`; null where that is all or none of them."""
     experts: PositiveCount | None = None
     """Experts in a mixture."""
     active_experts: PositiveCount | None = None
@@ -95,8 +99,17 @@ class ModelCard(Frozen):
     """True when a licence has to be accepted before download."""
     source: Text
     """Where these facts were read."""
+    read_on: date | None = None
+    """Day on which they were read."""
     notes: Text | None = None
     """What else to know."""
+
+    @model_validator(mode="after")
+    def _window(self) -> Self:
+        if self.sliding_window_every is not None and self.sliding_window is None:
+            msg = f"sliding_window_every is {self.sliding_window_every} and there is no sliding_window; say how long the window is"
+            raise ValueError(msg)
+        return self
 
 
 class PriceRow(Frozen):

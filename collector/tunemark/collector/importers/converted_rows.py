@@ -10,6 +10,8 @@ from tunemark.schema.statistics import Interval
 from tunemark.schema.vocabulary import Task, Trust
 
 REPOSITORY = "https://github.com/mlcommons/training_results_{}"
+PUBLISHED_ON = {"v4.1": "2024-11-13", "v5.0": "2025-06-04", "v5.1": "2025-11-12"}
+"""Days on which MLCommons published the rounds."""
 CAVEATS = (
     "Submitters choose batch size, learning rate and number format within the rules of the benchmark; the number format is not in the logs.",
     "A sample is a packed row of 8,192 tokens, not a document; the logs do not count tokens.",
@@ -187,6 +189,7 @@ def _source(name: str, results: list[ConvertedResult]) -> Row:
         "source": name,
         "title": f"MLPerf Training {first.round}, Llama 2 70B LoRA",
         "authors": f"{len(submitters)} submitters; MLCommons Association",
+        "published_on": PUBLISHED_ON.get(first.round),
         "url": REPOSITORY.format(first.round),
         "origin_repository": first.source,
         "summary": f"Time to tune LoRA adapters of Llama 2 70B to {target}: {len(results)} entries of {len(submitters)} submitters, {runs} runs.",
