@@ -107,8 +107,10 @@ class FactBase:
         name = AWS.fullmatch(instance.lower())
         if name is None or not self.aws_sizes or instance.lower() in {known.lower() for known in self.instances}:
             return None
-        missing = f"size {name['size']} of {name['family']}" if name["family"] in self.aws_sizes else f"family {name['family']}"
-        return f"AWS has no {missing}; {suggest_instance(instance, self.instances)}"
+        if name["family"] in self.aws_sizes:
+            return f"AWS has no size {name['size']} of {name['family']}; {suggest_instance(instance, self.instances)}"
+        near = suggest_instance(instance, self.instances)
+        return f"no family {name['family']} of AWS is in data/prices/aws_sizes.toml; add it with its source, or {near}"
 
     def read_all(self) -> None:
         """Read every card and price; raises TunemarkError for the first that is wrong."""
