@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tunemark.schema.cards import VERSION as DATED
 from tunemark.schema.cards import PriceRow
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.errors import Exit, TunemarkError, nearest, suggested
 from tunemark.schema.facts import read_prices
 from tunemark.schema.files import write_atomically
 
@@ -69,19 +69,22 @@ def provider_of(file: Path, said: str | None, known: Iterable[str]) -> str:
         For a provider that nobody knows: the rules for its traps would be switched off in silence.
 
     """
-    known = set(known)
+    known = sorted(set(known))
     if said is not None:
         if said.lower() not in known:
-            raise TunemarkError("--provider", said, f"no provider of the price book or of SkyPilot; {did_you_mean(said, known)}")
+            raise TunemarkError("--provider", said, f"no provider of the price book or of SkyPilot; {_meant(said, known)}")
         return said.lower()
     guess = (file.absolute().parent.name if file.stem in PLACES else file.stem).lower()
     if guess not in known:
         raise TunemarkError(
-            "--provider",
-            "",
-            f"{guess!r}, from the path of the file, is no known provider; {did_you_mean(guess, known)} Say whose prices these are",
+            "--provider", "", f"say whose prices these are; {guess!r}, from the path of the file, is no provider; {_meant(guess, known)}"
         )
     return guess
+
+
+def _meant(word: str, known: list[str]) -> str:
+    near = nearest(word, {name: (name,) for name in known})
+    return suggested(near) if near else f"known are {', '.join(known)}"
 
 
 def cited(file: Path, provider: str, version: str | None, source: str | None) -> str:
