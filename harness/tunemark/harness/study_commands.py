@@ -39,9 +39,9 @@ def sweep(
         list[str] | None,
         typer.Option(
             "--over",
-            metavar="FIELD=V1,V2,..",
+            metavar="FIELD[=V1,V2,..]",
             rich_help_panel=STUDY,
-            help="Vary this setting; several make a grid. Without it the card's own axes are run.",
+            help="Vary this setting; several make a grid. Without values: those of the card. Without it: the card's axes, one after the other.",
         ),
     ] = None,
     repeats: Annotated[int, typer.Option("--repeats", min=1, rich_help_panel=STUDY, help="Run each point so often, in turn.")] = 1,

@@ -31,6 +31,8 @@ class Compared:
     """Pairs of which both runs are ok."""
     throughput: Change | None
     """Of real tokens a second; None without a pair."""
+    step_time: Change | None
+    """Of the median step: what throughput would say on a machine that nothing disturbs."""
     memory: Change | None
     """Of peak memory."""
     loss: Change | None
@@ -110,6 +112,7 @@ def compared(study_id: str, arms: dict[str, Point], runs: Sequence[Done], ended:
         b=arms["b"].text,
         pairs=len(pairs),
         throughput=speed,
+        step_time=_change([(_median_step(one), _median_step(other)) for one, other in derived]),
         memory=_change([(one.peak_memory.peak_bytes, other.peak_memory.peak_bytes) for one, other in derived]),
         loss=_change([(loss_after(one.trace, tokens), loss_after(other.trace, tokens)) for one, other in pairs]),
         break_even_steps=_break_even(derived, speed),
@@ -126,6 +129,10 @@ def _pairs(arms: dict[str, Point], runs: Sequence[Done]) -> list[tuple[Submissio
 
 def _rate(derived: Derived) -> float | None:
     return derived.tokens_per_s.value if derived.tokens_per_s else None
+
+
+def _median_step(derived: Derived) -> float | None:
+    return derived.step_time.p50 if derived.step_time else None
 
 
 def _change(pairs: Sequence[tuple[float | None, float | None]]) -> Change | None:

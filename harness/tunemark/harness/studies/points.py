@@ -46,6 +46,9 @@ ALIASES = {
 OPTIONS = {"devices.count": "devices", "devices.strategy": "strategy", "devices.offload": "offload", "seed": "seed"}
 """Settings that an option of `run` makes: a seed or a number of devices is no override of the card."""
 
+AS_THE_CARD = "as the card"
+"""What the point without a changed setting is called."""
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -57,7 +60,7 @@ class Point:
     @property
     def text(self) -> str:
         """Return how the point is called in records, tables and messages."""
-        return ", ".join(f"{field}={value}" for field, value in self.settings)
+        return ", ".join(f"{field}={value}" for field, value in self.settings) or AS_THE_CARD
 
     def applied(self, options: Options) -> Options:
         """Return the options of a run of this point; it is set after what the person set for all."""
@@ -95,20 +98,30 @@ def fields_of(content: dict[str, Any], prefix: str = "") -> list[str]:
 
 
 def axis_of(text: str, card: WorkloadCard) -> Values:
-    """Return field and values of `--over field=v1,v2`; raises TunemarkError where there is no value or one twice."""
+    """Return field and values of `--over field=v1,v2`; of `--over field` those of the card's own axis.
+
+    Raises
+    ------
+    TunemarkError
+        Where there is no value, or one twice.
+
+    """
     name, equals, listed = text.partition("=")
-    values = tuple(value.strip() for value in listed.split(",") if value.strip())
-    if not equals or not values:
+    field = field_named(name, "--over", card)
+    own = next((tuple(written(value) for value in axis.values) for axis in card.axes if axis.field == field), ())
+    values = tuple(value.strip() for value in listed.split(",") if value.strip()) if equals else own
+    if not values:
         raise TunemarkError("--over", text, "give a setting and its values, such as batch_size=8,16,32")
     twice = sorted({value for value in values if values.count(value) > 1})
     if twice:
         raise TunemarkError("--over", text, f"{', '.join(twice)} is there twice; name each value once, and repeat with --repeats")
-    return field_named(name, "--over", card), values
+    return field, values
 
 
-def axes_of_card(card: WorkloadCard) -> list[Values]:
-    """Return the axes that the card itself has."""
-    return [(axis.field, tuple(written(value) for value in axis.values)) for axis in card.axes]
+def star_of_card(card: WorkloadCard) -> list[Point]:
+    """Return the card as it is, and each value of its axes with all else as the card has it: all combinations would be thousands."""
+    own = [Point(((axis.field, written(value)),)) for axis in card.axes for value in axis.values]
+    return [Point(()), *own]
 
 
 def written(value: object) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tunemark.harness.planning import Options
+from tunemark.harness.planning import Options, Resolved
 from tunemark.harness.studies.identity import Kind
-from tunemark.harness.studies.points import Point, Values, axes_of_card, axis_of, card_with, grid
+from tunemark.harness.studies.points import Point, axis_of, card_with, grid, star_of_card
 from tunemark.harness.studies.rows import Row, rows_of
 from tunemark.harness.studies.series import Bench, Series, Stopped, say
 from tunemark.schema.errors import Exit, TunemarkError
@@ -39,11 +39,13 @@ def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Benc
 
     """
     card = card_with(bench.facts.workload(workload), options)
-    points = grid(_axes(overs, card, repeats))
-    kind: Kind = "repeat" if len(points) == 1 else "sweep"
-    runs = _runs(points, repeats)
+    points = _points(overs, card, repeats)
     plans = {point: bench.plan(workload, point.applied(options)) for point in points}
-    base = plans[points[0]] if kind == "repeat" else bench.plan(workload, options)
+    if not overs:
+        plans = different(plans)
+    runs = _runs(list(plans), repeats)
+    kind: Kind = "repeat" if len(plans) == 1 else "sweep"
+    base = next(iter(plans.values())) if kind == "repeat" else bench.plan(workload, options)
     series = Series.find(kind, base, [text for text, _ in runs], bench, again=again, expected=len(runs))
     say(f"{workload}: {kind} {series.study_id}, {len(runs)} runs")
     missing = 0
@@ -53,26 +55,31 @@ def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Benc
     except Stopped as stopped:
         missing = len(runs) - len(series.done)
         say(f"stopped at {stopped}; {missing} of {len(runs)} runs are not done, the same command goes on with them")
-    texts = {text: point.text or workload for text, point in runs}
+    texts = {text: point.text for text, point in runs}
     return SweepResult(kind, series.study_id, rows_of(series.done, texts), missing)
 
 
-def _axes(overs: Sequence[str], card: WorkloadCard, repeats: int) -> list[Values]:
-    axes = [axis_of(text, card) for text in overs] if overs else axes_of_card(card)
-    if not axes and repeats == 1:
+def _points(overs: Sequence[str], card: WorkloadCard, repeats: int) -> list[Point]:
+    if overs:
+        return grid([axis_of(text, card) for text in overs])
+    if not card.axes and repeats == 1:
         fix = (
             "the card has no axes of its own; say what to vary, such as --over batch_size=8,16,32, or how often to repeat it with --repeats"
         )
         raise TunemarkError("--over", card.key, fix)
-    return axes
+    return star_of_card(card)
+
+
+def different(plans: dict[Point, Resolved]) -> dict[Point, Resolved]:
+    """Return the points whose plans differ: an axis goes through the card's own value too, and some mean nothing on this machine."""
+    seen: dict[str, Point] = {}
+    for point, resolved in plans.items():
+        seen.setdefault(resolved.plan.model_dump_json(exclude={"reasons"}), point)
+    return {point: plans[point] for point in seen.values()}
 
 
 def _runs(points: Sequence[Point], repeats: int) -> list[tuple[str, Point]]:
     """Return name and point of each run: all points once, then all again, so that a machine that changes spares none."""
     if repeats == 1:
         return [(point.text, point) for point in points]
-    return [(_repeat(point, number), point) for number in range(1, repeats + 1) for point in points]
-
-
-def _repeat(point: Point, number: int) -> str:
-    return f"{point.text}, repeat {number}" if point.text else f"repeat {number}"
+    return [(f"{point.text}, repeat {number}", point) for number in range(1, repeats + 1) for point in points]

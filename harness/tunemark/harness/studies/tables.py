@@ -36,6 +36,8 @@ def verdict(result: Compared) -> list[str]:
         lines.append(f"throughput: {_said(result.throughput, 'faster', 'slower')}")
         if result.pairs >= SIGN_TEST_PAIRS:
             lines.append(f"sign-flip test of throughput: p = {result.throughput.sign_p:.3f}")
+    if result.step_time:
+        lines.append(f"median step: {_said(result.step_time, 'longer', 'shorter')}")
     if result.memory:
         lines.append(f"peak memory: {_said(result.memory, 'higher', 'lower')}")
     if result.loss:
