@@ -1,4 +1,4 @@
-"""Predict a whole job from a run that stopped early, then do the whole job: how far off was it?
+"""Predict a whole job from a run that stopped early, then do the whole job, and say how far off it was.
 
     python benchmarks/predict_whole_job.py [workload] [steps] [rounds]
 

@@ -77,8 +77,8 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
     say(f"{workload}: A/B {series.study_id}, {pairs} pairs")
     ended = None
     try:
-        for pair in range(1, pairs + 1):
-            for arm in order(pair):
+        with series.stoppable():
+            for pair, arm in ((pair, arm) for pair in range(1, pairs + 1) for arm in order(pair)):
                 _refuse_hopeless(series.run(_name(arm, arms[arm], pair), plans[arm]))
     except Stopped as stopped:
         ended = f"stopped at {stopped}"

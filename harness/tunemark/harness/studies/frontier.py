@@ -70,8 +70,9 @@ class Frontier:
         """Find all edges; return why it ended early, or None."""
         say(f"{self.workload}: frontier {self.series.study_id}")
         try:
-            for length in self._lengths():
-                self._micro_batch_at(length)
+            with self.series.stoppable():
+                for length in self._lengths():
+                    self._micro_batch_at(length)
         except Stopped as stopped:
             return f"stopped at {stopped}; the same command goes on there"
         except Failed as failed:

@@ -1,7 +1,9 @@
 """The engine of all series: run a point unless it is done, tell, and stop after the record when asked to."""
 
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,6 +73,7 @@ class Series:
     expected: int | None = None
     """How many points there are, where that is known beforehand."""
     done: list[Done] = field(default_factory=list)
+    _stopped: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
     def find(cls, kind: Kind, base: Resolved, points: Sequence[str], bench: Bench, *, again: bool, expected: int | None = None) -> "Series":
@@ -78,6 +81,12 @@ class Series:
         settings = settings_sha256(kind, base.plan, points)
         identity, records = find_series(settings, base.plan, bench.machine, bench.out, again=again)
         return cls(kind, identity, settings, bench, records, expected)
+
+    @contextmanager
+    def stoppable(self) -> Iterator[None]:
+        """Take Ctrl-C as the wish to stop, also between two runs; during a run it ends the run, which leaves its record."""
+        with stop_signals() as self._stopped:
+            yield
 
     def run(self, point: str, resolved: Resolved) -> Done:
         """Return the record of a point: the earlier one, or that of a run made now.
@@ -92,12 +101,11 @@ class Series:
         if known is not None:
             done = Done(point, known, earlier=True)
         else:
-            with stop_signals() as stopped:
-                submission, path = self.bench.runner(resolved, self._study(point))
-                done = Done(point, Record(submission, path), earlier=False)
-            if stopped.is_set() or done.status is Status.INTERRUPTED:
-                if done.status is not Status.INTERRUPTED:
-                    self._take(done)
+            if self._stopped.is_set():
+                raise Stopped(point)
+            submission, path = self.bench.runner(resolved, self._study(point))
+            done = Done(point, Record(submission, path), earlier=False)
+            if done.status is Status.INTERRUPTED:
                 raise Stopped(point)
         self._take(done)
         return done

@@ -50,8 +50,9 @@ def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Benc
     say(f"{workload}: {kind} {series.study_id}, {len(runs)} runs")
     missing = 0
     try:
-        for text, point in runs:
-            series.run(text, plans[point])
+        with series.stoppable():
+            for text, point in runs:
+                series.run(text, plans[point])
     except Stopped as stopped:
         missing = len(runs) - len(series.done)
         say(f"stopped at {stopped}; {missing} of {len(runs)} runs are not done, the same command goes on with them")
