@@ -78,8 +78,8 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
     ended = None
     try:
         with series.stoppable():
-            for pair, arm in ((pair, arm) for pair in range(1, pairs + 1) for arm in order(pair)):
-                _refuse_hopeless(series.run(_name(arm, arms[arm], pair), plans[arm]))
+            for turn, arm in ((pair, arm) for pair in range(1, pairs + 1) for arm in order(pair)):
+                _refuse_hopeless(series.run(_name(arm, arms[arm], turn), plans[arm]))
     except Stopped as stopped:
         ended = f"stopped at {stopped}"
         say(ended)
