@@ -52,7 +52,8 @@ def main() -> None:
                 f"{number}: from {len(short.trace)} steps {found.train_s.value:.1f} s"
                 f" [{found.train_s.low:.1f}, {found.train_s.high:.1f}], seen {seen_s:.1f} s in {len(whole.trace)} steps:"
                 f" {errors[-1]:+.1%}, {'inside' if within else 'outside'} the interval; whole process {walls[-1]:+.1%};"
-                f" other work on {foreign(short)} and {foreign(whole)} cores"
+                f" other work on {foreign(short)} and {foreign(whole)} cores",
+                flush=True,
             )
     middle = statistics.median(abs(error) for error in errors)
     print(f"{workload}, {steps} steps: median error of training {middle:.1%}, of the process {statistics.median(map(abs, walls)):.1%}")
