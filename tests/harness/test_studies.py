@@ -1,7 +1,7 @@
 """Series of runs: a failed point stops nothing, a stopped series goes on, and each run is a record of the series."""
 
 import pytest
-from harness_making import make_machine
+from harness_making import make_machine, tunemark
 from study_making import FACTS, ScriptedBench
 
 from tunemark.harness.planning import Options
@@ -154,7 +154,7 @@ def test_repeats_are_runs_of_one_point_with_median_and_ends(tmp_path):
     assert (result.kind, row.runs, row.ok) == ("repeat", 3, 3)
     assert (row.step_time_s, row.tokens_per_s) == (pytest.approx(0.2), pytest.approx(2560))
     assert (row.tokens_per_s_low, row.tokens_per_s_high) == (pytest.approx(1280), pytest.approx(5120))
-    assert records(tmp_path)[1].study.point == "as the card, repeat 2"
+    assert records(tmp_path)[1].study.point == "as given, repeat 2"
     assert {record.division for record in records(tmp_path)} == {Division.STANDARD}
 
 
@@ -181,7 +181,7 @@ def test_axes_that_mean_nothing_here_are_left_out(tmp_path):
     options = Options(weights="random", data="synthetic")
     run_sweep("bert-emotion", [], options, scripted.bench)
     assert not [point for point in scripted.ran if "neuron" in point]
-    assert scripted.ran[0] == "as the card"
+    assert scripted.ran[0] == "as given"
     assert "batch.micro_batch=64" in scripted.ran
     assert "batch.micro_batch=8" not in scripted.ran
 
@@ -203,3 +203,17 @@ def test_a_signal_between_two_runs_stops_before_the_next(tmp_path):
     result = run_sweep("smoke-lora", ["batch_size=2,4,8"], Options(), scripted.bench)
     assert scripted.ran == ["batch.micro_batch=2", "batch.micro_batch=4"]
     assert (result.missing, [row.status for row in result.rows]) == (1, ["ok", "ok"])
+
+
+def test_a_workload_with_axes_is_repeated_as_it_was_asked_for(tmp_path):
+    from tunemark.harness.studies.sweep import run_repeats
+
+    scripted = ScriptedBench(tmp_path)
+    result = run_repeats("bert-emotion", Options(weights="random", data="synthetic"), scripted.bench, 2)
+    assert (result.kind, result.rows[0].runs) == ("repeat", 2)
+
+
+def test_several_runs_replace_no_single_result():
+    done = tunemark("run", "smoke-lora", "--repeats", 2, "--supersedes", "aaaaaaaaaaaa")
+    assert done.returncode == 2
+    assert "leave --repeats out" in done.stderr

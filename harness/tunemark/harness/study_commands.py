@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -14,6 +14,9 @@ from tunemark.harness.studies.question import Over, Question
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit
 from tunemark.schema.facts import FactBase
+
+if TYPE_CHECKING:
+    from tunemark.harness.studies.sweep import SweepResult
 
 app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -55,13 +58,19 @@ def sweep(
     A point that runs out of memory or crashes is a result and stops nothing. Ctrl-C stops after the present record;
     the same command goes on where it was. A point on an axis of the card stays in the standard division.
     """
-    from tunemark.harness.studies.rows import as_json as plain  # noqa: PLC0415 - only a series needs processes and statistics
-    from tunemark.harness.studies.rows import table_of  # noqa: PLC0415
-    from tunemark.harness.studies.series import Bench  # noqa: PLC0415
+    from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes and statistics
     from tunemark.harness.studies.sweep import run_sweep  # noqa: PLC0415
 
     bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
     result = run_sweep(workload, over or (), chosen.options(), bench, repeats=repeats, again=again)
+    tell_sweep(workload, result, as_json=as_json)
+
+
+def tell_sweep(workload: str, result: "SweepResult", *, as_json: bool) -> NoReturn:
+    """Print the points of a sweep and end with its exit code."""
+    from tunemark.harness.studies.rows import as_json as plain  # noqa: PLC0415 - as above
+    from tunemark.harness.studies.rows import table_of  # noqa: PLC0415
+
     if as_json:
         head = {"workload": workload, "kind": result.kind, "study_id": result.study_id, "missing": result.missing}
         _print_json({**head, "points": plain(result.rows)})

@@ -46,7 +46,7 @@ ALIASES = {
 OPTIONS = {"devices.count": "devices", "devices.strategy": "strategy", "devices.offload": "offload", "seed": "seed"}
 """Settings that an option of `run` makes: a seed or a number of devices is no override of the card."""
 
-AS_THE_CARD = "as the card"
+AS_GIVEN = "as given"
 """What the point without a changed setting is called."""
 
 
@@ -60,7 +60,7 @@ class Point:
     @property
     def text(self) -> str:
         """Return how the point is called in records, tables and messages."""
-        return ", ".join(f"{field}={value}" for field, value in self.settings) or AS_THE_CARD
+        return ", ".join(f"{field}={value}" for field, value in self.settings) or AS_GIVEN
 
     def applied(self, options: Options) -> Options:
         """Return the options of a run of this point; it is set after what the person set for all."""

@@ -39,10 +39,23 @@ def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Benc
 
     """
     card = card_with(bench.facts.workload(workload), options)
-    points = _points(overs, card, repeats)
-    plans = {point: bench.plan(workload, point.applied(options)) for point in points}
-    if not overs:
-        plans = different(plans)
+    plans = {point: bench.plan(workload, point.applied(options)) for point in _points(overs, card, repeats)}
+    return _run_points(workload, options, bench, plans if overs else different(plans), repeats, again=again)
+
+
+def run_repeats(workload: str, options: Options, bench: Bench, repeats: int, *, again: bool = False) -> SweepResult:
+    """Run the workload so often as it is asked for, in fresh processes."""
+    as_asked = Point(())
+    return _run_points(workload, options, bench, {as_asked: bench.plan(workload, options)}, repeats, again=again)
+
+
+def refuse_superseding(identity: str | None) -> None:
+    """Raise TunemarkError where several runs were to replace one result."""
+    if identity is not None:
+        raise TunemarkError("--supersedes", identity, "one run replaces one result; leave --repeats out")
+
+
+def _run_points(workload: str, options: Options, bench: Bench, plans: dict[Point, Resolved], repeats: int, *, again: bool) -> SweepResult:
     runs = _runs(list(plans), repeats)
     kind: Kind = "repeat" if len(plans) == 1 else "sweep"
     base = next(iter(plans.values())) if kind == "repeat" else bench.plan(workload, options)
