@@ -22,7 +22,7 @@ from tunemark.schema.prediction import Job, predict
 from tunemark.schema.submission import Submission
 
 GOAL = 0.03
-SHORT = {"until_ci": 0.01, "max_steps": 240, "max_train_s": 60.0}
+SHORT = {"until_ci": 0.01, "max_steps": 240, "max_train_s": 600.0}
 WHOLE = {"max_train_s": 3_600.0}
 
 

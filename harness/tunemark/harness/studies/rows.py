@@ -62,7 +62,7 @@ def _row(point: str, runs: Sequence[Done], first: float | None) -> Row:
     rates = [one.tokens_per_s for one in derived if one.tokens_per_s]
     values = [rate.value for rate in rates]
     low, high = (None, None) if not rates else (min(values), max(values))
-    if len(rates) == 1:
+    if len(runs) == 1 and rates:
         low, high = (rates[0].low, rates[0].high) if rates[0].bounded else (None, None)
     rate = median(values) if values else None
     peaks = [derive(run.record.submission).peak_memory.peak_bytes for run in runs]
