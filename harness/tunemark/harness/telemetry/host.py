@@ -9,6 +9,8 @@ from typing import Self
 
 import psutil
 
+from tunemark.harness.telemetry.series import DeviceSeries
+
 INTERVAL_S = 0.2
 KIB = 1024
 
@@ -29,9 +31,10 @@ class Sample:
 
 @dataclass
 class Telemetry:
-    """All samples of a run."""
+    """All samples of a run: of the host, and of the devices where they have a monitor."""
 
     samples: list[Sample] = field(default_factory=list)
+    devices: DeviceSeries = field(default_factory=DeviceSeries)
 
     def between(self, start_s: float, end_s: float) -> list[Sample]:
         """Return the samples whose interval lies in a stretch of the run."""
