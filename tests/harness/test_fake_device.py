@@ -9,12 +9,14 @@ from harness_making import make_machine
 from tunemark.harness.devices.fake import Fake
 from tunemark.harness.launch import Finished, _Judge
 from tunemark.harness.planning import Options, resolve
-from tunemark.harness.record import assemble
+from tunemark.harness.record import Further, assemble
 from tunemark.harness.telemetry import Telemetry
 from tunemark.harness.worker.batches import Counts
+from tunemark.harness.worker.engines import Engine
 from tunemark.harness.worker.log import Log
-from tunemark.harness.worker.loop import Done, Trainer, log_reached
+from tunemark.harness.worker.loop import Done, Reading, Trainer
 from tunemark.harness.worker.run import Order, run
+from tunemark.harness.worker.stopping import StopRule
 from tunemark.harness.worklog import LogReader
 from tunemark.schema.derive import derive
 from tunemark.schema.vocabulary import Backend, Status
@@ -55,7 +57,7 @@ def submission(tmp_path_factory, facts):
         model_cache="none",
         output_tail="",
     )
-    return assemble(resolved, machine, finished)
+    return assemble(resolved, machine, finished, Further())
 
 
 def test_step_times_are_those_of_the_script(submission):
@@ -113,15 +115,26 @@ def test_an_overridden_run_is_in_the_open_division(submission):
 def test_steps_are_logged_when_the_device_reached_them_without_waiting(tmp_path):
     device = Fake((0.1,), lag=2)
     log = Log(tmp_path / "log.jsonl", 0.0)
-    trainer = Trainer(None, None, None, None, device, log, 1, None, lambda *_: False)
-    pending = deque(Done(device.stamp(), 1.0, Counts(8, 8, 7, 1, 1)) for _ in range(5))
-    log_reached(trainer, pending)
+    trainer = Trainer(Engine(None, None, None, None), None, device, log, 1, StopRule(None, None, tmp_path / "stop"))
+    pending = deque(Done(device.stamp(), None, (1.0, 0.0), Counts(8, 8, 7, 1, 1), 0, None) for _ in range(5))
+    reading = Reading(trainer, pending, 0.0, None)
+    reading.reached()
     assert len(pending) == 2
     device.synchronise()
-    log_reached(trainer, pending)
+    reading.reached()
     assert not pending
     times = [json.loads(line)["completed_at_s"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert times == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+
+
+def test_compiling_and_growth_of_the_allocator_are_told_by_step(tmp_path):
+    device, log = Fake((0.1,), lag=0), Log(tmp_path / "log.jsonl", 0.0)
+    trainer = Trainer(Engine(None, None, None, None), None, device, log, 1, StopRule(None, None, tmp_path / "stop"))
+    seen = [(2, 10), (0, 10), (0, 30), (0, 20)]
+    pending = deque(Done(device.stamp(), None, (1.0, 0.0), Counts(8, 8, 7, 1, 1), graphs, held) for graphs, held in seen)
+    Reading(trainer, pending, 0.0, 10).reached()
+    events = LogReader(tmp_path / "log.jsonl").read().events
+    assert events == [{"step": 1, "what": "compile", "amount": 2}, {"step": 3, "what": "allocator_growth", "amount": 20}]
 
 
 def test_the_parent_stops_a_run_once_its_throughput_is_sure(submission):

@@ -82,9 +82,16 @@ def test_what_the_device_cannot_do_is_known_before_anything_runs(facts):
     assert "compute format bf16" in resolve("smoke-lora", facts, old, Options(overrides=("compute=bf16",))).unsupported
 
 
-@pytest.mark.parametrize("setting", ["optimizer.name=lion", "data.packing=true", "gradient_checkpointing=selective", "compute=tf32"])
+@pytest.mark.parametrize(
+    "setting", ["optimizer.name=adamw_8bit", "attention=flash_attention_2", "fused_kernels=liger", "compute=tf32", "compute=fp16"]
+)
 def test_what_is_not_done_is_never_recorded_as_done(facts, machine, setting):
     assert resolve("smoke-lora", facts, machine, Options(overrides=(setting,))).unsupported
+
+
+def test_an_optimizer_that_does_not_exist_is_refused_with_those_that_do(facts, machine):
+    with pytest.raises(TunemarkError, match="adamw_8bit"):
+        resolve("smoke-lora", facts, machine, Options(overrides=("optimizer.name=lion",)))
 
 
 def test_weights_from_elsewhere_than_the_card_says_are_declared(facts, machine, tmp_path):

@@ -87,7 +87,7 @@ def test_a_worker_that_outlasts_its_time_is_ended(tmp_path):
 
 
 def test_a_stopped_worker_is_ended_by_force_at_the_timeout(tmp_path):
-    process = start("smoke-lora", "--steps", 100_000, "--timeout", 15, "--out", tmp_path, *SMALL)
+    process = start("smoke-lora", "--steps", 100_000, "--timeout", 30, "--no-probe", "--out", tmp_path, *SMALL)
     os.kill(worker_of(process).pid, signal.SIGSTOP)
     process.communicate(timeout=60)
     assert only_submission(tmp_path).outcome.status is Status.TIMEOUT
@@ -124,7 +124,7 @@ def test_too_large_a_batch_is_out_of_memory_with_exit_code_5(tmp_path):
 
 
 def test_what_is_not_supported_is_recorded_without_starting_a_worker(tmp_path):
-    done = tunemark("run", "smoke-lora", "--set", "method=qlora", "--out", tmp_path)
+    done = tunemark("run", "smoke-lora", "--set", "attention=flash_attention_2", "--out", tmp_path)
     submission = only_submission(tmp_path)
     assert done.returncode == 4
     assert submission.outcome.status is Status.UNSUPPORTED

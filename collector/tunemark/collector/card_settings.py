@@ -43,6 +43,11 @@ def settings(plan: Plan, card: WorkloadCard) -> Iterator[Setting]:
     yield from _section("data", card.data, plan.data)
     yield from _section("batch", card.batch, plan.batch)
     yield from _section("optimizer", card.optimizer, plan.optimizer)
+    if card.devices.count > 1:
+        yield Setting("devices.count", "device.count", card.devices.count, plan.device.count)
+    if card.devices.strategy != "auto":
+        yield Setting("devices.strategy", "device.strategy", card.devices.strategy.value, plan.device.strategy.value)
+    yield Setting("devices.offload", "device.offload", card.devices.offload, plan.device.offload)
     if card.compute != "auto":
         yield Setting("compute", "precision.compute", card.compute, plan.precision.compute.value)
 
@@ -83,5 +88,6 @@ def _section(name: str, said: BaseModel | None, run: BaseModel | None) -> Iterat
 
 
 def _covers(declared: set[str], field: str) -> bool:
-    """Return whether an override names the setting, or the section that it is in."""
-    return field in declared or field.partition(".")[0] in declared
+    """Return whether an override names the setting, the section that it is in, or the method that such a section goes with."""
+    section = field.partition(".")[0]
+    return field in declared or section in declared or ("method" in declared and section in {"lora", "quantisation"})

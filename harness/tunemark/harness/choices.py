@@ -110,7 +110,8 @@ def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple
         # A local folder read through the hub library is named without its path.
         name = Path(place).name if Path(place).exists() else place
     elif card.data.source is not DataSource.SYNTHETIC:
-        name = "random-tokens" if card.task is Task.CAUSAL_LM else "keyword-classes"
+        full_rows = "random-documents" if card.data.packing else "random-tokens"
+        name = full_rows if card.task is Task.CAUSAL_LM else "keyword-classes"
     if source is DataSource.SYNTHETIC and name not in SYNTHETIC[card.task]:
         raise TunemarkError("data.name", name, did_you_mean(name, SYNTHETIC[card.task]))
     tokenizer = "none"
@@ -129,6 +130,7 @@ def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple
         source=source,
         name=name,
         sha256=sha256,
+        template=card.data.template,
         tokenizer=tokenizer,
         sequence_length=card.data.sequence_length,
         padding=card.data.padding,

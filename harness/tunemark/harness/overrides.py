@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.plan import LoraSettings, Quantisation
 from tunemark.schema.submission import Override
 from tunemark.schema.workload_cards import WorkloadCard
 
@@ -23,6 +24,8 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
             raise TunemarkError("--set", assignment, "give field=value, such as batch.micro_batch=16")
         place, last = _place(content, field)
         before, place[last] = place[last], _value(text)
+        if field == "method":
+            _follow_method(content)
         if place[last] != before and place[last] not in axes.get(field, ()):
             changed.append((field, before, place[last]))
     try:
@@ -34,6 +37,13 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
         value = first.get("input") if first["loc"] else ", ".join(json.dumps(after) for _, _, after in changed)
         raise TunemarkError(f"--set {field}", value, first["msg"].removeprefix("Value error, ")) from error
     return result, tuple(Override(field=field, card=_scalar(before), run=_scalar(after)) for field, before, after in changed)
+
+
+def _follow_method(content: dict[str, Any]) -> None:
+    """Give a changed method the settings that go with it: the default ones where the card has none."""
+    adapted, quantised = content["method"] in {"lora", "qlora"}, content["method"] == "qlora"
+    content["lora"] = (content["lora"] or LoraSettings().model_dump(mode="json")) if adapted else None
+    content["quantisation"] = (content["quantisation"] or Quantisation().model_dump(mode="json")) if quantised else None
 
 
 def _place(content: dict[str, Any], field: str) -> tuple[dict[str, Any], str]:

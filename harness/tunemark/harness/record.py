@@ -1,7 +1,6 @@
 """Log + plan + machine -> submission: assembled by the parent, also when the worker died."""
 
 import shutil
-import signal
 import subprocess
 import uuid
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from tunemark.harness.doubts import doubts
 from tunemark.harness.golden import loss_band
 from tunemark.harness.launch import Finished
 from tunemark.harness.machine import Machine
+from tunemark.harness.outcome import outcome
 from tunemark.harness.planning import Resolved
 from tunemark.harness.telemetry import INTERVAL_S, Telemetry
 from tunemark.harness.telemetry.use import device_uses, energy, memory_used
@@ -21,7 +21,7 @@ from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.evidence import Effective, Gate, Probe, RankRecord, StepEvent, Study
 from tunemark.schema.files import project_root, write_atomically
-from tunemark.schema.privacy import identity_leaks, machine_names, scrub
+from tunemark.schema.privacy import identity_leaks, machine_names
 from tunemark.schema.steady import SteadyWindow
 from tunemark.schema.submission import (
     Environment,
@@ -30,14 +30,13 @@ from tunemark.schema.submission import (
     Memory,
     MemoryReading,
     ModelFacts,
-    Outcome,
     PhaseStart,
     ProcessTimes,
     Submission,
     Utilisation,
 )
 from tunemark.schema.trace import StepTrace
-from tunemark.schema.vocabulary import Division, Phase, Status
+from tunemark.schema.vocabulary import Division, Phase
 from tunemark.schema.workload_cards import GoldenLosses
 
 
@@ -138,54 +137,6 @@ def environment(machine: Machine, count: int) -> Environment:
         cpu_logical_cores=machine.cpu_logical_cores,
         cpu_usable_cores=machine.cpu_usable_cores,
         memory_bytes=machine.memory_bytes,
-    )
-
-
-def outcome(finished: Finished) -> Outcome:
-    """Return how the run ended, judged from the log, the exit code and who ended the worker."""
-    log = finished.log
-    status, message, fix = _ending(finished)
-    phase = Phase(log.phases[-1]["phase"]) if log.phases else Phase.IMPORT
-    return Outcome(status=status, phase=phase, last_good_step=len(log.steps), message=scrub(message) if message else None, fix=fix)
-
-
-def _ending(finished: Finished) -> tuple[Status, str | None, str | None]:
-    log = finished.log
-    if finished.ended_by == "interrupted":
-        return Status.INTERRUPTED, "stopped by the person running it", "run it again; the steps so far are in this record"
-    if finished.ended_by == "timeout":
-        return (
-            Status.TIMEOUT,
-            f"not finished after {finished.wall_s:.0f} s",
-            "raise --timeout, or find out what hangs in the phase named here",
-        )
-    if log.failure:
-        return Status(log.failure["status"]), log.failure["message"], log.failure["fix"]
-    if log.ended and finished.exit_code == 0 and log.evaluation and log.evaluation["loss"] is None:
-        return (
-            Status.NAN,
-            "the loss on the evaluation rows is not a finite number",
-            "lower optimizer.learning_rate, or use a wider number format",
-        )
-    if log.ended and finished.exit_code == 0:
-        return (
-            (Status.OK, None, None)
-            if log.steps
-            else (Status.CRASH, "not one step was done: the samples end before the first", "give more rows or a smaller global batch")
-        )
-    if finished.host_oom_kills and finished.exit_code == -signal.SIGKILL:
-        return Status.OOM_HOST, "the kernel killed the worker for want of memory", "lower batch.micro_batch, or free memory on this machine"
-    if finished.exit_code < 0:
-        return (
-            Status.CRASH,
-            f"the worker was killed by {signal.Signals(-finished.exit_code).name}",
-            "run it again; the steps so far are in this record",
-        )
-    tail = finished.output_tail.strip().splitlines()
-    return (
-        Status.CRASH,
-        f"the worker ended with exit code {finished.exit_code}: {tail[-1][:300] if tail else 'it printed nothing'}",
-        "run `tunemark doctor`",
     )
 
 

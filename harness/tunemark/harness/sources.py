@@ -6,7 +6,7 @@ from pathlib import Path
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.vocabulary import Task
 
-SYNTHETIC = {Task.CAUSAL_LM: ("random-tokens", "markov-tokens"), Task.SEQUENCE_CLASSIFICATION: ("keyword-classes",)}
+SYNTHETIC = {Task.CAUSAL_LM: ("random-tokens", "random-documents", "markov-tokens"), Task.SEQUENCE_CLASSIFICATION: ("keyword-classes",)}
 """Generators of synthetic samples by task; the worker has them."""
 SUFFIXES = (".txt", ".csv", ".jsonl")
 SPLITS = {"train": ("train",), "evaluation": ("test", "val", "validation", "eval")}

@@ -83,7 +83,8 @@ class FactBase:
         path = self.root / "workloads" / f"{key}.toml"
         if path.exists():
             return hashlib.sha256(path.read_bytes()).hexdigest()
-        matrix = next(path for path in path.parent.glob("*.toml") if key.startswith(f"{path.stem}-") and key in path.read_text("utf-8"))
+        files = (file for file in path.parent.glob("*.toml") if key.startswith(f"{file.stem}-"))
+        matrix = max(files, key=lambda file: len(file.stem))
         return hashlib.sha256(matrix.read_bytes() + key.encode()).hexdigest()
 
     def golden_losses(self, key: str) -> GoldenLosses | None:

@@ -88,6 +88,8 @@ class DataChoice(Frozen):
     """Name of the data set; for a file its name without the folder."""
     sha256: Sha256 | None = None
     """Content hash of a local file."""
+    template: Text | None = None
+    """How a document is made of the columns of a row; null takes the column `text`."""
     tokenizer: Text
     """`none` for synthetic token ids, `word-level` when made of the words of the training rows, else a hub id or `model`."""
     sequence_length: PositiveCount

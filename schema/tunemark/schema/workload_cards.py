@@ -16,6 +16,8 @@ class WorkloadData(Frozen):
     """Where they come from."""
     name: Text
     """Hub id of the data set, or a name for synthetic samples."""
+    template: Text | None = None
+    """How a document is made of the columns of a row, such as `{question}\\n{answer}`; null takes the column `text`."""
     sequence_length: PositiveCount
     """Tokens in a row at most."""
     padding: Padding = Padding.NONE
@@ -23,7 +25,7 @@ class WorkloadData(Frozen):
     packing: bool = False
     """Whether documents share a row."""
     training_rows: PositiveCount | None = None
-    """Rows of an epoch; null when generated without end."""
+    """Rows of an epoch, the first of the data set; null takes all, or generates rows without end."""
     evaluation_rows: Count = 0
     """Rows held out."""
 

@@ -86,8 +86,8 @@ def _text_samples(plan: Plan, vocabulary: int, data_from: str, weights_from: str
     import transformers  # noqa: PLC0415
 
     data = plan.data
-    rows = text.read_rows(data.source, data_from, "train")
-    held_out = text.read_rows(data.source, data_from, "evaluation")[: data.evaluation_rows] if data.evaluation_rows else []
+    rows = text.read_rows(data.source, data_from, "train", data.template)[: data.training_rows]
+    held_out = text.read_rows(data.source, data_from, "evaluation", data.template)[: data.evaluation_rows] if data.evaluation_rows else []
     trained = data.tokenizer == "word-level"
     tokenizer = text.word_level_tokenizer(rows, vocabulary) if trained else transformers.AutoTokenizer.from_pretrained(weights_from)
     labels = text.label_ids(rows, plan.model.labels) if plan.model.labels else None

@@ -51,7 +51,20 @@ def keyword_classes(vocabulary: int, length: int, labels: int | None, seed: int)
         yield {"input_ids": row, "label": label}
 
 
-GENERATORS = {"random-tokens": random_tokens, "markov-tokens": markov_tokens, "keyword-classes": keyword_classes}
+def random_documents(vocabulary: int, length: int, labels: int | None, seed: int) -> Iterator[Sample]:  # noqa: ARG001 - one signature for all
+    """Documents of random tokens and different length, a sixth of a row on average: to be packed."""
+    rng = np.random.default_rng(seed)
+    while True:
+        size = int(np.clip(rng.lognormal(np.log(length / 8), 0.8), SHORTEST, length))
+        yield {"input_ids": rng.integers(SPECIAL_TOKENS, vocabulary, size)}
+
+
+GENERATORS = {
+    "random-tokens": random_tokens,
+    "random-documents": random_documents,
+    "markov-tokens": markov_tokens,
+    "keyword-classes": keyword_classes,
+}
 
 
 def synthetic(name: str, vocabulary: int, length: int, labels: int | None, seed: int) -> Iterator[Sample]:

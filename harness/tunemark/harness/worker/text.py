@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from tunemark.harness.sources import SPLITS, split_file
@@ -17,7 +18,7 @@ MARKS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_
 SPECIAL = tuple(MARKS.values())
 
 
-def read_rows(source: DataSource, place: str, split: str) -> list[Row]:
+def read_rows(source: DataSource, place: str, split: str, template: str | None = None) -> list[Row]:
     """Return rows with `text` and, where there is one, `label`, of the split `train` or `evaluation`.
 
     Raises
@@ -33,7 +34,7 @@ def read_rows(source: DataSource, place: str, split: str) -> list[Row]:
             f"{Path(place).name!r} has no {split} rows; give a folder with {names} (.csv and .jsonl do too), or a data set with that split"
         )
         raise ValueError(msg)
-    return [_named(row, split) for row in rows]
+    return [_named(row, split, template) for row in rows]
 
 
 def _file_rows(place: str, split: str) -> Iterator[Row]:
@@ -65,13 +66,20 @@ def _hub_rows(place: str, split: str) -> Iterator[Row]:
             return
 
 
-def _named(row: Row, split: str) -> Row:
+def _named(row: Row, split: str, template: str | None) -> Row:
+    if template is not None and set(_fields(template)) <= set(row):
+        row = row | {TEXT_FIELDS[0]: template.format_map(row)}
     text = next((row[field] for field in TEXT_FIELDS if row.get(field)), None)
     if text is None:
         msg = f"rows of split {split!r} have the columns {', '.join(map(str, row))}; one must be called {' or '.join(TEXT_FIELDS)}"
         raise ValueError(msg)
     label = next((row[field] for field in LABEL_FIELDS if row.get(field) is not None), None)
     return {"text": text, "label": label}
+
+
+def _fields(template: str) -> Iterator[str]:
+    """Yield the columns that a template names."""
+    yield from (name for _, name, _, _ in Formatter().parse(template) if name)
 
 
 def label_ids(rows: list[Row], labels: int) -> dict[str, int]:

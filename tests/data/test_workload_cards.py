@@ -1,0 +1,105 @@
+"""The workload cards say what the documents did, and a machine with the right devices can run each of them."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tunemark.harness.machine import PACKAGES, Machine
+from tunemark.harness.overrides import apply_overrides
+from tunemark.harness.planning import Options, resolve
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts import FactBase, workloads_of
+from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype
+
+ROOT = Path(__file__).parents[2]
+FACTS = FactBase(ROOT / "data")
+
+
+def eight_gpus():
+    gpu = DeviceFacts(name="NVIDIA H100 80GB HBM3", memory_bytes=80 * 2**30)
+    return Machine(
+        backend=Backend.CUDA,
+        backend_reason="nvidia-smi lists a device",
+        devices=(gpu,) * 8,
+        compute_dtypes=(Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32),
+        os="Linux 6.1 x86_64",
+        python="3.11.7",
+        packages=dict.fromkeys(PACKAGES, "1"),
+        cpu="CPU",
+        cpu_physical_cores=48,
+        cpu_logical_cores=96,
+        cpu_usable_cores=96,
+        memory_bytes=2**40,
+        free_disk_bytes=2**40,
+    )
+
+
+@pytest.mark.parametrize("key", FACTS.workloads)
+def test_eight_gpus_can_run_every_workload_in_the_standard_division(key):
+    resolved = resolve(key, FACTS, eight_gpus(), Options())
+    assert resolved.unsupported is None
+    assert not resolved.overrides
+    assert resolved.plan.workload_sha256 == FACTS.workload_sha256(key)
+
+
+@pytest.mark.parametrize("key", FACTS.workloads)
+def test_every_value_on_an_axis_is_one_that_the_card_takes(key):
+    card = FACTS.workload(key)
+    for axis in card.axes:
+        for value in axis.values:
+            if axis.field == "devices.tensor_parallel":
+                continue
+            changed, overrides = apply_overrides(card, (f"{axis.field}={str(value).lower() if isinstance(value, bool) else value}",))
+            assert not overrides, (axis.field, value)
+            assert changed
+
+
+def test_the_matrix_of_document_003_is_every_model_and_method_of_its_tables():
+    cells = [card for key, card in FACTS.workloads.items() if key.startswith("trainer-8k-")]
+    assert len(cells) == 22
+    published = {
+        (r["conditions"]["model"], r["conditions"]["method"])
+        for path in (ROOT / "data" / "published" / "003").glob("003-*.json")
+        for r in [__import__("json").loads(path.read_bytes())]
+    }
+    assert {(card.model, card.method.value) for card in cells} == published
+    for card in cells:
+        assert (card.data.sequence_length, card.batch.micro_batch) == (8192, 2)
+        assert card.lora is None or (card.lora.rank, card.lora.alpha) == (8, 16)
+
+
+def test_the_workloads_of_a_matrix_have_content_hashes_of_their_own():
+    hashes = {FACTS.workload_sha256(key) for key in FACTS.workloads}
+    assert len(hashes) == len(FACTS.workloads)
+
+
+def test_the_recipe_run_of_document_000_has_exactly_its_hyperparameters():
+    card = FACTS.workload("qwen3-8b-lora-simple-recipes")
+    assert (card.lora.rank, card.lora.alpha, card.lora.dropout) == (64, 128, 0.05)
+    assert (card.optimizer.learning_rate, card.optimizer.scheduler) == (8e-4, "cosine")
+    assert (card.data.sequence_length, card.data.packing, card.compute) == (4096, True, "bf16")
+    assert card.batch.micro_batch * card.batch.gradient_accumulation == 8
+
+
+def test_a_source_card_says_which_settings_its_document_does_not_give():
+    for card in FACTS.workloads.values():
+        if card.tier == "source":
+            assert card.not_stated, card.key
+
+
+@pytest.mark.parametrize("key", ["lora-1b", "lora-8b", "qlora-8b", "full-1b", "full-8b", "lora-70b"])
+def test_entry_workloads_need_no_licence_and_no_hub(key):
+    card = FACTS.workload(key)
+    assert FACTS.model(card.model).gated is False
+    assert (card.weights.value, card.data.source.value) == ("random", "synthetic")
+
+
+def test_two_cells_of_one_name_are_refused_with_the_file(tmp_path):
+    text = (ROOT / "data" / "workloads" / "trainer-8k.toml").read_text()
+    first = tomllib.loads(text)["cells"][0]["cell"]
+    path = tmp_path / "trainer-8k.toml"
+    path.write_text(text + f'\n[[cells]]\ncell = "{first}"\n')
+    with pytest.raises(TunemarkError, match="name of its own"):
+        list(workloads_of(path))

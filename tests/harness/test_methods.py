@@ -1,0 +1,149 @@
+"""Each method and lever does what it says: gradients agree, memory shrinks, what took effect is recorded."""
+
+import pytest
+import torch
+from harness_making import only_submission, tunemark
+
+from tunemark.harness.devices.cpu import Cpu
+from tunemark.harness.planning import Options, resolve
+from tunemark.harness.worker.batches import load_samples, micro_batches
+from tunemark.harness.worker.gates import adapter_gradient, check
+from tunemark.harness.worker.levers import effective
+from tunemark.harness.worker.models import build_model, model_facts, shape_of
+from tunemark.harness.worker.optimizers import build_optimizer, parameter_groups
+from tunemark.schema.vocabulary import Status
+
+TINY = ("data.sequence_length=32", "batch.micro_batch=2")
+
+
+@pytest.fixture
+def prepared(facts, machine, tmp_path):
+    """Model, first micro-batch and plan of smoke-lora with settings changed."""
+
+    def make(*settings):
+        ready = {"bitsandbytes": "0", "deepspeed": "0"}
+        here = type(machine)(**{name: getattr(machine, name) for name in machine.__slots__} | {"packages": machine.packages | ready})
+        resolved = resolve("smoke-lora", facts, here, Options(overrides=(*TINY, *settings)))
+        assert resolved.unsupported is None
+        plan, card = resolved.plan, facts.model("tiny-llama")
+        model = build_model(plan, card, None, None, tmp_path / "weights", Cpu())
+        batch = next(micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card)))
+        return plan, model, batch
+
+    return make
+
+
+def gradients(model, batch):
+    model(**batch.tensors).loss.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("kind", ["full", "selective"])
+def test_recomputing_changes_no_gradient(prepared, kind):
+    _, plain, batch = prepared("optimizer.name=adamw")
+    _, saving, _ = prepared(f"gradient_checkpointing={kind}")
+    expected, found = gradients(plain, batch), gradients(saving, batch)
+    assert expected.keys() == found.keys()
+    assert all(torch.allclose(expected[name], found[name], atol=1e-6) for name in expected)
+
+
+def test_selective_recomputation_runs_fewer_matrix_products_than_full(prepared):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    def flops(kind):
+        _, model, batch = prepared(f"gradient_checkpointing={kind}")
+        with FlopCounterMode(display=False) as counter:
+            model(**batch.tensors).loss.backward()
+        return counter.get_total_flops()
+
+    none, selective, full = flops("none"), flops("selective"), flops("full")
+    assert none <= selective < full
+
+
+@pytest.mark.parametrize("double", ["true", "false"])
+def test_qlora_stores_frozen_weights_in_four_bits_and_trains_the_adapters(prepared, double):
+    plan, model, batch = prepared("method=qlora", f"quantisation.double={double}")
+    _, plain, _ = prepared()
+    facts, whole = model_facts(model), model_facts(plain)
+    assert facts["parameters"] == whole["parameters"]
+    packed = facts["parameter_bytes"]["uint8"]
+    linear = sum(p.numel() for name, p in plain.named_parameters() if "base_layer" in name)
+    assert packed == linear // 2
+    assert ("scales of scales of 4-bit blocks" in facts["parameter_bytes"]) is (double == "true")
+    gate = adapter_gradient(plan, model, batch.tensors)
+    assert gate["passed"], gate
+
+
+def test_double_quantisation_shrinks_the_constants_to_about_a_quarter(prepared):
+    def constants(double):
+        _, model, _ = prepared("method=qlora", f"quantisation.double={double}")
+        return sum(size for name, size in model_facts(model)["parameter_bytes"].items() if "4-bit" in name)
+
+    assert constants("true") < 0.3 * constants("false")
+
+
+def test_a_frozen_adapter_fails_the_gate(prepared):
+    plan, model, batch = prepared()
+    next(p for name, p in model.named_parameters() if "lora_B" in name).requires_grad_(requires_grad=False)
+    stuck = [p for name, p in model.named_parameters() if "lora_B" in name][1]
+    stuck.register_hook(torch.zeros_like)
+    assert adapter_gradient(plan, model, batch.tensors)["passed"] is False
+
+
+def test_the_checks_leave_random_numbers_and_gradients_as_they_were(prepared):
+    plan, model, batch = prepared("lora.dropout=0.5")
+    before = torch.get_rng_state()
+    assert {gate["name"]: gate["passed"] for gate in check(plan, model, Cpu(), batch)} == {
+        "adapter_gradient": True,
+        "packed_documents": None,
+    }
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_each_block_learns_slower_than_the_one_above_it(prepared):
+    plan, model, _ = prepared("method=full", "optimizer.layer_decay=0.5", "optimizer.learning_rate=1")
+    groups = list(parameter_groups(plan, model))
+    rates = [group.get("lr", 1.0) for group in groups]
+    layers = model.config.num_hidden_layers
+    assert rates[:layers] == [0.5 ** (layers - 1 - depth) for depth in range(layers)]
+    assert rates[layers] == 0.5**layers
+    trained = [id(p) for group in groups for p in group["params"]]
+    assert sorted(trained) == sorted(id(p) for p in model.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize("name", ["adamw", "adafactor", "sgd"])
+def test_every_optimizer_of_torch_makes_a_step(prepared, name):
+    plan, model, batch = prepared(f"optimizer.name={name}")
+    optimizer = build_optimizer(plan, model, fused=False)
+    before = [p.clone() for p in model.parameters() if p.requires_grad]
+    model(**batch.tensors).loss.backward()
+    optimizer.step()
+    assert any(not torch.equal(a, b) for a, b in zip(before, (p for p in model.parameters() if p.requires_grad), strict=True))
+
+
+def test_what_took_effect_is_read_from_the_model_not_from_the_plan(prepared):
+    plan, model, _ = prepared("gradient_checkpointing=full", "attention=eager")
+    layers = model.get_base_model().model.layers
+    layers[0].gradient_checkpointing = False
+    seen = effective(plan, model, torch.optim.SGD([torch.zeros(1, requires_grad=True)]), 1, None, None)
+    assert seen["gradient_checkpointing"] == f"{len(layers) - 1} of {len(layers)} blocks"
+    assert seen["attention"] == "eager"
+    assert seen["optimizer"] == "torch SGD"
+
+
+def test_a_compiled_run_says_in_which_step_it_compiled_and_what_that_cost(tmp_path):
+    done = tunemark("run", "smoke-lora", "--steps", 12, "--set", "compile=blocks", "--no-probe", "--out", tmp_path)
+    submission = only_submission(tmp_path)
+    assert submission.outcome.status is Status.OK, done.stderr
+    assert submission.events[0].step == 1
+    assert submission.events[0].kind == "compile"
+    assert submission.effective.compile == "blocks, inductor"
+
+
+def test_a_qlora_run_on_this_machine_is_a_valid_submission(tmp_path):
+    done = tunemark("run", "smoke-lora", "--steps", 12, "--set", "method=qlora", "--no-probe", "--out", tmp_path)
+    submission = only_submission(tmp_path)
+    assert submission.outcome.status is Status.OK, done.stderr
+    assert submission.plan.quantisation.double
+    assert submission.model.parameter_bytes["uint8"] > 0

@@ -1,0 +1,104 @@
+"""Packed rows are full, and no document in them sees another."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunemark.harness.planning import Options, resolve
+from tunemark.harness.worker.batches import Share, load_samples, micro_batches
+from tunemark.harness.worker.gates import packed_documents
+from tunemark.harness.worker.models import build_model, shape_of
+from tunemark.harness.worker.packing import pack, packed_mask
+
+documents = st.lists(st.integers(1, 40), min_size=1, max_size=30)
+
+
+def samples(lengths):
+    return ({"input_ids": np.arange(length) + 1000 * number} for number, length in enumerate(lengths, start=1))
+
+
+@given(documents, st.integers(2, 32))
+def test_packing_keeps_every_token_in_order_but_a_rest_that_fills_no_row(lengths, width):
+    rows = list(pack(samples(lengths), width))
+    stream = np.concatenate([sample["input_ids"] for sample in samples(lengths)])
+    packed = np.concatenate([row.ids for row in rows]) if rows else np.array([])
+    assert all(len(row.ids) == width for row in rows)
+    assert (packed == stream[: len(packed)]).all()
+    assert len(stream) - len(packed) < width
+
+
+@given(documents, st.integers(2, 32))
+def test_each_document_is_counted_in_the_row_where_it_begins(lengths, width):
+    rows = list(pack(samples(lengths), width))
+    begun = sum(row.documents for row in rows)
+    ends = np.cumsum(lengths)
+    whole = int((ends <= len(rows) * width).sum())
+    assert whole <= begun <= len(lengths)
+    assert all(sum(row.pieces) == width for row in rows)
+
+
+def test_a_token_looks_back_inside_of_its_own_document_only():
+    (row,) = pack(samples([2, 3]), 5)
+    seen = packed_mask([row], None)[0, 0]
+    expected = [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 1, 1, 1]]
+    assert seen.astype(int).tolist() == expected
+    assert packed_mask([row], 2)[0, 0][4].astype(int).tolist() == [0, 0, 0, 1, 1]
+
+
+PACKED = ("data.packing=true", "data.name=random-documents", "data.sequence_length=64")
+
+
+@pytest.fixture
+def packed(facts, machine, tmp_path):
+    def make(*settings):
+        plan = resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, *settings))).plan
+        card = facts.model(plan.model.key)
+        from tunemark.harness.devices.cpu import Cpu
+
+        model = build_model(plan, card, None, None, tmp_path, Cpu())
+        stream = load_samples(plan, card.vocabulary, None, None).training
+        return plan, model, next(micro_batches(plan, stream, shape_of(plan, card)))
+
+    return make
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_the_probe_finds_no_contamination_between_packed_documents(packed, attention):
+    plan, model, batch = packed(f"attention={attention}")
+    gate = packed_documents(plan, model, batch.tensors)
+    assert gate["passed"], gate
+
+
+def test_the_probe_finds_a_mask_that_lets_documents_see_each_other(packed):
+    plan, model, batch = packed()
+    leaky = batch.tensors | {"attention_mask": torch.ones_like(batch.tensors["input_ids"])}
+    gate = packed_documents(plan, model, leaky)
+    assert gate["passed"] is False, gate
+
+
+def test_packed_tokens_are_all_real_and_the_first_of_each_piece_is_not_supervised(packed):
+    _, _, batch = packed()
+    assert batch.counts.slot_tokens == batch.counts.real_tokens == 4 * 64
+    ignored = int((batch.tensors["labels"] == -100).sum())
+    assert batch.counts.supervised_tokens == 4 * 64 - ignored
+    assert batch.counts.documents > batch.counts.rows
+
+
+def test_several_processes_take_turns_and_know_what_all_of_them_have(facts, machine):
+    plan = resolve("smoke-bert", facts, machine, Options()).plan
+    card = facts.model(plan.model.key)
+
+    def first(share, count):
+        stream = load_samples(plan, card.vocabulary, None, None).training
+        return list(islice(micro_batches(plan, stream, shape_of(plan, card), share), count))
+
+    alone = first(Share(), 6)
+    pair = [first(Share(rank, 2), 3) for rank in (0, 1)]
+    taken = [batch.tensors["input_ids"].tolist() for both in zip(*pair, strict=True) for batch in both]
+    assert taken == [batch.tensors["input_ids"].tolist() for batch in alone]
+    for left, right in zip(*pair, strict=True):
+        assert left.everywhere == right.everywhere == left.counts.plus(right.counts)

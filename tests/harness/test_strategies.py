@@ -1,0 +1,109 @@
+"""Two real processes over gloo: every strategy does the same work as one process with the same global batch."""
+
+import subprocess
+import sys
+
+import psutil
+import pytest
+from harness_making import only_submission, tunemark
+
+from tunemark.harness.launch import heard
+from tunemark.harness.planning import Options, resolve
+from tunemark.harness.spawn import Node, command
+from tunemark.harness.worklog import WorkLog
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.vocabulary import Status
+
+SMALL = ("--steps", 8, "--no-probe", "--no-gates", "--set", "data.sequence_length=32", "--timeout", 200)
+SHARDING = {
+    "ddp": None,
+    "fsdp2": "torch FSDPModule",
+    "zero1": "DeepSpeed ZeRO stage 1",
+    "zero2": "DeepSpeed ZeRO stage 2",
+    "zero3": "DeepSpeed ZeRO stage 3",
+}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """One process that does in four micro-batches what two do in two each."""
+    folder = tmp_path_factory.mktemp("alone")
+    done = tunemark("run", "smoke-full", *SMALL, "--set", "batch.gradient_accumulation=4", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    return only_submission(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "further"),
+    [
+        ("ddp", ()),
+        ("ddp", ("--launcher", "accelerate")),
+        ("fsdp2", ()),
+        ("zero1", ()),
+        ("zero2", ("--offload", "optimizer")),
+        ("zero3", ()),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value).strip("-") or "torchrun",
+)
+def test_two_processes_learn_what_one_learns(alone, tmp_path, strategy, further):
+    done = tunemark("run", "smoke-full", *SMALL, "--devices", 2, "--strategy", strategy, *further, "--out", tmp_path)
+    both = only_submission(tmp_path)
+    assert both.outcome.status is Status.OK, done.stderr
+    assert both.plan.batch.global_batch == alone.plan.batch.global_batch == 8
+    assert both.trace.loss == pytest.approx(alone.trace.loss, rel=1e-4)
+    assert both.trace.supervised_tokens == alone.trace.supervised_tokens
+    assert both.effective.processes == 2
+    assert both.effective.process_group == "gloo"
+    assert both.effective.sharding == SHARDING[strategy]
+    assert [rank.rank for rank in both.ranks] == [0, 1]
+    assert all(len(rank.own_work_s) == 8 and rank.host_rss_bytes for rank in both.ranks)
+
+
+@pytest.mark.slow
+def test_lora_under_fsdp2_and_a_time_limit_end_together(tmp_path):
+    limits = ("--seconds", 3, "--no-probe", "--no-gates", "--set", "data.sequence_length=16")
+    done = tunemark("run", "smoke-lora", *limits, "--devices", 2, "--strategy", "fsdp2", "--timeout", 120, "--out", tmp_path)
+    both = only_submission(tmp_path)
+    assert both.outcome.status is Status.OK, done.stderr
+    assert len({len(rank.own_work_s) for rank in both.ranks}) == 1
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_told_by_its_rank_and_the_others_are_ended(tmp_path):
+    command = [sys.executable, "-m", "tunemark.cli", "run", "smoke-full", *map(str, SMALL[2:]), "--steps", "100000", "--devices", "2"]
+    process = subprocess.Popen([*command, "--out", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    next(line for line in process.stderr if "train, " in line)
+    workers = [p for p in psutil.Process(process.pid).children(recursive=True) if "torch.distributed.run" not in " ".join(p.cmdline())]
+    victim = next(p for p in workers if p.environ().get("RANK") == "1")
+    victim.kill()
+    process.communicate(timeout=120)
+    both = only_submission(tmp_path)
+    assert both.outcome.status is Status.CRASH
+    assert both.outcome.message == "rank 1 was killed by SIGKILL"
+    assert len(both.trace) > 0
+    assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in workers)
+
+
+def test_the_first_failure_of_any_process_is_the_one_that_is_told(tmp_path):
+    (tmp_path / "rank-1-log.jsonl").write_text('{"event": "failure", "at_s": 2.0, "status": "crash", "message": "lost", "fix": "x"}\n')
+    log = WorkLog(failure={"at_s": 3.0, "status": "crash", "message": "the others left", "fix": "y"})
+    assert heard(log, tmp_path).failure["message"] == "rank 1: lost"
+
+
+def test_more_gpus_than_there_are_is_refused_with_the_number_there_is(facts, machine):
+    with pytest.raises(TunemarkError, match="multiple of 2"):
+        resolve("smoke-full", facts, machine, Options(devices=3, nodes=2))
+    with pytest.raises(TunemarkError, match="leave --strategy out"):
+        resolve("smoke-full", facts, machine, Options(strategy="ddp"))
+    with pytest.raises(TunemarkError, match="zero2"):
+        resolve("smoke-full", facts, machine, Options(devices=2, strategy="zero-2"))
+
+
+def test_several_nodes_meet_at_the_address_of_the_first(facts, machine, tmp_path):
+    plan = resolve("smoke-full", facts, machine, Options(devices=4, nodes=2)).plan
+    said = command(plan.device, tmp_path, Node(1, "head:29500"))
+    assert "--nnodes=2" in said
+    assert "--nproc-per-node=2" in said
+    assert "--rdzv-endpoint=head:29500" in said
+    assert "--node-rank=1" in said
