@@ -6,6 +6,8 @@ PORT ?= 8000
 AGAIN ?=
 # The version the lock was made for; where a machine has an accelerator, another build of it may be installed beforehand.
 TORCH ?= torch==2.13.0
+# DeepSpeed is built from source, without isolation since it looks at the torch that is there.
+BUILD := setuptools==80.9.0 wheel==0.45.1
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -25,7 +27,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@echo "setup: creating $(VENV) and installing; torch is large, the first time takes minutes"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -c 'import torch' 2>/dev/null || $(PIP) install --quiet $(TORCH)
-	@$(PIP) install --quiet --no-deps --require-hashes -r requirements.lock
+	@$(PIP) install --quiet $(BUILD)
+	@DS_BUILD_OPS=0 $(PIP) install --quiet --no-deps --no-build-isolation --require-hashes -r requirements.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(INSTALLED)
 

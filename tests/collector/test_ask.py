@@ -58,10 +58,18 @@ def test_a_question_reaches_nothing_but_the_database(tunemark: Tunemark, sql: st
 
 @pytest.mark.parametrize("sql", ["selec 1", "select * from resuts", "", "select nothing from results", "select 'a'::int"])
 @pytest.mark.usefixtures("database")
-def test_wrong_sql_is_one_clear_line(tunemark: Tunemark, sql: str) -> None:
+def test_wrong_sql_is_one_clear_line_and_the_place_where_it_is_wrong(tunemark: Tunemark, sql: str) -> None:
     said = tunemark("query", sql)
-    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
-    assert said.err.startswith("tunemark: sql: ")
+    assert (said.code, said.out) == (2, "")
+    first, *place = said.err.splitlines()
+    assert first.startswith("tunemark: sql: ")
+    assert not place or (len(place) == 2 and place[0].startswith("LINE 1: ") and set(place[1].strip()) == {"^"})
+
+
+@pytest.mark.usefixtures("database")
+def test_the_caret_of_an_error_stands_below_the_word_that_is_wrong(tunemark: Tunemark) -> None:
+    shown, caret = tunemark("query", "select 1 frm results").err.splitlines()[1:]
+    assert shown[caret.index("^") :].startswith("results")
 
 
 @pytest.mark.parametrize("sql", ["select 1; select 2", "select 1; delete from result_rows"])
@@ -183,9 +191,11 @@ def test_of_two_prices_of_one_day_the_later_line_counts() -> None:
 
 def test_offers_are_sorted_by_the_price_of_an_accelerator_hour() -> None:
     found = offers(FACTS, "T4", date(2026, 12, 1))
-    each = [offer.usd_per_accelerator_hour for offer in found]
+    each = [offer.usd_per_accelerator_hour for offer in found if offer.price.kind == "on_demand"]
     assert len(each) > 3
     assert each == sorted(each)
+    kinds = [offer.price.kind.value for offer in found]
+    assert kinds == sorted(kinds), "on-demand prices first, then spot: a spot price is no cheaper offer of the same thing"
     assert {offer.price.accelerator for offer in found} == {"nvidia-t4"}
 
 
@@ -207,6 +217,51 @@ def test_an_unknown_name_gets_a_suggestion(tunemark: Tunemark, name: str, sugges
 def test_an_accelerator_without_a_price_says_so() -> None:
     with pytest.raises(TunemarkError, match="has no price of apple-m3-max"):
         offers(FACTS, "apple-m3-max", date(2026, 12, 1))
+
+
+def test_one_kind_of_price_can_be_asked_for(tunemark: Tunemark) -> None:
+    answer = json.loads(tunemark("prices", "nvidia-l4", "--kind", "spot", "--json").out)
+    assert {row["kind"] for row in answer} == {"spot"}
+    assert tunemark("prices", "nvidia-l4", "--kind", "on-demand").code == 0
+    assert "did you mean 'spot'" in tunemark("prices", "--kind", "spott").err
+    assert "no reserved price of nvidia-l4" in tunemark("prices", "nvidia-l4", "--kind", "reserved").err
+
+
+def test_a_table_of_prices_says_how_they_are_dated_and_ordered(tunemark: Tunemark) -> None:
+    said = tunemark("prices", "nvidia-l4")
+    assert "known on" in said.out.splitlines()[0]
+    assert "catalog v7" in said.out
+    assert "such a price was read on that day and may be older" in said.err
+    assert "cheapest accelerator-hour first within each kind: on-demand, spot" in said.err
+    assert "in the future" not in said.err
+    assert "is in the future; these are the newest prices known today" in tunemark("prices", "nvidia-l4", "--on", "2999-01-01").err
+
+
+def test_a_price_of_a_catalogue_was_first_read_on_a_day(tunemark: Tunemark) -> None:
+    assert "which was first read on 2026-11-20" in tunemark("prices", "gpu_8x_h100_sxm5", "--on", "2026-01-01").err
+
+
+def test_an_empty_name_is_no_name(tunemark: Tunemark) -> None:
+    said = tunemark("prices", "")
+    assert (said.code, "give an instance or accelerator, or leave it out for all" in said.err) == (2, True)
+
+
+OWNED = "purchase=800,years=3,utilisation=0.5,watts=285,electricity=0.30"
+
+
+def test_hardware_that_nobody_rents_out_has_its_hourly_cost(tunemark: Tunemark) -> None:
+    said = tunemark("prices", "nvidia-rtx-4070-ti", "--owned", OWNED)
+    assert (said.code, "0.146341" in said.out) == (0, True)
+    assert "no offer of it, so there is no break-even" in said.err
+    assert json.loads(tunemark("prices", "nvidia-rtx-4070-ti", "--owned", OWNED, "--json").out) == [
+        {"owned_usd_per_hour": pytest.approx(0.146341, rel=1e-5)}
+    ]
+
+
+def test_the_dash_of_a_break_even_is_explained(tunemark: Tunemark) -> None:
+    said = tunemark("prices", "nvidia-l4", "--owned", OWNED.replace("0.30", "30"))
+    assert MISSING in said.out
+    assert f"{MISSING}: renting is cheaper, however much it is used" in said.err
 
 
 def test_prices_are_json_too(tunemark: Tunemark) -> None:
@@ -233,6 +288,8 @@ def test_the_field_reference_names_nested_fields(tunemark: Tunemark) -> None:
     fields = {row["field"]: row for row in json.loads(tunemark("schema", "--fields", "submission", "--json").out)}
     assert fields["plan.batch.micro_batch"]["meaning"] == "Rows of one forward and backward on one device."
     assert "did you mean 'submission'" in tunemark("schema", "--fields", "submision").err
+    assert "converted" in tunemark("schema", "--help").out
+    assert tunemark("schema", "--fields", "converted").code == 0
 
 
 @pytest.mark.parametrize("command", ["validate", "collect", "query", "prices", "schema"])

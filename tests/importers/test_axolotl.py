@@ -83,9 +83,12 @@ def test_a_configuration_becomes_a_card(facts: FactBase):
 
 def test_what_the_card_cannot_say_is_listed(facts: FactBase):
     imported = workload_of(CONFIG.encode(), "qlora.yml", facts)
-    assert [text.partition(":")[0] for text in imported.not_expressed] == ["datasets.0", "flash_attention", "warmup_steps", "deepspeed"]
+    assert [text.partition(":")[0] for text in imported.not_expressed] == ["datasets.0"]
     assert "seed (42 by default)" in imported.card.not_stated
-    assert "not expressed: deepspeed: deepspeed_configs/zero1.json (no field of a workload card)" in imported.card.not_stated
+    other = workload_of(CONFIG.replace("deepspeed_configs/zero1.json", "mine.json").encode(), "qlora.yml", facts)
+    assert (
+        "not expressed: deepspeed: mine.json (only axolotl's own zero1, zero2 and zero3 files are known by name)" in other.card.not_stated
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +118,32 @@ def test_what_the_card_cannot_say_is_listed(facts: FactBase):
         ("num_epochs: 4", "max_steps: 100", "stop.max_steps", 100),
         ("num_epochs: 4", "num_epochs: 0.5", "stop.epochs", None),
         ("path: tatsu-lab/alpaca", "path: /data/mine/rows.jsonl", "data.name", "rows.jsonl"),
-        ("optimizer: adamw_torch", "optimizer: adamw_bnb_8bit", "optimizer.name", "adamw_bnb_8bit"),
+        ("optimizer: adamw_torch", "optimizer: adamw_bnb_8bit", "optimizer.name", "adamw_8bit"),
+        ("adapter: qlora", "adapter: qlora", "quantisation.format", "nf4"),
+        (
+            "adapter: qlora",
+            "adapter: qlora\nbnb_config_kwargs:\n  bnb_4bit_quant_type: fp4\n  bnb_4bit_use_double_quant: false",
+            "quantisation.double",
+            False,
+        ),
+        ("adapter: qlora", "adapter: lora", "quantisation", None),
+        ("flash_attention: true", "flash_attention: true", "attention", "flash_attention_2"),
+        ("flash_attention: true", "sdp_attention: true", "attention", "sdpa"),
+        ("flash_attention: true", "attn_implementation: eager", "attention", "eager"),
+        ("flash_attention: true", "", "attention", "sdpa"),
+        ("warmup_steps: 10", "warmup_steps: 10", "optimizer.warmup_steps", 10),
+        ("deepspeed: deepspeed_configs/zero1.json", "deepspeed: deepspeed_configs/zero1.json", "devices.strategy", "zero1"),
+        ("deepspeed: deepspeed_configs/zero1.json", "deepspeed: deepspeed_configs/zero2.json", "devices.strategy", "zero2"),
+        ("deepspeed: deepspeed_configs/zero1.json", "deepspeed: zero3_bf16_cpuoffload_all.json", "devices.offload", "all"),
+        (
+            "deepspeed: deepspeed_configs/zero1.json",
+            "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true",
+            "devices.strategy",
+            "fsdp2",
+        ),
+        ("deepspeed: deepspeed_configs/zero1.json", "liger_rope: true", "fused_kernels", "liger"),
+        ("weight_decay: 0.0", "adam_beta2: 0.95", "optimizer.betas", (0.9, 0.95)),
+        ("lr_scheduler: cosine", "lr_scheduler: constant_with_warmup", "optimizer.scheduler", "constant"),
         ("weight_decay: 0.0", "max_grad_norm: 0", "optimizer.max_grad_norm", 1.0),
     ],
 )
@@ -130,7 +158,11 @@ def test_each_setting_has_its_place(facts: FactBase, change: str, to: str, path:
 @pytest.mark.parametrize(
     ("change", "to", "said"),
     [
-        ("base_model: meta-llama/Meta-Llama-3-8B", "base_model: NousResearch/Meta-Llama-3-8B", "did you mean 'meta-llama-3-8b'"),
+        ("base_model: meta-llama/Meta-Llama-3-8B", "base_model: someone/Meta-Llama-3-8B-ft", "did you mean 'llama-3-8b'"),
+        ("optimizer: adamw_torch", "optimizer: lion_8bit", "no optimizer of a workload card"),
+        ("lr_scheduler: cosine", "lr_scheduler: cosin", "did you mean 'cosine'"),
+        ("adapter: qlora", "adapter: qlora\nrl: dpo", "tunes the preferences of dpo; a workload card predicts the next token"),
+        ("adapter: qlora", "adapter: qlora\nreward_model: true", "another task"),
         ("adapter: qlora", "adapter: qlra", "did you mean 'qlora'"),
         ("learning_rate: 2e-4", "", "learning_rate"),
         ("learning_rate: 2e-4", "learning_rate: fast", "give a number"),
@@ -148,6 +180,44 @@ def test_what_is_wrong_is_refused_with_field_and_fix(facts: FactBase, change: st
         card_of(CONFIG.replace(change, to), facts)
 
 
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("NousResearch/Meta-Llama-3-8B", "llama-3-8b"),
+        ("NousResearch/Llama-2-7b-hf", "llama-2-7b"),
+        ("unsloth/llama-3-8b", "llama-3-8b"),
+        ("unsloth/Meta-Llama-3.1-8B", "llama-3.1-8b"),
+    ],
+)
+def test_mirrors_of_a_model_are_names_of_its_card(facts: FactBase, name: str, key: str):
+    assert card_of(CONFIG.replace("meta-llama/Meta-Llama-3-8B", name), facts).model == key
+
+
+def test_the_model_card_can_be_said(facts: FactBase, tmp_path: Path, tunemark: Tunemark):
+    text = CONFIG.replace("meta-llama/Meta-Llama-3-8B", "/data/my-copy")
+    assert workload_of(text.encode(), "q.yml", facts, model="llama-3-8b").card.model == "llama-3-8b"
+    (tmp_path / "c.yml").write_text(text, encoding="utf-8")
+    assert tunemark("import", "axolotl", tmp_path / "c.yml").code == 2
+    assert tunemark("import", "axolotl", tmp_path / "c.yml", "--model", "llama-3-8b").code == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("lora_dropuot: 0.1", "lora_dropuot: 0.1 (did you mean 'lora_dropout'?)"),
+        ("micro_batch_sizes: 4", "micro_batch_sizes: 4 (did you mean 'micro_batch_size'?)"),
+        ("lora_on_cpu: true", "lora_on_cpu: True (no field of a workload card)"),
+        ("load_in_8bit: true", "load_in_8bit: True (a card stores frozen weights in four bits or in those of its number format)"),
+        ("warmup_ratio: 0.03", "warmup_ratio: 0.03 (the card counts steps, and the number of steps is not stated)"),
+        ("fsdp: [full_shard]", "fsdp: ['full_shard'] (the card has the second version of FSDP only)"),
+    ],
+)
+def test_what_is_set_and_not_expressed_is_said_with_the_reason(facts: FactBase, setting: str, said: str):
+    key = setting.partition(":")[0]
+    plain = "\n".join(line for line in CONFIG.splitlines() if not line.startswith((f"{key}:", "deepspeed:")))
+    assert said in workload_of(f"{plain}\n{setting}\n".encode(), "q.yml", facts).not_expressed
+
+
 def test_a_card_is_read_again_by_the_fact_base(
     tmp_path: Path, project: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch, facts: FactBase
 ):
@@ -158,7 +228,7 @@ def test_a_card_is_read_again_by_the_fact_base(
     (tmp_path / "My Config.yml").write_text(CONFIG, encoding="utf-8")
     said = tunemark("import", "axolotl", tmp_path / "My Config.yml", "--out", root / "data" / "workloads")
     assert said.code == 0
-    assert "not expressed: warmup_steps: 10 (no field of a workload card)" in said.err
+    assert "not expressed: datasets.0: type alpaca (how rows become text)" in said.err
     card = FactBase(root / "data").workload("my-config")
     assert card == workload_of(CONFIG.encode(), "My Config.yml", facts).card
     assert tunemark("import", "axolotl", tmp_path / "My Config.yml", "--out", root / "data" / "workloads").code == 2, (

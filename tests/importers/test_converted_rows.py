@@ -48,6 +48,22 @@ def test_a_result_has_its_conditions_and_statistics(checkout: Path):
     assert row["note"].startswith("MLPerf, unofficial conversion, not verified by MLCommons Association.")
 
 
+def test_an_entry_with_a_run_that_missed_the_target_says_so_in_its_row(checkout: Path):
+    rows = asked(checkout, "select result_id, note, status, time_to_target_s from results order by 1")
+    (short,) = [row for row in rows if "runs reached the target" in row["note"]]
+    assert "9 of 10 runs reached the target; the others count as longer than any of them." in short["note"]
+    assert short["time_to_target_s"] is not None
+    medians = asked(checkout, "select result_id, median(coalesce(time_to_target_s, 'inf'::double)) as m from runs group by 1")
+    (median,) = [row for row in medians if row["result_id"] == short["result_id"]]
+    assert short["time_to_target_s"] == pytest.approx(median["m"])
+
+
+def test_a_target_of_the_rules_is_marked_as_such(checkout: Path):
+    rows = asked(checkout, "select result_id, value, reason from result_facts where topic = 'entry' and name = 'target_eval_loss'")
+    assert {row["value"] for row in rows} == {"0.925"}
+    assert {"fixed by the rules of the benchmark; the logs do not say it"} <= {row["reason"] for row in rows}
+
+
 def test_runs_and_their_curves_are_rows(checkout: Path):
     rows = asked(checkout, "select result_id, run, status, time_to_target_s, samples_per_s from runs order by 1, 2")
     assert len(rows) == 20

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 import tarfile
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from tunemark.collector.importers.archive import members
 from tunemark.collector.importers.mllog import LARGEST_LINE, LogProblem
-from tunemark.collector.importers.mlperf import accelerator_key, entry_id, read_entries
+from tunemark.collector.importers.mlperf import entry_id, read_entries
+from tunemark.collector.importers.mlperf_conditions import accelerator_key
 from tunemark.collector.importers.mlperf_run import read_run
 from tunemark.schema.base import canonical_json
 from tunemark.schema.converted import ConvertedResult, median_interval, mlperf_score, time_to_target, training_rate
@@ -128,6 +130,37 @@ def test_a_run_that_stops_otherwise_is_aborted():
 
 
 @pytest.mark.parametrize(
+    ("evaluation", "said"),
+    [
+        (line("eval_accuracy", 13_000, 0.92, samples_count=8), None),
+        (line("eval_accuracy", 13_000, 0.925, samples_count=8), None),
+        (line("eval_accuracy", 13_000, 0.93, samples_count=8), "the last evaluation is 0.93, not a loss from 0 to 0.925"),
+        (line("eval_accuracy", 13_000, 0, samples_count=8), "the last evaluation is 0, not a loss"),
+        (line("eval_accuracy", 13_000, -1, samples_count=8), "the last evaluation is -1, not a loss"),
+        (line("eval_accuracy", 13_000, math.nan, samples_count=8), "the last evaluation is nan, not a loss"),
+        (
+            line("eval_accuracy", 12_000, 0.92, samples_count=8) + line("eval_accuracy", 13_000, math.inf, samples_count=16),
+            "evaluation is inf",
+        ),
+        ("", "there is no evaluation before it"),
+    ],
+)
+def test_a_success_needs_a_last_evaluation_at_the_target(evaluation: str, said: str | None):
+    log = read_run("log", make_log().replace(line("eval_accuracy", 13_000, 0.92, samples_count=8).encode(), evaluation.encode()))
+    assert log.run is not None
+    assert (log.run.status, log.run.time_to_target_s) == (("ok", 13.0) if said is None else ("missed", None))
+    found = [str(problem) for problem in log.problems if "kept as a run that missed the target" in problem.reason]
+    assert bool(found) == (said is not None)
+    assert all((said or "") in text and re.match(r"log:\d+: run_stop says success", text) for text in found), found
+
+
+def test_the_target_of_a_log_comes_before_that_of_the_rules():
+    strict = read_run("log", make_log(target_accuracy=0.9)).run
+    assert strict is not None
+    assert strict.status == "missed"
+
+
+@pytest.mark.parametrize(
     ("broken", "said"),
     [
         (b':::MLLOG {"key": "run_stop", "time_ms": 1', "log:1: not a whole MLLOG line"),
@@ -138,7 +171,9 @@ def test_a_run_that_stops_otherwise_is_aborted():
         (make_log() + line("run_stop", 15_000, status="success").encode(), "log:8: run_stop after run_stop is passed over"),
         (make_log().replace(b"0.92", b'"low"'), "log:6: eval_accuracy is 'low'"),
         (line("global_batch_size", 1, 8).encode() + make_log(global_batch_size=16), "log:2: global_batch_size is '16' here and '8' above"),
-        (b"\x00\xff\xfe" * 1_000, "log: has no run_start"),
+        (b"\x00\xff\xfe" * 1_000, "log:1: has no run_start"),
+        (b"", "log:1: is empty: the log is lost"),
+        (b"one\ntwo\n", "log:2: has no run_start"),
         (b":::MLLOG " + b"[" * 100_000 + b"\n", "log:1: not a whole MLLOG line"),
         (b':::MLLOG {"key": "run_start", "x": "' + b"a" * 10_000_000 + b'"}\n', "log:1: an MLLOG line of 10,000,"),
     ],
@@ -255,7 +290,39 @@ def test_a_wrong_system_description_leaves_its_fields_unknown(tmp_path: Path, fa
     found = read_entries(made_archive(tmp_path, files), facts)
     assert found.results[0].conditions.accelerator_count is None
     assert found.results[0].system.name == "box"
-    assert "v5.1/Some One/systems/box.json: number_of_nodes is 'many', not a number of things; left unknown" in map(str, found.problems)
+    assert "v5.1/Some One/systems/box.json:1: number_of_nodes is 'many', not a number of things; left unknown" in map(str, found.problems)
+
+
+def test_a_target_that_no_log_says_is_that_of_the_rules_and_marked_as_assumed(tmp_path: Path, facts: FactBase):
+    (silent,) = read_entries(made_archive(tmp_path, entry_files()), facts).results
+    assert (silent.target_eval_loss, "target_eval_loss" in silent.conditions.assumed) == (0.925, True)
+    said = {name: make_log(target_accuracy=0.95) if name.endswith(".txt") else content for name, content in entry_files().items()}
+    (told,) = read_entries(made_archive(tmp_path, said), facts).results
+    assert (told.target_eval_loss, "target_eval_loss" in told.conditions.assumed) == (0.95, False)
+
+
+def test_logs_that_are_lost_are_named_in_the_entry(tmp_path: Path, facts: FactBase):
+    folder = "v5.1/Some One/results/box/llama2_70b_lora/"
+    files = entry_files() | {f"{folder}result_10.txt": b"", f"{folder}result_9.txt": b"\x00" * 99}
+    (result,) = read_entries(made_archive(tmp_path, files), facts).results
+    assert result.notes == ("2 of its 5 logs hold no run and are left out: result_9.txt, result_10.txt.",)
+
+
+def test_control_characters_of_an_archive_reach_no_terminal_and_no_page(tmp_path: Path, facts: FactBase):
+    description = json.dumps({"system_name": "Box\x1b[2J\u202e", "number_of_nodes": "\x1b[31m", "accelerator_model_name": "A\x07B"})
+    files = {name.replace("Some One", "Some\x1b]0;Evil"): content for name, content in entry_files().items()}
+    files["v5.1/Some\x1b]0;Evil/systems/box.json"] = description.encode()
+    found = read_entries(made_archive(tmp_path, files), facts)
+    (result,) = found.results
+    texts = [result.submitter, result.folder, result.system.name, result.system.accelerator_printed or "", *map(str, found.problems)]
+    assert all(text.isprintable() for text in texts), texts
+    assert result.submitter == "Some ]0;Evil"
+
+
+def test_a_wrong_field_of_a_description_is_reported_with_its_line(tmp_path: Path, facts: FactBase):
+    files = entry_files() | {"v5.1/Some One/systems/box.json": b'{\n "system_name": "x",\n "number_of_nodes": "many"\n}'}
+    said = [str(problem) for problem in read_entries(made_archive(tmp_path, files), facts).problems]
+    assert "v5.1/Some One/systems/box.json:3: number_of_nodes is 'many', not a number of things; left unknown" in said
 
 
 # Hostile archives -------------------------------------------------------------------------------------
@@ -330,19 +397,25 @@ def test_a_link_in_a_folder_is_not_followed(tmp_path: Path, facts: FactBase):
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
-def test_a_truncated_archive_keeps_what_came_before(tmp_path: Path, facts: FactBase, mode: str):
+def test_a_truncated_archive_keeps_what_came_before_but_not_the_entry_that_it_cuts(tmp_path: Path, facts: FactBase, mode: str):
     import random
 
     noise = random.Random(5)  # noqa: S311 - incompressible lines, so that the cut is after some files
-    files = entry_files(1) | {
-        f"v5.1/Some One/results/box/llama2_70b_lora/result_{n}.txt": noise.randbytes(50_000).hex().encode() + b"\n" + make_log()
-        for n in range(1, 9)
-    }
+    whole = {name.replace("Some One", "Before"): content for name, content in entry_files(2).items()}
+    files = (
+        whole
+        | entry_files(1)
+        | {
+            f"v5.1/Some One/results/box/llama2_70b_lora/result_{n}.txt": noise.randbytes(50_000).hex().encode() + b"\n" + make_log()
+            for n in range(1, 9)
+        }
+    )
     path = made_archive(tmp_path, files, mode)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     found = read_entries(path, facts)
-    assert 1 <= len(found.results[0].runs) < 9
+    assert [result.submitter for result in found.results] == ["Before"]
     assert any("what came before is kept" in problem.reason for problem in found.problems)
+    assert any("the entry mlperf-v5.1-some-one-box is left out" in problem.reason for problem in found.problems)
 
 
 def test_what_is_no_archive_is_refused_with_the_fix(tmp_path: Path):
@@ -377,6 +450,23 @@ def test_the_interval_holds_the_median_and_at_least_95_percent(values: list[floa
         n, rank = len(ranked), next(k for k in range(1, len(ranked) + 1) if ranked[k - 1] == interval.low)
         coverage = 1 - 2 * sum(math.comb(n, below) for below in range(rank)) / 2**n
         assert coverage >= 0.95
+
+
+def test_a_run_that_missed_the_target_counts_as_longer_than_any_other(tmp_path: Path, facts: FactBase):
+    logs = [make_log(seed=n).replace(b"14000", str(14_000 + 1_000 * n).encode()) for n in range(4)]
+    files = entry_files(0) | {f"v5.1/Some One/results/box/llama2_70b_lora/result_{n}.txt": log for n, log in enumerate(logs)}
+    (all_there,) = read_entries(made_archive(tmp_path, files), facts).results
+    files["v5.1/Some One/results/box/llama2_70b_lora/result_0.txt"] = make_log(stop=None)
+    (one_missing,) = read_entries(made_archive(tmp_path, files), facts).results
+    before, after = time_to_target(all_there), time_to_target(one_missing)
+    assert before.median is not None
+    assert after.median is not None
+    assert (before.median.value, after.median.value) == (14.5, 15.5)
+    assert (before.score_s, after.score_s, after.reached, after.runs) == (14.5, 15.5, 3, 4)
+    for number in (1, 2):
+        files[f"v5.1/Some One/results/box/llama2_70b_lora/result_{number}.txt"] = make_log(stop="aborted")
+    (three_missing,) = read_entries(made_archive(tmp_path, files), facts).results
+    assert time_to_target(three_missing).median is None
 
 
 # The committed results --------------------------------------------------------------------------------
@@ -457,3 +547,12 @@ def test_the_command_ends_with_3_where_something_was_not_used(tmp_path: Path, tu
 def test_a_problem_names_file_and_line():
     assert str(LogProblem("a", 3, "is wrong")) == "a:3: is wrong"
     assert str(LogProblem("a", None, "is wrong")) == "a: is wrong"
+
+
+def test_an_archive_without_results_says_where_they_are_expected(tmp_path: Path, tunemark: Tunemark):
+    said = tunemark("import", "mlperf", made_archive(tmp_path, {"README.md": b"hello"}), "--out", tmp_path / "out")
+    assert said.code == 3
+    assert (
+        "no entry was found in 1 files; logs are expected as <round>/<submitter>/results/<system>/llama2_70b_lora/result_<n>.txt"
+        in said.err
+    )

@@ -76,6 +76,10 @@ def test_an_option_describes_owned_hardware_and_a_wrong_figure_is_named() -> Non
         ("purchase=cheap", "give a number"),
         ("purchase=2000,years=3", "utilisation, watts, electricity missing"),
         ("purchase=2000,years=0,utilisation=0.5,watts=450,electricity=0.3", "years is 0.0"),
+        ("purchase=-1,years=3,utilisation=0.5,watts=450,electricity=0.3", ": purchase is -1.0"),
+        ("purchase=1,years=3,utilisation=0.5,watts=450,electricity=-0.3", ": electricity is -0.3"),
+        ("purchase=1,years=3,utilisation=0.5,watts=450,electricity=0.3,resale=2", ": resale is 2.0, more than purchase (1.0)"),
+        ("purchase=1,years=3,purchase=2", "--owned purchase: '2': is given twice"),
     ):
         with pytest.raises(TunemarkError) as caught:
             owned(text)

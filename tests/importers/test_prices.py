@@ -11,11 +11,13 @@ from factories import Tunemark
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.importers.skypilot import Prices, price_book_text, read_catalogue
-from tunemark.collector.importers.suggest import suggestion
+from tunemark.collector.importers.price_files import price_book_text, provider_of
+from tunemark.collector.importers.skypilot import Prices, read_catalogue
+from tunemark.collector.importers.skypilot_rows import providers
 from tunemark.schema.cards import PriceRow
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts import FactBase
+from tunemark.schema.naming import suggest_accelerator
 
 COLUMNS = (
     "InstanceType",
@@ -42,13 +44,13 @@ def catalogue(*rows: dict[str, object]) -> bytes:
     writer.writeheader()
     for row in rows:
         writer.writerow(
-            {"InstanceType": "box", "AcceleratorName": "H100", "AcceleratorCount": "8.0", "Price": "10.0", "Region": "us-east-1", **row}
+            {"InstanceType": "box", "AcceleratorName": "H100-SXM", "AcceleratorCount": "8.0", "Price": "10.0", "Region": "us-east-1", **row}
         )
     return buffer.getvalue().encode()
 
 
 def read(provider: str, facts: FactBase, *rows: dict[str, object]) -> Prices:
-    return read_catalogue(catalogue(*rows), provider, DAY, "test", facts)
+    return read_catalogue(catalogue(*rows), provider, DAY, "test v8", facts)
 
 
 def prices_of(found: Prices) -> list[tuple[str, float]]:
@@ -60,7 +62,7 @@ def test_a_row_becomes_a_price_dated_by_its_catalogue(facts: FactBase):
     assert row == PriceRow.model_validate(
         {
             "provider": "aws", "instance": "p5.48xlarge", "accelerator": "nvidia-h100-80gb-sxm", "accelerator_count": 8, "vcpus": 192, "memory_gib": 2048,
-            "region": "us-east-1", "kind": "on_demand", "usd_per_hour": 55.04, "effective_on": DAY, "dated_by": "catalog", "source": "test",
+            "region": "us-east-1", "kind": "on_demand", "usd_per_hour": 55.04, "effective_on": DAY, "dated_by": "catalog", "source": "test v8",
         }
     )  # fmt: skip
 
@@ -172,7 +174,7 @@ def test_a_card_whose_memory_contradicts_it_is_refused(facts: FactBase):
     [
         ({"AcceleratorName": "RTX 4070 Ti (16GB)"}, "the GeForce RTX 4070 Ti has 12 GB, not 16; did you mean 'RTX 4070 Ti'"),
         ({"AcceleratorName": "M60"}, "'M60' is not in data/accelerators"),
-        ({"InstanceType": "g5.13xlarge", "AcceleratorName": "A10G"}, "AWS has no size 13xlarge; did you mean 'g5.12xlarge'"),
+        ({"InstanceType": "g5.13xlarge", "AcceleratorName": "A10G"}, "AWS has no size 13xlarge of g5; did you mean 'g5.12xlarge'"),
         ({"AcceleratorName": "tpu-v9-8"}, "TPU 'v9' is not in the catalogue"),
         ({"Price": "cheap"}, "Price is 'cheap', not a number"),
         ({"Price": "nan"}, "Price is 'nan', not an amount"),
@@ -195,7 +197,7 @@ def test_rows_and_dropped_rows_account_for_each_line(facts: FactBase):
 def test_other_files_are_refused(facts: FactBase):
     for content in (b"a,b\n1,2\n", b"\xff\xfe", b""):
         with pytest.raises(TunemarkError):
-            read_catalogue(content, "aws", DAY, "test", facts)
+            read_catalogue(content, "aws", DAY, "test v8", facts)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ def test_other_files_are_refused(facts: FactBase):
     ],
 )
 def test_names_that_are_nearly_right_get_the_right_suggestion(facts: FactBase, tunemark: Tunemark, name: str, said: str):
-    assert said in suggestion(name, facts)
+    assert said in suggest_accelerator(name, facts.accelerators, facts.instances)
     answered = tunemark("prices", name)
     assert answered.code == 2
     assert said in answered.err
@@ -244,21 +246,168 @@ def test_the_command_writes_a_price_book(tmp_path: Path, tunemark: Tunemark):
     file = tmp_path / "lambda" / "vms.csv"
     file.write_bytes(
         catalogue(
-            {"InstanceType": "gpu_8x_v100", "AcceleratorName": "V100"},
+            {"InstanceType": "gpu_8x_v100", "AcceleratorName": "V100", "GpuInfo": gpu_info(16_384)},
             {"AcceleratorName": ""},
             {"AcceleratorName": "M60"},
             {"AcceleratorName": "M60"},
         )
     )
-    said = tunemark("import", "prices", file, "--read-on", "2026-11-20", "--out", tmp_path / "out.csv")
+    said = tunemark("import", "prices", file, "--catalog-version", "v8", "--read-on", "2026-11-20", "--out", tmp_path / "out.csv")
     assert said.code == 3
+    assert f"wrote {tmp_path / 'out.csv'}" in said.err
     assert (tmp_path / "out.csv").read_text().splitlines()[1].startswith("lambda,gpu_8x_v100,nvidia-v100-16gb,8,")
     assert "vms.csv:4: box: accelerator 'M60' is not in data/accelerators" in said.err
     assert "(2 rows)" in said.err
-    answer = json.loads(tunemark("import", "prices", file, "--json").out)
+    answer = json.loads(tunemark("import", "prices", file, "--catalog-version", "v8", "--json").out)
     assert [(reason["refused"], reason["lines"]) for reason in answer["dropped"]] == [(False, [3]), (True, [4, 5])]
 
 
 def test_an_unknown_format_is_refused(tmp_path: Path, tunemark: Tunemark):
     said = tunemark("import", "prices", tmp_path / "x.csv", "--format", "skypilt")
     assert (said.code, "did you mean 'skypilot'" in said.err) == (2, True)
+
+
+# Whose prices, and of what --------------------------------------------------------------------------------
+
+
+def test_a_folder_is_a_provider_only_when_it_has_the_name_of_one(facts: FactBase, tmp_path: Path):
+    known = providers(facts)
+    assert provider_of(tmp_path / "gcp" / "vms.csv", None, known) == "gcp"
+    assert provider_of(tmp_path / "lambda.csv", None, known) == "lambda"
+    for file, said in (
+        (tmp_path / "downloads" / "vms.csv", "'downloads', from the path"),
+        (tmp_path / "gpc" / "vms.csv", "did you mean 'gcp'"),
+    ):
+        with pytest.raises(TunemarkError, match=said):
+            provider_of(file, None, known)
+    with pytest.raises(TunemarkError, match="did you mean 'runpod'"):
+        provider_of(tmp_path / "vms.csv", "runpood", known)
+
+
+@pytest.mark.parametrize(("instance", "said"), [("a2-highgpu-1g", "accelerator only"), ("a3-megagpu-8g", "accelerator only")])
+def test_a_machine_of_gcp_is_without_its_accelerators_whoever_is_said_to_sell_it(facts: FactBase, instance: str, said: str):
+    found = read("lambda", facts, {"InstanceType": instance}, {"InstanceType": instance, "AcceleratorName": ""})
+    assert [one.reason.partition(":")[0] for one in found.dropped] == [said, "host only"]
+
+
+@pytest.mark.parametrize(
+    ("instance", "said"),
+    [
+        ("g5.13xlarge", "AWS has no size 13xlarge of g5; did you mean 'g5.12xlarge' or 'g5.16xlarge'?"),
+        ("g5.18xlarge", "AWS has no size 18xlarge of g5; did you mean 'g5.16xlarge'"),
+        ("g5.9xlarge", "AWS has no size 9xlarge of g5; did you mean 'g5.8xlarge'"),
+        ("g5.112xlarge", "AWS has no size 112xlarge of g5; did you mean 'g5.48xlarge'"),
+        ("g9.xlarge", "no family g9 of AWS is in data/prices/aws_sizes.toml; add it with its source, or did you mean"),
+        ("p5.48xlarge", "is an instance of aws, and the file is said to be of lambda; give --provider aws"),
+    ],
+)
+def test_an_instance_of_aws_is_checked_against_the_sizes_of_its_family_whoever_is_said_to_sell_it(
+    facts: FactBase, instance: str, said: str
+):
+    (dropped,) = read("lambda", facts, {"InstanceType": instance}).dropped
+    assert (dropped.refused, dropped.line) == (True, 2)
+    assert said in dropped.reason
+
+
+@pytest.mark.parametrize(
+    ("instance", "name", "gpu"), [("g5.16xlarge", "A10G", ""), ("p3.2xlarge", "V100", gpu_info(16_384)), ("p4d.24xlarge", "A100", "")]
+)
+def test_sizes_that_aws_sells_are_accepted(facts: FactBase, instance: str, name: str, gpu: str):
+    assert len(read("aws", facts, {"InstanceType": instance, "AcceleratorName": name, "GpuInfo": gpu}).rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"AcceleratorCount": "4000000"}, "no instance has fewer than 1/16 or more than 128 accelerators"),
+        ({"Price": "1e-30"}, "nobody asks less than 0.001 or more than 1,000"),
+        ({"Price": "1e8"}, "1.25e+07 USD an hour for one accelerator"),
+        ({"SpotPrice": "1e8"}, "SpotPrice is 1e+08"),
+        ({"InstanceType": "TPU-VM", "AcceleratorName": "tpu-v5p-7"}, "names 7 cores; a chip has 2 cores"),
+        ({"InstanceType": "TPU-VM", "AcceleratorName": "tpu-v6e-0"}, "names 0 chips"),
+        ({"AcceleratorName": "A100"}, "A100 may be nvidia-a100-40gb-sxm or nvidia-a100-40gb-pcie or"),
+        ({"AcceleratorName": "H100"}, "neither the instance's name nor GpuInfo says which"),
+        ({"AcceleratorName": "V100"}, "V100 may be nvidia-v100-16gb or nvidia-v100-32gb"),
+        ({"Region": "x" * 3_000}, "region: String should have at most 2000 characters"),
+    ],
+)
+def test_what_nobody_sells_and_what_may_be_several_things_is_refused_with_its_line(facts: FactBase, row: dict[str, object], said: str):
+    found = read("gcp", facts, row)
+    assert found.rows == []
+    assert (found.dropped[0].line, found.dropped[0].refused) == (2, True)
+    assert said in found.dropped[0].reason
+
+
+def test_a_row_that_is_cut_off_or_too_long_is_refused_with_its_line(facts: FactBase):
+    whole = catalogue({}).decode()
+    for text, said in (
+        (f"{whole}box,H100-SXM,8\n", "cut off: it has 3 columns of 10"),
+        (f"{whole.rstrip()},more,yet more\n", "2 columns more than the header"),
+    ):
+        found = read_catalogue(text.encode(), "gcp", DAY, "test v8", facts)
+        assert said in found.dropped[0].reason
+        assert found.dropped[0].line in {2, 3}
+
+
+def test_an_instance_with_two_counts_of_accelerators_is_refused_with_both_lines(facts: FactBase):
+    found = read("gcp", facts, {}, {"AcceleratorCount": "4", "Region": "elsewhere"}, {"InstanceType": "other"})
+    assert [(one.line, one.refused) for one in found.dropped] == [(2, True), (3, True)]
+    assert "box has 4 nvidia-h100-80gb-sxm and 8 nvidia-h100-80gb-sxm in different rows" in found.dropped[0].reason
+    assert [row.instance for row in found.rows] == ["other"]
+
+
+def test_a_catalogue_without_a_row_is_an_error(facts: FactBase):
+    with pytest.raises(TunemarkError, match="a header without a row"):
+        read("gcp", facts)
+
+
+# Where the rows go ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lambda_file(tmp_path: Path) -> Path:
+    """A catalogue of one price, in a folder that says whose it is and which version."""
+    file = tmp_path / "catalogs" / "v8" / "lambda" / "vms.csv"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(catalogue({"InstanceType": "gpu_1x_h100_sxm5", "AcceleratorCount": "1", "Price": "3.29"}))
+    return file
+
+
+def test_a_price_book_is_never_written_over_and_grows_only_when_asked_to(tmp_path: Path, lambda_file: Path, tunemark: Tunemark):
+    out = tmp_path / "book.csv"
+    assert "wrote " in tunemark("import", "prices", lambda_file, "--read-on", "2026-11-19", "--out", out).err
+    before = out.read_bytes()
+    again = tunemark("import", "prices", lambda_file, "--out", out)
+    assert (again.code, out.read_bytes()) == (2, before)
+    assert "is there already; --append adds rows to it" in again.err
+    twice = tunemark("import", "prices", lambda_file, "--read-on", "2026-11-19", "--out", out, "--append")
+    assert (twice.code, out.read_bytes()) == (3, before)
+    assert "book.csv:2 already; nothing was written" in twice.err
+    added = tunemark("import", "prices", lambda_file, "--read-on", "2026-11-20", "--out", out, "--append")
+    assert (added.code, f"added 1 rows to {out}" in added.err) == (0, True)
+    (tmp_path / "prices").mkdir()
+    (tmp_path / "prices" / "prices.csv").write_bytes(out.read_bytes())
+    assert [row.effective_on.day for row in FactBase(tmp_path).prices] == [19, 20]
+    assert tunemark("import", "prices", lambda_file, "--append").code == 2, "nothing to add to"
+
+
+def test_rows_cite_the_version_of_their_catalogue_or_are_refused(tmp_path: Path, lambda_file: Path, tunemark: Tunemark):
+    assert "catalogs/v8/lambda/vms.csv" in tunemark("import", "prices", lambda_file).out
+    plain = tmp_path / "lambda.csv"
+    plain.write_bytes(lambda_file.read_bytes())
+    refused = tunemark("import", "prices", plain)
+    assert (refused.code, "--catalog-version" in refused.err) == (2, True)
+    assert "catalogs/v9/lambda" in tunemark("import", "prices", plain, "--catalog-version", "v9").out
+    assert "names no version of the catalogue" in tunemark("import", "prices", plain, "--source", "a friend").err
+
+
+def test_a_catalogue_cannot_be_read_in_the_future(lambda_file: Path, tunemark: Tunemark):
+    said = tunemark("import", "prices", lambda_file, "--read-on", "2999-01-01")
+    assert (said.code, "is in the future" in said.err) == (2, True)
+
+
+def test_the_days_of_the_price_cut_are_marked_as_inferred(facts: FactBase):
+    cut = [row for row in facts.prices if row.effective_on == date(2025, 6, 23)]
+    assert {row.instance for row in cut} == {"p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge"}
+    assert {row.dated_by for row in cut} == {"inferred"}
+    assert all("031e72b" in row.source and "2026-01-19" in (row.notes or "") for row in cut)

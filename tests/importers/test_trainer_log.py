@@ -120,7 +120,9 @@ def test_the_command_shows_the_claims(data: Path, tunemark: Tunemark):
     said = tunemark("import", "trainer-log", data / "trainer-log.txt", "--json")
     assert said.code == 0
     first, second = json.loads(said.out)
-    assert (first["id"], second["id"], second["claims"]["tokens"]["printed"]) == ("000-001", "000-002", "9603960.0")
+    assert (first["id"], second["id"], second["claims"]["tokens"]["printed"]) == (None, None, "9603960.0")
+    named = json.loads(tunemark("import", "trainer-log", data / "trainer-log.txt", "--source", "000", "--json").out)
+    assert [one["id"] for one in named] == ["000-001", "000-002"]
 
 
 def test_the_command_reads_standard_input_and_writes_records(
@@ -129,10 +131,176 @@ def test_the_command_reads_standard_input_and_writes_records(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((data / "trainer-log.txt").read_bytes())))
     said = tunemark("import", "trainer-log", "-", "--source", "005", "--first-number", 3, "--method", "lora", "--out", tmp_path)
     assert said.code == 0
-    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json")) == ["005/005-003.json", "005/005-004.json"]
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json")) == [
+        "005/005-003.json",
+        "005/005-004.json",
+        "005/source.json",
+    ]
     assert tunemark("validate", tmp_path).code == 0
 
 
 def test_the_command_never_overwrites_a_record(tmp_path: Path, data: Path, tunemark: Tunemark):
     for code in (0, 2):
-        assert tunemark("import", "trainer-log", data / "trainer-log.txt", "--method", "lora", "--out", tmp_path).code == code
+        said = tunemark("import", "trainer-log", data / "trainer-log.txt", "--source", "005", "--method", "lora", "--out", tmp_path)
+        assert said.code == code
+    said = tunemark(
+        "import", "trainer-log", data / "trainer-log.txt", "--source", "005", "--first-number", 2, "--method", "lora", "--out", tmp_path
+    )
+    assert said.code == 2
+    assert len(list(tmp_path.rglob("*-*.json"))) == 2, "nothing is written where one of the records is there"
+
+
+def test_records_need_a_source_and_bring_a_document_that_counts_them(tmp_path: Path, data: Path, tunemark: Tunemark):
+    log = data / "trainer-log.txt"
+    refused = tunemark("import", "trainer-log", log, "--method", "lora", "--out", tmp_path)
+    assert (refused.code, "--source" in refused.err) == (2, True)
+    for first, results in ((1, 2), (3, 4)):
+        said = tunemark("import", "trainer-log", log, "--source", "005", "--first-number", first, "--method", "lora", "--out", tmp_path)
+        assert said.code == 0
+        assert json.loads((tmp_path / "005" / "source.json").read_bytes())["results"] == results
+        assert tunemark("validate", tmp_path).code == 0
+    (tmp_path / "005" / "source.json").unlink()
+    assert "has 4 results but no source.json" in tunemark("validate", tmp_path).err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--instance", "g5.13xlarge"), "instance: 'g5.13xlarge': no instance of data/prices; did you mean 'g5.12xlarge'"),
+        (("--accelerator", "RTX 4070 Ti (16GB)"), "the GeForce RTX 4070 Ti has 12 GB, not 16; did you mean 'RTX 4070 Ti'"),
+        (("--accelerator", "h100"), "did you mean 'nvidia-h100-80gb-sxm'"),
+        (("--model", "llama-3-8c"), "did you mean 'llama-3-8b'"),
+        (("--method", "lorra"), "--method: 'lorra': did you mean 'lora' or 'qlora'?"),
+        (("--instance", "g5.12xlarge", "--accelerator", "nvidia-l4"), "an instance g5.12xlarge has nvidia-a10g"),
+    ],
+)
+def test_names_are_resolved_also_when_nothing_is_written(data: Path, tunemark: Tunemark, options: tuple[str, ...], said: str):
+    answered = tunemark("import", "trainer-log", data / "trainer-log.txt", *options)
+    assert (answered.code, answered.out) == (2, "")
+    assert said in answered.err
+
+
+# How a run ended ------------------------------------------------------------------------------------------
+
+
+def only_record(text: str, facts: FactBase) -> PublishedResult:
+    (run,) = read_trainer_log(text, "log").runs
+    return record(run, 0, Said("005", 1, "Log", method=Method.LORA), facts)
+
+
+def test_a_loss_that_is_no_number_is_a_failed_run(facts: FactBase):
+    for text in (
+        "{'train_runtime': 100.0, 'train_loss': nan}",
+        '{"train_runtime": 100.0, "train_loss": NaN}',
+        f"{{'loss': nan, 'grad_norm': nan}}\n{FINAL}",
+    ):
+        result = only_record(text, facts)
+        assert result.status.value == "failed"
+        assert "The training diverged" in (result.note or "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "RuntimeError: HIP out of memory.",
+        "[rank0]: torch.cuda.OutOfMemoryError: CUDA out of memory.",
+    ],
+)
+def test_a_run_out_of_memory_says_so(facts: FactBase, line: str):
+    assert only_record(line, facts).status.value == "oom"
+    result = only_record(f" 3/50 [00:06<01:34,  2.00s/it]\n{line}\nreal 0m20.5s\n", facts)
+    assert (result.status.value, result.claims["steps"].value, result.note) == ("oom", 3, "Out of memory in line 2 of the log.")
+
+
+def test_a_log_that_ends_early_is_partial(facts: FactBase):
+    result = only_record(" 3/50 [00:06<01:34,  2.00s/it]", facts)
+    assert (result.status.value, result.note) == ("partial", "The log ends without the final line of the Trainer.")
+
+
+@pytest.mark.parametrize(
+    ("figure", "left_out"),
+    [
+        ("'train_runtime': -100.0", "train_time_s"),
+        ("'train_samples_per_second': 0.0", "samples_per_s"),
+        ("'train_loss': -2", "train_loss"),
+        ("'num_tokens': 0", "tokens"),
+    ],
+)
+def test_what_is_no_amount_is_left_out_and_reported(figure: str, left_out: str):
+    found = read_trainer_log(f"{{{figure}, 'epoch': 1.0, 'eval_loss': 2.0}}", "log")
+    assert left_out not in found.runs[0].claims
+    assert "not an amount; left out" in str(found.problems[0])
+
+
+def test_figures_that_contradict_each_other_are_noted(facts: FactBase):
+    slow = "100%|##| 50/50 [01:40<00:00,  2.00s/it]\n{'train_runtime': 100.0, 'train_steps_per_second': 0.9, 'epoch': 1.0}\nreal 1m0.0s\n"
+    found = read_trainer_log(slow, "log")
+    assert [problem.noted for problem in found.problems] == [True, True]
+    note = only_record(slow, facts).note or ""
+    assert "The whole process took 1m0.0s, less than its training (100.0 s)." in note
+    assert "50 steps in 100.0 s are 0.5 a second, and 0.9 are printed." in note
+
+
+# What stands around the figures ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"INFO 2026-11-20 12:00:00 {FINAL}",
+        f"[rank0]: {FINAL}",
+        f"\x1b[32m{FINAL}\x1b[0m",
+        FINAL.replace("'", '"'),
+        f"INFO:root: {FINAL} (done)",
+    ],
+)
+def test_a_dictionary_is_read_whatever_stands_around_it(text: str):
+    assert claims_of(text) == claims_of(FINAL)
+
+
+def test_a_dictionary_after_the_bar_on_its_line_is_read_with_it():
+    (claims,) = claims_of(f"100%|##| 50/50 [01:40<00:00,  2.00s/it]{FINAL}")
+    assert (claims["steps"], claims["train_time_s"]) == ((50.0, "50"), (100.0, "100.0"))
+
+
+TABLE = """***** train metrics *****
+  epoch                    =        3.0
+  total_flos               =     2345GF
+  train_loss               =     0.4321
+  train_runtime            = 0:01:23.45
+  train_samples            =       3668
+  train_samples_per_second =     12.345
+  train_steps_per_second   =      1.543
+***** eval metrics *****
+  epoch                   =        3.0
+  eval_loss               =     0.5123
+  eval_runtime            = 0:00:01.20
+"""
+
+
+def test_the_table_of_the_trainer_is_read():
+    (claims,) = claims_of(TABLE)
+    assert claims["train_time_s"] == (83.45, "0:01:23.45")
+    assert claims["total_flops"] == (2345 * 2**30, "2345GF")
+    assert (claims["epochs"], claims["eval_loss"], claims["eval_time_s"]) == ((3.0, "3.0"), (0.5123, "0.5123"), (1.2, "0:00:01.20"))
+
+
+def test_a_table_after_its_dictionary_adds_only_what_is_new():
+    (claims,) = claims_of(f"{FINAL}\n{TABLE}")
+    assert (claims["train_time_s"], claims["train_loss"]) == ((100.0, "100.0"), (2.5, "2.5"))
+    assert claims["steps_per_s"] == (1.543, "1.543")
+    assert len(claims_of(f"{TABLE}\n{TABLE}")) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "wall", "user"),
+    [
+        ("3.20user 0.50system 0:15.25elapsed 24%CPU (0avgtext+0avgdata 1024maxresident)k", 15.25, 3.2),
+        ("real 62.50\nuser 3.20\nsys 0.50", 62.5, 3.2),
+        ("\tUser time (seconds): 3.20\n\tSystem time (seconds): 0.50\n\tElapsed (wall clock) time (h:mm:ss or m:ss): 1:02:03", 3_723, 3.2),
+    ],
+)
+def test_every_form_of_time_is_read(text: str, wall: float, user: float):
+    (claims,) = claims_of(text)
+    assert (claims["wall_s"][0], claims["user_s"][0], claims["system_s"][0]) == (wall, user, 0.5)

@@ -58,7 +58,7 @@ def test_step_times_are_differences_of_completions() -> None:
         ({"outcome.status": "crash"}, "say what happened"),
         ({"trace.loss.3": None}, "the status of such a run is 'nan'"),
         ({"division": "open"}, "it is 'open' exactly when something was overridden"),
-        ({"plan.device.count": 2}, "list each device used"),
+        ({"plan.device.count": 2, "plan.device.backend": "cuda"}, "list each device used"),
         ({"trace.slot_tokens.0": 10_000}, "a step cannot hold more than its global batch"),
         ({"trace.rows.0": 10_000}, "a step cannot hold more rows"),
     ],

@@ -114,6 +114,7 @@ def test_charts_are_there_without_javascript(browser: Browser, address: str) -> 
         "accelerators/nvidia-h100.html",
         "guide/index.html",
         "guide/fields.html",
+        "guide/provenance.html",
     ],
 )
 def test_a_phone_never_scrolls_sideways(browser: Browser, address: str, path: str) -> None:
@@ -129,6 +130,27 @@ def test_the_first_column_stays_while_a_table_scrolls(browser: Browser, address:
         before = first.bounding_box()
         visit.page.evaluate("document.querySelector('.tm-scroll').scrollLeft = 300")
         assert first.bounding_box() == before
+
+
+def test_a_source_is_seen_on_a_phone_without_scrolling_sideways(browser: Browser, address: str) -> None:
+    with Visit(browser, address, "guide/provenance.html", width=NARROW) as visit:
+        cells = visit.page.locator("td[data-head=Source]")
+        assert cells.count() > 3
+        for number in range(cells.count()):
+            box = cells.nth(number).bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= NARROW
+
+
+@pytest.mark.parametrize("path", ["accelerators/nvidia-h100.html", "models/llama-3.1-8b.html", "results/index.html"])
+def test_no_text_of_a_cell_is_cut(browser: Browser, address: str, path: str) -> None:
+    with Visit(browser, address, path) as visit:
+        cut = visit.page.evaluate(
+            "[...document.querySelectorAll('.tm-table td, .tm-table th, .tm-table small')]"
+            ".filter(node => node.scrollHeight > node.clientHeight + 2 && getComputedStyle(node).overflow === 'hidden').map(node => node.innerText)"
+        )
+        assert cut == []
 
 
 def rows(page: Page) -> list[str]:

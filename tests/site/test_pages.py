@@ -165,15 +165,66 @@ def test_results_without_a_price_are_counted_with_the_reason(catalogue: Catalogu
 
 
 def test_every_fact_and_every_foreign_result_is_on_the_provenance_page(catalogue: Catalogue) -> None:
-    context = pages_by_path(catalogue)["guide/provenance"].context
-    listed = {name: len(table.lines) for name, table in context.items()}
+    made = pages_by_path(catalogue)["guide/provenance"].context["tables"]
+    assert isinstance(made, dict)
+    listed = {name: len(table.lines) for name, table in made.items()}
     foreign = [row for row in catalogue.results if row["trust"] in {"published", "converted"}]
     assert listed == {
         "accelerators": len(catalogue.accelerators),
         "models": len(catalogue.models),
         "workloads": len(catalogue.workloads),
         "prices": len(catalogue.prices),
+        "documents": len(catalogue.sources),
+        "statements": len(catalogue.statements),
         "results": len(foreign),
     }
     for row in (*catalogue.accelerators, *catalogue.models, *catalogue.workloads, *catalogue.prices):
         assert row["source"]
+
+
+def test_facts_say_when_they_were_read_and_commits_are_short(catalogue: Catalogue) -> None:
+    text = markdown(pages_by_path(catalogue)["guide/provenance"])
+    assert "vendor sheet @ 744d01e<" in text
+    assert "744d01e18b79512572f64a6bbd8b5f4a725203a7" not in text
+    for day in ("2025-05-05", "2025-05-06", "2025-06-01"):
+        assert day in text
+    assert "744d01e, read on 2025-05-05" in markdown(pages_by_path(catalogue)["accelerators/nvidia-h100"])
+    assert "read on 2025-05-06" in markdown(pages_by_path(catalogue)["models/llama-3.1-8b"])
+
+
+def test_the_provenance_page_has_sections_statements_and_the_label_of_mlperf(catalogue: Catalogue) -> None:
+    text = markdown(pages_by_path(catalogue)["guide/provenance"])
+    for anchor in ("prices", "accelerators", "models", "workloads", "documents", "statements-of-documents", "results-of-others"):
+        assert f'<a href="#{anchor}">' in text
+    assert "MLPerf, unofficial conversion, not verified by MLCommons Association." in text
+    assert "MLPerf, unofficial</span>" in text, "each row of MLPerf has its label"
+    assert "003-S01" in text
+
+
+def test_prices_are_told_by_accelerator(catalogue: Catalogue) -> None:
+    made = pages_by_path(catalogue)["guide/provenance"].context["tables"]
+    assert isinstance(made, dict)
+    assert [column.head for column in made["prices"].columns] == ["Accelerator", "Offer", "USD/h", "Known on", "Source"]
+    names = [line.cells[0].text.lower() for line in made["prices"].lines]
+    assert names == sorted(names)
+
+
+def test_the_names_that_a_device_reports_are_on_its_page(catalogue: Catalogue) -> None:
+    text = markdown(pages_by_path(catalogue)["accelerators/nvidia-h100"])
+    assert "<dt>Reports itself as</dt><dd>NVIDIA H100 80GB HBM3, H100 80GB</dd>" in text
+    assert "unsloth/Meta-Llama-3.1-8B" in markdown(pages_by_path(catalogue)["models/llama-3.1-8b"])
+
+
+def test_a_model_page_tells_its_shape_first_and_models_without_results_are_listed_apart(catalogue: Catalogue) -> None:
+    text = markdown(pages_by_path(catalogue)["models/llama-3.1-8b"])
+    assert text.index("## Architecture") < text.index("## Results")
+    page = pages_by_path(catalogue)["models/index"]
+    used = {row["model"] for row in catalogue.results}
+    shown, without = (page.context[name] for name in ("table", "without"))
+    assert isinstance(shown, Table)
+    assert len(shown.lines) == sum(row["model"] in used for row in catalogue.models)
+    assert (without is None) == all(row["model"] in used for row in catalogue.models)
+
+
+def test_the_cheapest_price_of_an_accelerator_is_said_to_be_on_demand(catalogue: Catalogue) -> None:
+    assert "On demand from, USD/h" in markdown(pages_by_path(catalogue)["accelerators/index"])

@@ -48,7 +48,7 @@ def ask(sql: str, database: Path) -> Answer:
             # Through Arrow, because fetching a time stamp with a time zone needs one more package.
             table = relation.to_arrow_table()
         except (duckdb.Error, RuntimeError) as error:
-            raise TunemarkError("sql", " ".join(sql.split()), one_line(error)) from error
+            raise TunemarkError("sql", " ".join(sql.split()), explained(error)) from error
     columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
     return Answer(list(table.schema.names), list(zip(*columns, strict=True)))
 
@@ -60,8 +60,10 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of DuckDB
     return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else float(value)
 
 
-def one_line(error: Exception) -> str:
-    """Return a DuckDB error without the echo of the statement; its hints are kept."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    kept = [line for line in lines if line and not line.startswith(("LINE ", "^"))]
-    return " ".join(kept) or type(error).__name__
+def explained(error: Exception) -> str:
+    """Return a DuckDB error as one line with its hints, and below it the place in the statement with its caret."""
+    lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
+    at = next((number for number, line in enumerate(lines) if line.startswith("LINE ")), len(lines))
+    place = lines[at : at + 2]
+    hints = [line.strip() for line in (*lines[:at], *lines[at + 2 :])]
+    return "\n".join([" ".join(hints) or type(error).__name__, *place])

@@ -15,6 +15,7 @@ def document_rows(document: SourceDocument) -> Rows:
         "sources": [
             {
                 "source": document.id,
+                "read_on": document.read_on,
                 **document.model_dump(
                     mode="json", include={"title", "authors", "published_on", "url", "origin_repository", "summary", "caveats"}
                 ),

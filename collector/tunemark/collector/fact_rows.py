@@ -64,7 +64,7 @@ def price_rows(prices: Iterable[PriceRow]) -> list[Row]:
 
 
 def _newest_first(key: str, rows: list[PriceRow]) -> list[PriceRow]:
-    if len(rows) > 1 and any(row.dated_by == "provider" for row in rows):
+    if len(rows) > 1 and any(row.dated_by != "catalog" for row in rows):
         raise TunemarkError(
             "data/prices/prices.csv: price",
             key,
@@ -75,13 +75,18 @@ def _newest_first(key: str, rows: list[PriceRow]) -> list[PriceRow]:
 
 
 def _accelerator(card: AcceleratorCard) -> Row:
-    plain = card.model_dump(mode="json", exclude={"key", "aliases", "cores_per_unit", "peak_tflops"})
-    return {"accelerator": card.key, **plain, **{column: card.peak_tflops.get(dtype) for column, dtype in PEAK_COLUMNS.items()}}
+    plain = card.model_dump(mode="json", exclude={"key", "cores_per_unit", "peak_tflops", "read_on"})
+    return {
+        "accelerator": card.key,
+        **plain,
+        "read_on": card.read_on,
+        **{column: card.peak_tflops.get(dtype) for column, dtype in PEAK_COLUMNS.items()},
+    }
 
 
 def _model(card: ModelCard) -> Row:
-    shape = card.model_dump(mode="json", exclude={"key", "aliases", "tied_embeddings", "sliding_window"})
-    return {"model": card.key, **shape, "matrix_parameters": count_parameters(card).matrix_multiplied}
+    shape = card.model_dump(mode="json", exclude={"key", "tied_embeddings", "read_on"})
+    return {"model": card.key, **shape, "read_on": card.read_on, "matrix_parameters": count_parameters(card).matrix_multiplied}
 
 
 def _workload(card: WorkloadCard) -> Row:

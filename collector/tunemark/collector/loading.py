@@ -17,7 +17,7 @@ from tunemark.collector.measured_rows import measured_rows
 from tunemark.collector.pool import over_files
 from tunemark.collector.record_files import SUBMISSIONS, Found, records_in, shown_path
 from tunemark.collector.rows import Row, merge
-from tunemark.collector.together import Accepted, Loaded, accept, committed_files
+from tunemark.collector.together import FileProblems, Loaded, accept, committed_files
 from tunemark.schema.facts import FactBase
 from tunemark.schema.history import Problem
 from tunemark.schema.submission import Submission
@@ -37,7 +37,7 @@ class Collected:
     results: dict[str, int]
     """Results by source."""
     problems: list[tuple[str, Problem]]
-    """Submissions that were not loaded, by file."""
+    """Submissions that were not loaded, and documents without a description, by file."""
     notes: list[tuple[str, Problem]]
     """What is to be known of submissions that were loaded, by file."""
 
@@ -64,13 +64,15 @@ def collect(root: Path, database: Path, advance: Advance = lambda: None, as_of: 
     """
     facts = FactBase(root / "data")
     rows = fact_rows(facts)
-    merge(rows, document_file_rows(root, facts))
+    documents, undescribed = document_file_rows(root, facts)
+    merge(rows, documents)
     merge(rows, converted_file_rows(root, facts))
     schemas = arrow_schemas()
     rows["collection"] = [{"as_of": as_of or datetime.now(tz=UTC).date()}]
     accepted = accept(_submissions(root, facts, schemas, advance), committed_files(root))
     rows.setdefault("result_rows", []).extend(_headlines(accepted.kept))
-    rows["load_problems"] = _problem_rows(accepted)
+    problems = [*undescribed, *accepted.problems]
+    rows["load_problems"] = _problem_rows(problems)
     tables = {
         name: _joined(as_arrow(rows.get(name, []), schema), (part.tables.get(name) for part in accepted.kept))
         for name, schema in schemas.items()
@@ -79,7 +81,7 @@ def collect(root: Path, database: Path, advance: Advance = lambda: None, as_of: 
     return Collected(
         {name: table.num_rows for name, table in tables.items()},
         dict(Counter(row["source"] for row in rows["result_rows"])),
-        accepted.problems,
+        problems,
         accepted.notes,
     )
 
@@ -153,8 +155,8 @@ def _of_another_card(one: Loaded) -> Row:
     }
 
 
-def _problem_rows(accepted: Accepted) -> list[Row]:
-    return [{"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in accepted.problems]
+def _problem_rows(problems: FileProblems) -> list[Row]:
+    return [{"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in problems]
 
 
 def _joined(first: "pa.Table", more: "Iterable[pa.Table | None]") -> "pa.Table":

@@ -16,6 +16,7 @@ FIELDS = {
     "resale": "resale_usd",
 }
 OPTIONAL = {"resale"}
+NEVER = f"{MISSING}: renting is cheaper, however much it is used"
 EXAMPLE = "purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30"
 
 
@@ -29,12 +30,10 @@ class Owned:
         """Return from how many hours of use a year it is cheaper than one accelerator of the offer; None when it never is."""
         return self.hardware.break_even_hours_per_year(offer.usd_per_accelerator_hour)
 
-    def facts(self, offer: Offer) -> dict[str, float | None]:
-        """Return the comparison as plain data."""
-        return {
-            "owned_usd_per_hour": self.hardware.usd_per_hour(),
-            "owned_break_even_hours_per_year": self.break_even_hours_per_year(offer),
-        }
+    def facts(self, offer: Offer | None = None) -> dict[str, float | None]:
+        """Return the comparison as plain data; without an offer only what an hour of use costs."""
+        cost: dict[str, float | None] = {"owned_usd_per_hour": self.hardware.usd_per_hour()}
+        return cost if offer is None else cost | {"owned_break_even_hours_per_year": self.break_even_hours_per_year(offer)}
 
     def sentence(self) -> str:
         """Return what an hour of use costs, in words."""
@@ -62,6 +61,8 @@ def owned(text: str) -> Owned:
         name, _, value = (piece.strip() for piece in part.partition("="))
         if name not in FIELDS:
             raise TunemarkError("--owned", name, f"not a figure of owned hardware; {did_you_mean(name, FIELDS)}; for example {EXAMPLE}")
+        if FIELDS[name] in given:
+            raise TunemarkError(f"--owned {name}", value, "is given twice; give each figure once")
         try:
             given[FIELDS[name]] = float(value)
         except ValueError as error:
@@ -72,4 +73,11 @@ def owned(text: str) -> Owned:
     try:
         return Owned(OwnedHardware(**given))
     except ValueError as error:
-        raise TunemarkError("--owned", text, str(error)) from error
+        raise TunemarkError("--owned", text, _as_typed(str(error))) from error
+
+
+def _as_typed(message: str) -> str:
+    """Return a message with the names of figures as they are typed."""
+    for typed, name in FIELDS.items():
+        message = message.replace(name, typed)
+    return message

@@ -1,13 +1,17 @@
 """What an instance or an accelerator costs on a day, from the price book: no database is needed."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 
-from tunemark.collector.importers.suggest import suggestion
 from tunemark.schema.cards import PriceRow
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
+from tunemark.schema.naming import suggest_accelerator
+from tunemark.schema.vocabulary import PriceKind
+
+CATALOGUE = re.compile(r"\b(v\d+)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,27 +26,52 @@ class Offer:
         return self.price.usd_per_hour / self.price.accelerator_count
 
 
-def offers(facts: FactBase, name: str | None, on: date) -> list[Offer]:
-    """Return the newest price per provider, instance, region and kind on a day, cheapest accelerator-hour first.
+def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None = None) -> list[Offer]:
+    """Return the newest price per provider, instance, region and kind on a day: kind by kind, cheapest accelerator-hour first.
 
     Raises
     ------
     TunemarkError
-        For a name that is neither an instance nor an accelerator, and for a day before its first price.
+        For a name that is neither an instance nor an accelerator or has no price, and for a day before its first price.
 
     """
-    rows = [row for row in facts.prices if name is None or matches(row, name, facts)]
+    if name is not None and not name.strip():
+        raise TunemarkError("name", name, "give an instance or accelerator, or leave it out for all")
+    rows = [row for row in facts.prices if (name is None or matches(row, name, facts)) and kind in {None, row.kind}]
     if not rows:
-        raise _unknown(facts, name or "")
+        raise _unknown(facts, name or "", kind)
     begun = [row for row in rows if row.effective_on <= on]
     if not begun:
-        first = min(row.effective_on for row in rows)
-        raise TunemarkError(
-            "--on",
-            on.isoformat(),
-            f"before the first price{f' of {name}' if name else ''}, which is of {first.isoformat()}; give that day or a later one",
-        )
+        first = min(rows, key=lambda row: row.effective_on)
+        told = "was first read on" if first.dated_by == "catalog" else "is of"
+        of = f" of {name}" if name else ""
+        fix = f"before the first price{of}, which {told} {first.effective_on.isoformat()}; give that day or a later one"
+        raise TunemarkError("--on", on.isoformat(), fix)
     return sorted((Offer(row) for row in newest(begun)), key=_order)
+
+
+def kind_of(text: str | None) -> PriceKind | None:
+    """Return the kind of price that an option names; raises TunemarkError for a word that is none."""
+    if text is None:
+        return None
+    word = text.lower().replace("-", "_")
+    if word not in list(PriceKind):
+        raise TunemarkError("--kind", text, did_you_mean(word, PriceKind))
+    return PriceKind(word)
+
+
+def remarks(found: Iterable[Offer], on: date, today: date) -> Iterator[str]:
+    """Yield what a reader of offers must know: how they are dated and ordered, and that nobody knows the future."""
+    found = list(found)
+    if on > today:
+        yield f"note: {on.isoformat()} is in the future; these are the newest prices known today"
+    if any(offer.price.dated_by == "catalog" for offer in found):
+        yield "catalog: the source has versions and no days; such a price was read on that day and may be older"
+    if any(offer.price.dated_by == "inferred" for offer in found):
+        yield "inferred: the day follows from price lists around it"
+    kinds = list(dict.fromkeys(offer.price.kind.value.replace("_", "-") for offer in found))
+    if len(kinds) > 1:
+        yield f"cheapest accelerator-hour first within each kind: {', '.join(kinds)}; --kind shows one"
 
 
 def offer_json(offer: Offer) -> dict[str, object]:
@@ -52,13 +81,21 @@ def offer_json(offer: Offer) -> dict[str, object]:
 
 def offer_table(found: Iterable[Offer]) -> tuple[list[str], list[tuple[object, ...]]]:
     """Return columns and rows of a table of offers."""
-    columns = ["provider", "instance", "region", "kind", "accelerator", "count", "usd/h", "usd/h each", "since", "dated by"]
+    columns = ["provider", "instance", "region", "kind", "accelerator", "count", "usd/h", "usd/h each", "known on", "dated by"]
     return columns, [_cells(offer.price, offer.usd_per_accelerator_hour) for offer in found]
+
+
+def dated_by(row: PriceRow) -> str:
+    """Return what dates a price: a price list, a version of a catalogue, or lists around it."""
+    if row.dated_by != "catalog":
+        return "price list" if row.dated_by == "provider" else row.dated_by
+    version = CATALOGUE.search(f"{row.source} {row.notes or ''}")
+    return f"catalog {version[1]}" if version else "catalog"
 
 
 def _cells(row: PriceRow, each: float) -> tuple[object, ...]:
     place = row.provider, row.instance, row.region, row.kind.value
-    return *place, row.accelerator, row.accelerator_count, row.usd_per_hour, each, row.effective_on, row.dated_by
+    return *place, row.accelerator, row.accelerator_count, row.usd_per_hour, each, row.effective_on, dated_by(row)
 
 
 def matches(row: PriceRow, name: str, facts: FactBase) -> bool:
@@ -77,13 +114,16 @@ def newest(rows: Iterable[PriceRow]) -> list[PriceRow]:
     return list(latest.values())
 
 
-def _order(offer: Offer) -> tuple[float, str, str, str, str]:
+def _order(offer: Offer) -> tuple[int, float, str, str, str]:
     row = offer.price
-    return offer.usd_per_accelerator_hour, row.provider, row.instance, row.region or "", row.kind.value
+    return list(PriceKind).index(row.kind), offer.usd_per_accelerator_hour, row.provider, row.instance, row.region or ""
 
 
-def _unknown(facts: FactBase, name: str) -> TunemarkError:
+def _unknown(facts: FactBase, name: str, kind: PriceKind | None) -> TunemarkError:
+    of_kind = f" {kind.value.replace('_', '-')}" if kind else ""
     card = facts.recognise_accelerator(name)
-    if card is not None:
-        return TunemarkError("name", name, f"the price book has no price of {card.key}; add one to data/prices/prices.csv")
-    return TunemarkError("name", name, f"neither an instance nor an accelerator; {suggestion(name, facts)}")
+    if not name or card is not None or name.lower() in {known.lower() for known in facts.instances}:
+        known = card.key if card else name or "anything"
+        return TunemarkError("name", name, f"the price book has no{of_kind} price of {known}; add one to data/prices/prices.csv")
+    known = suggest_accelerator(name, facts.accelerators, facts.instances)
+    return TunemarkError("name", name, f"neither an instance nor an accelerator; {known}")

@@ -1,6 +1,6 @@
 """Which files are judged: those that are named, and the JSON files of folders that are named."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,13 +50,22 @@ def find_records(paths: Iterable[Path]) -> Found:
     return found
 
 
-def named_records(paths: Iterable[Path]) -> Found:
-    """Return the record files under paths that a person named; raises TunemarkError also for a folder that holds none."""
+def named_records(paths: Iterable[Path], others: Collection[Path] = ()) -> Found:
+    """Return the record files under paths that a person named.
+
+    Raises
+    ------
+    TunemarkError
+        Also for a folder that holds neither a record nor one of the other files.
+
+    """
     paths = list(paths)
     for path in paths:
-        if path.is_dir() and not find_records([path]).files:
-            raise TunemarkError("path", str(path), "this folder holds no record (.json); name one that does, or a file")
-    return find_records(paths)
+        if path.is_dir() and not find_records([path]).files and not any(other.is_relative_to(path) for other in others):
+            raise TunemarkError("path", str(path), "this folder holds no record (.json) and no facts; name one that does, or a file")
+    found = find_records(path for path in paths if path not in others)
+    found.ignored = [(path, why) for path, why in found.ignored if path not in others]
+    return found
 
 
 def records_in(folder: Path) -> Found:

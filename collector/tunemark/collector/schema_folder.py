@@ -23,7 +23,7 @@ def write(root: Path) -> list[Path]:
 
 
 def fields_of(kind: str) -> list[tuple[str, str, str]]:
-    """Return (path, type, meaning) of each field of `submission`, `published` or `source`."""
+    """Return (path, type, meaning) of each field of `submission`, `published`, `source` or `converted`."""
     kinds = {name.removeprefix("tunemark.").partition("/")[0]: model for name, model in MODELS.items()}
     if kind not in kinds:
         raise TunemarkError("--fields", kind, did_you_mean(kind, kinds))

@@ -1,16 +1,20 @@
 """The verdict on many files: each by itself, then all together."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tunemark.collector.fact_files import document_problems, fact_problems
 from tunemark.collector.judging import judge
 from tunemark.collector.loading import judged
 from tunemark.collector.pool import over_files
 from tunemark.collector.record_files import SUBMISSIONS, Found, shown_path
 from tunemark.collector.together import FileProblems, Loaded, accept, committed_files
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts import FactBase
+from tunemark.schema.history import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +27,28 @@ class Validated:
     """Each problem with its file, in the order of files."""
     notes: FileProblems
     """What is to be known of valid files."""
+    facts: int = 0
+    """Files of facts that were checked."""
+    judged: bool = True
+    """False where wrong facts left nothing to judge the records against."""
 
     @property
     def invalid(self) -> int:
         """Files with a problem."""
-        return len({file for file, _ in self.problems})
+        return len({re.sub(r":\d+$", "", file) for file, _ in self.problems})
+
+
+def validate_all(found: Found, cards: Sequence[Path], root: Path, facts: FactBase, advance: Callable[[], object]) -> Validated:
+    """Check files of facts first, then the records against them: wrong facts would make every record wrong."""
+    wrong = [*fact_problems(cards, root), *document_problems(found.files, root)]
+    try:
+        facts.read_all()
+        done = validate_files(found, root, facts, advance)
+    except TunemarkError as error:
+        # The card that stops here may be in a file that was not asked for.
+        stopped = (error.field, Problem("file", repr(error.value) if error.value else "", error.fix))
+        return Validated(0, wrong or [stopped], [], len(cards), judged=False)
+    return Validated(done.files, [*wrong, *done.problems], done.notes, len(cards))
 
 
 def validate_files(found: Found, root: Path, facts: FactBase, advance: Callable[[], object]) -> Validated:

@@ -13,6 +13,7 @@ create table accelerators (                 -- cards of data/accelerators
     name varchar not null,
     vendor varchar not null,
     architecture varchar,
+    aliases varchar[] not null,             -- names under which devices report themselves and documents call it
     unit varchar not null,                  -- device | chip | core: what one of it is
     memory_gib double,
     memory_bandwidth_gb_s double,
@@ -27,6 +28,7 @@ create table accelerators (                 -- cards of data/accelerators
     launch_year integer,
     msrp_usd double,
     source varchar not null,
+    read_on date,                           -- day on which these facts were read
     unverified varchar[] not null,          -- columns that were not read at a source
     notes varchar
 );
@@ -34,6 +36,7 @@ create table accelerators (                 -- cards of data/accelerators
 create table models (                       -- cards of data/models
     model varchar primary key,
     name varchar not null,
+    aliases varchar[] not null,             -- names that documents and mirrors call it
     family varchar not null,
     parameters bigint,
     matrix_parameters bigint,               -- N_mm: weights in matrix products, head once, active experts only
@@ -45,11 +48,14 @@ create table models (                       -- cards of data/models
     head_dim integer not null,
     vocabulary integer not null,
     context_length integer not null,
+    sliding_window integer,                 -- attention span in tokens, where it is limited
+    sliding_window_every integer,           -- every so-many-th layer is limited; NULL where that is all or none
     experts integer,
     active_experts integer,
     hub_id varchar,
     gated boolean,
     source varchar not null,
+    read_on date,                           -- day on which these facts were read
     notes varchar
 );
 
@@ -81,7 +87,7 @@ create table prices (                       -- the price book, data/prices
     kind varchar not null,                  -- on_demand | spot | reserved | owned
     usd_per_hour double not null,           -- for the whole instance
     effective_on date not null,
-    dated_by varchar not null,              -- provider | catalog
+    dated_by varchar not null,              -- provider | catalog | inferred
     source varchar not null,
     notes varchar
 );
@@ -93,6 +99,7 @@ create table sources (                      -- documents whose results are impor
     title varchar not null,
     authors varchar,
     published_on varchar,
+    read_on date,                           -- day on which it was read
     url varchar,
     origin_repository varchar,
     summary varchar not null,

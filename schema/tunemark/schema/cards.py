@@ -1,12 +1,16 @@
 """Fact cards of data/: accelerators, models, prices. Every fact has a source; unknown is null."""
 
+import re
 from datetime import date
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tunemark.schema.base import Frozen, Key, PositiveCount, Text
 from tunemark.schema.vocabulary import Dtype, PriceKind
+
+VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
+"""A version of a catalogue, or a commit of one."""
 
 
 class AcceleratorCard(Frozen):
@@ -42,6 +46,8 @@ class AcceleratorCard(Frozen):
     """List price at launch."""
     source: Text
     """Where these facts were read."""
+    read_on: date | None = None
+    """Day on which they were read."""
     unverified: tuple[Text, ...] = ()
     """Names of fields above that were not read at a source."""
     notes: Text | None = None
@@ -79,6 +85,8 @@ class ModelCard(Frozen):
     """True when the output projection is the embedding."""
     sliding_window: PositiveCount | None = None
     """Attention span in tokens, where it is limited."""
+    sliding_window_every: PositiveCount | None = None
+    """Every so-many-th layer is limited to `sliding_window`; null where that is all or none of them."""
     experts: PositiveCount | None = None
     """Experts in a mixture."""
     active_experts: PositiveCount | None = None
@@ -91,8 +99,17 @@ class ModelCard(Frozen):
     """True when a licence has to be accepted before download."""
     source: Text
     """Where these facts were read."""
+    read_on: date | None = None
+    """Day on which they were read."""
     notes: Text | None = None
     """What else to know."""
+
+    @model_validator(mode="after")
+    def _window(self) -> Self:
+        if self.sliding_window_every is not None and self.sliding_window is None:
+            msg = f"sliding_window_every is {self.sliding_window_every} and there is no sliding_window; say how long the window is"
+            raise ValueError(msg)
+        return self
 
 
 class PriceRow(Frozen):
@@ -118,9 +135,19 @@ class PriceRow(Frozen):
     """US dollars an hour for the whole instance."""
     effective_on: date
     """Day on which this price is known to be in force: of a price list, or the day it was read when `dated_by` is `catalog`."""
-    dated_by: Literal["provider", "catalog"] = "provider"
-    """`catalog`: the source names a catalogue version, not a day."""
+    dated_by: Literal["provider", "catalog", "inferred"] = "provider"
+    """`catalog`: the source names a catalogue version, not a day. `inferred`: the day follows from price lists around it."""
     source: Text
     """Where it was read."""
     notes: Text | None = None
     """What else to know."""
+
+    @model_validator(mode="after")
+    def _dated(self) -> Self:
+        if self.dated_by == "catalog" and not VERSION.search(f"{self.source} {self.notes or ''}"):
+            msg = "dated_by is 'catalog', and neither source nor notes names a version of it; name it, such as v8 or a commit"
+            raise ValueError(msg)
+        if self.dated_by == "inferred" and not self.notes:
+            msg = "dated_by is 'inferred' and there are no notes; say which lists the day follows from"
+            raise ValueError(msg)
+        return self

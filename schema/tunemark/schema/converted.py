@@ -2,7 +2,7 @@
 
 Format history:
 
-- `tunemark.converted/1`: first format.
+- `tunemark.converted/1`: first format. Later: status `missed`, which no earlier file has.
 
 Where each value of an MLPerf log (`:::MLLOG` lines) comes from is said at its field.
 """
@@ -26,7 +26,9 @@ MLPERF_LABEL: Literal["MLPerf, unofficial conversion, not verified by MLCommons 
 MLPERF_SOURCE = "Result logs and system descriptions of MLPerf Training, MLCommons Association, Apache-2.0"
 MLPERF_ID = r"^mlperf-v[0-9]+\.[0-9]+-[a-z0-9][a-z0-9._-]*$"
 
-RunStatus = Literal["ok", "aborted", "incomplete"]
+RunStatus = Literal["ok", "missed", "aborted", "incomplete"]
+MLPERF_TARGET_EVAL_LOSS = 0.925
+"""At or below this eval loss a run may stop: rules of MLPerf Training, llama2_70b_lora."""
 RoundName = Annotated[str, Field(pattern=r"^v[0-9]{1,3}\.[0-9]{1,3}$", description="Round of MLPerf Training, such as `v5.1`.")]
 
 
@@ -55,7 +57,8 @@ class ConvertedRun(Frozen):
     file: Text
     """Name of the log in the entry's folder."""
     status: RunStatus
-    """`ok`: `run_stop` with status `success`; `aborted`: with another; `incomplete`: no `run_stop`, so the log ends early."""
+    """`ok`: `run_stop` with status `success` after an evaluation at the target; `missed`: with that status and no such evaluation;
+    `aborted`: with another status; `incomplete`: no `run_stop`, so the log ends early."""
     seed: int | None = None
     """`seed`."""
     init_s: Seconds | None = None
@@ -145,7 +148,7 @@ class ConvertedResult(Frozen):
     conditions: Conditions
     """Under which conditions; what the benchmark's rules fix and the log does not say is in `assumed`."""
     target_eval_loss: float | None = None
-    """`target_accuracy`, where it is logged: the eval loss at which a run may stop."""
+    """`target_accuracy`: the eval loss at which a run may stop; that of the benchmark's rules where it is in `conditions.assumed`."""
     runs: tuple[ConvertedRun, ...] = Field(min_length=1)
     """All runs, by file name."""
     notes: tuple[Text, ...] = ()
@@ -174,7 +177,8 @@ class TimeToTarget:
     score_s: float | None
     """Mean without the fastest and the slowest run, the rule of MLPerf Training; null when it cannot be formed."""
     median: Interval | None
-    """Median of the runs that reached the target, with an interval of at least 95% from order statistics."""
+    """Median of all runs, with an interval of at least 95% from order statistics. A run that did not reach the target
+    counts as longer than any other; null when half of them did not."""
     fastest_s: float | None
     slowest_s: float | None
 
@@ -182,11 +186,12 @@ class TimeToTarget:
 def time_to_target(result: ConvertedResult) -> TimeToTarget:
     """Return the time to target of an entry in seconds, all of it from the raw values of its runs."""
     times = sorted(run.time_to_target_s for run in result.runs if run.time_to_target_s is not None)
+    middle = median_interval([*times, *[math.inf] * (len(result.runs) - len(times))])
     return TimeToTarget(
         runs=len(result.runs),
         reached=len(times),
         score_s=mlperf_score([run.time_to_target_s for run in result.runs]),
-        median=median_interval(times) if times else None,
+        median=middle if math.isfinite(middle.value) else None,
         fastest_s=times[0] if times else None,
         slowest_s=times[-1] if times else None,
     )

@@ -3,23 +3,24 @@
 import csv
 import hashlib
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.files import project_root
+from tunemark.schema.naming import AWS, suggest_accelerator, suggest_card, suggest_instance
 from tunemark.schema.workload_cards import GoldenLosses, WorkloadCard
 from tunemark.schema.workload_matrix import cells
 
 Card = TypeVar("Card", AcceleratorCard, ModelCard)
 Model = TypeVar("Model", bound=BaseModel)
-Found = TypeVar("Found", bound=BaseModel)
+Keyed = TypeVar("Keyed", AcceleratorCard, ModelCard, GoldenLosses)
 
 
 @dataclass(frozen=True)
@@ -52,31 +53,68 @@ class FactBase:
     @cached_property
     def prices(self) -> tuple[PriceRow, ...]:
         """The price book."""
-        path = self.root / "prices" / "prices.csv"
-        with path.open(newline="", encoding="utf-8") as file:
-            return tuple(
-                _validated(PriceRow, {key: value for key, value in row.items() if value != ""}, f"{path}:{line}")
-                for line, row in enumerate(csv.DictReader(file), start=2)
-            )
+        return tuple(row for _, row in read_prices(self.root / "prices" / "prices.csv"))
 
     def workload(self, name: str) -> WorkloadCard:
         """Return a workload card; raises TunemarkError with a suggestion for an unknown name."""
-        return _find(self.workloads, {}, name, "workload")
+        if name.lower() in self.workloads:
+            return self.workloads[name.lower()]
+        raise TunemarkError("workload", name, f"not in data/workloads; {did_you_mean(name, self.workloads)}")
 
     def model(self, name: str) -> ModelCard:
         """Return a model card by key or alias; raises TunemarkError with a suggestion for an unknown name."""
-        return _find(
-            self.models, {alias.lower(): card.key for card in self.models.values() for alias in (card.name, *card.aliases)}, name, "model"
-        )
+        aliases = {alias.lower(): card.key for card in self.models.values() for alias in (card.name, *card.aliases)}
+        key = name if name in self.models else aliases.get(name.lower(), name.lower())
+        if key in self.models:
+            return self.models[key]
+        raise TunemarkError("model", name, f"not in data/models; {suggest_card(name, self.models.values())}")
 
     def accelerator(self, name: str) -> AcceleratorCard:
         """Return an accelerator card by key, name or alias; raises TunemarkError with a suggestion for an unknown name."""
-        return _find(self.accelerators, self._accelerator_aliases, name, "accelerator")
+        card = self.recognise_accelerator(name)
+        if card is not None:
+            return card
+        raise TunemarkError("accelerator", name, f"not in data/accelerators; {suggest_accelerator(name, self.accelerators)}")
 
     def recognise_accelerator(self, reported: str) -> AcceleratorCard | None:
         """Return the card of a device by the name it reports, or None: never another chip's card."""
         key = self._accelerator_aliases.get(reported.lower(), reported.lower())
         return self.accelerators.get(key)
+
+    @cached_property
+    def aws_sizes(self) -> dict[str, tuple[str, ...]]:
+        """Sizes of AWS's instance families with accelerators, by family; empty where data/prices has no list of them."""
+        path = self.root / "prices" / "aws_sizes.toml"
+        families = _toml(path).get("families") if path.exists() else None
+        return {name: tuple(sizes) for name, sizes in families.items()} if isinstance(families, dict) else {}
+
+    @cached_property
+    def instances(self) -> frozenset[str]:
+        """Names of instances: those with a price, and the sizes of AWS's families."""
+        return frozenset(row.instance for row in self.prices) | {
+            f"{family}.{size}" for family, sizes in self.aws_sizes.items() for size in sizes
+        }
+
+    def instance(self, name: str) -> str:
+        """Return the name of an instance as its provider writes it; raises TunemarkError with a suggestion for an unknown one."""
+        known = {instance.lower(): instance for instance in self.instances}
+        if name.lower() in known:
+            return known[name.lower()]
+        raise TunemarkError("instance", name, f"no instance of data/prices; {suggest_instance(name, self.instances)}")
+
+    def refused_aws_size(self, instance: str) -> str | None:
+        """Return why a name of AWS's form names no instance that AWS sells, or None; it does not matter who is said to sell it."""
+        name = AWS.fullmatch(instance.lower())
+        if name is None or not self.aws_sizes or instance.lower() in {known.lower() for known in self.instances}:
+            return None
+        if name["family"] in self.aws_sizes:
+            return f"AWS has no size {name['size']} of {name['family']}; {suggest_instance(instance, self.instances)}"
+        near = suggest_instance(instance, self.instances)
+        return f"no family {name['family']} of AWS is in data/prices/aws_sizes.toml; add it with its source, or {near}"
+
+    def read_all(self) -> None:
+        """Read every card and price; raises TunemarkError for the first that is wrong."""
+        _ = self.accelerators, self.models, self.workloads, self.prices
 
     def workload_sha256(self, key: str) -> str:
         """Return the content hash of a workload: of its file, and of its key where the file holds several."""
@@ -90,7 +128,7 @@ class FactBase:
     def golden_losses(self, key: str) -> GoldenLosses | None:
         """Return the losses that a right run of a workload reaches, or None where none were taken with this card."""
         path = self.root / "workloads" / "golden" / f"{key}.toml"
-        golden = _validated(GoldenLosses, _toml(path), str(path)) if path.exists() else None
+        golden = validated(GoldenLosses, _toml(path), str(path)) if path.exists() else None
         return golden if golden and golden.workload_sha256 == self.workload_sha256(key) else None
 
     @cached_property
@@ -100,12 +138,43 @@ class FactBase:
 
 def _cards(folder: Path, kind: type[Card]) -> Iterator[Card]:
     for path in sorted(folder.glob("*.toml")):
-        card = _validated(kind, _toml(path), str(path))
-        if card.key != path.stem:
-            raise TunemarkError(
-                f"{path}: key", card.key, f"a card is named as its file; rename one to the other ({path.stem})", exit_code=Exit.INVALID
-            )
-        yield card
+        yield read_card(path, kind)
+
+
+def read_card(path: Path, kind: type[Keyed]) -> Keyed:
+    """Return the card in a file; raises TunemarkError (exit code 3) for what is none."""
+    card = validated(kind, _toml(path), str(path))
+    if card.key != path.stem:
+        raise TunemarkError(
+            f"{path}: key", card.key, f"a card is named as its file; rename one to the other ({path.stem})", exit_code=Exit.INVALID
+        )
+    return card
+
+
+def read_prices(path: Path) -> Iterator[tuple[int, PriceRow]]:
+    """Yield the rows of a price book with their lines; raises TunemarkError for the first that is none."""
+    for line, cells_of_row in price_lines(path):
+        yield line, price_of(cells_of_row, f"{path}:{line}")
+
+
+def price_lines(path: Path) -> Iterator[tuple[int, dict[Any, Any]]]:
+    """Yield the cells of a price book by column, with their lines; cells beyond the last column stand under None."""
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        for row in reader:
+            yield reader.line_num, dict(row)
+
+
+def price_of(row: Mapping[Any, Any], place: str) -> PriceRow:
+    """Return a line of a price book as a price; raises TunemarkError that names its place, the field, its value and the fix."""
+    if None in row:
+        raise TunemarkError(
+            f"{place}: columns",
+            len(row) - 1 + len(row[None]),
+            f"the header has {len(row) - 1}; a text with a comma needs quotes",
+            exit_code=Exit.INVALID,
+        )
+    return validated(PriceRow, {str(name): value for name, value in row.items() if value not in {None, ""}}, place)
 
 
 def workloads_of(path: Path) -> Iterator[WorkloadCard]:
@@ -119,7 +188,7 @@ def workloads_of(path: Path) -> Iterator[WorkloadCard]:
             exit_code=Exit.INVALID,
         )
     for place, cell in cells(content, str(path)):
-        yield _validated(WorkloadCard, cell, place)
+        yield validated(WorkloadCard, cell, place)
 
 
 def _toml(path: Path) -> dict[str, object]:
@@ -129,17 +198,15 @@ def _toml(path: Path) -> dict[str, object]:
         raise TunemarkError(str(path), "", f"not valid TOML: {error}", exit_code=Exit.INVALID) from error
 
 
-def _validated(kind: type[Model], content: dict[str, object], place: str) -> Model:
+def validated(kind: type[Model], content: dict[str, object], place: str) -> Model:
+    """Return content as a record; raises TunemarkError that names its place, the first wrong field, its value and the fix."""
     try:
         return kind.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise TunemarkError(f"{place}: {field}", first.get("input"), first["msg"], exit_code=Exit.INVALID) from error
-
-
-def _find(cards: dict[str, Found], aliases: dict[str, str], name: str, kind: str) -> Found:
-    key = name if name in cards else aliases.get(name.lower(), name.lower())
-    if key in cards:
-        return cards[key]
-    raise TunemarkError(kind, name, f"not in data/{kind}s; {did_you_mean(name, [*cards, *aliases])}")
+        if first["type"] == "missing":
+            raise TunemarkError(f"{place}: {field}", "", f"no {field}; add it", exit_code=Exit.INVALID) from error
+        # A rule between fields has no field of its own, and its input is the whole record: its sentence says it all.
+        where, value = (f"{place}: {field}", first.get("input")) if field else (place, content.get("key", content.get("instance", "")))
+        raise TunemarkError(where, value, first["msg"].removeprefix("Value error, "), exit_code=Exit.INVALID) from error

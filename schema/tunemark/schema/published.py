@@ -6,6 +6,7 @@ Format history:
 """
 
 import re
+from datetime import date
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -194,6 +195,8 @@ class SourceDocument(Frozen):
     """Who wrote it."""
     published_on: Text | None = None
     """Its date, as exactly as it is known."""
+    read_on: date | None = None
+    """Day on which it was read."""
     url: Text | None = None
     """Where it is."""
     origin_repository: Text | None = None

@@ -25,9 +25,10 @@ def build_site(database: Path, out: Path, config: Path, *, strict: bool, progres
     """Build the site into `out/site` and return the number of pages; an error leaves the site that was there."""
     for name in MADE_BY_US:
         _refuse_foreign(out / name)
+    progress(f"building the site from {database}; some hundred pages take up to a minute")
     with Database(database) as opened:
         number = _swap(out / "docs", lambda folder: _write_docs(Catalogue.read(opened), folder))
-    progress(f"wrote {number} pages to {out / 'docs'}")
+    progress(f"wrote {number} pages to {out / 'docs'}; laying them out")
     _swap(out / "site", lambda folder: _lay_out(config, out / "docs", folder, strict=strict))
     progress(f"built {out / 'site'}")
     return number

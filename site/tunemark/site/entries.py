@@ -7,7 +7,7 @@ from tunemark.site import wording
 from tunemark.site.queries import Catalogue, Row
 from tunemark.site.tables import Cell
 
-RUN_ENDS = {"ok": "reached", "aborted": "aborted", "incomplete": "incomplete"}
+RUN_ENDS = {"ok": "reached", "missed": "missed the target", "aborted": "aborted", "incomplete": "incomplete"}
 
 
 @dataclass(frozen=True, slots=True)

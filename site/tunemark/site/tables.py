@@ -58,11 +58,21 @@ class Table:
     """Sorting and a text filter are added by tables.js."""
     searchable: bool = True
     """Its text goes to the site's search; large tables only repeat what the linked pages say."""
+    stacked: bool = False
+    """On a phone each row becomes a list of its cells, so that long text in late columns is seen."""
 
 
-def table(name: str, columns: Sequence[Column], lines: Iterable[Line], *, interactive: bool = False, searchable: bool = True) -> Table:
+def table(
+    name: str,
+    columns: Sequence[Column],
+    lines: Iterable[Line],
+    *,
+    interactive: bool = False,
+    searchable: bool = True,
+    stacked: bool = False,
+) -> Table:
     """Return a table; raises ValueError when a line does not fit the columns."""
-    made = Table(name, tuple(columns), tuple(lines), interactive, searchable)
+    made = Table(name, tuple(columns), tuple(lines), interactive, searchable, stacked)
     for line in made.lines:
         if len(line.cells) != len(made.columns):
             msg = f"{len(line.cells)} cells for {len(made.columns)} columns in table {name!r}"

@@ -23,12 +23,18 @@ MLPERF = "mlperf-"
 """How the results and sources of MLPerf begin."""
 MLPERF_SHORT = "MLPerf, unofficial"
 MOST_DIGITS = 5
+COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
 
 
 def words(value: str | None) -> str:
     """Return a key of a word list as words: `on_demand` -> `on demand`."""
     return MISSING if value is None else value.replace("_", " ")
+
+
+def short_commits(text: str | None) -> str | None:
+    """Return a source with its commits in the seven digits that tell them apart."""
+    return None if text is None else COMMIT.sub(lambda found: found[0][:7], text)
 
 
 def plain(value: object) -> str:

@@ -24,8 +24,10 @@ class Member:
     content: bytes
 
 
-def members(source: Path, problems: list[LogProblem]) -> Iterator[Member]:
+def members(source: Path, problems: list[LogProblem], broken: list[str] | None = None) -> Iterator[Member]:
     """Yield the files of a tar archive (plain, gz, bz2 or xz) or of a folder; what is passed over is added to the problems.
+
+    Where an archive breaks off, the names of the last whole file and of the one that is cut are added to `broken`.
 
     Raises
     ------
@@ -36,7 +38,7 @@ def members(source: Path, problems: list[LogProblem]) -> Iterator[Member]:
     if source.is_dir():
         yield from _of_folder(source, problems)
     elif source.is_file():
-        yield from _of_archive(source, problems)
+        yield from _of_archive(source, problems, [] if broken is None else broken)
     else:
         raise TunemarkError(
             "archive", str(source), "no such file or folder; name a .tar.xz of result logs, or the folder it was unpacked to"
@@ -50,8 +52,8 @@ def unsafe(name: str) -> str | None:
     return "a path that leads out of the archive" if ".." in name.replace("\\", "/").split("/") else None
 
 
-def _of_archive(source: Path, problems: list[LogProblem]) -> Iterator[Member]:
-    last = "its beginning"
+def _of_archive(source: Path, problems: list[LogProblem], broken: list[str]) -> Iterator[Member]:
+    last = cut = "its beginning"
     seen: set[str] = set()
     try:
         # A stream reads the archive once from front to back and holds one file at a time.
@@ -61,6 +63,7 @@ def _of_archive(source: Path, problems: list[LogProblem]) -> Iterator[Member]:
                 if reason:
                     problems.append(LogProblem(entry.name, None, f"{reason}; ignored"))
                 elif entry.isreg():
+                    cut = entry.name
                     seen.add(entry.name)
                     file = archive.extractfile(entry)
                     yield Member(entry.name, file.read() if file else b"")
@@ -70,6 +73,7 @@ def _of_archive(source: Path, problems: list[LogProblem]) -> Iterator[Member]:
             raise TunemarkError(
                 "archive", source.name, f"not a tar archive ({error}); name a .tar.xz of result logs, or the folder it was unpacked to"
             ) from error
+        broken.extend(dict.fromkeys((last, cut)))
         problems.append(LogProblem(source.name, None, f"cannot be read after {last}: {error}; what came before is kept"))
 
 

@@ -10,6 +10,8 @@ from tunemark.schema.statistics import Interval
 from tunemark.schema.vocabulary import Task, Trust
 
 REPOSITORY = "https://github.com/mlcommons/training_results_{}"
+PUBLISHED_ON = {"v4.1": "2024-11-13", "v5.0": "2025-06-04", "v5.1": "2025-11-12"}
+"""Days on which MLCommons published the rounds."""
 CAVEATS = (
     "Submitters choose batch size, learning rate and number format within the rules of the benchmark; the number format is not in the logs.",
     "A sample is a packed row of 8,192 tokens, not a document; the logs do not count tokens.",
@@ -101,17 +103,26 @@ def _headline(result: ConvertedResult, times: TimeToTarget, rate: Interval | Non
         "eval_loss": _median(run.curve.eval_loss[-1] for run in result.runs if run.status == "ok" and run.curve.eval_loss),
         "epochs": _epochs(result),
         "evaluation_rows": _whole(conditions.settings.get("eval_samples")),
-        "note": " ".join((f"{result.label}.", *result.notes)),
+        "note": " ".join((f"{result.label}.", *_missing_runs(times), *result.notes)),
     }
+
+
+def _missing_runs(times: TimeToTarget) -> Iterator[str]:
+    if times.reached < times.runs:
+        yield f"{times.reached} of {times.runs} runs reached the target; the others count as longer than any of them."
 
 
 def _derived(result: ConvertedResult, times: TimeToTarget, rate: Interval | None) -> Iterator[Row]:
     interval = "order statistics of the runs; at least 95%"
     figures: list[tuple[str, object, str]] = [
         ("time_to_target.runs", times.runs, "logs of the entry"),
-        ("time_to_target.reached", times.reached, "runs whose run_stop says success"),
+        ("time_to_target.reached", times.reached, "runs whose run_stop says success after an evaluation at the target"),
         ("time_to_target.score_s", times.score_s, "mean without the fastest and the slowest run, the rule of MLPerf Training"),
-        ("time_to_target.median_s", times.median and times.median.value, "median of the runs that reached the target"),
+        (
+            "time_to_target.median_s",
+            times.median and times.median.value,
+            "median of all runs; one that did not reach the target counts as longer than any other",
+        ),
         ("time_to_target.low_s", times.median and times.median.low, interval),
         ("time_to_target.high_s", times.median.high if times.median and times.median.bounded else None, interval),
         ("time_to_target.fastest_s", times.fastest_s, "fastest run"),
@@ -141,7 +152,7 @@ def _printed(result: ConvertedResult) -> Iterator[Row]:
         mode="json", include={"label", "benchmark", "round", "division", "submitter", "source", "folder", "target_eval_loss"}
     )
     for topic, values, reason in (
-        ("entry", entry, _never),
+        ("entry", entry, lambda name: _rule(name, conditions.assumed)),
         ("system", result.system.model_dump(mode="json"), _never),
         ("packages", dict(conditions.framework), _never),
         ("settings", dict(conditions.settings), lambda name: _rule(f"settings.{name}", conditions.assumed)),
@@ -178,6 +189,7 @@ def _source(name: str, results: list[ConvertedResult]) -> Row:
         "source": name,
         "title": f"MLPerf Training {first.round}, Llama 2 70B LoRA",
         "authors": f"{len(submitters)} submitters; MLCommons Association",
+        "published_on": PUBLISHED_ON.get(first.round),
         "url": REPOSITORY.format(first.round),
         "origin_repository": first.source,
         "summary": f"Time to tune LoRA adapters of Llama 2 70B to {target}: {len(results)} entries of {len(submitters)} submitters, {runs} runs.",

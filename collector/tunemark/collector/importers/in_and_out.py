@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,10 +81,15 @@ def write_changed(path: Path, content: bytes) -> bool:
 
 def write_new(path: Path, content: bytes) -> None:
     """Write a file that is not there yet: facts are never overwritten by an import."""
-    if path.exists():
-        raise TunemarkError("--out", str(path), "is there already; take another name or number, or remove it first")
+    refuse_existing(path)
     write_atomically(path, content)
     say(f"wrote {path}")
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise TunemarkError where a file is there already."""
+    if path.exists():
+        raise TunemarkError("--out", str(path), "is there already; take another name or number, or remove it first")
 
 
 def read_bytes(file: Path) -> bytes:
@@ -102,13 +106,3 @@ def read_text(file: str) -> str:
     if len(content) > LARGEST_TEXT:
         raise TunemarkError("file", file, f"larger than {LARGEST_TEXT:,} bytes; cut out the end of the log")
     return content.decode("utf-8", "replace")
-
-
-def day(text: str | None) -> date:
-    """Return a day written as YYYY-MM-DD; today for None."""
-    if text is None:
-        return datetime.now(UTC).date()
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise TunemarkError("--read-on", text, "give a day as YYYY-MM-DD") from error

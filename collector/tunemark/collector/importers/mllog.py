@@ -51,8 +51,8 @@ class LogProblem:
     """True for what is worth knowing and costs nothing: all of the file is kept."""
 
     def __str__(self) -> str:
-        """Return `file:line: reason`."""
-        return f"{self.file}:{self.line}: {self.reason}" if self.line else f"{self.file}: {self.reason}"
+        """Return `file:line: reason`, with nothing in it that a terminal would obey."""
+        return printable(f"{self.file}:{self.line}: {self.reason}" if self.line else f"{self.file}: {self.reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,11 @@ def events(content: bytes, file: str, problems: list[LogProblem]) -> Iterator[Ev
 def problem_at(content: bytes, file: str, offset: int, reason: str) -> LogProblem:
     """Return a problem with the number of the line that this byte is in."""
     return LogProblem(file, content.count(b"\n", 0, offset) + 1, reason)
+
+
+def printable(text: str) -> str:
+    """Return a text of somebody else as one line without control characters: such characters can rewrite a terminal or a page."""
+    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 
 def finite(value: object) -> float | None:

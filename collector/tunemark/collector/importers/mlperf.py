@@ -9,13 +9,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from tunemark.collector.importers.archive import Member, members
-from tunemark.collector.importers.mllog import LogProblem, count, finite
+from tunemark.collector.importers.mllog import LogProblem, finite, printable
+from tunemark.collector.importers.mlperf_conditions import accelerator_key, agreed, conditions_of
 from tunemark.collector.importers.mlperf_run import RunLog, read_run
-from tunemark.collector.importers.mlperf_system import read_system, software_of, system_of
-from tunemark.schema.converted import ConvertedResult, ConvertedSystem
+from tunemark.collector.importers.mlperf_system import lines_of_keys, read_system, software_of, system_of
+from tunemark.schema.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedResult, ConvertedSystem
 from tunemark.schema.facts import FactBase
-from tunemark.schema.published import Conditions, Scalar
-from tunemark.schema.vocabulary import Method, Padding
 
 BENCHMARK = "llama2_70b_lora"
 PLACE = re.compile(
@@ -24,25 +23,18 @@ PLACE = re.compile(
 )
 """<round>/<submitter>/systems/<system>.json and <round>/<submitter>/results/<system>/<benchmark>/result_<n>.txt."""
 
-# What the rules of the benchmark fix and its logs do not say.
-SEQUENCE_LENGTH = 8_192
-DATASET = "SCROLLS GovReport, packed"
-ASSUMED = ("model", "method", "dataset", "sequence_length", "packing", "padding", "settings.optimizer")
-SETTINGS = {
-    "learning_rate": "opt_base_learning_rate",
-    "weight_decay": "opt_adamw_weight_decay",
-    "max_grad_norm": "opt_gradient_clip_norm",
-    "scheduler_steps": "opt_learning_rate_training_steps",
-    "warmup_factor": "opt_learning_rate_warmup_factor",
-    "lora_rank": "lora_rank",
-    "lora_alpha": "lora_alpha",
-    "train_samples": "train_samples",
-    "eval_samples": "eval_samples",
-}
-"""Our name -> key of the log."""
-
 Place = tuple[str, str, str]
 """Round, submitter, system folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A system description."""
+
+    file: str
+    raw: dict[str, Any]
+    lines: dict[str, int]
+    """Line of each key."""
 
 
 @dataclass(slots=True)
@@ -78,8 +70,9 @@ def read_entries(source: Path, facts: FactBase, advance: Callable[[], object] = 
     """
     found = Entries()
     logs: dict[Place, list[RunLog]] = {}
-    descriptions: dict[Place, tuple[str, dict[str, Any]]] = {}
-    for member in members(source, found.problems):
+    descriptions: dict[Place, Description] = {}
+    broken: list[str] = []
+    for member in members(source, found.problems, broken):
         place = PLACE.fullmatch(member.name)
         if place and place["description"]:
             _description(member, (place["round"], place["submitter"], place["description"]), descriptions, found, facts)
@@ -89,6 +82,7 @@ def read_entries(source: Path, facts: FactBase, advance: Callable[[], object] = 
             advance()
         else:
             found.other_files += 1
+    _leave_out_broken(logs, broken, found)
     for key in sorted(logs):
         found.problems.extend(problem for log in logs[key] for problem in log.problems)
         result = _entry(key, logs[key], descriptions.get(key), facts, found.problems)
@@ -99,21 +93,15 @@ def read_entries(source: Path, facts: FactBase, advance: Callable[[], object] = 
     return found
 
 
-def _description(member: Member, key: Place, into: dict[Place, tuple[str, dict[str, Any]]], found: Entries, facts: FactBase) -> None:
+def _description(member: Member, key: Place, into: dict[Place, Description], found: Entries, facts: FactBase) -> None:
     raw = read_system(member.name, member.content, found.problems)
     if raw is None:
         return
-    into[key] = (member.name, raw)
+    into[key] = Description(member.name, raw, lines_of_keys(member.content))
     found.descriptions += 1
     spelling = raw.get("accelerator_model_name")
     if isinstance(spelling, str) and spelling.strip():
         found.spellings[spelling.strip()] = accelerator_key(spelling.strip(), facts)
-
-
-def accelerator_key(spelling: str, facts: FactBase) -> str | None:
-    """Return the card of an accelerator by the name a submitter gives it, or None: never another chip's card."""
-    card = facts.recognise_accelerator(" ".join(spelling.split()))
-    return None if card is None else card.key
 
 
 def entry_id(key: Place) -> str:
@@ -123,29 +111,34 @@ def entry_id(key: Place) -> str:
 
 
 def _entry(
-    key: Place, logs: list[RunLog], description: tuple[str, dict[str, Any]] | None, facts: FactBase, problems: list[LogProblem]
+    key: Place, logs: list[RunLog], description: Description | None, facts: FactBase, problems: list[LogProblem]
 ) -> ConvertedResult | None:
     folder = logs[0].file.rsplit("/", 1)[0]
     read = sorted((log for log in logs if log.run is not None), key=lambda log: _natural(log.file))
     if not read:
         problems.append(LogProblem(folder, None, "none of its logs is of a run; the entry is left out"))
         return None
-    notes: list[str] = []
+    notes = _lost(logs)
     if description is None:
         problems.append(LogProblem(folder, None, f"has no system description systems/{key[2]}.json; machine unknown"))
-    file, raw = description or (folder, {})
-    system = system_of(raw, key[2], file, problems) if description else ConvertedSystem(name=key[2])
-    settings = _agreed(read, notes)
+    raw = description.raw if description else {}
+    system = (
+        system_of(raw, key[2], description.file, description.lines, problems) if description else ConvertedSystem(name=printable(key[2]))
+    )
+    settings = agreed(read, notes)
+    target = finite(settings.get("target_accuracy"))
     try:
         return ConvertedResult(
             id=entry_id(key),
             round=key[0],
             division=_text(raw.get("division")) or _text(settings.get("submission_division")),
-            submitter=key[1],
-            folder=folder,
+            submitter=printable(key[1]),
+            folder=printable(folder),
             system=system,
-            conditions=_conditions(system, settings, software_of(raw), facts),
-            target_eval_loss=finite(settings.get("target_accuracy")),
+            conditions=conditions_of(
+                system, settings, software_of(raw), facts, assumed=() if target is not None else ("target_eval_loss",)
+            ),
+            target_eval_loss=MLPERF_TARGET_EVAL_LOSS if target is None else target,
             runs=tuple(log.run for log in read if log.run is not None),
             notes=(*notes, *_memory_doubt(system, facts)),
         )
@@ -155,38 +148,22 @@ def _entry(
         return None
 
 
-def _conditions(system: ConvertedSystem, settings: dict[str, Any], software: dict[str, str], facts: FactBase) -> Conditions:
-    printed: dict[str, Scalar | tuple[Scalar, ...]] = {
-        name: _plain(finite(settings.get(key))) for name, key in SETTINGS.items() if finite(settings.get(key)) is not None
-    }
-    devices = system.nodes * system.accelerators_per_node if system.nodes and system.accelerators_per_node else None
-    return Conditions(
-        model="llama-2-70b",
-        method=Method.LORA,
-        accelerator=accelerator_key(system.accelerator_printed, facts) if system.accelerator_printed else None,
-        accelerator_count=devices,
-        gradient_accumulation=count(settings.get("gradient_accumulation_steps")) or None,
-        global_batch=count(settings.get("global_batch_size")) or None,
-        sequence_length=SEQUENCE_LENGTH,
-        padding=Padding.NONE,
-        packing=True,
-        dataset=DATASET,
-        framework=software,
-        settings={"optimizer": "adamw", **printed},
-        assumed=ASSUMED,
-    )
+def _lost(logs: list[RunLog]) -> list[str]:
+    """Return a note that names the logs of an entry that hold no run; none where all do."""
+    files = sorted((printable(log.file.rsplit("/", 1)[-1]) for log in logs if log.run is None), key=_natural)
+    return [f"{len(files)} of its {len(logs)} logs hold no run and are left out: {', '.join(files)}."[:500]] if files else []
 
 
-def _agreed(logs: list[RunLog], notes: list[str]) -> dict[str, Any]:
-    """Return the settings that all runs of an entry share; one that differs between runs is unknown for the entry."""
-    shared: dict[str, Any] = {}
-    for key in sorted({key for log in logs for key in log.settings} - {"seed"}):
-        values = {repr(log.settings[key]): log.settings[key] for log in logs if key in log.settings}
-        if len(values) == 1:
-            shared |= {key: next(iter(values.values()))}
-        else:
-            notes.append(f"{key} differs between its runs: {', '.join(sorted(values))}"[:500])
-    return shared
+def _leave_out_broken(logs: dict[Place, list[RunLog]], broken: list[str], found: Entries) -> None:
+    """Drop the entries in the middle of which an archive breaks off: some of their logs are missing, and nobody knows how many."""
+    for name in broken:
+        place = PLACE.fullmatch(name)
+        key = (place["round"], place["submitter"], place["description"] or place["system"]) if place else None
+        if key in logs:
+            del logs[key]
+            found.problems.append(
+                LogProblem(name, None, f"the archive breaks off in or after this file; the entry {entry_id(key)} is left out")
+            )
 
 
 def _memory_doubt(system: ConvertedSystem, facts: FactBase) -> Iterator[str]:
@@ -222,10 +199,6 @@ def _with_notes_on_equal_runs(results: list[ConvertedResult]) -> list[ConvertedR
         else result
         for result in results
     ]
-
-
-def _plain(value: float | None) -> Scalar:
-    return int(value) if value is not None and value.is_integer() and abs(value) >= 1 else value
 
 
 def _text(value: object) -> str | None:

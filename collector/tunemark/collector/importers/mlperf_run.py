@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tunemark.collector.importers.mllog import SETTINGS, Event, LogProblem, count, events, finite, problem_at
-from tunemark.schema.converted import ConvertedRun, EvalCurve, RunStatus
+from tunemark.schema.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedRun, EvalCurve, RunStatus
 
 MS = 1_000
 
@@ -42,6 +42,8 @@ class _Reading:
     at_s: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
+    evaluation: Event | None = None
+    """The last evaluation, whatever it is worth."""
 
     def doubt(self, event: Event, reason: str) -> None:
         """Add a problem at the line of an event."""
@@ -67,13 +69,18 @@ def read_run(file: str, content: bytes) -> RunLog:
         elif event.key != "tracked_stats":
             state.doubt(event, f"{event.key} before run_start is passed over")
     if state.start is None:
-        log.problems.append(LogProblem(file, None, "has no run_start: not the log of a run, or cut off before it began"))
+        reason = "has no run_start: not the log of a run, or cut off before it began" if content else "is empty: the log is lost"
+        log.problems.append(LogProblem(file, _lines(content), reason))
         return log
     if state.stop is None:
-        lines = content.count(b"\n") + (not content.endswith(b"\n"))
-        log.problems.append(LogProblem(file, lines, "ends without run_stop; kept as incomplete", noted=True))
+        log.problems.append(LogProblem(file, _lines(content), "ends without run_stop; kept as incomplete", noted=True))
     _finish(state, state.start)
     return log
+
+
+def _lines(content: bytes) -> int:
+    """Return the number of the last line, 1 for an empty file."""
+    return max(1, content.count(b"\n") + (not content.endswith(b"\n")))
 
 
 def _setting(state: _Reading, event: Event) -> None:
@@ -111,6 +118,7 @@ def _in_run(state: _Reading, event: Event, start: float) -> None:
 
 
 def _evaluation(state: _Reading, event: Event, start: float) -> None:
+    state.evaluation = event
     loss, samples = finite(event.value), count(event.metadata.get("samples_count"))
     if loss is None or samples is None:
         state.doubt(
@@ -126,7 +134,12 @@ def _evaluation(state: _Reading, event: Event, start: float) -> None:
 
 def _finish(state: _Reading, start: float) -> None:
     stop, log = state.stop, state.log
-    status: RunStatus = "incomplete" if stop is None else "ok" if stop.metadata.get("status") == "success" else "aborted"
+    status: RunStatus = "incomplete" if stop is None else "aborted"
+    if stop is not None and stop.metadata.get("status") == "success":
+        missed = _missed(state)
+        status = "missed" if missed else "ok"
+        if missed:
+            state.doubt(stop, f"{missed}; kept as a run that missed the target")
     last = state.samples[-1] if state.samples else None
     ended = count(stop.metadata.get("samples_count")) if stop else None
     seed = finite(log.settings.get("seed"))
@@ -145,4 +158,16 @@ def _finish(state: _Reading, start: float) -> None:
         )
     except ValidationError as error:
         first = error.errors()[0]
-        log.problems.append(LogProblem(log.file, None, f"{'.'.join(map(str, first['loc']))}: {first['msg']}"))
+        log.problems.append(LogProblem(log.file, _lines(state.content), f"{'.'.join(map(str, first['loc']))}: {first['msg']}"))
+
+
+def _missed(state: _Reading) -> str | None:
+    """Return why a success that the log claims is none, or None: the last evaluation has to be a loss at the target."""
+    said = finite(state.log.settings.get("target_accuracy"))
+    target = MLPERF_TARGET_EVAL_LOSS if said is None else said
+    if state.evaluation is None:
+        return "run_stop says success and there is no evaluation before it"
+    loss = finite(state.evaluation.value)
+    if loss is not None and 0 < loss <= target:
+        return None
+    return f"run_stop says success and the last evaluation is {str(state.evaluation.value)[:40]}, not a loss from 0 to {target:g}"

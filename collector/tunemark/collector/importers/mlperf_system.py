@@ -1,11 +1,13 @@
 """The system description of an MLPerf entry: what the machine is, in the submitter's words."""
 
 import json
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-from tunemark.collector.importers.mllog import LogProblem
+from tunemark.collector.importers.mllog import LogProblem, printable
 from tunemark.schema.converted import ConvertedSystem
 
 TEXTS = {
@@ -28,6 +30,7 @@ COUNTS = {
 NOTES = ("hw_notes", "sw_notes")
 EMPTY = {"", "n/a", "none", "-"}
 LONGEST = 2_000
+KEY = re.compile(r'[\s{,]*"([^"\\]{1,200})"\s*:')
 
 
 def read_system(file: str, content: bytes, problems: list[LogProblem]) -> dict[str, Any] | None:
@@ -35,29 +38,39 @@ def read_system(file: str, content: bytes, problems: list[LogProblem]) -> dict[s
     try:
         raw = json.loads(content)
     except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", None)
+        line = getattr(error, "lineno", 1)
         problems.append(LogProblem(file, line, f"not a system description: {error}"))
         return None
     if isinstance(raw, dict):
         return raw
-    problems.append(LogProblem(file, None, f"not a system description: a JSON {type(raw).__name__}, not an object"))
+    problems.append(LogProblem(file, 1, f"not a system description: a JSON {type(raw).__name__}, not an object"))
     return None
 
 
-def system_of(raw: dict[str, Any], folder: str, file: str, problems: list[LogProblem]) -> ConvertedSystem:
+def system_of(raw: dict[str, Any], folder: str, file: str, lines: Mapping[str, int], problems: list[LogProblem]) -> ConvertedSystem:
     """Return the machine of a description; counts that are no counts are unknown and reported."""
     fields: dict[str, Any] = {name: printed(raw.get(key)) for name, key in TEXTS.items()}
     fields["name"] = fields["name"] or folder
     for name, key in COUNTS.items():
         fields[name] = _count(raw.get(key))
         if fields[name] is None:
-            problems.append(LogProblem(file, None, f"{key} is {str(raw.get(key))[:40]!r}, not a number of things; left unknown"))
+            problems.append(LogProblem(file, lines.get(key), f"{key} is {str(raw.get(key))[:40]!r}, not a number of things; left unknown"))
     fields["notes"] = tuple(text for key in NOTES if (text := printed(raw.get(key))))
     try:
         return ConvertedSystem(**fields)
     except ValidationError as error:
-        problems.append(LogProblem(file, None, f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}"))
+        problems.append(LogProblem(file, 1, f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}"))
         return ConvertedSystem(name=folder)
+
+
+def lines_of_keys(content: bytes) -> dict[str, int]:
+    """Return the line of each key that stands at the beginning of a line of a JSON object."""
+    found: dict[str, int] = {}
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
+        key = KEY.match(line)
+        if key:
+            found.setdefault(key[1], number)
+    return found
 
 
 def software_of(raw: dict[str, Any]) -> dict[str, str]:
@@ -78,7 +91,7 @@ def printed(value: object) -> str | None:
     """Return a value of a description as text, or None where it says nothing."""
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         return None
-    text = " ".join(str(value).split())
+    text = printable(str(value))
     return text[:LONGEST] if text.lower() not in EMPTY else None
 
 

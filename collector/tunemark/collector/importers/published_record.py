@@ -1,15 +1,21 @@
 """Trainer logs as published results: what the log prints, and the conditions that only the person who ran it knows."""
 
+import json
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 from tunemark.collector.importers.trainer_log import TrainerRun
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.base import canonical_json
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
-from tunemark.schema.published import Conditions, Origin, PublishedResult
+from tunemark.schema.published import Conditions, Origin, PublishedResult, SourceDocument
 from tunemark.schema.vocabulary import Method, PublishedStatus
 
 NUMBERS = 999
+DOCUMENT = "source.json"
+UNFINISHED = "The log ends without the final line of the Trainer."
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,26 @@ class Said:
     instance: str | None = None
 
 
+def conditions_of(said: Said, facts: FactBase) -> dict[str, Any]:
+    """Return the conditions that were said, with the names of cards; raises TunemarkError for a name that no card has."""
+    model = facts.model(said.model).key if said.model else None
+    accelerator = facts.accelerator(said.accelerator).key if said.accelerator else None
+    instance = facts.instance(said.instance) if said.instance else None
+    held = {row.accelerator for row in facts.prices if row.instance == instance}
+    if accelerator and held and accelerator not in held:
+        raise TunemarkError("--accelerator", said.accelerator, f"an instance {instance} has {' or '.join(sorted(held))}")
+    return {"model": model, "accelerator": accelerator, "accelerator_count": said.accelerator_count, "instance": instance}
+
+
+def method_of(text: str | None) -> Method | None:
+    """Return the method that was said; raises TunemarkError for a word that is none."""
+    if text is None:
+        return None
+    if text not in list(Method):
+        raise TunemarkError("--method", text, did_you_mean(text, Method))
+    return Method(text)
+
+
 def record(run: TrainerRun, index: int, said: Said, facts: FactBase) -> PublishedResult:
     """Return the record of the index-th run (from 0) of a log.
 
@@ -40,24 +66,52 @@ def record(run: TrainerRun, index: int, said: Said, facts: FactBase) -> Publishe
         raise TunemarkError("--first-number", said.first_number, f"a source has numbers up to {NUMBERS}")
     if said.method is None:
         raise TunemarkError("--method", "", f"a log does not say how the weights were tuned; give one of {', '.join(Method)}")
-    model = facts.model(said.model).key if said.model else None
-    accelerator = facts.accelerator(said.accelerator).key if said.accelerator else None
     labels = {"model": said.model, "accelerator": said.accelerator, "instance": said.instance}
+    status, why = _ended(run)
     return PublishedResult(
         id=f"{said.source}-{number:03d}",
         source=said.source,
         section=said.section,
         origin=Origin(kind="document"),
         labels={name: text for name, text in labels.items() if text},
-        conditions=Conditions(
-            model=model, method=said.method, accelerator=accelerator, accelerator_count=said.accelerator_count, instance=said.instance
-        ),
+        conditions=Conditions(method=said.method, **conditions_of(said, facts)),
         claims=dict(sorted(run.claims.items())),
-        status=PublishedStatus.OK if run.finished else PublishedStatus.PARTIAL,
-        note=None if run.finished else "The log ends without the final line of the Trainer.",
+        status=status,
+        note=" ".join([*why, *run.notes]) or None,
     )
+
+
+def _ended(run: TrainerRun) -> tuple[PublishedStatus, list[str]]:
+    """Return how a run ended and why that is known."""
+    if run.out_of_memory is not None:
+        return PublishedStatus.OOM, [f"Out of memory in line {run.out_of_memory} of the log."]
+    if run.not_a_number is not None:
+        return PublishedStatus.FAILED, [f"The training diverged: {run.not_a_number} of the log."]
+    return (PublishedStatus.OK, []) if run.finished else (PublishedStatus.PARTIAL, [UNFINISHED])
 
 
 def record_path(out: Path, result: PublishedResult) -> Path:
     """Return where a record is kept under a folder of published results."""
     return out / result.source / f"{result.id}.json"
+
+
+def document_of(folder: Path, source: str, more: int, read_on: date) -> bytes:
+    """Return the document of a source with more results than before: a skeleton of it where there is none yet.
+
+    Raises
+    ------
+    TunemarkError
+        With exit code 3 when the document that is there cannot be read.
+
+    """
+    path = folder / DOCUMENT
+    if not path.exists():
+        title = f"Trainer logs, source {source}"
+        summary = "Imported from trainer logs; say here what they measure, and in `url` and `authors` where they come from."
+        return canonical_json(SourceDocument(id=source, title=title, summary=summary, results=more, read_on=read_on))
+    try:
+        content = json.loads(path.read_bytes())
+        before = int(content["results"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise TunemarkError(str(path), "", "is no document of a source; mend it first", exit_code=Exit.INVALID) from error
+    return canonical_json(content | {"results": before + more})

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -52,22 +53,27 @@ def read_catalogue(content: bytes, provider: str, read_on: date, source: str, fa
     """
     found = Prices()
     offers: list[Offer] = []
-    for line, row in _lines(content):
+    for line, read in _lines(content):
         found.lines += 1
+        row = {name: (value or "").strip() for name, value in read.items() if isinstance(name, str)}
         what = (row.get("InstanceType") or row.get("AcceleratorName") or "")[:80]
         try:
-            offers.append(offer_of(row, provider, facts))
+            _refuse_other_width(read)
+            offers.append(offer_of(row, line, provider, facts))
         except Drop as drop:
             found.dropped.append(Dropped(line, what, drop.reason, drop.refused))
-    for price in _prices(offers, provider, read_on, source):
+    if not found.lines:
+        raise TunemarkError("file", "", "a header without a row; nothing was read", exit_code=Exit.INVALID)
+    for price in _prices(_consistent(offers, found), provider, read_on, source):
         if isinstance(price, PriceRow):
             found.rows.append(price)
         else:
             found.dropped.append(price)
+    found.dropped.sort(key=lambda one: one.line)
     return found
 
 
-def _lines(content: bytes) -> Iterator[tuple[int, Mapping[str, str]]]:
+def _lines(content: bytes) -> Iterator[tuple[int, Mapping[Any, Any]]]:
     if len(content) > LARGEST_FILE:
         raise TunemarkError("file", f"{len(content):,} bytes", "larger than any catalogue", exit_code=Exit.INVALID)
     try:
@@ -78,12 +84,33 @@ def _lines(content: bytes) -> Iterator[tuple[int, Mapping[str, str]]]:
                 "columns", ", ".join(missing), f"missing; a SkyPilot vms.csv has {', '.join(NEEDED)}", exit_code=Exit.INVALID
             )
         for row in reader:
-            yield (
-                reader.line_num,
-                {name: (value or "").strip() for name, value in row.items() if isinstance(name, str) and not isinstance(value, list)},
-            )
+            yield reader.line_num, row
     except (UnicodeDecodeError, csv.Error) as error:
         raise TunemarkError("file", "", f"not a CSV file in UTF-8: {error}", exit_code=Exit.INVALID) from error
+
+
+def _refuse_other_width(row: Mapping[Any, Any]) -> None:
+    missing = [name for name, value in row.items() if value is None]
+    if missing:
+        raise Drop(
+            f"cut off: it has {len(row) - len(missing)} columns of {len(row)}, {missing[0]} and what follows is missing", refused=True
+        )
+    if None in row:
+        raise Drop(f"it has {len(row[None])} columns more than the header", refused=True)
+
+
+def _consistent(offers: list[Offer], found: Prices) -> Iterator[Offer]:
+    """Yield the offers of instances that have the same accelerators in all rows; the others are refused with their lines."""
+    machines: dict[str, set[tuple[str, float]]] = {}
+    for offer in offers:
+        machines.setdefault(offer.instance, set()).add((offer.accelerator, offer.count))
+    for offer in offers:
+        said = sorted(machines[offer.instance])
+        if len(said) == 1:
+            yield offer
+        else:
+            shown = " and ".join(f"{count:g} {key}" for key, count in said)
+            found.dropped.append(Dropped(offer.line, offer.instance, f"{offer.instance} has {shown} in different rows", refused=True))
 
 
 def _prices(offers: Iterable[Offer], provider: str, read_on: date, source: str) -> Iterator[PriceRow | Dropped]:
@@ -113,15 +140,5 @@ def _prices(offers: Iterable[Offer], provider: str, read_on: date, source: str) 
                 notes="; ".join(dict.fromkeys([*spread, *first.notes])) or None,
             )
         except ValidationError as error:
-            yield Dropped(0, instance, f"{error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}", refused=True)
-
-
-def price_book_text(rows: Iterable[PriceRow]) -> str:
-    """Return rows as CSV in the columns of the price book."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(PriceRow.model_fields), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        written = {name: "" if value is None else value for name, value in row.model_dump(mode="json").items()}
-        writer.writerow({name: int(value) if isinstance(value, float) and value.is_integer() else value for name, value in written.items()})
-    return buffer.getvalue()
+            wrong = error.errors()[0]
+            yield Dropped(first.line, instance, ": ".join((*map(str, wrong["loc"]), wrong["msg"])), refused=True)

@@ -1,47 +1,18 @@
-"""Trainer logs: the final dictionary of the HF Trainer, progress bars of tqdm, and the output of bash's `time`.
+"""Trainer logs: the final dictionary or table of the HF Trainer, progress bars of tqdm, and the output of `time`.
 
 Nothing of a log is ever evaluated: a dictionary is parsed as Python literals, all else with regular expressions.
 """
 
-import ast
-import math
 import re
 from dataclasses import dataclass, field
 
+from tunemark.collector.importers import trainer_lines as lines
 from tunemark.collector.importers.mllog import LogProblem
+from tunemark.collector.importers.trainer_checks import contradictions, step_of
 from tunemark.schema.published import Claim
 
-FIGURES = {
-    "train_runtime": "train_time_s",
-    "train_samples_per_second": "samples_per_s",
-    "train_steps_per_second": "steps_per_s",
-    "train_loss": "train_loss",
-    "train_tokens_per_second": "tokens_per_s",
-    "total_flos": "total_flops",
-    "epoch": "epochs",
-    "entropy": "entropy",
-    "num_tokens": "tokens",
-    "mean_token_accuracy": "token_accuracy",
-    "eval_loss": "eval_loss",
-    "eval_runtime": "eval_time_s",
-    "eval_samples_per_second": "eval_samples_per_s",
-    "eval_steps_per_second": "eval_steps_per_s",
-    "eval_accuracy": "accuracy",
-}
-"""Key of the Trainer's dictionary -> our quantity. Keys that are not here are passed over."""
-TIMES = {"real": "wall_s", "user": "user_s", "sys": "system_s"}
-FINAL = "train_runtime"
-"""Only the dictionary at the end of a training has this key."""
-
-BAR = re.compile(
-    r"(?P<done>\d{1,12})/(?P<total>\d{1,12}) \[(?P<elapsed>(?:\d{1,6}:)?\d{1,6}:\d{2})<[\d:?]{1,20}, +(?P<rate>(?P<number>\d{1,12}(?:\.\d{1,12})?)(?P<unit>s/it|it/s))"
-)
-TIME = re.compile(
-    r"^(?P<name>real|user|sys)\s+(?P<time>(?:(?P<hours>\d{1,6})h)?(?P<minutes>\d{1,9})m(?P<seconds>\d{1,2}(?:\.\d{1,9})?)s)\s*$"
-)
 LONGEST_LINE = 100_000
-AGREES = 0.01
-"""Steps times seconds a step may differ from the training time by this share, for rounding and the first step."""
+NOTHING = "holds neither a final dictionary of a Trainer ({'train_runtime': ...}) nor its table, a progress bar or the output of `time`"
 
 
 @dataclass(slots=True)
@@ -53,116 +24,153 @@ class TrainerRun:
     claims: dict[str, Claim] = field(default_factory=dict)
     """Figures by quantity, as printed."""
     finished: bool = False
-    """True once its final dictionary was seen."""
+    """True once its final dictionary or table was seen."""
     timed: bool = False
     """True once the output of `time` was seen."""
+    tabled: bool = False
+    """True once its table was begun."""
+    out_of_memory: int | None = None
+    """Line that says that memory was used up."""
+    not_a_number: str | None = None
+    """Loss that is no number, with its line."""
+    notes: list[str] = field(default_factory=list)
+    """Contradictions between its figures."""
 
 
 @dataclass(slots=True)
 class TrainerLog:
     """What a log gave."""
 
+    file: str
     runs: list[TrainerRun] = field(default_factory=list)
     problems: list[LogProblem] = field(default_factory=list)
     unassigned: TrainerRun | None = None
     """Bars after a finished training: of an evaluation, or of the next training if a final dictionary follows."""
+    table: str | None = None
+    """`train` or `eval` within such a table."""
+
+    def doubt(self, number: int, reason: str, *, noted: bool = False) -> None:
+        """Add a problem of a line."""
+        self.problems.append(LogProblem(self.file, number, reason, noted))
+
+    def run(self, number: int, *, new: bool) -> TrainerRun:
+        """Return the training that a line belongs to."""
+        if new or not self.runs:
+            self.runs.append(TrainerRun(number))
+        return self.runs[-1]
 
 
 def read_trainer_log(text: str, file: str) -> TrainerLog:
     """Return the trainings of a log, in order. A final dictionary, or a bar that starts again, begins the next one."""
-    log = TrainerLog()
+    log = TrainerLog(file)
     # Progress bars rewrite their line: a carriage return separates as a line feed does.
     for number, line in enumerate(text.split("\n"), start=1):
         if len(line) > LONGEST_LINE:
-            log.problems.append(
-                LogProblem(
-                    file, number, f"a line of {len(line):,} characters; none of a trainer is longer than {LONGEST_LINE:,}; passed over"
-                )
-            )
+            log.doubt(number, f"a line of {len(line):,} characters; none of a trainer is longer than {LONGEST_LINE:,}; passed over")
             continue
         for part in line.split("\r"):
-            _read(log, part.strip(), number, file)
+            _read(log, lines.plain(part), number)
     for run in log.runs:
-        _say_what_a_step_is(run)
+        step = step_of(run.claims)
+        if step is not None:
+            run.claims["step_time_s"] = step
+        for note in contradictions(run.claims):
+            run.notes.append(note)
+            log.doubt(run.line, note, noted=True)
     if not log.runs:
-        log.problems.append(
-            LogProblem(
-                file,
-                None,
-                "holds neither a final dictionary of a Trainer ({'train_runtime': ...}) nor a progress bar nor the output of `time`",
-            )
-        )
+        log.doubt(1, NOTHING)
     return log
 
 
-def _read(log: TrainerLog, line: str, number: int, file: str) -> None:
-    timed = TIME.match(line)
-    if timed:
-        seconds = int(timed["hours"] or 0) * 3_600 + int(timed["minutes"]) * 60 + float(timed["seconds"])
-        name = TIMES[timed["name"]]
-        run = _run(log, number, new=bool(log.runs) and name in log.runs[-1].claims)
-        run.claims[name] = Claim(value=round(seconds, 9), printed=timed["time"])
-        run.timed = True
-    elif line.startswith("{") and "'" in line:
-        _dictionary(log, line, number, file)
-    else:
-        bars = list(BAR.finditer(line))
-        if bars:
-            _bar(log, bars[-1], number)
-
-
-def _run(log: TrainerLog, number: int, *, new: bool) -> TrainerRun:
-    if new or not log.runs:
-        log.runs.append(TrainerRun(number))
-    return log.runs[-1]
-
-
-def _dictionary(log: TrainerLog, line: str, number: int, file: str) -> None:
-    end = line.rfind("}") + 1
-    try:
-        pairs = _printed(line[:end])
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        if FINAL in line:
-            log.problems.append(LogProblem(file, number, "a dictionary that is cut off or no Python literal; passed over"))
+def _read(log: TrainerLog, line: str, number: int) -> None:
+    if lines.OUT_OF_MEMORY.search(line):
+        run = log.run(number, new=bool(log.runs) and log.runs[-1].finished)
+        run.out_of_memory = run.out_of_memory or number
         return
-    final = FINAL in pairs
+    times = lines.times_in(line)
+    if times:
+        _times(log, times, number)
+        return
+    if _table(log, line, number):
+        return
+    found = lines.dictionary_in(line)
+    before, dictionary = found or (line, None)
+    bars = list(lines.BAR.finditer(before))
+    if bars:
+        _bar(log, bars[-1], number)
+    if dictionary is not None:
+        _dictionary(log, dictionary, number)
+
+
+def _times(log: TrainerLog, times: dict[str, tuple[float, str]], number: int) -> None:
+    run = log.run(number, new=bool(log.runs) and not log.runs[-1].claims.keys().isdisjoint(times))
+    for name, (seconds, printed) in times.items():
+        if name == "wall_s" and not seconds:
+            log.doubt(number, f"the process took {printed}; left out")
+        else:
+            run.claims[name] = Claim(value=seconds, printed=printed)
+    run.timed = True
+
+
+def _table(log: TrainerLog, line: str, number: int) -> bool:
+    """Read a line of the Trainer's table; return whether it is one."""
+    heading = lines.HEADING.search(line)
+    if heading:
+        log.table = heading["part"]
+        last = log.runs[-1] if log.runs else None
+        if log.table == "train":
+            log.run(number, new=last is not None and (last.tabled or (last.timed and last.finished))).tabled = True
+        return True
+    cell = lines.TABLE_LINE.match(line) if log.table else None
+    if cell is None:
+        log.table = None if line else log.table
+        return False
+    key, printed = cell["key"], cell["value"]
+    if key in lines.FIGURES and not (key == "epoch" and log.table == "eval"):
+        run = log.run(number, new=False)
+        # The dictionary has more digits than the table.
+        if lines.FIGURES[key] not in run.claims:
+            _claim(log, run, (key, printed), lines.table_value(key, printed), number)
+        run.finished = run.finished or key == lines.FINAL
+    return True
+
+
+def _dictionary(log: TrainerLog, text: str, number: int) -> None:
+    try:
+        pairs = lines.printed_pairs(text)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        if lines.FINAL in text:
+            log.doubt(number, "a dictionary that is cut off or no Python literal; passed over")
+        return
+    final = lines.FINAL in pairs
     if not final and not any(key.startswith("eval_") for key in pairs):
+        if any(lines.is_nan(pairs.get(key, "")) for key in lines.LOSSES):
+            _not_a_number(log.run(number, new=bool(log.runs) and log.runs[-1].finished), "loss", pairs, number)
         return
     if final and log.unassigned is not None:
         log.runs.append(log.unassigned)
     log.unassigned = None
-    run = _run(log, number, new=final and bool(log.runs) and (log.runs[-1].finished or log.runs[-1].timed))
+    run = log.run(number, new=final and bool(log.runs) and (log.runs[-1].finished or log.runs[-1].timed))
     for key, printed in pairs.items():
-        if key not in FIGURES or (key == "epoch" and not final):
-            continue
-        value = _number(printed)
-        if value is None:
-            log.problems.append(LogProblem(file, number, f"{key} is {printed[:40]}, not a finite number; left out"))
-        else:
-            run.claims[FIGURES[key]] = Claim(value=value, printed=printed)
+        if key in lines.FIGURES and not (key == "epoch" and not final):
+            _claim(log, run, (key, printed), lines.number(printed), number)
+    if lines.is_nan(pairs.get("train_loss", "")):
+        _not_a_number(run, "train_loss", pairs, number)
     run.finished = run.finished or final
 
 
-def _printed(text: str) -> dict[str, str]:
-    """Return the values of a literal dictionary as they are printed, by key."""
-    node = ast.parse(text, mode="eval").body
-    if not isinstance(node, ast.Dict):
-        raise TypeError("not a dictionary")
-    found = {}
-    for key, value in zip(node.keys, node.values, strict=True):
-        segment = ast.get_source_segment(text, value)
-        if isinstance(key, ast.Constant) and isinstance(key.value, str) and segment:
-            literal = isinstance(value, ast.Constant) and isinstance(value.value, str)
-            found[key.value] = str(ast.literal_eval(value)) if literal else segment
-    return found
+def _not_a_number(run: TrainerRun, key: str, pairs: dict[str, str], number: int) -> None:
+    run.not_a_number = run.not_a_number or f"{key} is {pairs[key]} in line {number}"
 
 
-def _number(printed: str) -> float | None:
-    try:
-        value = float(printed)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+def _claim(log: TrainerLog, run: TrainerRun, said: tuple[str, str], value: float | None, number: int) -> None:
+    key, printed = said
+    if value is None:
+        log.doubt(number, f"{key} is {printed[:40]}, not a finite number; left out")
+    elif value < 0 or (key in lines.AMOUNTS and not value):
+        log.doubt(number, f"{key} is {printed[:40]}, not an amount; left out")
+    else:
+        run.claims[lines.FIGURES[key]] = Claim(value=value, printed=printed)
 
 
 def _bar(log: TrainerLog, bar: re.Match[str], number: int) -> None:
@@ -171,7 +179,7 @@ def _bar(log: TrainerLog, bar: re.Match[str], number: int) -> None:
         log.unassigned = log.unassigned or TrainerRun(number)
         _claim_bar(log.unassigned, bar)
     else:
-        _claim_bar(_run(log, number, new=last is not None and last.timed), bar)
+        _claim_bar(log.run(number, new=last is not None and last.timed), bar)
 
 
 def _closes(run: TrainerRun, bar: re.Match[str]) -> bool:
@@ -182,7 +190,7 @@ def _closes(run: TrainerRun, bar: re.Match[str]) -> bool:
 
 def _claim_bar(run: TrainerRun, bar: re.Match[str]) -> None:
     # Bars of an evaluation show less time than that of the training around them.
-    elapsed, before = _clock(bar["elapsed"]), run.claims.get("progress_elapsed_s")
+    elapsed, before = lines.clock_s(bar["elapsed"]), run.claims.get("progress_elapsed_s")
     if before is not None and elapsed < before.value:
         return
     run.claims["progress_elapsed_s"] = Claim(value=elapsed, printed=bar["elapsed"])
@@ -195,19 +203,3 @@ def _claim_bar(run: TrainerRun, bar: re.Match[str]) -> None:
         run.claims["step_time_s"] = Claim(value=rate, printed=bar["rate"])
     elif rate:
         run.claims["step_time_s"] = Claim(value=1 / rate, printed=bar["rate"], note="Printed as steps a second.")
-
-
-def _clock(text: str) -> float:
-    seconds = 0
-    for part in text.split(":"):
-        seconds = seconds * 60 + int(part)
-    return float(seconds)
-
-
-def _say_what_a_step_is(run: TrainerRun) -> None:
-    """Note that a printed step is an optimizer step, where steps times its time is the training time."""
-    step, steps, total = (run.claims.get(name) for name in ("step_time_s", "steps", "train_time_s"))
-    if step is None or steps is None or total is None or not total.value or step.note:
-        return
-    if abs(step.value * steps.value / total.value - 1) <= AGREES:
-        run.claims["step_time_s"] = step.model_copy(update={"note": "An optimizer step: steps times this figure is the training time."})

@@ -38,6 +38,7 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
             "accelerator": row,
             "facts": _facts(row),
             "unverified": bool(row["unverified"]),
+            "source": wording.short_commits(row["source"]),
             "results": results_table(catalogue, results, "Results on this accelerator") if results else None,
             "prices": _prices([price for price in catalogue.prices if price["accelerator"] == row["accelerator"]]),
         }
@@ -51,7 +52,7 @@ def _list(catalogue: Catalogue) -> Table:
         Column("Accelerator"),
         Column("Vendor"),
         *heads,
-        Column("From USD/h", numeric=True, explained="Cheapest on-demand price of one accelerator in the price book."),
+        Column("On demand from, USD/h", numeric=True, explained="Cheapest on-demand price of one accelerator in the price book."),
         Column("Results", numeric=True),
     ]
     lines = (
@@ -99,6 +100,7 @@ def _is_unverified(row: Row, name: str) -> bool:
 
 def _facts(row: Row) -> list[Fact]:
     said = [
+        Fact("Reports itself as", wording.plain(", ".join(row["aliases"]))),
         Fact("Vendor", row["vendor"]),
         Fact("Architecture", wording.plain(row["architecture"])),
         Fact("Counted as", UNITS.get(row["unit"], str(row["unit"]))),
@@ -120,10 +122,15 @@ def _prices(prices: list[Row]) -> Table | None:
         Column("USD/h", numeric=True),
         Column("USD/h each", numeric=True),
         Column("Region"),
-        Column("Price of", tight=True),
+        Column("Known on", tight=True),
         Column("Source"),
     ]
     return tables.table("Prices", columns, (_price_line(price) for price in prices), interactive=True, searchable=False)
+
+
+def _dated(price: Row) -> str:
+    how = {"provider": "day of the price list", "catalog": "day a catalogue was read", "inferred": "inferred"}[price["dated_by"]]
+    return how if price["newest"] else f"{how}; not the newest"
 
 
 def _price_line(price: Row) -> Line:
@@ -135,7 +142,7 @@ def _price_line(price: Row) -> Line:
         tables.quantity("price_usd_per_hour", price["usd_per_hour"]),
         tables.quantity("price_usd_per_hour", price["usd_per_hour"] / count if count else None),
         tables.text(price["region"]),
-        tables.text(price["effective_on"], small=f"dated by the {price['dated_by']}" + ("" if price["newest"] else "; not the newest")),
-        tables.text(price["source"], href=web_link(price["source"]), small=price["notes"] or ""),
+        tables.text(price["effective_on"], small=_dated(price)),
+        tables.text(wording.short_commits(price["source"]), href=web_link(price["source"]), small=price["notes"] or ""),
     )
     return Line(cells)

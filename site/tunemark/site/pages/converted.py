@@ -19,7 +19,7 @@ TOPICS = {
     "derived": "Derived from the logs",
     "entry": "Entry",
 }
-MEDIAN = "median of the runs that reached the target"
+MEDIAN = "median of all runs; one that missed the target counts as longer than any other"
 SCORE = "mean without the fastest and the slowest run, the rule of MLPerf Training; a run that misses the target counts as the slowest"
 COST = "Samples are those of the logs. A run is the median time to target: loading and compiling are left out."
 
@@ -87,7 +87,7 @@ def _entry(row: Row, found: Entry) -> list[Fact]:
         Fact("Division", wording.plain(found.division)),
         Fact("Availability", wording.plain(found.availability)),
         Fact("Machines", wording.plain(found.nodes)),
-        Fact("Target", wording.plain(found.target), "eval loss; a dash where this entry's logs do not say it"),
+        Fact("Target", wording.plain(found.target), "eval loss; that of the benchmark's rules where this entry's logs do not say it"),
     ]
 
 

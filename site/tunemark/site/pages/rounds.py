@@ -17,7 +17,7 @@ COLUMNS = (
         "Time to target",
         numeric=True,
         tight=True,
-        explained="Median of the runs that reached the target; below, an interval of at least 95%.",
+        explained="Median of all runs, one that missed the target counting as the longest; below, an interval of at least 95%.",
     ),
     Column("MLPerf score", numeric=True, explained="Mean without the fastest and the slowest run, the rule of MLPerf Training."),
     Column("Samples/s", numeric=True, tight=True, explained="Packed rows a second while training; below, the 95% interval over the runs."),

@@ -1,0 +1,43 @@
+"""Write the losses that a right run of a smoke workload reaches: `python benchmarks/golden_losses.py SUBMISSION...`.
+
+Run it after a change that is meant to change losses, and say in the commit why they may. The runs are those of
+`tunemark run W --steps 240 --seconds 600` on a CPU in fp32.
+"""
+
+import sys
+from pathlib import Path
+
+from tunemark.harness.golden import smoothed_loss
+from tunemark.schema.facts import FactBase
+from tunemark.schema.history import read_record
+from tunemark.schema.submission import Submission
+
+STEPS = (10, 50, 100, 150, 200, 240)
+TOLERANCES = {"smoke-lora": 0.003, "smoke-full": 0.08, "smoke-bert": 0.15}
+"""Relative; a LoRA on random weights hardly moves its loss, the others fall steeply and other formats fall a little sooner or later."""
+
+
+def main() -> None:
+    """Write data/workloads/golden/WORKLOAD.toml of each submission named on the command line."""
+    facts = FactBase.of_project()
+    for name in sys.argv[1:]:
+        record = read_record(Path(name).read_bytes())
+        assert isinstance(record, Submission)
+        precision = record.plan.precision
+        lines = [
+            f'key = "{record.workload}"',
+            f'workload_sha256 = "{facts.workload_sha256(record.workload)}"',
+            f"seed = {record.plan.measurement.seed}",
+            f"tolerance = {TOLERANCES[record.workload]}",
+            f'source = "a run on a {record.plan.device.backend.value} in {precision.compute.value}, torch {record.environment.packages["torch"]}"',
+            "",
+            "[losses]",
+            *(f"{step} = {smoothed_loss(record.trace, step):.4f}" for step in STEPS if step <= len(record.trace)),
+        ]
+        path = facts.root / "workloads" / "golden" / f"{record.workload}.toml"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""`tunemark validate` reads the facts too: every card, the price book, and the document of each source."""
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from factories import Tunemark, make_submission, save
+
+from tunemark.collector.asking import ask
+from tunemark.schema.errors import Exit, TunemarkError
+
+PRICES = "data/prices/prices.csv"
+HEADER = "provider,instance,accelerator,accelerator_count,vcpus,memory_gib,region,kind,usd_per_hour,effective_on,dated_by,source,notes"
+
+
+def book(checkout: Path, *rows: str) -> None:
+    (checkout / PRICES).write_text("\n".join((HEADER, *rows)) + "\n", encoding="utf-8")
+
+
+def price(**changes: str) -> str:
+    cells = {
+        "provider": "aws", "instance": "g5.xlarge", "accelerator": "nvidia-a10g", "accelerator_count": "1", "vcpus": "", "memory_gib": "",
+        "region": "us-east-1", "kind": "on_demand", "usd_per_hour": "1", "effective_on": "2026-01-01", "dated_by": "provider", "source": "a list", "notes": "",
+    }  # fmt: skip
+    return ",".join((cells | changes).values())
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (price(effective_on=""), "2: effective_on: no effective_on; add it"),
+        (price(source=""), "2: source: no source; add it"),
+        (price(usd_per_hour="-1"), "2: usd_per_hour: '-1': Input should be greater than 0"),
+        (
+            price(accelerator="nvidia-a10h"),
+            "2: accelerator: 'nvidia-a10h': no such card in data/accelerators; did you mean 'nvidia-a10' or 'nvidia-a10g'",
+        ),
+        (price(dated_by="catalog"), "2: file: 'g5.xlarge': dated_by is 'catalog', and neither source nor notes names a version of it"),
+        (price(dated_by="inferred"), "2: file: 'g5.xlarge': dated_by is 'inferred' and there are no notes"),
+        (f"{price()},more", "2: columns: 14: the header has 13; a text with a comma needs quotes"),
+        (f"{price()}\n{price(usd_per_hour='2')}", "3: price: 'aws/g5.xlarge/us-east-1/on_demand/2026-01-01': is in line 2 already"),
+    ],
+)
+def test_a_wrong_price_is_named_with_its_line_field_value_and_fix(checkout: Path, tunemark: Tunemark, row: str, said: str) -> None:
+    book(checkout, row)
+    answered = tunemark("validate")
+    assert answered.code == 3
+    assert f"{PRICES}:{said}" in answered.err
+    assert "'provider':" not in answered.err, "a row is not dumped"
+
+
+def test_a_catalogue_row_with_a_version_is_right(checkout: Path, tunemark: Tunemark) -> None:
+    book(checkout, price(dated_by="catalog", source="catalogs/v8/aws/vms.csv"), price(dated_by="catalog", source="a catalogue @ 0f40703"))
+    assert tunemark("validate", checkout / PRICES).code == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("accelerators/nvidia-l4.toml", "memory_gib", "memory_gb", "7: memory_gb: 24: Extra inputs are not permitted"),
+        ("accelerators/nvidia-l4.toml", 'key = "nvidia-l4"', 'key = "l4"', "1: key: 'l4': a card is named as its file"),
+        ("accelerators/nvidia-l4.toml", 'vendor = "NVIDIA"', "vendor = NVIDIA", ":3: file: not valid TOML"),
+        ("models/gpt2.toml", "layers = 12", "layers = 0", ": layers: 0: Input should be greater than or equal to 1"),
+        ("workloads/smoke-lora.toml", 'model = "tiny-llama"', 'model = "tiny-lama"', ": model: 'tiny-lama': no such card in data/models; did you mean 'tiny-llama'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_card_is_named_with_its_line_field_value_and_fix(
+    checkout: Path, tunemark: Tunemark, file: str, old: str, new: str, said: str
+) -> None:
+    path = checkout / "data" / file
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    save(checkout, make_submission())
+    answered = tunemark("validate")
+    assert answered.code == 3
+    line = next(line for line in answered.err.splitlines() if line.startswith(f"data/{file}:"))
+    assert said in line
+
+
+def test_all_wrong_facts_are_found_at_once(checkout: Path, tunemark: Tunemark) -> None:
+    book(checkout, price(usd_per_hour="x"), price(effective_on="soon"))
+    (checkout / "data" / "models" / "gpt2.toml").write_text("x = [", encoding="utf-8")
+    answer = json.loads(tunemark("validate", "--json").out)
+    assert [problem["file"].rpartition("/")[2].partition(":")[0] for problem in answer["problems"]] == [
+        "gpt2.toml",
+        "prices.csv",
+        "prices.csv",
+    ]
+    assert (answer["invalid"], answer["facts"] > 80) == (2, True)
+
+
+def test_facts_can_be_named_alone(checkout: Path, tunemark: Tunemark) -> None:
+    for path in (checkout / "data" / "prices", checkout / "data" / "accelerators" / "nvidia-l4.toml"):
+        said = tunemark("validate", path)
+        assert (said.code, "1 files of facts checked" in said.err) == (0, True)
+
+
+def test_results_without_a_document_are_refused_by_validate_and_left_out_by_collect(published: Path, tunemark: Tunemark) -> None:
+    (published / "data" / "published" / "002" / "source.json").unlink()
+    said = tunemark("validate")
+    assert said.code == 3
+    assert "data/published/002/source.json: source: '002': has 2 results but no source.json; describe the document there" in said.err
+    collected = tunemark("collect")
+    assert collected.code == 3
+    assert "has 2 results but no source.json" in collected.err
+    answer = ask("select source, count(*) as n from result_rows group by 1 order by 1", published / "build" / "tunemark.duckdb")
+    assert [row["source"] for row in answer.records()] == ["000", "001", "003", "004"]
+
+
+def test_validate_counts_the_results_of_a_document_as_collect_does(published: Path, tunemark: Tunemark) -> None:
+    (published / "data" / "published" / "002" / "002-002.json").unlink()
+    for command in ("validate", "collect"):
+        said = tunemark(command)
+        assert said.code == 3
+        assert "there are 1 results of this source; correct the number or add what is missing" in said.err
+
+
+def test_an_error_of_a_worker_process_is_the_same_in_its_parent() -> None:
+    error = pickle.loads(pickle.dumps(TunemarkError("field", 3, "fix it", exit_code=Exit.INVALID)))  # noqa: S301 - our own bytes
+    assert (str(error), error.exit_code) == ("field: 3: fix it", Exit.INVALID)

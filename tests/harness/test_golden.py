@@ -1,0 +1,46 @@
+"""A run whose losses leave the band of a right run fails the gate, and its speed does not count."""
+
+import pytest
+
+from tunemark.harness.golden import loss_band, smoothed_loss
+from tunemark.harness.planning import Options, resolve
+from tunemark.schema.trace import StepTrace
+
+STEPS = 60
+
+
+def trace_of(losses):
+    ones = (1,) * len(losses)
+    return StepTrace(
+        completed_at_s=tuple(float(step) for step in range(1, len(losses) + 1)),
+        slot_tokens=ones, real_tokens=ones, supervised_tokens=ones, documents=ones, rows=ones, loss=tuple(losses),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (1.05, True), (1.2, False), (0.8, False)])
+def test_losses_are_compared_with_those_of_a_right_run(facts, machine, factor, passed):
+    golden = facts.golden_losses("smoke-full")
+    plan = resolve("smoke-full", facts, machine, Options()).plan
+    level = golden.losses[50] * factor
+    gate = loss_band(golden.model_copy(update={"losses": {50: golden.losses[50]}}), plan, trace_of([level] * STEPS), changed=False)
+    assert gate.passed is passed, gate.detail
+
+
+def test_a_changed_or_short_run_is_not_compared_and_says_why(facts, machine):
+    golden = facts.golden_losses("smoke-full")
+    plan = resolve("smoke-full", facts, machine, Options()).plan
+    assert "changed" in loss_band(golden, plan, trace_of([1.0] * STEPS), changed=True).detail
+    assert "ended before" in loss_band(golden, plan, trace_of([1.0] * 5), changed=False).detail
+    other = resolve("smoke-full", facts, machine, Options(seed=5)).plan
+    assert "seed" in loss_band(golden, other, trace_of([1.0] * STEPS), changed=False).detail
+    assert loss_band(None, plan, trace_of([1.0] * STEPS), changed=False).passed is None
+
+
+def test_every_smoke_workload_has_losses_taken_with_its_card_as_it_is(facts):
+    for key, card in facts.workloads.items():
+        if card.tier == "smoke":
+            assert facts.golden_losses(key), key
+
+
+def test_a_missing_loss_is_not_smoothed_away():
+    assert smoothed_loss(trace_of([2.0, None, 2.0]), 3) != smoothed_loss(trace_of([2.0, None, 2.0]), 3)

@@ -1,0 +1,49 @@
+"""Names that are nearly right: one matcher suggests distinct cards, whatever command is asked."""
+
+import pytest
+from factories import Tunemark
+
+from tunemark.schema.errors import TunemarkError, did_you_mean, nearest
+from tunemark.schema.facts import FactBase
+from tunemark.schema.naming import suggest_accelerator, suggest_instance
+
+NEARLY = [
+    ("g5.13xlarge", "did you mean 'g5.12xlarge' or 'g5.16xlarge'?"),
+    ("RTX 4070 Ti (16GB)", "the GeForce RTX 4070 Ti has 12 GB, not 16; did you mean 'RTX 4070 Ti'"),
+    ("h100", "did you mean 'nvidia-h100-80gb-sxm' or 'nvidia-h100-94gb-nvl' or 'nvidia-h100-80gb-pcie'?"),
+    ("NVIDIA H100 NVL 94GB HBM3", "did you mean 'nvidia-h100-94gb-nvl'"),
+    ("RTX 4070", "did you mean 'nvidia-rtx-4070-ti'?"),
+    ("HL-255", "did you mean"),
+    ("nothing of the kind", "lists all"),
+]
+
+
+@pytest.mark.parametrize(("name", "said"), NEARLY)
+def test_the_suggestion_is_the_same_for_every_command(facts: FactBase, tunemark: Tunemark, name: str, said: str):
+    assert said in suggest_accelerator(name, facts.accelerators, facts.instances)
+    assert said in tunemark("prices", name).err
+
+
+def test_a_card_is_suggested_once_however_many_spellings_it_has(facts: FactBase):
+    said = suggest_accelerator("NVIDIA A100-SXM4-80G", facts.accelerators)
+    assert said.count("nvidia-a100-80gb-sxm") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("HL-225", "intel-gaudi2"), ("hl-325l", "intel-gaudi3"), ("NVIDIA A100-SXM4-80GB", "nvidia-a100-80gb-sxm")]
+)
+def test_devices_are_known_by_the_names_they_report(facts: FactBase, name: str, key: str):
+    assert facts.accelerator(name).key == key
+
+
+def test_an_instance_is_written_as_its_provider_writes_it(facts: FactBase):
+    assert facts.instance("G5.16XLARGE") == "g5.16xlarge"
+    assert "did you mean 'g6.48xlarge'" in suggest_instance("g6.50xlarge", facts.instances)
+    with pytest.raises(TunemarkError, match="no instance of data/prices"):
+        facts.instance("my-own-box")
+
+
+def test_words_that_begin_alike_come_before_words_that_are_alike():
+    assert nearest("tiny-lama", {key: (key,) for key in ("tiny-llama", "tiny-bert", "llama-2-7b")})[0] == "tiny-llama"
+    assert did_you_mean("smoke", ["smoke-lora", "smoke-full", "other"]) == "did you mean 'smoke-full' or 'smoke-lora'?"
+    assert did_you_mean("", ["a", "b"]) == "known are a, b"
