@@ -312,6 +312,14 @@ def test_how_the_cores_share_the_model_is_said(facts):
     )
 
 
+def test_the_second_environment_pins_what_optimum_neuron_does_and_names_no_host_or_path():
+    lines = [line for line in (ROOT / "requirements-neuron-stack.txt").read_text().splitlines() if not line.startswith("#")]
+    pins = dict(line.split("==") for line in lines)
+    assert (pins["transformers"], pins["accelerate"], pins["peft"]) == ("4.57.6", "1.8.1", "0.17.0")
+    assert "torch" not in pins
+    assert not [line for line in lines if "/" in line or "@" in line]
+
+
 def test_data_of_these_tests_has_a_word_on_where_it_is_from():
     text = (ROOT / "tests" / "harness" / "data" / "README.md").read_text()
     for path in sorted(FIXTURE.parent.iterdir()):

@@ -31,12 +31,11 @@ PACKAGES = (
     "liger-kernel",
     "flash-attn",
     "optimum-neuron",
-    "torch-neuronx",
-    "torch-xla",
-    "neuronx-cc",
     "nvidia-ml-py",
     "numpy",
 )
+OF_VENDORS = ("torch-xla", "torch-neuronx", "neuronx-cc", "neuronx-distributed")
+"""What comes with a vendor's stack and is never missed elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ def _families() -> Iterator[Family]:
 def package_versions() -> dict[str, str]:
     """Return the versions of the packages that take part and are installed."""
     versions = {}
-    for package in PACKAGES:
+    for package in (*PACKAGES, *OF_VENDORS):
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

@@ -73,8 +73,8 @@ class Neuron:
     def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the launcher gives each process its core
         """Check that the Neuron stack is there and has a core for this process."""
         try:
-            import torch_neuronx  # type: ignore[import-not-found] # noqa: F401, PLC0415 - registers the device with XLA
-            import torch_xla.core.xla_model as xm  # type: ignore[import-not-found] # noqa: PLC0415
+            import torch_neuronx  # noqa: F401, PLC0415 - registers the device with XLA
+            import torch_xla.core.xla_model as xm  # noqa: PLC0415
 
             return cls(xm)
         except (ImportError, RuntimeError) as error:
@@ -131,6 +131,6 @@ class Neuron:
 
 def compiled_graphs() -> int:
     """Return how many graphs XLA has compiled in this process so far."""
-    import torch_xla.debug.metrics as xla_metrics  # type: ignore[import-not-found] # noqa: PLC0415
+    import torch_xla.debug.metrics as xla_metrics  # noqa: PLC0415
 
     return int(xla_metrics.counter_value("UncachedCompile") or 0)

@@ -33,7 +33,7 @@ class AmdMonitor:
 
         """
         try:
-            import amdsmi  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - comes with ROCm
+            import amdsmi  # noqa: PLC0415 - comes with ROCm
 
             amdsmi.amdsmi_init()
             return cls(amdsmi, indexes)

@@ -99,7 +99,7 @@ def data_rank(plan: Plan) -> int:
     """Return which data-parallel replica this process is a part of."""
     if plan.batch.data_parallel == plan.device.count:
         return rank_of_this_process()
-    from neuronx_distributed.parallel_layers import parallel_state  # type: ignore[import-not-found] # noqa: PLC0415
+    from neuronx_distributed.parallel_layers import parallel_state  # noqa: PLC0415
 
     return int(parallel_state.get_data_parallel_rank())
 
