@@ -130,6 +130,7 @@ def test_without_zero_there_are_no_master_weights_to_ask_for(facts):
 
 def test_the_compiler_is_told_level_and_model_type_beside_the_users_flags(facts):
     plan = plan_of(facts).plan
+    plan = plan.model_copy(update={"precision": plan.precision.model_copy(update={"compute": Dtype.BF16})})
     told = neuron_rules.environment(
         plan.model_copy(update={"neuron": NeuronSettings(optimisation_level=2)}), {"NEURON_CC_FLAGS": "--cache_dir=x"}
     )
@@ -137,6 +138,13 @@ def test_the_compiler_is_told_level_and_model_type_beside_the_users_flags(facts)
     assert neuron_rules.environment(plan, {})["NEURON_CC_FLAGS"] == "--model-type transformer"
     assert set(of_family(plan)) == set(told)
     assert of_family(resolve("smoke-lora", facts, make_machine(), Options()).plan) == {}
+
+
+def test_the_compiler_is_told_to_leave_fp32_alone(facts):
+    assert "--auto-cast none" in neuron_rules.environment(plan_of(facts).plan, {})["NEURON_CC_FLAGS"]
+    assert (
+        neuron_rules.environment(plan_of(facts).plan, {"NEURON_CC_FLAGS": "--auto-cast all"})["NEURON_CC_FLAGS"].count("--auto-cast") == 1
+    )
 
 
 def test_even_one_core_is_started_by_torchrun(facts):

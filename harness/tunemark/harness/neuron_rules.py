@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from tunemark.harness.devices.features import Feature
 from tunemark.schema.plan import Plan
-from tunemark.schema.vocabulary import Strategy, Task
+from tunemark.schema.vocabulary import Dtype, Strategy, Task
 
 ATTENTION = {"eager": "eager", "sdpa": "flash_attention_2", "flash_attention_2": "flash_attention_2"}
 """Attention of a plan -> that of optimum-neuron, which calls its own kernel by that name and has no other fused one."""
@@ -58,6 +58,9 @@ def environment(plan: Plan, already: Mapping[str, str]) -> dict[str, str]:
     """Return what compiler and runtime are told, beside the flags that the person running it has set already."""
     settings = plan.neuron
     flags = [already.get("NEURON_CC_FLAGS", ""), "--model-type transformer"]
+    if plan.precision.compute is Dtype.FP32 and "--auto-cast" not in flags[0]:
+        # Whatever the compiler's default is: fp32 is fp32.
+        flags.append("--auto-cast none")
     if settings and settings.optimisation_level is not None:
         flags.append(f"-O{settings.optimisation_level}")
     stochastic = bool(settings and settings.stochastic_rounding)
