@@ -22,11 +22,12 @@ class Node:
 
 def command(device: DeviceChoice, folder: Path, node: Node = Node()) -> list[str]:
     """Return the command that runs the worker with the order in a folder."""
-    if device.launcher is None:
+    # The Neuron stack wants a process group for one process too.
+    if device.launcher is None and device.backend is not Backend.NEURON:
         return [sys.executable, "-m", WORKER, str(folder)]
-    if device.launcher == "torchrun":
-        return [*_torchrun(device, node), "-m", WORKER, str(folder)]
-    return [*_accelerate(device, node), "--module", WORKER, str(folder)]
+    if device.launcher == "accelerate":
+        return [*_accelerate(device, node), "--module", WORKER, str(folder)]
+    return [*_torchrun(device, node), "-m", WORKER, str(folder)]
 
 
 def _torchrun(device: DeviceChoice, node: Node) -> list[str]:

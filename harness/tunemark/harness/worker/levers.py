@@ -76,6 +76,10 @@ def compiled_graphs() -> int:
     """Return how many graphs this process has compiled so far."""
     import sys  # noqa: PLC0415
 
+    if "torch_xla" in sys.modules:
+        from tunemark.harness.devices.neuron import compiled_graphs as of_xla  # noqa: PLC0415
+
+        return of_xla()
     dynamo = sys.modules.get("torch._dynamo.utils")
     return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
 
