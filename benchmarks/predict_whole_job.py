@@ -44,7 +44,9 @@ def main() -> None:
             short = one_run(workload, Path(folder), **SHORT)
             found = predict(short, Job(steps=steps))
             whole = one_run(workload, Path(folder), max_steps=steps, **WHOLE)
-            seen_s = derive(whole).train_time_s or float("nan")
+            seen_s = derive(whole).train_time_s
+            if seen_s is None or len(whole.trace) < steps:
+                sys.exit(f"the whole job did {len(whole.trace)} of {steps} steps: {whole.outcome.message}")
             errors.append(found.train_s.value / seen_s - 1)
             walls.append(found.wall_s.value / whole.process.wall_s - 1)
             within = found.train_s.low <= seen_s <= found.train_s.high
