@@ -75,7 +75,8 @@ def test_the_lock_pins_hashes_and_holds_no_url_and_no_path():
     packages = [line for line in lock.splitlines() if "==" in line]
     assert len(packages) > 80
     assert lock.count("--hash=sha256:") >= len(packages)
-    assert not [line for line in packages if line.startswith(("torch==", "nvidia-"))]
+    # What only torch needs comes with torch: its build decides.
+    assert not [line for line in packages if line.startswith(("torch==", "nvidia-cu", "nvidia-nccl", "triton"))]
 
 
 def test_modules_stay_small_enough_to_read():
