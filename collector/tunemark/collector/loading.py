@@ -121,7 +121,7 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
             file,
             (Problem("format", repr(getattr(record, "format", None)), "is not a submission; published results live in data/published"),),
         )
-    rows = measured_rows(record, verdict.derived, verdict.result_id, file, verdict.sha256)
+    rows = measured_rows(record, verdict.derived, facts, verdict.result_id, file, verdict.sha256)
     try:
         tables = {name: as_arrow(part, schemas[name]) for name, part in rows.items()}
     except (ValueError, TypeError, OverflowError) as error:

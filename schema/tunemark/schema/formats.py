@@ -40,6 +40,35 @@ def duration(value_s: float) -> str:
     return f"{whole // HOUR_S:,} h {whole % HOUR_S // MINUTE_S:02d} min"
 
 
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+def with_prefix(value: float, unit: str) -> str:
+    """Return a value with the prefix that keeps it short: 21.2e9 -> `21.2 GFLOP/s`."""
+    size, prefix = next(((size, prefix) for size, prefix in PREFIXES if abs(value) >= size), (1.0, ""))
+    return f"{significant(value / size)} {prefix}{unit}"
+
+
+def flop(value: float) -> str:
+    """Return floating-point operations."""
+    return with_prefix(value, "FLOP")
+
+
+def flop_per_s(value: float) -> str:
+    """Return floating-point operations a second."""
+    return with_prefix(value, "FLOP/s")
+
+
+def joules(value: float) -> str:
+    """Return an energy in joules."""
+    return with_prefix(value, "J")
+
+
+def watts(value: float) -> str:
+    """Return a power in watts."""
+    return f"{significant(value)} W"
+
+
 def percent(value: float) -> str:
     """Return a share of 1 as per cent."""
     return f"{significant(value * 100)}%"
