@@ -376,7 +376,7 @@ create table flops (                        -- of measured results: FLOPs of a m
     result_id varchar not null,
     position integer not null,
     class varchar not null,                 -- forward_matmul | ... | recompute
-    flop bigint not null,
+    flop double not null,
     formula varchar not null,
     primary key (result_id, class)
 );

@@ -17,6 +17,8 @@ from tunemark.schema.vocabulary import Backend, Dtype, Strategy, Task
 FUSED_ADAMW = (Backend.CUDA, Backend.ROCM, Backend.CPU, Backend.FAKE)
 """Where an update holds no workspace of its own: fused on GPUs, one tensor after another on CPUs."""
 DEEPSPEED = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
+MOST_DOCUMENTS = 65_536
+"""More than that are represented by so many."""
 OPTIMIZERS: dict[OptimizerName, OptimizerKind] = {
     "adamw": "adamw",
     "adamw_8bit": "adamw-8bit",
@@ -113,8 +115,10 @@ def measured_shape(plan: Plan, card: ModelCard, work: Work) -> TrainingShape:
     """
     packed, longest = plan.data.packing, plan.data.sequence_length
     tokens = max(1, round(work.real_tokens / work.steps))
-    documents = max(1, round(work.pieces(packed=packed) / work.steps), -(-tokens // longest))
-    documents = min(documents, tokens)
+    documents = min(tokens, max(1, round(work.pieces(packed=packed) / work.steps), -(-tokens // longest)))
+    if documents > MOST_DOCUMENTS:
+        # The same mean length; who asks for a ledger scales it to the tokens that there were.
+        tokens, documents = round(tokens / documents * MOST_DOCUMENTS), MOST_DOCUMENTS
     short, longer = divmod(tokens, documents)
     lengths = (short + 1,) * longer + (short,) * (documents - longer)
     return replace(shape_of_plan(plan, card), micro_batch=documents, document_lengths=lengths)
