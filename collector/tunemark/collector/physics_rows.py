@@ -29,7 +29,7 @@ class PhysicsRows:
         used = self._submission.utilisation.energy if self._submission.utilisation else None
         ledger = self._found.flops
         return {
-            **{name: known.value for name, known in self._found.shares().items()},
+            **{name: known.value for name, known in self._found.figures().items()},
             "flop_per_step": ledger.model_flops if ledger else None,
             "probe_flop_per_s": probed_flop_per_s(self._submission).value,
             "predicted_memory_bytes": next((line.predicted_bytes for line in self._memory if line.key == PEAK), None),
@@ -49,7 +49,7 @@ class PhysicsRows:
 
     def facts(self) -> Iterator[Row]:
         """Yield each figure with its formula, and each that is not known with its reason."""
-        for name, known in self._found.shares().items():
+        for name, known in self._found.figures().items():
             yield {"topic": "derived", "name": name, "value": text(known.value), "reason": known.reason}
         if self._no_memory is not None:
             yield {"topic": "derived", "name": "predicted_memory_bytes", "value": None, "reason": self._no_memory}

@@ -3,6 +3,7 @@
 import math
 
 GIB = 2**30
+MIB = 2**20
 GB = 10**9
 MINUTE_S = 60
 HOUR_S = 3_600
@@ -21,6 +22,11 @@ def significant(value: float, digits: int = 3) -> str:
 def gib(value_bytes: float) -> str:
     """Return bytes as GiB (2^30)."""
     return f"{significant(value_bytes / GIB)} GiB"
+
+
+def binary(value_bytes: float) -> str:
+    """Return bytes as GiB, and less than a tenth of one as MiB (2^20)."""
+    return gib(value_bytes) if value_bytes >= GIB / 10 else f"{significant(value_bytes / MIB)} MiB"
 
 
 def gb(value_bytes: float) -> str:

@@ -38,7 +38,7 @@ class Physics:
     energy_per_1k_tokens_j: Known
     """Per thousand real tokens."""
 
-    def shares(self) -> dict[str, Known]:
+    def figures(self) -> dict[str, Known]:
         """Return all figures by the key of their quantity."""
         names = ("model_flop_per_s", "mfu", "mfu_palm", "hfu", "mafu", "energy_per_step_j", "energy_per_sample_j", "energy_per_1k_tokens_j")
         return {name: getattr(self, name) for name in names}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tunemark.schema.formats import MISSING, gib, percent, significant, watts
+from tunemark.schema.formats import MISSING, binary, percent, significant, watts
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import tables, wording
 from tunemark.site.page import Fact, result_path, study_path
@@ -64,7 +64,7 @@ def _rank_line(seen: Row) -> Line:
             tables.quantity("own_work_s", seen["own_work_s"]),
             tables.quantity("rank_behind", seen["behind"]),
             *(
-                Cell(_or_dash(seen[name], gib), sort=seen[name])
+                Cell(_or_dash(seen[name], binary), sort=seen[name])
                 for name in ("device_allocated_bytes", "device_reserved_bytes", "host_rss_bytes")
             ),
         )
@@ -98,7 +98,7 @@ def _device_line(seen: Row) -> Line:
             two("power_mean_w", "power_peak_w", watts, "peak"),
             two("clock_mean_mhz", "clock_min_mhz", _megahertz, "lowest"),
             Cell(_or_dash(seen["temperature_peak_c"], lambda value: f"{significant(value)} °C"), sort=seen["temperature_peak_c"]),
-            two("memory_used_peak_bytes", "memory_used_before_bytes", gib, "before"),
+            two("memory_used_peak_bytes", "memory_used_before_bytes", binary, "before"),
             tables.text(", ".join(wording.words(reason) for reason in seen["throttle_reasons"]) or "nothing"),
         )
     )
@@ -122,10 +122,10 @@ def events(catalogue: Catalogue, row: Row) -> str:
     seen = catalogue.seen("step_events", row["result_id"])
     said = [
         f"{what} in step{'s' * (len(steps) > 1)} {_listed(steps)}"
-        for kind, what in (("compile", "Graphs were compiled"), ("allocator_growth", "The allocator took more memory"))
+        for kind, what in (("compile", "graphs were compiled"), ("allocator_growth", "the allocator took more memory"))
         if (steps := [event["step"] for event in seen if event["kind"] == kind])
     ]
-    return "; ".join(said) + "." if said else ""
+    return wording.sentence("; ".join(said)) + "." if said else ""
 
 
 def _listed(steps: list[int]) -> str:

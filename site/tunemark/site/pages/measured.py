@@ -82,6 +82,7 @@ def _evidence(catalogue: Catalogue, row: Row) -> dict[str, object]:
         "utilisation": physics.utilisation(catalogue, row),
         "flops": physics.flops(catalogue, row),
         "memory_lines": physics.memory(catalogue, row),
+        "memory_parts": physics.memory_parts(catalogue, row),
         "no_memory": physics.no_memory(catalogue, row),
         "energy": physics.energy(catalogue, row),
         "no_energy": physics.no_energy(catalogue, row),

@@ -1,6 +1,6 @@
 """FLOPs, utilisation, energy and memory of a measured run, each figure with its formula or the reason why it is not known."""
 
-from tunemark.schema.formats import MISSING, flop, gib
+from tunemark.schema.formats import MISSING, binary, flop
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import tables, wording
 from tunemark.site.queries import Catalogue, Row
@@ -77,8 +77,8 @@ def flops(catalogue: Catalogue, row: Row) -> Table | None:
 
 
 def memory(catalogue: Catalogue, row: Row) -> Table | None:
-    """Return predicted memory beside what was measured."""
-    seen = catalogue.seen("memory_lines", row["result_id"])
+    """Return predicted memory beside what was measured: peaks, and tensors that were weighed."""
+    seen = [line for line in catalogue.seen("memory_lines", row["result_id"]) if line["kind"] != "part"]
     columns = [
         Column("Memory"),
         Column("Predicted", numeric=True),
@@ -86,9 +86,25 @@ def memory(catalogue: Catalogue, row: Row) -> Table | None:
         Column("Predicted is off by", numeric=True),
         Column("How"),
     ]
-    order = {"peak": 0, "state": 1, "part": 2}
-    lines = (_memory_line(line) for line in sorted(seen, key=lambda line: order[line["kind"]]))
+    lines = (_memory_line(line) for line in sorted(seen, key=lambda line: line["kind"] != "peak"))
     return tables.table("Memory, predicted and measured", columns, lines, searchable=False, stacked=True) if seen else None
+
+
+def memory_parts(catalogue: Catalogue, row: Row) -> Table | None:
+    """Return what else the predicted peak is made of; nothing weighs these one by one."""
+    seen = [line for line in catalogue.seen("memory_lines", row["result_id"]) if line["kind"] == "part"]
+    columns = [Column("Part"), Column("Predicted", numeric=True), Column("Formula")]
+    lines = (
+        Line(
+            (
+                tables.text(wording.sentence(line["line"])),
+                Cell(binary(line["predicted_bytes"]), sort=line["predicted_bytes"]),
+                Cell(line["note"]),
+            )
+        )
+        for line in seen
+    )
+    return tables.table("Parts of the predicted peak", columns, lines, searchable=False, stacked=True) if seen else None
 
 
 def _memory_line(line: Row) -> Line:
@@ -97,8 +113,8 @@ def _memory_line(line: Row) -> Line:
     return Line(
         (
             tables.text(wording.sentence(line["line"])),
-            Cell(MISSING if predicted is None else gib(predicted), sort=predicted),
-            Cell(MISSING if measured is None else gib(measured), sort=measured),
+            Cell(MISSING if predicted is None else binary(predicted), sort=predicted),
+            Cell(MISSING if measured is None else binary(measured), sort=measured),
             Cell(MISSING if off is None else f"{off:+.1%}", sort=off),
             Cell(line["note"]),
         )

@@ -73,9 +73,7 @@ def _matrix(catalogue: Catalogue, backends: list[str]) -> Table:
     columns = [Column("Feature"), *(Column(wording.backend(backend)) for backend in backends)]
     cells = {(row["feature"], row["backend"]): row for row in catalogue.support}
     features = dict.fromkeys(row["feature"] for row in catalogue.support)
-    lines = (
-        Line((tables.text(wording.sentence(feature)), *(_cell(cells.get((feature, one))) for one in backends))) for feature in features
-    )
+    lines = (Line((tables.text(feature), *(_cell(cells.get((feature, one))) for one in backends))) for feature in features)
     return tables.table("Support matrix", columns, lines, searchable=False, stacked=True)
 
 
