@@ -130,7 +130,7 @@ class FactBase:
 
     def read_all(self) -> None:
         """Read every card and price; raises TunemarkError for the first that is wrong."""
-        _ = self.accelerators, self.models, self.workloads, self.prices
+        _ = self.accelerators, self.models, self.workloads, self.prices, self.support
 
     def workload_sha256(self, key: str) -> str:
         """Return the content hash of a workload: of its file, and of its key where the file holds several."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tunemark.schema import formats
 from tunemark.schema.cards import AcceleratorCard
 from tunemark.schema.submission import Submission
 from tunemark.schema.vocabulary import Backend
@@ -59,5 +60,5 @@ def probed_flop_per_s(submission: Submission) -> Known:
     if probe is None:
         return Known(None, "the device was not probed")
     many = f"{count} x " if count > 1 else ""
-    said = f"{many}{probe.before_flop_per_s / TERA:.3g} TFLOP/s {probe.dtype.value}, products of {probe.size} x {probe.size} matrices"
+    said = f"{many}{formats.flop_per_s(probe.before_flop_per_s)} {probe.dtype.value}, products of {probe.size} x {probe.size} matrices"
     return Known(count * probe.before_flop_per_s, said)
