@@ -12,13 +12,18 @@ BUILD := setuptools==80.9.0 wheel==0.45.1
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# The harness also runs on the Python side of the Neuron stack, which pins older libraries.
+NEURON_VENV := .venv-neuron-stack
+NEURON_BIN := $(NEURON_VENV)/bin
+NEURON_INSTALLED := $(NEURON_VENV)/.installed
+OPTIMUM_NEURON := optimum-neuron==0.4.5
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CODE := schema harness collector site tests
 
-.PHONY: help setup demo test check tests browser format schema support lock clean
+.PHONY: help setup demo test check tests test-neuron-stack neuron-api browser format schema support lock clean
 
 help: ## Show this list.
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
 
 setup: $(INSTALLED) ## Create .venv and install everything from the lock.
 
@@ -35,7 +40,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 demo: setup ## Fine-tune three small models, collect, build the site and serve it (SERVE=0 only builds, PORT=8001, AGAIN=1 measures anew).
 	@$(BIN)/tunemark demo $(if $(filter 0,$(SERVE)),--no-serve,--serve --port $(PORT)) $(if $(AGAIN),--again)
 
-test: setup browser check tests ## Lint, types and the whole test suite.
+test: setup browser check tests test-neuron-stack ## Lint, types and the whole test suite, the harness' also with older libraries.
 
 check: setup ## Lint, formatting, types, import rules.
 	$(BIN)/ruff check $(CODE)
@@ -45,6 +50,22 @@ check: setup ## Lint, formatting, types, import rules.
 
 tests: setup
 	$(BIN)/python -m pytest
+
+test-neuron-stack: $(NEURON_INSTALLED) ## The harness' tests with the libraries that optimum-neuron pins.
+	@# Tiny models are slower on several threads where other work runs beside.
+	OMP_NUM_THREADS=1 $(NEURON_BIN)/python -m pytest tests/harness -m "not slow"
+
+$(NEURON_INSTALLED): requirements-neuron-stack.txt pyproject.toml
+	@echo "test-neuron-stack: creating $(NEURON_VENV) and installing"
+	@test -x $(NEURON_BIN)/python || $(PYTHON) -m venv $(NEURON_VENV)
+	@$(NEURON_BIN)/python -c 'import torch' 2>/dev/null || $(NEURON_BIN)/python -m pip --disable-pip-version-check install --quiet $(TORCH)
+	@$(NEURON_BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps -r requirements-neuron-stack.txt
+	@$(NEURON_BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@touch $(NEURON_INSTALLED)
+
+neuron-api: setup ## Read optimum-neuron's API anew, from its wheel, for the contract tests.
+	@$(PIP) download --quiet --no-deps --dest build/neuron-api $(OPTIMUM_NEURON)
+	@$(BIN)/python tests/harness/neuron_api.py build/neuron-api/*.whl > tests/harness/data/optimum_neuron_api.json
 
 # The browser test needs Chromium. Debian's package is installed where that is possible; elsewhere the test says why it is skipped.
 browser:
@@ -69,4 +90,4 @@ lock: ## Resolve the lock anew (needs uv).
 	  --prune torch --no-header --no-annotate --output-file requirements.lock >/dev/null
 
 clean: ## Remove what can be rebuilt.
-	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build $(VENV) $(NEURON_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -139,6 +139,9 @@ def test_a_compiled_run_says_in_which_step_it_compiled_and_what_that_cost(tmp_pa
     assert submission.events[0].step == 1
     assert submission.events[0].kind == "compile"
     assert submission.effective.compile == "blocks, inductor"
+    again = tmp_path / "again"
+    tunemark("run", "smoke-lora", "--steps", 12, "--set", "compile=blocks", "--no-probe", "--out", again)
+    assert only_submission(again).process.compile_cache == "warm"
 
 
 def test_a_qlora_run_on_this_machine_is_a_valid_submission(tmp_path):

@@ -1,6 +1,6 @@
 """Reasons to trust a measurement less, each a typed warning that is stored with the result."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tunemark.harness.machine import Machine
 from tunemark.schema.derive import Derived
@@ -18,12 +18,15 @@ BUSY_DEVICE_BYTES = 2**30
 RANDOM_WEIGHTS = "speed and memory are those of the architecture, loss and accuracy are not those of the pretrained model"
 
 
-def doubts(submission: Submission, derived: Derived, machine: Machine, *, torn: bool) -> Iterator[Warned]:
-    """Yield reasons to trust the measurement less."""
+def doubts(submission: Submission, derived: Derived, machine: Machine, *, torn: bool, foreign: Mapping[int, int]) -> Iterator[Warned]:
+    """Yield reasons to trust the measurement less; `foreign` counts processes on each device that are none of the worker's."""
     yield from _of_steps(derived)
     yield from _of_gates_and_levers(submission)
     if submission.utilisation:
         yield from _of_use(submission.utilisation, machine)
+    for index, count in foreign.items():
+        message = f"{count} process{'es' * (count != 1)} of others used device {index}; end them and repeat"
+        yield Warned(doubt=Doubt.BUSY_DEVICE, message=message)
     probe = submission.probe
     if probe and probe.after_flop_per_s and probe.after_flop_per_s < (1 - FALLEN_PEAK) * probe.before_flop_per_s:
         fell = 1 - probe.after_flop_per_s / probe.before_flop_per_s

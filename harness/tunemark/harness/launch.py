@@ -15,9 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from tunemark.harness import neuron_rules
 from tunemark.harness.planning import Resolved
-from tunemark.harness.spawn import command, environment
+from tunemark.harness.spawn import command, environment, with_memory_limit
 from tunemark.harness.telemetry import Sampler, Telemetry
+from tunemark.harness.telemetry.opening import sampler_of
 from tunemark.harness.worker.__main__ import LOG_FILE, ORDER_FILE
 from tunemark.harness.worker.run import Order
 from tunemark.harness.worker.stopping import STOP_FILE
@@ -26,7 +28,7 @@ from tunemark.schema.cards import ModelCard
 from tunemark.schema.derive import rates_over
 from tunemark.schema.plan import Plan
 from tunemark.schema.steady import steady_window
-from tunemark.schema.vocabulary import DataSource
+from tunemark.schema.vocabulary import Backend, DataSource
 
 CacheState = Literal["cold", "warm", "none"]
 
@@ -64,10 +66,18 @@ class Finished:
 
 
 def launch(
-    resolved: Resolved, card: ModelCard, device_name: str, stopped: threading.Event, on_progress: Callable[[WorkLog], None]
+    resolved: Resolved,
+    card: ModelCard,
+    device_name: str,
+    stopped: threading.Event,
+    on_progress: Callable[[WorkLog], None],
+    indexes: tuple[int, ...] = (),
 ) -> Finished:
-    """Run the worker to its end; `stopped` ends it early. Whatever happens here, no worker is left behind."""
-    with tempfile.TemporaryDirectory(prefix="tunemark-") as name:
+    """Run the worker to its end; `stopped` ends it early. Whatever happens here, no worker is left behind.
+
+    `indexes` are the numbers of the devices in their vendor's tools.
+    """
+    with tempfile.TemporaryDirectory(prefix="tunemark-") as name, sampler_of(resolved.plan.device.backend, indexes) as devices:
         folder = Path(name)
         kills, cache, started_at, spawned_at_s = _oom_kills(), hub_cache(resolved), datetime.now(UTC), time.monotonic()
         order = Order(
@@ -81,6 +91,7 @@ def launch(
         (folder / ORDER_FILE).write_text(order.model_dump_json(), encoding="utf-8")
         reader = LogReader(folder / LOG_FILE)
         process = _spawn(resolved, folder)
+        devices.follow(process.pid, spawned_at_s)
         try:
             with Sampler(process.pid, spawned_at_s) as sampler:
                 ended_by, status, usage = _watch(process.pid, reader, resolved.plan, folder, stopped, on_progress)
@@ -93,7 +104,7 @@ def launch(
                 os.killpg(process.pid, signal.SIGKILL)
         return Finished(
             log=heard(reader.finish(), folder),
-            telemetry=sampler.telemetry,
+            telemetry=Telemetry(sampler.telemetry.samples, devices.series),
             started_at=started_at,
             wall_s=time.monotonic() - spawned_at_s,
             user_s=usage.ru_utime,
@@ -111,13 +122,18 @@ def _spawn(resolved: Resolved, folder: Path) -> "subprocess.Popen[bytes]":
     """Start the worker in a session of its own, so that an interactive Ctrl-C reaches only this process."""
     with (folder / OUTPUT_FILE).open("wb") as output:
         return subprocess.Popen(  # noqa: S603 - our own module
-            command(resolved.plan.device, folder, resolved.node),
+            with_memory_limit(command(resolved.plan.device, folder, resolved.node), resolved.limit_memory_bytes),
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            env=environment(resolved.plan.device),
+            env=environment(resolved.plan.device) | of_family(resolved.plan),
         )
+
+
+def of_family(plan: Plan) -> dict[str, str]:
+    """Return what the worker's environment has on the plan's device family only."""
+    return neuron_rules.environment(plan, os.environ) if plan.device.backend is Backend.NEURON else {}
 
 
 def heard(log: WorkLog, folder: Path) -> WorkLog:

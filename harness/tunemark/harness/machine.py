@@ -4,16 +4,20 @@ import importlib.metadata
 import os
 import platform
 import shutil
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from tunemark.harness.inventory import cuda, neuron, rocm, xpu
+from tunemark.harness.inventory.asking import ask, visible_indexes
+from tunemark.harness.inventory.found import Found
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
+
+__all__ = ["PACKAGES", "Machine", "cpu_model", "detect", "package_versions", "usable_cores", "visible_indexes"]
 
 PACKAGES = (
     "torch",
@@ -27,10 +31,11 @@ PACKAGES = (
     "liger-kernel",
     "flash-attn",
     "optimum-neuron",
+    "nvidia-ml-py",
     "numpy",
 )
-QUERY_TIMEOUT_S = 10
-MIB = 2**20
+OF_VENDORS = ("torch-xla", "torch-neuronx", "neuronx-cc", "neuronx-distributed")
+"""What comes with a vendor's stack and is never missed elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,8 @@ class Machine:
     cpu_usable_cores: int
     memory_bytes: int
     free_disk_bytes: int
+    indexes: tuple[int, ...] = ()
+    """Number of each device in its vendor's tools; empty for the CPU."""
 
 
 def detect(asked: Backend | None = None) -> Machine:
@@ -70,10 +77,11 @@ def detect(asked: Backend | None = None) -> Machine:
         raise TunemarkError("--backend", str(asked), f"this machine has {here}", exit_code=Exit.UNSUPPORTED)
     backend, reason, devices, dtypes = chosen
     reason = "asked for" if asked else reason
+    host = (Found(0, DeviceFacts(name=cpu_model(), memory_bytes=psutil.virtual_memory().total)),)
     return Machine(
         backend=backend,
         backend_reason=reason,
-        devices=devices,
+        devices=tuple(found.facts for found in devices or host),
         compute_dtypes=dtypes,
         os=_os_version(),
         python=platform.python_version(),
@@ -84,60 +92,35 @@ def detect(asked: Backend | None = None) -> Machine:
         cpu_usable_cores=usable_cores(),
         memory_bytes=psutil.virtual_memory().total,
         free_disk_bytes=shutil.disk_usage(Path.cwd()).free,
+        indexes=tuple(found.index for found in devices),
     )
 
 
-Family = tuple[Backend, str, tuple[DeviceFacts, ...], tuple[Dtype, ...]]
+Family = tuple[Backend, str, list[Found], tuple[Dtype, ...]]
+TOOLS: tuple[tuple[Backend, Callable[[], list[Found]], str, tuple[Dtype, ...]], ...] = (
+    (Backend.CUDA, cuda.devices, "nvidia-smi lists a device", (Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32)),
+    (Backend.ROCM, rocm.devices, "amd-smi or rocm-smi lists a device", (Dtype.BF16, Dtype.FP16, Dtype.FP32)),
+    (Backend.NEURON, neuron.devices, "neuron-ls lists a device", (Dtype.BF16, Dtype.FP32)),
+    (Backend.XPU, xpu.devices, "xpu-smi or sycl-ls lists a device", (Dtype.BF16, Dtype.FP16, Dtype.FP32)),
+)
+"""Families whose vendor has a tool that lists devices, and the number formats that their matrix units have, fastest first."""
 
 
 def _families() -> Iterator[Family]:
-    """Yield the device families of this machine, the fastest first: backend, reason, devices, number formats."""
-    host = (DeviceFacts(name=cpu_model(), memory_bytes=psutil.virtual_memory().total),)
-    nvidia = nvidia_devices()
-    if nvidia:
-        yield Backend.CUDA, "nvidia-smi lists a device", nvidia, (Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32)
+    """Yield the device families of this machine, accelerators first: backend, reason, devices, number formats."""
+    for backend, devices, reason, dtypes in TOOLS:
+        found = devices()
+        if found:
+            yield backend, reason, found, dtypes
     if platform.system() == "Darwin" and platform.machine() == "arm64":
-        yield Backend.MPS, "an Apple GPU shares the memory of this machine", host, (Dtype.BF16, Dtype.FP16, Dtype.FP32)
-    yield Backend.CPU, "no accelerator was found", host, (Dtype.FP32, Dtype.BF16)
-
-
-def nvidia_devices(command: str = "nvidia-smi") -> tuple[DeviceFacts, ...]:
-    """Return the NVIDIA devices that the driver lists; empty without a driver."""
-    if shutil.which(command) is None:
-        return ()
-    query = [command, "--query-gpu=name,memory.total,driver_version,power.limit", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=QUERY_TIMEOUT_S, check=True)  # noqa: S603 - a fixed command
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    lines = [line for line in done.stdout.splitlines() if line.count(",") == query[1].count(",")]
-    return tuple(_nvidia_device(lines[index]) for index in visible_indexes(len(lines)))
-
-
-def visible_indexes(count: int) -> list[int]:
-    """Return which of the devices CUDA_VISIBLE_DEVICES leaves; names other than numbers leave all, and the worker checks."""
-    wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if wanted is None or not all(part.strip().isdecimal() for part in wanted.split(",") if part.strip()):
-        return list(range(count))
-    return [int(part) for part in wanted.split(",") if part.strip() and int(part) < count]
-
-
-def _nvidia_device(line: str) -> DeviceFacts:
-    name, memory_mib, driver, power_w = (part.strip() for part in line.split(","))
-    return DeviceFacts(name=name, memory_bytes=int(float(memory_mib) * MIB), driver=driver, power_limit_w=_number(power_w))
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+        yield Backend.MPS, "an Apple GPU shares the memory of this machine", [], (Dtype.BF16, Dtype.FP16, Dtype.FP32)
+    yield Backend.CPU, "no accelerator was found", [], (Dtype.FP32, Dtype.BF16)
 
 
 def package_versions() -> dict[str, str]:
     """Return the versions of the packages that take part and are installed."""
     versions = {}
-    for package in PACKAGES:
+    for package in (*PACKAGES, *OF_VENDORS):
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
@@ -153,9 +136,9 @@ def cpu_model() -> str:
             if line.startswith(("model name", "Model")) and ":" in line:
                 return line.split(":", 1)[1].strip() or platform.machine()
     if platform.system() == "Darwin":
-        done = subprocess.run(["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=False)
-        if done.stdout.strip():
-            return done.stdout.strip()
+        told = (ask("/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string") or "").strip()
+        if told:
+            return told
     return platform.processor() or platform.machine() or "unknown CPU"
 
 

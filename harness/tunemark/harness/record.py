@@ -13,6 +13,7 @@ from tunemark.harness.machine import Machine
 from tunemark.harness.outcome import outcome
 from tunemark.harness.planning import Resolved
 from tunemark.harness.telemetry import INTERVAL_S, Telemetry
+from tunemark.harness.telemetry.use import device_uses, energy, memory_used
 from tunemark.harness.worklog import WorkLog
 from tunemark.schema.base import canonical_json, content_id
 from tunemark.schema.derive import derive
@@ -66,7 +67,13 @@ def assemble(resolved: Resolved, machine: Machine, finished: Finished, further: 
         environment=environment(machine, plan.device.count),
         outcome=outcome(finished),
         timeline=tuple(PhaseStart.model_validate(mark) for mark in log.phases) or (PhaseStart(phase=Phase.IMPORT, at_s=0.0),),
-        process=ProcessTimes(wall_s=finished.wall_s, user_s=finished.user_s, system_s=finished.system_s, model_cache=finished.model_cache),
+        process=ProcessTimes(
+            wall_s=finished.wall_s,
+            user_s=finished.user_s,
+            system_s=finished.system_s,
+            model_cache=finished.model_cache,
+            compile_cache=log.compile_cache["state"] if log.compile_cache else "none",
+        ),
         model=ModelFacts.model_validate(log.model) if log.model else None,
         trace=log.trace(),
         effective=Effective.model_validate(log.effective) if log.effective else None,
@@ -79,7 +86,9 @@ def assemble(resolved: Resolved, machine: Machine, finished: Finished, further: 
     )
     derived = derive(draft)
     measured = draft.model_copy(update={"utilisation": utilisation(draft.trace, derived.window, finished.telemetry)})
-    return measured.model_copy(update={"warnings": tuple(doubts(measured, derived, machine, torn=log.torn))})
+    return measured.model_copy(
+        update={"warnings": tuple(doubts(measured, derived, machine, torn=log.torn, foreign=finished.telemetry.devices.foreign))}
+    )
 
 
 def gates(resolved: Resolved, log: WorkLog, golden: GoldenLosses | None) -> tuple[Gate, ...]:
@@ -145,7 +154,7 @@ def memory(finished: Finished) -> Memory:
     return Memory(
         device_allocated=MemoryReading.model_validate(seen["allocated"]) if seen else missing,
         device_reserved=MemoryReading.model_validate(seen["reserved"]) if seen else missing,
-        device_used=MemoryReading(reason="this version does not ask the driver"),
+        device_used=memory_used(finished.telemetry.devices),
         host_rss=MemoryReading(reason="no worker was started")
         if not finished.max_rss_bytes
         else MemoryReading(
@@ -159,11 +168,12 @@ def memory(finished: Finished) -> Memory:
 
 
 def utilisation(trace: StepTrace, window: SteadyWindow | None, telemetry: Telemetry) -> Utilisation | None:
-    """Return busy cores of worker and others over the steady window, or None without a sample in it."""
+    """Return busy cores of worker and others, and the devices, over the steady window, or None without a sample in it."""
     if window is None:
         return None
     times = (trace.started_at_s, *trace.completed_at_s)
-    seen = telemetry.between(times[window.first if window.steps else 0], times[-1])
+    stretch = times[window.first if window.steps else 0], times[-1]
+    seen = telemetry.between(*stretch)
     if not seen:
         return None
     return Utilisation(
@@ -172,6 +182,8 @@ def utilisation(trace: StepTrace, window: SteadyWindow | None, telemetry: Teleme
         cpu_busy_mean=sum(sample.busy_cores for sample in seen) / len(seen),
         cpu_busy_peak=max(sample.busy_cores for sample in seen),
         foreign_cpu_busy_mean=sum(sample.foreign_cores for sample in seen) / len(seen),
+        devices=device_uses(telemetry.devices, *stretch),
+        energy=energy(telemetry.devices, *stretch),
     )
 
 

@@ -36,7 +36,8 @@ def run_once(
         else:
             with RunProgress(resolved.plan) as progress:
                 card = facts.model(resolved.plan.model.key)
-                finished = launch(resolved, card, machine.devices[0].name, stopped, progress)
+                here = machine.indexes[: resolved.plan.device.count // resolved.plan.device.nodes]
+                finished = launch(resolved, card, machine.devices[0].name, stopped, progress, here)
         submission = assemble(resolved, machine, finished, Further(supersedes, study, facts.golden_losses(resolved.plan.workload)))
         _show_output(submission, finished)
         return submission, _write(submission, out)

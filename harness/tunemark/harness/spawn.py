@@ -22,11 +22,12 @@ class Node:
 
 def command(device: DeviceChoice, folder: Path, node: Node = Node()) -> list[str]:
     """Return the command that runs the worker with the order in a folder."""
-    if device.launcher is None:
+    # The Neuron stack wants a process group for one process too.
+    if device.launcher is None and device.backend is not Backend.NEURON:
         return [sys.executable, "-m", WORKER, str(folder)]
-    if device.launcher == "torchrun":
-        return [*_torchrun(device, node), "-m", WORKER, str(folder)]
-    return [*_accelerate(device, node), "--module", WORKER, str(folder)]
+    if device.launcher == "accelerate":
+        return [*_accelerate(device, node), "--module", WORKER, str(folder)]
+    return [*_torchrun(device, node), "-m", WORKER, str(folder)]
 
 
 def _torchrun(device: DeviceChoice, node: Node) -> list[str]:
@@ -46,6 +47,20 @@ def _accelerate(device: DeviceChoice, node: Node) -> list[str]:
         host, _, port = node.rendezvous.rpartition(":")
         base += [f"--machine_rank={node.rank}", f"--main_process_ip={host}", f"--main_process_port={port}"]
     return base
+
+
+LIMIT = "import os, resource, sys; most = int(sys.argv[1]); resource.setrlimit(resource.RLIMIT_DATA, (most, most)); os.execv(sys.argv[2], sys.argv[2:])"
+"""Data memory and not address space: libraries reserve far more addresses than they ever use."""
+
+
+def with_memory_limit(arguments: list[str], most_bytes: int | None) -> list[str]:
+    """Return a command under a limit on the memory of each of its processes: what is above fails in the worker, not on the machine.
+
+    In a process that becomes the worker, since a function between fork and exec may hang where there are threads.
+    """
+    if most_bytes is None:
+        return arguments
+    return [sys.executable, "-c", LIMIT, str(most_bytes), *arguments]
 
 
 def environment(device: DeviceChoice) -> dict[str, str]:

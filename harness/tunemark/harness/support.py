@@ -6,6 +6,7 @@ The reasons stand with the devices (`CANNOT` in devices/*.py); the support matri
 from collections.abc import Callable, Iterator
 from importlib import import_module
 
+from tunemark.harness import neuron_rules
 from tunemark.harness.devices.features import Feature
 from tunemark.harness.machine import Machine
 from tunemark.schema.plan import Plan
@@ -64,8 +65,12 @@ def _reasons(plan: Plan, machine: Machine) -> Iterator[str]:
         has = ", ".join(dtype.value for dtype in machine.compute_dtypes)
         yield f"compute format {plan.precision.compute.value} is not one of {has} that this device has"
     yield from _together(plan)
+    needs = NEEDS
+    if plan.device.backend is Backend.NEURON:
+        yield from neuron_rules.reasons(plan)
+        needs = neuron_rules.needs(plan)
     for feature in asked:
-        package, how = NEEDS.get(feature, ("torch", ""))
+        package, how = needs.get(feature, ("torch", ""))
         if package not in machine.packages:
             yield f"{feature.value} needs {package}, which is not installed: {how}"
 

@@ -27,6 +27,7 @@ class WorkLog:
     """By `before` and `after`."""
     events: list[dict[str, Any]] = field(default_factory=list)
     ranks: list[dict[str, Any]] = field(default_factory=list)
+    compile_cache: dict[str, Any] | None = None
     failure: dict[str, Any] | None = None
     ended: bool = False
     torn: bool = False

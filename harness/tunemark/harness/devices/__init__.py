@@ -15,7 +15,15 @@ def open_device(backend: Backend, threads: int | None, local_rank: int = 0) -> D
         When torch cannot use the device that the plan asks for.
 
     """
-    from tunemark.harness.devices import cpu, cuda, fake, mps  # noqa: PLC0415 - torch is imported in the worker only
+    from tunemark.harness.devices import cpu, cuda, fake, mps, neuron, rocm, xpu  # noqa: PLC0415 - the worker's, which imports torch
 
-    families: dict[Backend, type[Device]] = {Backend.CPU: cpu.Cpu, Backend.CUDA: cuda.Cuda, Backend.MPS: mps.Mps, Backend.FAKE: fake.Fake}
+    families: dict[Backend, type[Device]] = {
+        Backend.CPU: cpu.Cpu,
+        Backend.CUDA: cuda.Cuda,
+        Backend.ROCM: rocm.Rocm,
+        Backend.NEURON: neuron.Neuron,
+        Backend.XPU: xpu.Xpu,
+        Backend.MPS: mps.Mps,
+        Backend.FAKE: fake.Fake,
+    }
     return families[backend].open(threads, local_rank)

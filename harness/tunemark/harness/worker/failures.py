@@ -28,7 +28,11 @@ def describe(error: BaseException) -> dict[str, str]:
 RULES: tuple[tuple[tuple[str, ...], Status, str], ...] = (
     (("lossnotfinite",), Status.NAN, "lower optimizer.learning_rate, or use a wider number format"),
     (("deviceunavailable",), Status.UNSUPPORTED, "run `tunemark doctor`; install a torch build for this device"),
-    (("outofmemoryerror", "cuda out of memory", "mps backend out of memory"), Status.OOM_DEVICE, LESS_MEMORY),
+    (
+        ("outofmemoryerror", "cuda out of memory", "mps backend out of memory", "nrt_resource", "resource_exhausted"),
+        Status.OOM_DEVICE,
+        LESS_MEMORY,
+    ),
     (("memoryerror: ", "can't allocate memory", "defaultcpuallocator", "cannot allocate memory"), Status.OOM_HOST, LESS_MEMORY),
     (("no space left on device",), Status.CRASH, "free disk space, or name another folder with TMPDIR"),
     (("gatedrepoerror", "gated repo", "401 client error"), Status.CRASH, GATED),

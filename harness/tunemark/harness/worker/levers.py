@@ -76,8 +76,22 @@ def compiled_graphs() -> int:
     """Return how many graphs this process has compiled so far."""
     import sys  # noqa: PLC0415
 
+    if "torch_xla" in sys.modules:
+        from tunemark.harness.devices.neuron import compiled_graphs as of_xla  # noqa: PLC0415
+
+        return of_xla()
     dynamo = sys.modules.get("torch._dynamo.utils")
     return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
+
+
+def compile_cache() -> str:
+    """Return whether every compiled graph came from the cache: `warm`, `cold`, or `none` when nothing was compiled."""
+    import sys  # noqa: PLC0415
+
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    seen = dynamo.counters["inductor"] if dynamo else {}
+    hits, misses = seen.get("fxgraph_cache_hit", 0), seen.get("fxgraph_cache_miss", 0)
+    return "none" if not hits + misses else "warm" if not misses else "cold"
 
 
 def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_group: str | None, sharding: str | None) -> dict[str, Any]:  # noqa: ANN401

@@ -83,7 +83,8 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> int:
         loss, counts, own = accumulate_gradients(trainer, micro_batches)
         engine.update()
         trainer.scheduler.step()
-        gradients = gradients or gradient_bytes(engine.model)
+        if not step:
+            gradients = gradient_bytes(engine.model)
         engine.forget_gradients()
         step += 1
         result = device.host_copy(agree(trainer, loss, wants=trainer.stop.wants(device.now() - started_s)))

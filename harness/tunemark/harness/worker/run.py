@@ -9,10 +9,11 @@ from pydantic import BaseModel
 
 from tunemark.harness.devices import Device
 from tunemark.harness.devices.protocol import DeviceUnavailable
+from tunemark.harness.neuron_rules import by_trainer
 from tunemark.harness.worker.log import Log
 from tunemark.schema.cards import ModelCard
 from tunemark.schema.plan import Plan
-from tunemark.schema.vocabulary import Dtype, Phase, Strategy
+from tunemark.schema.vocabulary import Backend, Dtype, Phase, Strategy
 
 if TYPE_CHECKING:
     from tunemark.harness.worker.batches import MicroBatch
@@ -37,11 +38,15 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
     """Load, check, train, evaluate, and log what was seen on the way. Returns what is to be held until the process ends."""
     from tunemark.harness.worker.batches import Share, load_samples, micro_batches  # noqa: PLC0415 - the import phase is over
     from tunemark.harness.worker.evaluation import evaluate  # noqa: PLC0415
-    from tunemark.harness.worker.levers import compile_model  # noqa: PLC0415
+    from tunemark.harness.worker.levers import compile_cache, compile_model  # noqa: PLC0415
     from tunemark.harness.worker.models import build_model, model_facts, shape_of  # noqa: PLC0415
     from tunemark.harness.worker.ranks import rank_of_this_process, report_ranks  # noqa: PLC0415
     from tunemark.harness.worker.stopping import planned_steps, stop_rule  # noqa: PLC0415
 
+    if order.plan.device.backend is Backend.NEURON and by_trainer(order.plan):
+        from tunemark.harness.worker.neuron.run import run as run_by_trainer  # noqa: PLC0415
+
+        return run_by_trainer(order, device, log, folder)
     plan, share = order.plan, Share(rank_of_this_process(), order.plan.batch.data_parallel)
     _refuse_another_device(order, device)
     log.phase(Phase.DATA, device.now())
@@ -63,6 +68,7 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
         log.phase(Phase.EVAL, device.now())
         log.event("evaluation", split=samples.evaluation_split, **evaluate(plan, trainer.engine.model, shape, device, samples.evaluation))
     log.phase(Phase.TEARDOWN, device.now())
+    log.event("compile_cache", state=compile_cache())
     report_ranks(trainer, log)
     trainer.engine.close()
     return trainer

@@ -4,12 +4,17 @@ import contextlib
 import threading
 import time
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Self
 
 import psutil
 
+from tunemark.harness.telemetry.series import DeviceSeries
+
 INTERVAL_S = 0.2
+TREE_EVERY = 5
+"""Samples between two looks at which processes there are."""
 KIB = 1024
 
 
@@ -29,9 +34,10 @@ class Sample:
 
 @dataclass
 class Telemetry:
-    """All samples of a run."""
+    """All samples of a run: of the host, and of the devices where they have a monitor."""
 
     samples: list[Sample] = field(default_factory=list)
+    devices: DeviceSeries = field(default_factory=DeviceSeries)
 
     def between(self, start_s: float, end_s: float) -> list[Sample]:
         """Return the samples whose interval lies in a stretch of the run."""
@@ -70,9 +76,13 @@ class Sampler:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._done.wait(INTERVAL_S):
+        tree: list[psutil.Process] = []
+        for turn in count():
+            if self._done.wait(INTERVAL_S):
+                return
             try:
-                tree = [self._process, *self._process.children(recursive=True)]
+                # To list the tree looks at every process of the host: this costs most of all.
+                tree = tree if turn % TREE_EVERY else [self._process, *self._process.children(recursive=True)]
             except psutil.Error:
                 # The worker has ended.
                 return

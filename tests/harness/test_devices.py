@@ -1,0 +1,208 @@
+"""Each device family keeps the protocol's promises, and calls only what its library has."""
+
+import ast
+import inspect
+import sys
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from tunemark.harness.devices import events, open_device
+from tunemark.harness.devices.events import EventDevice
+from tunemark.harness.devices.features import Feature
+from tunemark.harness.devices.neuron import Neuron, compiled_graphs
+from tunemark.harness.devices.protocol import Device, DeviceUnavailable
+from tunemark.schema.vocabulary import Backend
+
+MODULES = {backend: import_module(f"tunemark.harness.devices.{backend.value}") for backend in Backend}
+
+
+def called(module, base):
+    """Return the dotted names that a module's source reads below a name, such as everything below `torch`."""
+    found = set()
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.Attribute):
+            text = ast.unparse(node)
+            if text.startswith(f"{base}."):
+                found.add(text.removeprefix(f"{base}."))
+    return found
+
+
+def has(thing, dotted):
+    for name in dotted.split("."):
+        if not hasattr(thing, name):
+            return False
+        thing = getattr(thing, name)
+    return True
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_each_family_says_what_it_cannot_do_and_why(backend):
+    for feature, reason in MODULES[backend].CANNOT.items():
+        assert isinstance(feature, Feature)
+        assert len(reason) > 10
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_each_family_has_all_that_the_protocol_asks(backend):
+    (family,) = [
+        value
+        for value in vars(MODULES[backend]).values()
+        if inspect.isclass(value) and value.__module__ == MODULES[backend].__name__ and hasattr(value, "open")
+    ]
+    for name in (name for name in vars(Device) if not name.startswith("_")):
+        assert callable(getattr(family, name)), name
+    assert family.collectives
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_each_function_of_torch_that_a_family_calls_exists(backend):
+    for name in called(MODULES[backend], "torch"):
+        assert has(torch, name), f"torch.{name}"
+
+
+@pytest.mark.parametrize("api", [torch.cuda, torch.xpu])
+def test_each_function_of_a_gpus_module_that_is_called_exists(api):
+    names = called(events, "self._api")
+    assert {"synchronize", "Event", "max_memory_allocated"} <= names
+    for name in names:
+        assert has(api, name), f"{api.__name__}.{name}"
+    for name in ("record", "synchronize", "query", "elapsed_time"):
+        assert hasattr(api.Event, name)
+
+
+@pytest.mark.parametrize("backend", [Backend.CUDA, Backend.ROCM, Backend.XPU, Backend.NEURON, Backend.MPS])
+def test_a_device_that_torch_cannot_use_is_unavailable_with_a_word_on_what_to_do(backend):
+    usable = {
+        Backend.CUDA: torch.cuda.is_available(),
+        Backend.XPU: torch.xpu.is_available(),
+        Backend.MPS: torch.backends.mps.is_available(),
+    }
+    if usable.get(backend):
+        pytest.skip(f"{backend.value} is usable here")
+    with pytest.raises(DeviceUnavailable, match=r"install|open"):
+        open_device(backend, None)
+
+
+class ScriptedApi:
+    """A module like torch.cuda whose events are reached at scripted milliseconds."""
+
+    def __init__(self, times_ms):
+        self.times_ms, self.reached, self.synchronised = iter(times_ms), 0, 0
+        self.made = []
+        api = self
+
+        class Event:
+            def __init__(self, *, enable_timing):
+                assert enable_timing
+                self.number = len(api.made)
+                api.made.append(self)
+
+            def record(self):
+                self.at_ms = next(api.times_ms)
+
+            def synchronize(self):
+                api.reached = max(api.reached, self.number + 1)
+
+            def query(self):
+                return self.number < api.reached
+
+            def elapsed_time(self, later):
+                return later.at_ms - self.at_ms
+
+        self.Event = Event
+
+    def synchronize(self):
+        self.synchronised += 1
+        self.reached = len(self.made)
+
+    def reset_peak_memory_stats(self):
+        pass
+
+
+def test_event_times_are_on_the_hosts_clock_and_waited_for_only_when_asked():
+    api = ScriptedApi([0.0, 100.0, 350.0])
+    device = EventDevice(torch, api, "cuda")
+    device.begin()
+    origin_s = device.now()
+    first, second = device.stamp(), device.stamp()
+    assert device.reached(first) is None
+    api.reached = 2
+    assert device.reached(first) == pytest.approx(origin_s + 0.1, abs=0.05)
+    assert device.reached(second) is None
+    device.synchronise()
+    assert device.reached(second) - device.reached(second) == 0
+    assert api.synchronised == 2
+
+
+class ScriptedXla(ModuleType):
+    """A module like torch_xla.core.xla_model that counts."""
+
+    def __init__(self):
+        super().__init__("torch_xla.core.xla_model")
+        self.steps, self.waits = 0, 0
+
+    def xla_device(self):
+        return torch.device("xla:0")
+
+    def mark_step(self):
+        self.steps += 1
+
+    def wait_device_ops(self):
+        self.waits += 1
+
+
+def test_a_neuron_mark_is_read_one_step_late_and_only_the_ends_are_waited_for():
+    xm = ScriptedXla()
+    device = Neuron(xm)
+    device.begin()
+    copies, marks = [], []
+    for step in range(3):
+        copies.append(device.host_copy(torch.tensor([float(step), 0.0])))
+        marks.append(device.stamp())
+        assert device.reached(marks[-1]) is None
+    assert device.reached(marks[1]) is not None
+    assert xm.waits == 1
+    device.synchronise()
+    assert device.reached(marks[2]) is not None
+    assert [float(copy[0]) for copy in copies] == [0.0, 1.0, 2.0]
+    assert xm.waits == 2
+
+
+def test_graphs_that_xla_compiled_are_counted(monkeypatch):
+    metrics = ModuleType("torch_xla.debug.metrics")
+    metrics.counter_value = {"UncachedCompile": 3}.get
+    for name, module in (
+        ("torch_xla", ModuleType("torch_xla")),
+        ("torch_xla.debug", ModuleType("torch_xla.debug")),
+        ("torch_xla.debug.metrics", metrics),
+    ):
+        monkeypatch.setitem(sys.modules, name, module)
+    sys.modules["torch_xla"].debug, sys.modules["torch_xla.debug"].metrics = sys.modules["torch_xla.debug"], metrics
+    assert compiled_graphs() == 3
+
+
+def test_an_intel_gpu_uses_the_collectives_that_torch_has(monkeypatch):
+    from tunemark.harness.devices.xpu import Xpu
+
+    monkeypatch.setattr(torch.xpu, "is_available", lambda: True)
+    monkeypatch.setattr(torch.xpu, "set_device", lambda _: None)
+    monkeypatch.setattr(torch.distributed, "is_xccl_available", lambda: False)
+    assert Xpu.open(None, 1).collectives == "ccl"
+    monkeypatch.setattr(torch.distributed, "is_xccl_available", lambda: True)
+    device = Xpu.open(None, 1)
+    assert (device.collectives, device.torch_name, device.name()) == ("xccl", "xpu:1", None)
+
+
+def test_an_amd_gpu_needs_a_torch_that_is_built_for_it(monkeypatch):
+    from tunemark.harness.devices.rocm import Rocm
+
+    monkeypatch.setattr(torch, "version", SimpleNamespace(hip=None))
+    with pytest.raises(DeviceUnavailable, match="not built for ROCm"):
+        Rocm.open(None)
+    monkeypatch.setattr(torch, "version", SimpleNamespace(hip="6.4"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    assert Rocm.open(None, 2).torch_name == "cuda:2"

@@ -1,0 +1,334 @@
+"""Neuron: each keyword exists in optimum-neuron, and what its trainer calls back becomes a valid submission."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import neuron_stand_in
+import pytest
+import torch
+from harness_making import ROOT, make_machine
+from neuron_api import FIXTURE, installed, read_api, reader
+
+from tunemark.harness import neuron_rules, spawn
+from tunemark.harness.devices.fake import Fake
+from tunemark.harness.devices.protocol import DeviceUnavailable
+from tunemark.harness.launch import Finished, of_family
+from tunemark.harness.planning import Options, resolve
+from tunemark.harness.record import Further, assemble
+from tunemark.harness.telemetry import Telemetry
+from tunemark.harness.worker.batches import Counts, MicroBatch
+from tunemark.harness.worker.log import Log
+from tunemark.harness.worker.loop import LossNotFinite
+from tunemark.harness.worker.neuron import run as neuron_run
+from tunemark.harness.worker.neuron import settings
+from tunemark.harness.worker.neuron.rows import Rows, collate
+from tunemark.harness.worker.run import Order, run
+from tunemark.harness.worklog import LogReader
+from tunemark.schema.derive import derive
+from tunemark.schema.history import read_record
+from tunemark.schema.plan import NeuronSettings
+from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype, Status
+
+API = json.loads(FIXTURE.read_text())
+CORE = DeviceFacts(name="Trainium1 core (1 of 2)", memory_bytes=2**34)
+SMALL = ("data.sequence_length=16", "batch.micro_batch=2", "batch.gradient_accumulation=2", "compute=fp32")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Several threads for a tiny model only wait for one another where other tests run beside."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def make_neuron(cores=1, **changes):
+    packages = {"torch": "2.8.0", "optimum-neuron": "0.4.5", "torch-xla": "2.8.1"}
+    return make_machine(
+        backend=Backend.NEURON, devices=(CORE,) * cores, compute_dtypes=(Dtype.BF16, Dtype.FP32), packages=packages, **changes
+    )
+
+
+def plan_of(facts, name="smoke-lora", *, cores=1, steps=None, settings=SMALL, **options):
+    return resolve(name, facts, make_neuron(cores), Options(overrides=settings, max_steps=steps, **options))
+
+
+# The contract
+
+
+def test_each_keyword_of_the_training_arguments_exists(facts):
+    keywords = settings.training_arguments(plan_of(facts).plan, 5, Path("scratch"))
+    assert set(keywords) <= set(API["NeuronTrainingArguments"]["fields"])
+
+
+def test_each_keyword_of_trainer_model_and_adapters_exists():
+    assert set(settings.trainer(None, None, None, None, None)) <= set(API["NeuronTrainer"]["methods"]["__init__"])
+    assert set(settings.wrapping()) <= set(API["get_peft_model"])
+    assert {"dtype", "attn_implementation"} <= set(API["NeuronModelMixin"]["keywords"])
+    assert API["_BaseNeuronModelClass"]["methods"]["from_pretrained"][1:3] == ["pretrained_model_name_or_path", "trn_config"]
+    assert API["_BaseNeuronModelClass"]["methods"]["from_config"][1:] == ["config", "trn_config"]
+
+
+def test_each_attribute_that_is_used_exists():
+    assert "trn_config" in API["NeuronTrainingArguments"]["attributes"]
+    assert "world_size" in API["NeuronTrainingArguments"]["methods"]
+    assert {"model", "optimizer"} <= set(API["NeuronTrainer"]["attributes"])
+    assert API["NeuronTrainer"]["methods"]["training_step"] == ["self", "model", "inputs", "num_items_in_batch"]
+    assert API["exports"] == ["NeuronTrainer", "NeuronTrainingArguments"]
+
+
+def test_each_callback_that_we_wait_for_is_called_by_the_trainer():
+    from tunemark.harness.worker.neuron.recording import Recorder
+
+    ours = {name for name in vars(Recorder) if name.startswith("on_")}
+    assert ours == {"on_train_begin", "on_step_begin", "on_pre_optimizer_step", "on_step_end", "on_train_end"}
+    assert ours <= set(API["NeuronTrainer"]["callbacks"])
+
+
+def test_the_families_are_the_ones_that_the_package_has():
+    assert sorted(neuron_rules.FAMILIES) == API["causal_lm_families"]
+
+
+def test_the_fixture_is_what_the_installed_package_says():
+    place = installed()
+    if place is None:
+        pytest.skip("optimum-neuron is not installed; it needs its own environment on a Neuron machine")
+    assert read_api(reader(place)) == API
+
+
+def test_lora_settings_are_peft_s_own(facts):
+    import peft
+
+    lora = plan_of(facts).plan.lora
+    made = peft.LoraConfig(**settings.adapters(lora))
+    assert (made.r, made.lora_alpha, set(made.target_modules)) == (lora.rank, lora.alpha, set(lora.target_modules))
+
+
+# What is asked of it
+
+
+def test_a_plan_is_handed_over_whole(facts):
+    overrides = ("optimizer.weight_decay=0.1", "optimizer.max_grad_norm=null", "gradient_checkpointing=full", "compute=bf16")
+    plan = plan_of(facts, cores=4, settings=overrides, devices=4, strategy="zero1").plan
+    plan = plan.model_copy(update={"neuron": NeuronSettings(stochastic_rounding=True)})
+    asked = settings.training_arguments(plan, None, Path("scratch"))
+    assert (asked["weight_decay"], asked["max_grad_norm"], asked["gradient_checkpointing"], asked["bf16"]) == (0.1, 0.0, True, True)
+    assert (asked["zero_1"], asked["optimizer_use_master_weights"], asked["stochastic_rounding_enabled"]) == (True, True, True)
+    assert asked["max_steps"] == settings.ENDLESS
+    assert settings.pretrained(plan) == {"dtype": "bfloat16", "attn_implementation": "flash_attention_2"}
+
+
+def test_without_zero_there_are_no_master_weights_to_ask_for(facts):
+    asked = settings.training_arguments(plan_of(facts).plan, 5, Path("scratch"))
+    assert not asked["zero_1"]
+    assert not asked["optimizer_use_master_weights"]
+
+
+def test_the_compiler_is_told_level_and_model_type_beside_the_users_flags(facts):
+    plan = plan_of(facts).plan
+    plan = plan.model_copy(update={"precision": plan.precision.model_copy(update={"compute": Dtype.BF16})})
+    told = neuron_rules.environment(
+        plan.model_copy(update={"neuron": NeuronSettings(optimisation_level=2)}), {"NEURON_CC_FLAGS": "--cache_dir=x"}
+    )
+    assert told == {"NEURON_CC_FLAGS": "--cache_dir=x --model-type transformer -O2", "NEURON_RT_STOCHASTIC_ROUNDING_EN": "0"}
+    assert neuron_rules.environment(plan, {})["NEURON_CC_FLAGS"] == "--model-type transformer"
+    assert set(of_family(plan)) == set(told)
+    assert of_family(resolve("smoke-lora", facts, make_machine(), Options()).plan) == {}
+
+
+def test_the_compiler_is_told_to_leave_fp32_alone(facts):
+    assert "--auto-cast none" in neuron_rules.environment(plan_of(facts).plan, {})["NEURON_CC_FLAGS"]
+    assert (
+        neuron_rules.environment(plan_of(facts).plan, {"NEURON_CC_FLAGS": "--auto-cast all"})["NEURON_CC_FLAGS"].count("--auto-cast") == 1
+    )
+
+
+def test_even_one_core_is_started_by_torchrun(facts):
+    command = spawn.command(plan_of(facts).plan.device, Path("folder"))
+    assert "torch.distributed.run" in command
+    assert "--nproc-per-node=1" in command
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("attention=flex_attention", "flex attention"),
+        ("optimizer.name=adafactor", "adamw and sgd"),
+        ("optimizer.layer_decay=0.9", "same learning rate"),
+        ("gradient_checkpointing=selective", "whole blocks"),
+        ("fused_kernels=liger", "Triton"),
+        ("compute=fp16", "bf16"),
+        ("data.packing=true", "borders of documents"),
+        ("method=qlora", "no quantised weights"),
+    ],
+)
+def test_what_optimum_neuron_cannot_do_is_refused_before_anything_runs(facts, change, said):
+    assert said in plan_of(facts, settings=(change,)).unsupported
+
+
+@pytest.mark.parametrize("strategy", ["zero2", "zero3", "fsdp2"])
+def test_states_are_shared_by_zero1_only(facts, strategy):
+    assert "zero1" in plan_of(facts, cores=2, devices=2, strategy=strategy).unsupported
+    assert plan_of(facts, cores=2, devices=2, strategy="zero1").unsupported is None
+
+
+def test_without_its_package_a_plan_is_refused_with_how_to_get_it(facts):
+    bare = make_machine(backend=Backend.NEURON, devices=(CORE,), compute_dtypes=(Dtype.BF16,))
+    assert "optimum-neuron[training]" in resolve("smoke-lora", facts, bare, Options()).unsupported
+
+
+def test_a_classifier_is_trained_by_the_plain_loop_on_one_core(facts):
+    assert plan_of(facts, "smoke-bert", settings=()).unsupported is None
+    assert "one NeuronCore" in plan_of(facts, "smoke-bert", cores=2, settings=(), devices=2).unsupported
+    assert not neuron_rules.by_trainer(plan_of(facts, "smoke-bert", settings=()).plan)
+
+
+def test_a_family_that_is_not_written_for_neuron_is_unsupported(facts):
+    with pytest.raises(DeviceUnavailable, match="llama, granite, qwen3"):
+        neuron_run.refuse_family(facts.model("tiny-bert"))
+
+
+def test_another_number_of_replicas_than_the_plan_s_is_an_error(facts):
+    plan = plan_of(facts, cores=4, devices=4).plan
+    assert neuron_run.assert_world(plan, 4) == 4
+    with pytest.raises(RuntimeError, match="has 1 data-parallel replicas, the plan has 4"):
+        neuron_run.assert_world(plan, 1)
+
+
+# What comes back
+
+
+def test_rows_come_out_of_the_loader_as_the_micro_batches_went_in():
+    batches = [
+        MicroBatch({"input_ids": torch.full((2, 4), place), "labels": torch.full((2, 4), place)}, Counts(), Counts(8, 8, 6, 2, 2))
+        for place in range(3)
+    ]
+    rows = Rows(iter(batches))
+    out = list(torch.utils.data.DataLoader(rows, batch_size=2, collate_fn=collate))
+    for batch, loaded in zip(batches, out, strict=True):
+        assert torch.equal(batch.tensors["input_ids"], loaded["input_ids"])
+        assert loaded["attention_mask"].all()
+    assert rows.take(2) == Counts(16, 16, 12, 4, 4)
+    assert rows.take(2) == Counts(8, 8, 6, 2, 2)
+
+
+def trained(facts, folder, monkeypatch, *, steps=40, settings=SMALL, device=None):
+    """Run a plan through the stand-in of the trainer; return what it resolved to and the log."""
+    for name, module in neuron_stand_in.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    resolved = plan_of(facts, settings=settings, steps=steps)
+    log = Log(folder / "log.jsonl", spawned_at_s=0.0)
+    log.event("phase", phase="import", at_s=0.0)
+    order = Order(
+        plan=resolved.plan, card=facts.model("tiny-llama"), device_name=CORE.name, weights_from=None, data_from=None, spawned_at_s=0.0
+    )
+    run(order, device or Fake((1.0, 0.5)), log, folder)
+    log.event("end")
+    return resolved, LogReader(folder / "log.jsonl").read()
+
+
+def recorded(resolved, log, wall_s=1000.0):
+    finished = Finished(
+        log=log, telemetry=Telemetry(), started_at=datetime(2026, 1, 2, tzinfo=UTC), wall_s=wall_s, user_s=1.0, system_s=0.0,
+        max_rss_bytes=1, exit_code=0, ended_by=None, host_oom_kills=0, model_cache="none", output_tail="",
+    )  # fmt: skip
+    return assemble(resolved, make_neuron(), finished, Further())
+
+
+def test_what_the_trainer_calls_back_becomes_a_valid_submission(facts, tmp_path, monkeypatch):
+    submission = recorded(*trained(facts, tmp_path, monkeypatch))
+    again = read_record(submission.model_dump_json().encode())
+    assert again.outcome.status is Status.OK
+    assert len(again.trace) == 40
+    assert again.trace.step_times_s == pytest.approx((1.0,) + (0.5,) * 39)
+    assert set(again.trace.slot_tokens) == {2 * 2 * 16}
+    assert set(again.trace.supervised_tokens) == {2 * 2 * 15}
+    assert len(set(again.trace.loss)) == 40
+    assert derive(again).window.steps == 30
+    assert [mark.phase.value for mark in again.timeline] == ["import", "data", "load", "train", "teardown"]
+
+
+def test_the_record_says_what_was_trained_and_what_was_not_looked_into(facts, tmp_path, monkeypatch):
+    submission = recorded(*trained(facts, tmp_path, monkeypatch, steps=3))
+    model = submission.model
+    assert model.adapter_bytes == 4 * model.trainable_parameters == model.gradient_bytes
+    assert 0 <= model.optimizer_state_bytes - 2 * model.gradient_bytes < 10_000
+    assert submission.effective.optimizer == "torch AdamW"
+    assert submission.effective.processes == 1
+    assert [gate.passed for gate in submission.gates if gate.name != "loss_band"] == [None, None]
+    assert neuron_stand_in.Model.configs[-1] == ("flash_attention_2", torch.float32)
+    assert "fallback" in {warned.doubt.value for warned in submission.warnings}
+
+
+def test_losses_and_counts_are_those_of_our_own_loop(facts, tmp_path, monkeypatch):
+    folders = [tmp_path / "trainer", tmp_path / "loop"]
+    for folder in folders:
+        folder.mkdir()
+    overrides = (*SMALL, "attention=eager", "optimizer.max_grad_norm=null", "lora.dropout=0.0")
+    _, theirs = trained(facts, folders[0], monkeypatch, steps=4, settings=overrides)
+    resolved = resolve("smoke-lora", facts, make_machine(backend=Backend.FAKE), Options(overrides=overrides, max_steps=4))
+    log = Log(folders[1] / "log.jsonl", spawned_at_s=0.0)
+    order = Order(plan=resolved.plan, card=facts.model("tiny-llama"), device_name="x", weights_from=None, data_from=None, spawned_at_s=0.0)
+    run(order, Fake((0.5,)), log, folders[1])
+    ours = LogReader(folders[1] / "log.jsonl").read()
+    for field in ("slot_tokens", "real_tokens", "supervised_tokens", "documents", "rows"):
+        assert [step[field] for step in theirs.steps] == [step[field] for step in ours.steps]
+    assert [step["loss"] for step in theirs.steps] == pytest.approx([step["loss"] for step in ours.steps], rel=1e-5)
+
+
+def test_training_ends_when_it_is_told_to(facts, tmp_path, monkeypatch):
+    (tmp_path / "stop").touch()
+    _, log = trained(facts, tmp_path, monkeypatch)
+    # A vote is read some steps after it was cast: this device answers two marks late.
+    assert len(log.steps) == 4
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_after_it_was_logged(facts, tmp_path, monkeypatch):
+    with pytest.raises(LossNotFinite):
+        trained(facts, tmp_path, monkeypatch, settings=(*SMALL, "optimizer.learning_rate=1e30"))
+    log = LogReader(tmp_path / "log.jsonl").read()
+    assert log.steps[-1]["loss"] is None
+    assert log.memory is not None
+
+
+def test_strict_timing_waits_for_each_step(facts, tmp_path, monkeypatch):
+    class Waiting(Fake):
+        waits = 0
+
+        def synchronise(self):
+            Waiting.waits += 1
+            super().synchronise()
+
+    for name, module in neuron_stand_in.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    resolved = plan_of(facts, steps=5, strict_timing=True)
+    order = Order(plan=resolved.plan, card=facts.model("tiny-llama"), device_name="x", weights_from=None, data_from=None, spawned_at_s=0.0)
+    run(order, Waiting((0.5,)), Log(tmp_path / "log.jsonl", 0.0), tmp_path)
+    # Once at each end, and after each step.
+    assert Waiting.waits == 5 + 2
+
+
+def test_how_the_cores_share_the_model_is_said(facts):
+    assert neuron_run.sharding(plan_of(facts).plan) is None
+    assert (
+        neuron_run.sharding(plan_of(facts, cores=2, devices=2, strategy="zero1").plan)
+        == "optimum-neuron ZeRO-1, tensor parallel 1, pipeline parallel 1"
+    )
+
+
+def test_the_second_environment_pins_what_optimum_neuron_does_and_names_no_host_or_path():
+    lines = [line for line in (ROOT / "requirements-neuron-stack.txt").read_text().splitlines() if not line.startswith("#")]
+    pins = dict(line.split("==") for line in lines)
+    assert (pins["transformers"], pins["accelerate"], pins["peft"]) == ("4.57.6", "1.8.1", "0.17.0")
+    assert "torch" not in pins
+    assert not [line for line in lines if "/" in line or "@" in line]
+
+
+def test_data_of_these_tests_has_a_word_on_where_it_is_from():
+    text = (ROOT / "tests" / "harness" / "data" / "README.md").read_text()
+    for path in sorted(FIXTURE.parent.iterdir()):
+        assert path.name in text or path.name == "README.md"

@@ -1,0 +1,166 @@
+"""Devices are looked at from outside of the worker, and a record holds what was seen, or why nothing was."""
+
+import os
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from tunemark.harness.doubts import doubts
+from tunemark.harness.telemetry import DeviceSampler, cuda, neuron, rocm, xpu
+from tunemark.harness.telemetry.fake import FakeMonitor
+from tunemark.harness.telemetry.opening import sampler_of
+from tunemark.harness.telemetry.protocol import DeviceMonitor, Reading
+from tunemark.harness.telemetry.series import DeviceSeries, Moment
+from tunemark.harness.telemetry.use import device_uses, energy, memory_used
+from tunemark.schema.vocabulary import Backend
+
+GIB = 2**30
+IDLE = (Reading(power_w=100.0, memory_used_bytes=GIB),)
+
+
+def make_series(readings, *, interval_s=0.1, before=IDLE, **changes):
+    moments = [Moment(interval_s * place, (reading,)) for place, reading in enumerate(readings)]
+    plain = {"indexes": (0,), "reason": "no power is told", "memory_method": "scripted", "interval_s": interval_s}
+    return DeviceSeries(**{**plain, **changes}, before=[Moment(0.0, (reading,)) for reading in before], during=moments)
+
+
+def test_only_samples_of_the_window_count():
+    series = make_series([Reading(busy=0.0)] * 10 + [Reading(busy=1.0)] * 11)
+    (use,) = device_uses(series, 1.0, 2.0)
+    assert (use.samples, use.busy_mean, use.index) == (11, 1.0, 0)
+
+
+def test_a_device_has_means_and_extremes_of_what_its_driver_tells():
+    (use,) = device_uses(make_series([Reading(0.5, 300.0, 1500.0, 60.0, 3 * GIB), Reading(1.0, 500.0, 1700.0, 70.0, 5 * GIB)]), 0.0, 1.0)
+    assert (use.busy_mean, use.busy_peak, use.power_mean_w, use.power_peak_w) == (0.75, 1.0, 400.0, 500.0)
+    assert (use.clock_mean_mhz, use.clock_min_mhz, use.temperature_peak_c) == (1600.0, 1500.0, 70.0)
+    assert (use.memory_used_before_bytes, use.memory_used_peak_bytes) == (GIB, 5 * GIB)
+
+
+def test_what_a_driver_does_not_tell_is_null_and_not_zero():
+    (use,) = device_uses(make_series([Reading()], before=()), 0.0, 1.0)
+    told = use.model_dump(exclude={"index", "samples", "throttle_reasons"})
+    assert set(told.values()) == {None}
+
+
+def test_reasons_for_lower_clocks_are_collected_over_the_window():
+    readings = [
+        Reading(throttle_reasons=frozenset({"sw_power_cap"})),
+        Reading(throttle_reasons=frozenset({"hw_thermal_slowdown"})),
+        Reading(),
+    ]
+    assert device_uses(make_series(readings), 0.0, 1.0)[0].throttle_reasons == ("hw_thermal_slowdown", "sw_power_cap")
+
+
+def test_memory_in_use_is_the_peak_over_the_run_less_what_was_used_before():
+    reading = memory_used(make_series([Reading(memory_used_bytes=2 * GIB), Reading(memory_used_bytes=4 * GIB)]))
+    assert reading.peak_bytes == 3 * GIB
+    assert "less what was in use before" in reading.method
+
+
+def test_without_a_monitor_memory_and_energy_give_its_reason():
+    series = DeviceSeries(reason="NVML answers nothing")
+    assert memory_used(series).reason == "NVML answers nothing"
+    nothing = energy(series, 0.0, 1.0)
+    assert (nothing.source, nothing.joules, nothing.reason) == ("none", None, "NVML answers nothing")
+
+
+def test_energy_is_the_difference_of_the_counters_where_there_are_some():
+    found = energy(make_series([Reading(power_w=1.0, energy_j=1000.0 + 50 * place) for place in range(11)]), 0.0, 1.0)
+    assert (found.source, found.joules, found.idle_w) == ("counter", 500.0, 100.0)
+    assert found.window_s == pytest.approx(1.0)
+
+
+def test_a_counter_that_stands_still_or_falls_is_not_believed():
+    assert energy(make_series([Reading(power_w=400.0, energy_j=5.0)] * 11), 0.0, 1.0).source == "integrated"
+
+
+def test_without_a_counter_power_is_integrated_by_trapezoids():
+    found = energy(make_series([Reading(power_w=100.0 * place) for place in range(11)]), 0.0, 1.0)
+    assert found.source == "integrated"
+    assert found.joules == pytest.approx(500.0)
+
+
+def test_power_that_is_read_too_seldom_is_not_integrated():
+    found = energy(make_series([Reading(power_w=400.0)] * 5, interval_s=1.0), 0.0, 4.0)
+    assert (found.source, found.joules) == ("none", None)
+    assert "every 1 s only" in found.reason
+
+
+def test_energy_of_several_devices_needs_all_of_them():
+    both = [Moment(0.1 * place, (Reading(energy_j=10.0 * place, power_w=1.0), Reading(power_w=100.0))) for place in range(11)]
+    series = DeviceSeries(indexes=(0, 1), interval_s=0.1, during=both)
+    found = energy(series, 0.0, 1.0)
+    assert found.source == "integrated"
+    assert found.joules == pytest.approx(101.0)
+
+
+def test_one_sample_in_the_window_is_no_energy():
+    assert energy(make_series([Reading(power_w=1.0)] * 3), 0.0, 0.05).reason == "fewer than two samples lie in the window"
+
+
+def test_a_sampler_looks_before_the_run_and_while_the_worker_lives():
+    monitor = FakeMonitor([(Reading(power_w=90.0, memory_used_bytes=GIB),)] * 5 + [(Reading(power_w=400.0, memory_used_bytes=3 * GIB),)])
+    with DeviceSampler(monitor, (3,), "") as sampler:
+        spawned_at_s = time.monotonic()
+        sampler.follow(os.getpid(), spawned_at_s)
+        time.sleep(0.25)
+    series = sampler.series
+    assert monitor.closed
+    assert len(series.before) == 5
+    assert 10 <= len(series.during) <= 26
+    assert memory_used(series).peak_bytes == 2 * GIB
+    assert energy(series, 0.0, 1.0).idle_w == 90.0
+
+
+def test_processes_of_others_are_counted_before_the_run_and_beside_the_worker():
+    def foreign(before, during):
+        monitor = FakeMonitor([(Reading(),)], before)
+        with DeviceSampler(monitor, (0,), "") as sampler:
+            monitor._pids = during
+            sampler.follow(os.getpid(), time.monotonic())
+            time.sleep(0.05)
+        return sampler.series.foreign
+
+    mine, other = os.getpid(), 999_999_999
+    assert foreign((frozenset(),), (frozenset({mine}),)) == {}
+    assert foreign((frozenset({other}),), (frozenset({mine}),)) == {0: 1}
+    assert foreign((frozenset(),), (frozenset({mine, other}),)) == {0: 1}
+    # In a container the driver's numbers may be others: then one process is the worker's.
+    assert foreign((frozenset(),), (frozenset({other}),)) == {}
+    assert foreign(None, None) == {}
+
+
+def test_a_device_that_others_use_is_a_doubt():
+    from tunemark.schema.submission import Submission
+    from tunemark.schema.vocabulary import Doubt
+
+    nothing = SimpleNamespace(window=None, tokens_per_s=None, slowest_rank=None)
+    draft = Submission.model_construct(
+        gates=(), effective=None, utilisation=None, probe=None, harness=SimpleNamespace(dirty=False),
+        plan=SimpleNamespace(device=SimpleNamespace(accelerator="x"), model=SimpleNamespace(weights=None)),
+    )  # fmt: skip
+    machine = SimpleNamespace(free_disk_bytes=2**40)
+    found = list(doubts(draft, nothing, machine, torn=False, foreign={1: 2}))
+    assert [(warned.doubt, warned.message) for warned in found] == [
+        (Doubt.BUSY_DEVICE, "2 processes of others used device 1; end them and repeat")
+    ]
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_each_family_is_sampled_or_gives_a_reason(backend):
+    with sampler_of(backend, (0,)) as sampler:
+        assert sampler.series.during == []
+        assert sampler.series.reason
+
+
+def test_each_monitor_has_all_that_the_protocol_asks():
+    for family in (cuda.NvmlMonitor, rocm.AmdMonitor, neuron.NeuronMonitor, xpu.XpuSmiMonitor, FakeMonitor):
+        for name in (*DeviceMonitor.__annotations__, "read", "processes", "close"):
+            assert hasattr(family, name), name
+
+
+def test_a_run_on_the_cpu_says_why_there_is_no_energy():
+    series = sampler_of(Backend.CPU, ()).series
+    assert energy(series, 0.0, 1.0).reason == "no counter that an ordinary user may read"
