@@ -20,7 +20,7 @@ OPTIMUM_NEURON := optimum-neuron==0.4.5
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CODE := schema harness collector site tests
 
-.PHONY: help setup demo test check tests test-neuron-stack neuron-api browser format schema lock clean
+.PHONY: help setup demo test check tests test-neuron-stack neuron-api browser format schema support lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -80,6 +80,9 @@ format: setup ## Format the code.
 
 schema: setup ## Write the JSON Schema files after a change of the records.
 	$(BIN)/tunemark schema --write
+
+support: setup ## Write data/support.json after a change of what device families can do.
+	$(BIN)/python -m tunemark.harness.support_matrix
 
 # Without find-links and extra indexes, so that no path or host of a machine gets into the lock.
 lock: ## Resolve the lock anew (needs uv).

@@ -7,8 +7,8 @@ Run it after a change that is meant to change losses, and say in the commit why 
 import sys
 from pathlib import Path
 
-from tunemark.harness.golden import smoothed_loss
 from tunemark.schema.facts import FactBase
+from tunemark.schema.golden import smoothed_loss
 from tunemark.schema.history import read_record
 from tunemark.schema.submission import Submission
 

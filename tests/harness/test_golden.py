@@ -2,8 +2,8 @@
 
 import pytest
 
-from tunemark.harness.golden import loss_band, smoothed_loss
 from tunemark.harness.planning import Options, resolve
+from tunemark.schema.golden import loss_band, smoothed_loss
 from tunemark.schema.trace import StepTrace
 
 STEPS = 60

@@ -13,6 +13,7 @@ HOSTILE = """<script>window.hacked=1</script> | [x](javascript:alert(1)) `tick` 
 MEASURED, SLOWER, OTHER, CRASHED, STRANGE = "0a1b2c3d4e5f", "1a1b2c3d4e5f", "2a1b2c3d4e5f", "3a1b2c3d4e5f", "4a1b2c3d4e5f"
 ENTRY, STRANGE_ENTRY = "mlperf-v9.1-acme-box", "mlperf-v9.1-stranger"
 ROUND, LABEL = "mlperf-v9.1", "MLPerf, unofficial conversion, not verified by MLCommons Association"
+AB, STRANGE_STUDY = "ab0123456789", "cd0123456789"
 STEPS, WARMUP = 150, 20
 
 
@@ -118,6 +119,23 @@ def _facts() -> dict[str, list[dict[str, Any]]]:
                 "micro_batch": 4,
                 "gradient_accumulation": 1,
                 "learning_rate": 2e-3,
+                "matrix": "smoke",
+                "weights": "random",
+                "optimizer": "adamw",
+                "compute": "auto",
+                "padding": "none",
+                "packing": False,
+                "attention": "sdpa",
+                "gradient_checkpointing": "none",
+                "fused_kernels": "none",
+                "compile": "none",
+                "lora": "rank 8, alpha 16, on q_proj, v_proj",
+                "devices": 1,
+                "strategy": "auto",
+                "offload": "none",
+                "tensor_parallel": 1,
+                "pipeline_parallel": 1,
+                "not_stated": ["seed", HOSTILE],
             }
         ],
         "prices": [
@@ -333,7 +351,18 @@ def _measured_rows() -> list[dict[str, Any]]:
         **spread,
         **memory,
     }
-    slower = {**fine, "tokens_per_s": 12_400.0, "tokens_per_s_low": 12_300.0, "tokens_per_s_high": 12_500.0}
+    physics = {"mafu": 0.325, "probe_flop_per_s": 6.5e10, "probe_after_flop_per_s": 6.4e10, "attention": "eager", "process_group": "gloo"}
+    arm = {"study_id": AB, "study_kind": "ab"}
+    slower = {
+        **fine,
+        **arm,
+        "study_point": "A: attention=eager, pair 1",
+        "study_position": 1,
+        "tokens_per_s": 12_400.0,
+        "tokens_per_s_low": 12_300.0,
+        "tokens_per_s_high": 12_500.0,
+    }
+    second = {**arm, "study_point": "B: attention=sdpa, pair 1", "study_position": 2}
     crash = {
         "status": "crash",
         "rankable": False,
@@ -344,7 +373,15 @@ def _measured_rows() -> list[dict[str, Any]]:
         "wall_s": 3.0,
     }
     return [
-        {"result_id": MEASURED, "started_at": "2026-11-01 10:00:00+00", "file": f"submissions/2026/{MEASURED}.json", **common, **fine},
+        {
+            "result_id": MEASURED,
+            "started_at": "2026-11-01 10:00:00+00",
+            "file": f"submissions/2026/{MEASURED}.json",
+            **common,
+            **fine,
+            **physics,
+            **second,
+        },
         {"result_id": SLOWER, "started_at": "2026-11-02 10:00:00+00", "file": f"submissions/2026/{SLOWER}.json", **common, **slower},
         {
             "result_id": OTHER,
@@ -363,6 +400,10 @@ def _measured_rows() -> list[dict[str, Any]]:
             **common,
             **fine,
             "accelerator_printed": HOSTILE,
+            "study_id": STRANGE_STUDY,
+            "study_kind": "sweep",
+            "study_point": HOSTILE,
+            "study_position": 1,
             "comparability_group": None,
             "padding": None,
             "rankable": False,
@@ -395,6 +436,9 @@ def _measured() -> dict[str, list[dict[str, Any]]]:
         ("memory", "device_allocated", None, "the CPU has no allocator of its own"),
         ("process", "user_s", "31.5", None),
         ("environment", "cpu", HOSTILE, HOSTILE),
+        ("derived", "mfu", None, "the device is not in the catalogue, so its peak is unknown"),
+        ("derived", "mafu", "0.325", "model FLOPs / (time x rate in the probe): 2 x 32.6 GFLOP/s fp32"),
+        ("derived", "energy_per_step_j", None, "energy was not looked at"),
     ]
     return {
         "steps": [
@@ -416,8 +460,48 @@ def _measured() -> dict[str, list[dict[str, Any]]]:
         "result_facts": [
             {"result_id": MEASURED, "topic": topic, "name": name, "value": value, "reason": reason} for topic, name, value, reason in facts
         ],
+        **_evidence(),
         "warnings": [{"result_id": MEASURED, "doubt": "random_weights", "message": "The weights are random."}],
     }
+
+
+def _evidence() -> dict[str, list[dict[str, Any]]]:
+    """Return what the measured run saw beside its steps, and what the harness says of device families."""
+    tables: dict[str, list[dict[str, Any]]] = {
+        "step_events": [{"step": 1, "kind": "compile", "amount": 3}, {"step": 4, "kind": "allocator_growth", "amount": 2**21}],
+        "effective": [
+            {"position": 1, "setting": "attention", "requested": "sdpa", "effective": "eager", "agrees": False},
+            {"position": 2, "setting": "optimizer", "requested": "adamw", "effective": HOSTILE},
+        ],
+        "gates": [
+            {"gate": "adapter_gradient", "passed": True, "detail": "a gradient reaches 28 of 28 adapters"},
+            {"gate": "loss_band", "passed": None, "detail": HOSTILE},
+        ],
+        "ranks": [
+            {"rank": 0, "own_work_s": 0.030, "behind": -0.02, "slowest": False, "host_rss_bytes": GIB},
+            {"rank": 1, "own_work_s": 0.032, "behind": 0.02, "slowest": True, "host_rss_bytes": GIB},
+        ],
+        "device_use": [{"device": 0, "samples": 60, "busy_mean": 0.93, "power_mean_w": 480.0, "throttle_reasons": ["sw_power_cap"]}],
+        "flops": [
+            {"position": 1, "class": "forward_matmul", "flop": 3e9, "formula": "2 x 3,145,728 x 512 x 4 blocks"},
+            {"position": 2, "class": "backward_input", "flop": 1e9, "formula": "as forward_matmul"},
+            {"position": 3, "class": "recompute", "flop": 0.0, "formula": "nothing is recomputed"},
+        ],
+        "memory_lines": [
+            {"position": 1, "line": "base weights", "kind": "state", "predicted_bytes": 99, "measured_bytes": 100, "note": "99 x 1 bytes"},
+            {"position": 2, "line": "peak allocated", "kind": "peak", "predicted_bytes": GIB, "note": "no allocator that counts"},
+            {"position": 3, "line": "activations", "kind": "part", "predicted_bytes": 4096, "note": "4 blocks"},
+        ],
+    }
+    rows = {name: [{"result_id": MEASURED, **row} for row in found] for name, found in tables.items()}
+    support = [
+        {"backend": backend, "position": position, "feature": feature, "supported": backend == "cuda" or feature == "LoRA"}
+        for backend in ("cpu", "cuda")
+        for position, feature in enumerate(("LoRA", "flash attention"), start=1)
+    ]
+    axes = [{"workload": "smoke-lora", "position": 1, "field": "batch.micro_batch", "choices": ["4", HOSTILE]}]
+    refused = [{**row, **({} if row["supported"] else {"reason": "its kernels are for GPUs"})} for row in support]
+    return {**rows, "support": refused, "workload_axes": axes}
 
 
 def _converted() -> dict[str, list[dict[str, Any]]]:

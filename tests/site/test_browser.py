@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-from fixture_database import ENTRY, MEASURED, ROUND, STRANGE, STRANGE_ENTRY
+from fixture_database import AB, ENTRY, MEASURED, ROUND, STRANGE, STRANGE_ENTRY, STRANGE_STUDY
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tunemark.site.serve import open_server
@@ -24,7 +24,7 @@ QUIET = [
     "--disable-sync",
 ]
 RESULT, CONVERTED = f"results/{MEASURED}.html", f"results/{ENTRY}.html"
-STRANGERS = [f"results/{STRANGE}.html", f"results/{STRANGE_ENTRY}.html"]
+STRANGERS = [f"results/{STRANGE}.html", f"results/{STRANGE_ENTRY}.html", f"studies/{STRANGE_STUDY}.html"]
 NARROW, LEAST_CONTRAST = 390, 4.5
 
 
@@ -73,7 +73,17 @@ class Visit:
 
 
 @pytest.mark.parametrize(
-    "path", ["index.html", "results/index.html", RESULT, CONVERTED, f"documents/{ROUND}.html", "guide/fields.html", *STRANGERS]
+    "path",
+    [
+        "index.html",
+        "results/index.html",
+        RESULT,
+        CONVERTED,
+        f"documents/{ROUND}.html",
+        "guide/fields.html",
+        "guide/support.html",
+        *STRANGERS,
+    ],
 )
 def test_no_page_asks_elsewhere_or_complains(browser: Browser, address: str, path: str) -> None:
     with Visit(browser, address, path) as visit:
@@ -115,6 +125,11 @@ def test_charts_are_there_without_javascript(browser: Browser, address: str) -> 
         "guide/index.html",
         "guide/fields.html",
         "guide/provenance.html",
+        "guide/support.html",
+        "studies/index.html",
+        f"studies/{AB}.html",
+        STRANGERS[0],
+        STRANGERS[2],
     ],
 )
 def test_a_phone_never_scrolls_sideways(browser: Browser, address: str, path: str) -> None:

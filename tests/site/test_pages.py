@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from fixture_database import CRASHED, MEASURED, OTHER, SLOWER, STRANGE
+from fixture_database import AB, CRASHED, MEASURED, OTHER, SLOWER, STRANGE
 
 from tunemark.schema.formats import MISSING
 from tunemark.site import ranking, tables, wording
@@ -33,6 +33,9 @@ def test_every_kind_of_thing_has_its_page(catalogue: Catalogue) -> None:
     }
     singles = {
         "workloads/smoke-lora",
+        f"studies/{AB}",
+        "studies/index",
+        "guide/support",
         "accelerators/nvidia-h100",
         "models/llama-3.1-8b",
         "documents/003",
@@ -228,3 +231,52 @@ def test_a_model_page_tells_its_shape_first_and_models_without_results_are_liste
 
 def test_the_cheapest_price_of_an_accelerator_is_said_to_be_on_demand(catalogue: Catalogue) -> None:
     assert "On demand from, USD/h" in markdown(pages_by_path(catalogue)["accelerators/index"])
+
+
+def test_a_figure_that_is_not_known_says_why_beside_the_dash(catalogue: Catalogue) -> None:
+    made = pages_by_path(catalogue)[f"results/{MEASURED}"].context["utilisation"]
+    assert isinstance(made, Table)
+    shown = {line.cells[0].text: (line.cells[1].text, line.cells[2].text) for line in made.lines}
+    assert shown["MFU"] == (MISSING, "the device is not in the catalogue, so its peak is unknown")
+    assert shown["MAFU"][0] == "32.5%"
+
+
+def test_a_setting_that_fell_back_and_the_straggler_are_marked(catalogue: Catalogue) -> None:
+    text = markdown(pages_by_path(catalogue)[f"results/{MEASURED}"])
+    assert text.count("not what was asked") == 1
+    assert '1 <span class="tm-mark">slowest</span>' in text
+    assert "Graphs were compiled in step 1; the allocator took more memory in step 4." in text
+    assert "Energy is not known: energy was not looked at." in text
+
+
+def test_a_run_of_a_study_leads_to_its_siblings(catalogue: Catalogue) -> None:
+    text = markdown(pages_by_path(catalogue)[f"results/{MEASURED}"])
+    assert f'href="{SLOWER}.html"' in text
+    assert f"studies/{AB}.html" in text
+    page = pages_by_path(catalogue)[f"studies/{AB}"]
+    assert "too few pairs, +0.6%, from 1 pair" in str(page.context["verdict"])
+
+
+def test_what_no_run_has_shown_is_said_to_be_never_run(catalogue: Catalogue) -> None:
+    page = pages_by_path(catalogue)["guide/support"]
+    families, matrix, proofs = (page.context[name] for name in ("families", "matrix", "proofs"))
+    assert isinstance(families, Table)
+    assert isinstance(matrix, Table)
+    assert isinstance(proofs, Table)
+    assert [[cell.text for cell in line.cells] for line in families.lines] == [
+        ["CPU", "4", "1", "measured"],
+        ["NVIDIA, CUDA", "0", "0", "never run by us"],
+    ]
+    assert [[(cell.text, cell.small) for cell in line.cells] for line in matrix.lines][1] == [
+        ("flash attention", ""),
+        ("no", "its kernels are for GPUs"),
+        ("yes", ""),
+    ]
+    assert {line.cells[2].text for line in proofs.lines} == {"never run by us"}
+
+
+def test_a_workload_tells_what_its_source_varied_and_what_it_does_not_say(catalogue: Catalogue) -> None:
+    text = markdown(pages_by_path(catalogue)["workloads/smoke-lora"])
+    assert "What its source varied" in text
+    assert "this was chosen here: seed" in text
+    assert "## smoke" in markdown(pages_by_path(catalogue)["workloads/index"])

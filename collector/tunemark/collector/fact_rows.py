@@ -1,12 +1,13 @@
 """How the fact base becomes rows: accelerators, models, workloads, prices."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from tunemark.collector.rows import Row, Rows
+from tunemark.collector.rows import Row, Rows, text
 from tunemark.schema.architecture import count_parameters
 from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
+from tunemark.schema.support import SupportMatrix
 from tunemark.schema.vocabulary import Dtype
 from tunemark.schema.workload_cards import WorkloadCard
 
@@ -26,7 +27,9 @@ def fact_rows(facts: FactBase) -> Rows:
     return {
         "accelerators": [_accelerator(card) for card in facts.accelerators.values()],
         "models": [_model(card) for card in facts.models.values()],
-        "workloads": [_workload(card) for card in facts.workloads.values()],
+        "workloads": [_workload(card, facts.matrix_of(card.key)) for card in facts.workloads.values()],
+        "workload_axes": [row for card in facts.workloads.values() for row in _axes(card)],
+        "support": list(_support(facts.support)),
         "prices": price_rows(facts.prices),
     }
 
@@ -89,16 +92,43 @@ def _model(card: ModelCard) -> Row:
     return {"model": card.key, **shape, "read_on": card.read_on, "matrix_parameters": count_parameters(card).matrix_multiplied}
 
 
-def _workload(card: WorkloadCard) -> Row:
+def _workload(card: WorkloadCard, matrix: str | None) -> Row:
+    devices = card.devices
+    levers = {"attention", "fused_kernels", "compile"}
     return {
         "workload": card.key,
-        **card.model_dump(mode="json", include={"title", "description", "tier", "source", "task", "model", "method"}),
+        **card.model_dump(mode="json", include={"title", "description", "tier", "source", "task", "model", "method", "weights", "compute"}),
+        **card.model_dump(mode="json", include={"gradient_checkpointing", "not_stated", *levers}),
+        "matrix": matrix,
         "dataset": card.data.name,
         "sequence_length": card.data.sequence_length,
+        "padding": card.data.padding.value,
+        "packing": card.data.packing,
         "micro_batch": card.batch.micro_batch,
         "gradient_accumulation": card.batch.gradient_accumulation,
         "learning_rate": card.optimizer.learning_rate,
+        "optimizer": card.optimizer.name,
+        "lora": card.lora and f"rank {card.lora.rank}, alpha {card.lora.alpha}, on {', '.join(card.lora.target_modules)}",
+        "quantisation": card.quantisation and card.quantisation.format + (", scales quantised too" if card.quantisation.double else ""),
+        "devices": devices.count,
+        "strategy": str(devices.strategy),
+        **devices.model_dump(mode="json", include={"offload", "tensor_parallel", "pipeline_parallel"}),
     }
+
+
+def _axes(card: WorkloadCard) -> Iterator[Row]:
+    for position, axis in enumerate(card.axes, start=1):
+        yield {"workload": card.key, "position": position, "field": axis.field, "choices": [text(value) or "none" for value in axis.values]}
+
+
+def _support(matrix: SupportMatrix | None) -> Iterator[Row]:
+    if matrix is None:
+        return
+    for backend, reasons in matrix.cannot.items():
+        for position, feature in enumerate(matrix.features, start=1):
+            reason = reasons.get(feature)
+            row = {"backend": backend.value, "position": position, "feature": feature}
+            yield row | {"supported": reason is None, "reason": reason, "needs": matrix.needs.get(feature) if reason is None else None}
 
 
 def _price(row: PriceRow, key: str) -> Row:

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from tunemark.collector import catalogue
+from tunemark.collector.evidence_checks import evidence_problems
 from tunemark.collector.plausibility import from_the_future, impossible, lenient
 from tunemark.collector.record_files import SUBMISSIONS
 from tunemark.schema.base import canonical_json, content_id
@@ -86,6 +87,7 @@ def _submission(record: Submission, content: bytes, path: Path, facts: FactBase)
         *catalogue.submission_problems(record, facts),
         *impossible(record),
         *lenient(record),
+        *evidence_problems(record, facts),
         *from_the_future(record, datetime.now(tz=UTC)),
     ]
     derived, failed = rederive(record)

@@ -121,10 +121,10 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
             file,
             (Problem("format", repr(getattr(record, "format", None)), "is not a submission; published results live in data/published"),),
         )
-    rows = measured_rows(record, verdict.derived, verdict.result_id, file, verdict.sha256)
     try:
+        rows = measured_rows(record, verdict.derived, facts, verdict.result_id, file, verdict.sha256)
         tables = {name: as_arrow(part, schemas[name]) for name, part in rows.items()}
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, ArithmeticError) as error:
         # Arrow's own errors are among these. Whatever a record may hold, it stops no other record.
         return Loaded(file, (Problem("record", "", f"holds a value that the database cannot: {error}"),))
     del tables["result_rows"]

@@ -4,16 +4,20 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from math import isfinite
 
+from tunemark.collector.evidence_rows import evidence_columns, evidence_rows
+from tunemark.collector.physics_rows import PhysicsRows
 from tunemark.collector.rows import Row, Rows, flattened, text
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.derive import Derived, step_labels
+from tunemark.schema.facts import FactBase
 from tunemark.schema.statistics import Interval
 from tunemark.schema.submission import MemoryReading, Submission
 from tunemark.schema.vocabulary import Trust
 
 
-def measured_rows(submission: Submission, derived: Derived, result_id: str, file: str, sha256: str) -> Rows:
+def measured_rows(submission: Submission, derived: Derived, facts: FactBase, result_id: str, file: str, sha256: str) -> Rows:
     """Return the rows of a submission by table."""
+    physics = PhysicsRows(submission, derived, facts)
     return {
         "result_rows": [
             {
@@ -25,11 +29,15 @@ def measured_rows(submission: Submission, derived: Derived, result_id: str, file
                 **_identity(submission),
                 **_conditions(submission),
                 **_headlines(submission, derived),
+                **evidence_columns(submission, derived),
+                **physics.columns(),
             }
         ],
         "steps": _steps(submission, derived, result_id),
         "phases": _phases(submission, derived, result_id),
-        "result_facts": [{"result_id": result_id, **fact} for fact in _facts(submission, derived)],
+        "result_facts": [{"result_id": result_id, **fact} for fact in (*_facts(submission, derived), *physics.facts())],
+        **evidence_rows(submission, derived, result_id),
+        **physics.tables(result_id),
         "warnings": [{"result_id": result_id, "doubt": warned.doubt.value, "message": warned.message} for warned in submission.warnings],
     }
 

@@ -72,7 +72,43 @@ create table workloads (                    -- cards of data/workloads
     sequence_length integer not null,
     micro_batch integer not null,
     gradient_accumulation integer not null,
-    learning_rate double not null
+    learning_rate double not null,
+    matrix varchar,                         -- the card whose cells it is one of; NULL for a card of its own
+    weights varchar not null,               -- random | pretrained
+    optimizer varchar not null,
+    compute varchar not null,               -- auto takes bf16 where the device has it
+    padding varchar not null,
+    packing boolean not null,
+    attention varchar not null,
+    gradient_checkpointing varchar not null,
+    fused_kernels varchar not null,
+    compile varchar not null,
+    lora varchar,                           -- rank, alpha and adapted layers
+    quantisation varchar,                   -- how frozen weights are stored, for qlora
+    devices integer not null,
+    strategy varchar not null,              -- auto takes DDP on several devices
+    offload varchar not null,
+    tensor_parallel integer not null,
+    pipeline_parallel integer not null,
+    not_stated varchar[] not null           -- settings that the source does not give and that were chosen here
+);
+
+create table workload_axes (                -- settings of workloads that their source varied
+    workload varchar not null,
+    position integer not null,
+    field varchar not null,                 -- dotted path in the card
+    choices varchar[] not null,             -- what it was set to; each is a run of the standard division
+    primary key (workload, position)
+);
+
+create table support (                      -- what each device family can be asked for, data/support.json
+    backend varchar not null,
+    position integer not null,              -- order of the features
+    feature varchar not null,
+    supported boolean not null,
+    reason varchar,                         -- why not, and what to do instead
+    needs varchar,                          -- a package that it needs
+    primary key (backend, feature)
 );
 
 create table prices (                       -- the price book, data/prices
@@ -219,6 +255,34 @@ create table result_rows (                  -- one row each; read the view `resu
     stable boolean,                         -- steady window found, for measured results
     steady_steps integer,
     steady_verdict varchar,
+    attention varchar,                      -- effective kernel, as are the next four; for measured results
+    fused_kernels varchar,
+    compile varchar,
+    gradient_checkpointing varchar,
+    process_group varchar,                  -- collectives of several processes, such as nccl
+    study_id varchar,                       -- series that the run is a part of
+    study_kind varchar,                     -- sweep | frontier | ab | repeat
+    study_point varchar,                    -- which point, arm or repeat
+    study_position integer,                 -- order in which it ran, from 1
+    gates varchar,                          -- passed | failed: checks that training is right; NULL when none applied
+    compile_overhead_s double,              -- what compiling took beyond median steps
+    flop_per_step double,                   -- model FLOPs of a mean steady step, all devices
+    model_flop_per_s double,                -- all devices, recomputed ones left out
+    mfu double,                             -- against the sum of dense peaks; reasons are in result_facts, topic derived
+    mfu_palm double,                        -- FLOPs as PaLM counts them, on slots
+    hfu double,                             -- recomputed FLOPs included
+    mafu double,                            -- against the matrix rate that the devices reached in the probe
+    probe_flop_per_s double,                -- that rate, all devices
+    probe_after_flop_per_s double,          -- the same after training
+    predicted_memory_bytes double,          -- peak of the allocator as the memory model has it
+    energy_source varchar,                  -- counter | integrated | none
+    energy_j double,                        -- all devices, idle power included, over energy_window_s
+    energy_window_s double,
+    energy_per_step_j double,
+    energy_per_sample_j double,
+    energy_per_1k_tokens_j double,
+    slowest_rank integer,                   -- the straggler among several processes
+    rank_behind double,                     -- how much longer its own work takes than the median of all
     rankable boolean not null,              -- may share a ranking with comparable results
     comparability_group varchar,            -- equal for results that may be compared; NULL when a key is unknown
     parameters bigint,
@@ -252,6 +316,80 @@ create table phases (                       -- of measured results; they sum to 
     duration_s double not null,
     share double not null,
     primary key (result_id, phase)
+);
+
+create table step_events (                  -- of measured results: why a step's time is no measure of the steady state
+    result_id varchar not null,
+    step integer not null,
+    kind varchar not null,                  -- compile | allocator_growth
+    amount bigint not null                  -- graphs, or bytes
+);
+
+create table effective (                    -- of measured results: what was asked for, and what really ran
+    result_id varchar not null,
+    position integer not null,
+    setting varchar not null,
+    requested varchar not null,
+    effective varchar not null,
+    agrees boolean,                         -- NULL where the two are named differently
+    primary key (result_id, setting)
+);
+
+create table gates (                        -- of measured results: checks that training is right
+    result_id varchar not null,
+    gate varchar not null,                  -- adapter_gradient | packed_documents | loss_band
+    passed boolean,                         -- NULL when it did not apply
+    detail varchar not null,
+    primary key (result_id, gate)
+);
+
+create table ranks (                        -- of measured results: processes on several devices
+    result_id varchar not null,
+    rank integer not null,
+    own_work_s double,                      -- median over the steady window, before gradients are exchanged: no other rank can delay it
+    behind double,                          -- how much longer that is than the median of all ranks
+    slowest boolean not null,
+    device_allocated_bytes bigint,
+    device_reserved_bytes bigint,
+    host_rss_bytes bigint,
+    primary key (result_id, rank)
+);
+
+create table device_use (                   -- of measured results: devices over the steady window, sampled from outside
+    result_id varchar not null,
+    device integer not null,
+    samples integer not null,
+    busy_mean double,                       -- share of time in which something ran on it
+    busy_peak double,
+    power_mean_w double,
+    power_peak_w double,
+    clock_mean_mhz double,
+    clock_min_mhz double,
+    temperature_peak_c double,
+    memory_used_peak_bytes bigint,          -- other processes included
+    memory_used_before_bytes bigint,
+    throttle_reasons varchar[] not null,
+    primary key (result_id, device)
+);
+
+create table flops (                        -- of measured results: FLOPs of a mean steady step by class, all devices
+    result_id varchar not null,
+    position integer not null,
+    class varchar not null,                 -- forward_matmul | ... | recompute
+    flop double not null,
+    formula varchar not null,
+    primary key (result_id, class)
+);
+
+create table memory_lines (                 -- of measured results: memory predicted beside measured, one device
+    result_id varchar not null,
+    position integer not null,
+    line varchar not null,
+    kind varchar not null,                  -- state: weighed tensors | peak: of the allocator | part: predicted only
+    predicted_bytes bigint,
+    measured_bytes bigint,
+    note varchar not null,
+    primary key (result_id, line)
 );
 
 create table runs (                         -- of converted results, one row for each log
@@ -314,6 +452,22 @@ from result_rows r
 left join models m using (model)
 left join accelerators a using (accelerator)
 left join sources s on s.source = r.source;
+
+-- Series of measured results: sweeps, frontiers, A/B comparisons, repeats.
+create view studies as
+select
+    study_id,
+    any_value(study_kind) as study_kind,
+    any_value(workload) as workload,
+    any_value(accelerator_name) as accelerator_name,
+    count(*) as runs,
+    count(*) filter (where failed) as failed,
+    count(distinct study_point) as points,
+    min(started_at) as started_at,
+    list(result_id order by study_position, result_id) as result_ids
+from results
+where study_id is not null
+group by study_id;
 
 -- For each instance, region and kind the newest price that has begun on `collection.as_of`: answers do not depend on the day of asking.
 create view current_prices as

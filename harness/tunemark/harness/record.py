@@ -8,7 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tunemark.harness.doubts import doubts
-from tunemark.harness.golden import loss_band
 from tunemark.harness.launch import Finished
 from tunemark.harness.machine import Machine
 from tunemark.harness.outcome import outcome
@@ -21,6 +20,7 @@ from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.evidence import Effective, Gate, Probe, RankRecord, StepEvent, Study
 from tunemark.schema.files import project_root, write_atomically
+from tunemark.schema.golden import loss_band
 from tunemark.schema.privacy import identity_leaks, machine_names
 from tunemark.schema.steady import SteadyWindow
 from tunemark.schema.submission import (

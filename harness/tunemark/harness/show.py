@@ -11,6 +11,9 @@ from rich.table import Table
 from tunemark.harness.worklog import WorkLog
 from tunemark.schema import formats
 from tunemark.schema.derive import Derived, derive
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts import FactBase
+from tunemark.schema.physics import Physics, physics
 from tunemark.schema.plan import Plan
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.statistics import Interval
@@ -82,7 +85,7 @@ class RunProgress:
 def summary(submission: Submission) -> dict[str, Any]:
     """Return the headline numbers of a submission as plain data, derived from its raw values."""
     derived = derive(submission)
-    rate = derived.tokens_per_s
+    rate, found = derived.tokens_per_s, _physics(submission, derived)
     return {
         "workload": submission.workload,
         "status": submission.outcome.status.value,
@@ -98,6 +101,10 @@ def summary(submission: Submission) -> dict[str, Any]:
         "loss_start": derived.loss_start,
         "train_loss": derived.train_loss,
         "accuracy": submission.evaluation.accuracy if submission.evaluation else None,
+        "gates": {gate.name: gate.passed for gate in submission.gates},
+        **{name: known.value for name, known in found.figures().items()},
+        "compile_overhead_s": derived.compile_overhead_s,
+        "slowest_rank": derived.slowest_rank.rank if derived.slowest_rank else None,
         "wall_s": submission.process.wall_s,
         "phases_s": derived.phases,
         "warnings": [f"{warned.doubt.value}: {warned.message}" for warned in submission.warnings],
@@ -148,6 +155,7 @@ def _lines(submission: Submission, derived: Derived) -> list[tuple[str, str]]:
         lines.append(("loss", f"{derived.loss_start:.3f} -> {derived.train_loss:.3f}"))
     if submission.evaluation and submission.evaluation.accuracy is not None:
         lines.append(("accuracy", f"{submission.evaluation.accuracy:.1%} of {submission.evaluation.rows} rows"))
+    lines += _evidence_lines(submission, derived)
     lines.append(
         (
             "wall time",
@@ -156,3 +164,40 @@ def _lines(submission: Submission, derived: Derived) -> list[tuple[str, str]]:
         )
     )
     return lines
+
+
+def _physics(submission: Submission, derived: Derived) -> Physics:
+    """Return FLOPs, utilisation and energy, with the cards of the checkout; without it they are unknown."""
+    try:
+        facts = FactBase.of_project()
+        model = facts.models.get(submission.plan.model.key)
+        accelerator = facts.accelerators.get(submission.plan.device.accelerator or "")
+    except TunemarkError:
+        model = accelerator = None
+    return physics(submission, derived, model, accelerator)
+
+
+def _evidence_lines(submission: Submission, derived: Derived) -> list[tuple[str, str]]:
+    found, lines = _physics(submission, derived), []
+    # MFU where the device's peak is known, else against what the device itself reached.
+    for name in ("mfu", "mafu"):
+        known = found.figures()[name]
+        if known.value is not None:
+            lines.append((QUANTITIES[name].label, f"{formats.percent(known.value)} ({known.reason.rpartition(': ')[2]})"))
+            break
+    energy = found.energy_per_sample_j
+    if energy.value is not None:
+        lines.append(("energy", f"{formats.joules(energy.value)} a sample"))
+    if derived.compile_overhead_s:
+        lines.append(("compiling", f"{formats.duration(derived.compile_overhead_s)} beyond median steps"))
+    if derived.slowest_rank:
+        slowest = derived.slowest_rank
+        lines.append(("slowest rank", f"{slowest.rank}, {slowest.behind:.1%} behind the median of {len(submission.ranks)}"))
+    return [*lines, *_gate_lines(submission)]
+
+
+def _gate_lines(submission: Submission) -> list[tuple[str, str]]:
+    failed = [f"{gate.name} FAILED: {gate.detail}" for gate in submission.gates if gate.passed is False]
+    passed = [gate.name for gate in submission.gates if gate.passed]
+    said = [*failed, *([f"{', '.join(passed)} passed"] if passed else [])]
+    return [("checks", "; ".join(said))] if said else []

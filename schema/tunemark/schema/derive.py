@@ -34,7 +34,7 @@ class Derived:
     train_time_s: float | None
     """From the first step's start to the last step's end."""
     phases: dict[str, float]
-    """Seconds of each phase; they sum to the wall time."""
+    """Seconds of each phase; they sum to the wall time. What compiling cost is taken out of the first step and the warm-up."""
     loss_start: float | None
     """Mean loss of the first steps."""
     train_loss: float | None
@@ -85,11 +85,11 @@ def derive(submission: Submission) -> Derived:
         samples_per_s=rates.samples_per_s if rates else None,
         padding_efficiency=rates.padding_efficiency if rates else None,
         train_time_s=trace.completed_at_s[-1] - trace.started_at_s if len(trace) else None,
-        phases=phases(submission, window),
+        phases=phases(submission, window, rates.step_time.p50 if rates else None),
         loss_start=float(np.mean(losses[:LOSS_WINDOW])) if losses else None,
         train_loss=float(np.mean(losses[-LOSS_WINDOW:])) if losses else None,
         peak_memory=headline_memory(submission),
-        compile_overhead_s=compile_overhead_s(submission, rates.step_time.p50) if rates else None,
+        compile_overhead_s=sum(compile_overhead(submission, window, rates.step_time.p50).values()) if rates and window else None,
         slowest_rank=slowest_rank(submission, window) if window is not None else None,
         rankable=submission.outcome.status is Status.OK
         and window is not None
@@ -108,10 +108,11 @@ def settled_after(submission: Submission) -> int:
     return max((event.step for event in submission.events if event.step <= half), default=0)
 
 
-def compile_overhead_s(submission: Submission, median_s: float) -> float:
-    """Return what compiling cost (definitions.md, 14): the sum over steps with a compile event of max(0, t - median)."""
+def compile_overhead(submission: Submission, window: SteadyWindow, median_s: float) -> dict[int, float]:
+    """Return what compiling cost in each step before the window, counted from 1 (definitions.md, 14): max(0, t - median)."""
     times = submission.trace.step_times_s
-    return sum(max(0.0, times[event.step - 1] - median_s) for event in submission.events if event.kind == "compile")
+    compiled = {event.step for event in submission.events if event.kind == "compile" and event.step <= window.first}
+    return {step: max(0.0, times[step - 1] - median_s) for step in sorted(compiled)}
 
 
 def slowest_rank(submission: Submission, window: SteadyWindow) -> SlowestRank | None:
@@ -148,14 +149,18 @@ def headline_memory(submission: Submission) -> MemoryReading:
     return memory.device_allocated
 
 
-def phases(submission: Submission, window: SteadyWindow | None) -> dict[str, float]:
-    """Return seconds by phase, in order, summing to `process.wall_s`. `train` is divided by the steps in it."""
+def phases(submission: Submission, window: SteadyWindow | None, median_s: float | None = None) -> dict[str, float]:
+    """Return seconds by phase, in order, summing to `process.wall_s`. `train` is divided by the steps in it.
+
+    `median_s` is the median of the steady window; without one, what compiling cost cannot be told apart.
+    """
     starts = submission.timeline
     ends = [*(mark.at_s for mark in starts[1:]), submission.process.wall_s]
+    overhead = compile_overhead(submission, window, median_s) if window is not None and median_s is not None else {}
     seconds: dict[str, float] = {}
     for mark, end in zip(starts, ends, strict=True):
         if mark.phase is Phase.TRAIN and window is not None:
-            for name, share in _train_phases(submission, window, mark.at_s, end).items():
+            for name, share in _train_phases(submission, window, (mark.at_s, end), overhead).items():
                 seconds[name] = seconds.get(name, 0.0) + share
         else:
             # Without a completed step all of `train` is spent on the first one.
@@ -164,13 +169,18 @@ def phases(submission: Submission, window: SteadyWindow | None) -> dict[str, flo
     return seconds
 
 
-def _train_phases(submission: Submission, window: SteadyWindow, start_s: float, end_s: float) -> dict[str, float]:
-    completed = submission.trace.completed_at_s
+def _train_phases(
+    submission: Submission, window: SteadyWindow, stretch: tuple[float, float], overhead: dict[int, float]
+) -> dict[str, float]:
+    completed, (start_s, end_s) = submission.trace.completed_at_s, stretch
     first = completed[0]
     steady_from = completed[window.first - 1] if window.first else first
+    in_first, all_of_it = overhead.get(1, 0.0), sum(overhead.values())
+    compiling = {TrainPhase.COMPILE.value: all_of_it} if overhead else {}
     return {
-        TrainPhase.FIRST_STEP.value: first - start_s,
-        TrainPhase.WARMUP.value: steady_from - first,
+        TrainPhase.FIRST_STEP.value: first - start_s - in_first,
+        **compiling,
+        TrainPhase.WARMUP.value: steady_from - first - (all_of_it - in_first),
         TrainPhase.STEADY.value: end_s - steady_from,
     }
 

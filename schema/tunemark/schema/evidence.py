@@ -69,7 +69,7 @@ class Probe(Frozen):
     size: PositiveCount
     """Rows and columns of the square matrices."""
     before_flop_per_s: Positive
-    """Best of several products before training; of several devices, their sum."""
+    """Best of several products before training; of several processes, what the first reached while all were probing."""
     after_flop_per_s: Positive | None = None
     """The same after training; null when training did not end well."""
 

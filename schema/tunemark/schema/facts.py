@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.files import project_root
 from tunemark.schema.naming import AWS, suggest_accelerator, suggest_card, suggest_instance
+from tunemark.schema.support import FILE as SUPPORT
+from tunemark.schema.support import SupportMatrix
 from tunemark.schema.workload_cards import GoldenLosses, WorkloadCard
 from tunemark.schema.workload_matrix import cells
 
@@ -54,6 +57,19 @@ class FactBase:
     def prices(self) -> tuple[PriceRow, ...]:
         """The price book."""
         return tuple(row for _, row in read_prices(self.root / "prices" / "prices.csv"))
+
+    @cached_property
+    def support(self) -> SupportMatrix | None:
+        """What each device family can do; None where data/ has no table of it."""
+        path = self.root / SUPPORT
+        return validated(SupportMatrix, json.loads(path.read_text(encoding="utf-8")), str(path)) if path.exists() else None
+
+    def matrix_of(self, key: str) -> str | None:
+        """Return the file of several cells that a workload is one of, or None for a card of its own."""
+        if (self.root / "workloads" / f"{key}.toml").exists():
+            return None
+        stems = (file.stem for file in (self.root / "workloads").glob("*.toml") if key.startswith(f"{file.stem}-"))
+        return max(stems, key=len, default=None)
 
     def workload(self, name: str) -> WorkloadCard:
         """Return a workload card; raises TunemarkError with a suggestion for an unknown name."""
@@ -114,15 +130,14 @@ class FactBase:
 
     def read_all(self) -> None:
         """Read every card and price; raises TunemarkError for the first that is wrong."""
-        _ = self.accelerators, self.models, self.workloads, self.prices
+        _ = self.accelerators, self.models, self.workloads, self.prices, self.support
 
     def workload_sha256(self, key: str) -> str:
         """Return the content hash of a workload: of its file, and of its key where the file holds several."""
         path = self.root / "workloads" / f"{key}.toml"
         if path.exists():
             return hashlib.sha256(path.read_bytes()).hexdigest()
-        files = (file for file in path.parent.glob("*.toml") if key.startswith(f"{file.stem}-"))
-        matrix = max(files, key=lambda file: len(file.stem))
+        matrix = path.with_name(f"{self.matrix_of(key)}.toml")
         return hashlib.sha256(matrix.read_bytes() + key.encode()).hexdigest()
 
     def golden_losses(self, key: str) -> GoldenLosses | None:

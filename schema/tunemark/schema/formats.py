@@ -3,6 +3,7 @@
 import math
 
 GIB = 2**30
+MIB = 2**20
 GB = 10**9
 MINUTE_S = 60
 HOUR_S = 3_600
@@ -23,6 +24,11 @@ def gib(value_bytes: float) -> str:
     return f"{significant(value_bytes / GIB)} GiB"
 
 
+def binary(value_bytes: float) -> str:
+    """Return bytes as GiB, and less than a tenth of one as MiB (2^20)."""
+    return gib(value_bytes) if value_bytes >= GIB / 10 else f"{significant(value_bytes / MIB)} MiB"
+
+
 def gb(value_bytes: float) -> str:
     """Return bytes as GB (10^9)."""
     return f"{significant(value_bytes / GB)} GB"
@@ -38,6 +44,35 @@ def duration(value_s: float) -> str:
     if whole < HOUR_S:
         return f"{whole // MINUTE_S} min {whole % MINUTE_S:02d} s"
     return f"{whole // HOUR_S:,} h {whole % HOUR_S // MINUTE_S:02d} min"
+
+
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+def with_prefix(value: float, unit: str) -> str:
+    """Return a value with the prefix that keeps it short: 21.2e9 -> `21.2 GFLOP/s`."""
+    size, prefix = next(((size, prefix) for size, prefix in PREFIXES if abs(value) >= size), (1.0, ""))
+    return f"{significant(value / size)} {prefix}{unit}"
+
+
+def flop(value: float) -> str:
+    """Return floating-point operations."""
+    return with_prefix(value, "FLOP")
+
+
+def flop_per_s(value: float) -> str:
+    """Return floating-point operations a second."""
+    return with_prefix(value, "FLOP/s")
+
+
+def joules(value: float) -> str:
+    """Return an energy in joules."""
+    return with_prefix(value, "J")
+
+
+def watts(value: float) -> str:
+    """Return a power in watts."""
+    return f"{significant(value)} W"
 
 
 def percent(value: float) -> str:

@@ -1,34 +1,10 @@
 """The registry of quantities: one row each. Validation, tables and documentation read the same row."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
-
 from tunemark.schema import formats
+from tunemark.schema.quantities_of_physics import physics_rows
+from tunemark.schema.quantity import Quantity
 
-Better = Literal["lower", "higher"] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """A measured, derived or claimed quantity."""
-
-    key: str
-    """Name, with its unit where it has one."""
-    label: str
-    """Column head."""
-    unit: str
-    """Unit of the stored value; `1` for counts, shares and ratios."""
-    show: Callable[[float], str]
-    """Formats a value for readers."""
-    better: Better
-    """Which direction is better; None when neither."""
-    meaning: str
-    """One sentence."""
-
-    def text(self, value: float | None) -> str:
-        """Return the value for readers; a dash when unknown."""
-        return formats.MISSING if value is None else self.show(value)
+__all__ = ["QUANTITIES", "Quantity"]
 
 
 def _rows() -> list[Quantity]:
@@ -154,6 +130,7 @@ def _rows() -> list[Quantity]:
         # utilisation
         q("mfu", "MFU", "1", share, "higher", "Model FLOPs over time times dense peak; as claimed when published."),
         q("hfu", "HFU", "1", share, "higher", "Like MFU, recomputed FLOPs included."),
+        *physics_rows(),
         q("arithmetic_intensity", "Arithmetic intensity", "FLOP/byte", plain, None, "FLOPs per byte moved."),
         q("tensor_engine_active", "Tensor engine active", "1", share, "higher", "Share of time in which the matrix unit was active."),
         q("scalar_engine_active", "Scalar engine active", "1", share, None, "Share of time in which the scalar engine was active."),

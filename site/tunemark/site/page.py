@@ -46,6 +46,11 @@ def workload_path(workload: str) -> str:
     return f"workloads/{workload}"
 
 
+def study_path(study: str) -> str:
+    """Return the path of a study's page."""
+    return f"studies/{study}"
+
+
 def document_path(source: str) -> str:
     """Return the path of a source document's page."""
     return f"documents/{source}"

@@ -40,6 +40,19 @@ WARNINGS = "select * from warnings order by result_id, doubt, message"
 STATEMENTS = "select * from statements order by source, statement_id"
 TABLES = "select * from document_tables order by source, position, table_id"
 CELLS = "select * from document_cells order by source, table_id, row_number, column_number"
+AXES = "select * from workload_axes order by workload, position"
+SUPPORT = "select * from support order by position, backend"
+STUDIES = "select * exclude (started_at), epoch_us(started_at) as started_us from studies order by started_at desc, study_id"
+EVIDENCE = {
+    "step_events": "step, kind",
+    "effective": "position",
+    "gates": "gate",
+    "ranks": "rank",
+    "device_use": "device",
+    "flops": "position",
+    "memory_lines": "position",
+}
+"""Tables of what measured results saw beside their steps, with the order of their rows."""
 PROBLEMS = "select * from load_problems order by file, field, value"
 
 
@@ -111,6 +124,11 @@ class Catalogue:
     runs: dict[str, list[Row]]
     facts: dict[str, list[Row]]
     warnings: dict[str, list[Row]]
+    axes: dict[str, list[Row]]
+    support: list[Row]
+    studies: list[Row]
+    evidence: dict[str, dict[str, list[Row]]]
+    """Tables of `EVIDENCE`, by result."""
 
     @classmethod
     def read(cls, database: Database) -> Self:
@@ -138,7 +156,18 @@ class Catalogue:
             runs=_by(ask(RUNS), "result_id"),
             facts=_by(ask(FACTS), "result_id"),
             warnings=_by(ask(WARNINGS), "result_id"),
+            axes=_by(ask(AXES), "workload"),
+            support=ask(SUPPORT),
+            studies=ask(STUDIES),
+            evidence={
+                table: _by(ask(f"select * from {table} order by result_id, {order}"), "result_id")  # noqa: S608 - our own names
+                for table, order in EVIDENCE.items()
+            },
         )
+
+    def seen(self, table: str, result_id: str) -> list[Row]:
+        """Return the rows of a table of `EVIDENCE` of one result."""
+        return self.evidence[table].get(result_id, [])
 
     @cached_property
     def result_ids(self) -> frozenset[str]:

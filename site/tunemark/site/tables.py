@@ -1,10 +1,13 @@
 """What a table on a page is: columns, rows and cells. How it looks is in templates/macros.html.j2."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tunemark.schema.formats import MISSING
 from tunemark.schema.quantities import QUANTITIES
+
+Show = Callable[[float], str]
+"""Formats a value for readers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,15 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 METHODS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}
 TIMES = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}"
 TASKS = {"causal_lm": "causal language model", "sequence_classification": "sequence classification"}
-PHASES = {"warmup": "warm-up"}
+PHASES = {"warmup": "warm-up", "first_step": "first step", "compile": "compiling", "check": "checks", "eval": "evaluation"}
+BACKENDS = {
+    "cpu": "CPU",
+    "cuda": "NVIDIA, CUDA",
+    "rocm": "AMD, ROCm",
+    "neuron": "AWS, Neuron",
+    "xpu": "Intel, XPU",
+    "mps": "Apple, MPS",
+}
 TRUST = {
     "published": "A document's claim; there is no raw log behind it.",
     "converted": f"Made from raw logs of another harness. Those of MLPerf are labelled: {MLPERF_LABEL}.",
@@ -24,12 +32,17 @@ MLPERF = "mlperf-"
 MLPERF_SHORT = "MLPerf, unofficial"
 MOST_DIGITS = 5
 COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
-NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
+NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
 
 
 def words(value: str | None) -> str:
     """Return a key of a word list as words: `on_demand` -> `on demand`."""
     return MISSING if value is None else value.replace("_", " ")
+
+
+def sentence(text: str) -> str:
+    """Return text with its first letter large, and the others as they are."""
+    return text[:1].upper() + text[1:]
 
 
 def short_commits(text: str | None) -> str | None:
@@ -55,6 +68,8 @@ def recorded(topic: str, name: str, value: str | None) -> str:
     if value in {"true", "false"}:
         return "yes" if value == "true" else "no"
     number = float(value) if NUMBER.fullmatch(value) else None
+    if number is not None and topic == "derived" and name in QUANTITIES:
+        return QUANTITIES[name].text(number)
     if number is not None and (topic == "memory" or name.endswith("_bytes")):
         return gib(number)
     if number is not None and name.endswith("_s"):
@@ -70,6 +85,11 @@ def trust(row: Row) -> str:
 def trust_in_full(row: Row) -> str:
     """Return the same in a sentence."""
     return f"{MLPERF_LABEL}." if trust(row) == MLPERF_SHORT else TRUST.get(row["trust"], "")
+
+
+def backend(key: str) -> str:
+    """Return a device family as people call it."""
+    return BACKENDS.get(key, key)
 
 
 def method(row: Row) -> str:

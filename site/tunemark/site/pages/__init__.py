@@ -15,6 +15,8 @@ from tunemark.site.pages import (
     provenance,
     published,
     results,
+    studies,
+    support,
     workloads,
 )
 from tunemark.site.queries import Catalogue
@@ -22,5 +24,23 @@ from tunemark.site.queries import Catalogue
 
 def all_pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield every page of the site."""
-    for kind in (home, results, workloads, measured, published, converted, accelerators, models, documents, cost, guide, provenance):
+    for kind in _KINDS:
         yield from kind.pages(catalogue)
+
+
+_KINDS = (
+    home,
+    results,
+    workloads,
+    studies,
+    measured,
+    published,
+    converted,
+    accelerators,
+    models,
+    documents,
+    cost,
+    guide,
+    support,
+    provenance,
+)

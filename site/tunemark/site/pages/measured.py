@@ -7,6 +7,7 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import wording
 from tunemark.site.charts import Chart, loss_chart, step_time_chart
 from tunemark.site.page import Fact, Page, workload_path
+from tunemark.site.pages import evidence, physics
 from tunemark.site.pages.result import result_page, sections
 from tunemark.site.queries import Catalogue, Row
 
@@ -64,8 +65,28 @@ def _page(catalogue: Catalogue, row: Row) -> Page:
         "topics": sections(catalogue, row, TOPICS, leave_out=frozenset({"memory"})),
         "provenance": _provenance(row),
         "steady": _steady(row),
+        **_evidence(catalogue, row),
     }
     return result_page(catalogue, row, "measured.md.j2", crumbs, more)
+
+
+def _evidence(catalogue: Catalogue, row: Row) -> dict[str, object]:
+    return {
+        "effective": evidence.effective(catalogue, row),
+        "gates": evidence.gates(catalogue, row),
+        "ranks": evidence.ranks(catalogue, row),
+        "device_use": evidence.device_use(catalogue, row),
+        "probe": evidence.probe(row),
+        "events": evidence.events(catalogue, row),
+        "study": evidence.study(catalogue, row),
+        "utilisation": physics.utilisation(catalogue, row),
+        "flops": physics.flops(catalogue, row),
+        "memory_lines": physics.memory(catalogue, row),
+        "memory_parts": physics.memory_parts(catalogue, row),
+        "no_memory": physics.no_memory(catalogue, row),
+        "energy": physics.energy(catalogue, row),
+        "no_energy": physics.no_energy(catalogue, row),
+    }
 
 
 def _charts(steps: list[Row]) -> list[Chart]:

@@ -7,6 +7,7 @@ from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.formats import MISSING
 from tunemark.site import ranking, tables, wording
 from tunemark.site.page import Fact, Page, model_path, workload_path
+from tunemark.site.pages import workload_card as card
 from tunemark.site.queries import Catalogue, Row
 from tunemark.site.ranking import Group
 from tunemark.site.results_table import cost_cell, memory_cell, rate_cell, result_cell, status_cell, trust_cell
@@ -26,14 +27,39 @@ class RankedGroup:
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the list of workloads and a page for each."""
-    yield Page("workloads/index", "Workloads", "workloads.md.j2", {"table": _list(catalogue)})
+    context: dict[str, object] = {"table": _list(catalogue, None), "matrices": _matrices(catalogue)}
+    yield Page("workloads/index", "Workloads", "workloads.md.j2", context)
     for workload in catalogue.workloads:
         rows = catalogue.results_where(workload=workload["workload"], source="measured")
-        context = {"workload": workload, "facts": _facts(workload), "groups": _groups(catalogue, rows)}
+        context = {
+            "workload": workload,
+            "facts": card.facts(workload),
+            "levers": card.levers(workload),
+            "axes": card.axes(catalogue.axes.get(workload["workload"], [])),
+            "siblings": _siblings(catalogue, workload),
+            "groups": _groups(catalogue, rows),
+        }
         yield Page(workload_path(workload["workload"]), workload["title"], "workload.md.j2", context, CRUMBS)
 
 
-def _list(catalogue: Catalogue) -> Table:
+def _matrices(catalogue: Catalogue) -> list[tuple[str, Table]]:
+    """Return the cells of each matrix of workloads, under its name."""
+    names = sorted({row["matrix"] for row in catalogue.workloads if row["matrix"]})
+    return [(name, _list(catalogue, name)) for name in names]
+
+
+def _siblings(catalogue: Catalogue, workload: Row) -> list[Fact]:
+    """Return the other cells of the matrix that a workload is one of."""
+    matrix = workload["matrix"]
+    cells = (row for row in catalogue.workloads if matrix and row["matrix"] == matrix and row["workload"] != workload["workload"])
+    return [
+        Fact(cell["workload"].removeprefix(f"{matrix}-"), f"{cell['model']}, {wording.method(cell)}", href=workload_path(cell["workload"]))
+        for cell in cells
+    ]
+
+
+def _list(catalogue: Catalogue, matrix: str | None) -> Table:
+    """Return the workloads of a matrix, or those that have a card of their own."""
     columns = [
         Column("Workload"),
         Column("Tier"),
@@ -41,6 +67,7 @@ def _list(catalogue: Catalogue) -> Table:
         Column("Method"),
         Column("Data"),
         Column("Tokens in a row", numeric=True),
+        Column("Devices", numeric=True),
         Column("Measured results", numeric=True),
     ]
     lines = (
@@ -52,32 +79,18 @@ def _list(catalogue: Catalogue) -> Table:
                 tables.text(wording.method(row)),
                 tables.text(row["dataset"]),
                 Cell(wording.plain(row["sequence_length"]), sort=row["sequence_length"]),
+                _count(row["devices"]),
                 _count(len(catalogue.results_where(workload=row["workload"], source="measured"))),
             )
         )
         for row in catalogue.workloads
+        if row["matrix"] == matrix
     )
-    return tables.table("Workloads", columns, lines, interactive=True)
+    return tables.table(matrix or "Workloads", columns, lines, interactive=True)
 
 
 def _count(number: int) -> Cell:
     return Cell(str(number), sort=number)
-
-
-def _facts(row: Row) -> list[Fact]:
-    return [
-        Fact("Model", row["model"], href=model_path(row["model"])),
-        Fact("Task", wording.TASKS.get(row["task"], str(row["task"]))),
-        Fact("Method", wording.method(row)),
-        Fact("Data", row["dataset"]),
-        Fact("Tokens in a row", wording.plain(row["sequence_length"])),
-        Fact("Micro-batch", wording.plain(row["micro_batch"]), "rows of one forward and backward on one device"),
-        Fact("Gradient accumulation", wording.plain(row["gradient_accumulation"]), "micro-steps in an optimizer step"),
-        Fact("Learning rate", wording.plain(row["learning_rate"])),
-        Fact("Tier", row["tier"]),
-        Fact("Card", f"data/workloads/{row['workload']}.toml"),
-        Fact("Source", row["source"]),
-    ]
 
 
 def _groups(catalogue: Catalogue, rows: Sequence[Row]) -> list[RankedGroup]:

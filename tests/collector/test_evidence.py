@@ -1,0 +1,147 @@
+"""What a run saw beside its steps: checked against what devices can do, and loaded into tables of its own."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import FACTS, make_content, make_submission, save
+
+from tunemark.collector.asking import ask
+from tunemark.collector.evidence_checks import evidence_problems
+from tunemark.collector.loading import collect
+
+STEPS = 40
+EFFECTIVE = {
+    "attention": "eager", "fused_kernels": "none", "compile": "none", "gradient_checkpointing": "none", "optimizer": "torch AdamW",
+    "trainable_dtypes": ["float32"], "processes": 2, "process_group": "gloo", "sharding": None,
+}  # fmt: skip
+H100 = next(card for card in FACTS.accelerators.values() if card.key.startswith("nvidia-h100") and "sxm" in card.key)
+
+
+def two_processes(**overrides: Any) -> dict[str, Any]:
+    """Return what replaces a run on one device by one on two."""
+    content = make_content(STEPS)
+    times = [0.04] * STEPS
+    batch = {**content["plan"]["batch"], "data_parallel": 2}
+    batch["global_batch"] *= 2
+    return {
+        "plan.batch": batch,
+        "plan.device": {"backend": "cpu", "accelerator": None, "count": 2, "strategy": "ddp", "launcher": "torchrun"},
+        "effective": EFFECTIVE,
+        "ranks": [{"rank": rank, "own_work_s": [time * (1 + 0.1 * rank) for time in times]} for rank in range(2)],
+        "gates": [{"name": "adapter_gradient", "passed": True, "detail": "a gradient reaches all"}],
+        **overrides,
+    }
+
+
+def on_h100(**overrides: Any) -> dict[str, Any]:
+    return {
+        "plan.device": {"backend": "cuda", "accelerator": H100.key, "count": 1, "strategy": "single"},
+        "plan.precision": {"parameters": "bf16", "compute": "bf16"},
+        "environment.devices": [{"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80 * 2**30}],
+        **overrides,
+    }
+
+
+def probe(rate: float, dtype: str = "bf16") -> dict[str, Any]:
+    return {"probe": {"dtype": dtype, "size": 8192, "before_flop_per_s": rate, "after_flop_per_s": None}}
+
+
+def used(devices: list[dict[str, Any]], **energy: Any) -> dict[str, Any]:
+    seen = {"samples": 1, "interval_s": 0.1, "devices": devices}
+    return {"utilisation": {**seen, "energy": {"source": "counter", **energy} if energy else None}}
+
+
+SLOW = [{"rank": rank, "own_work_s": [1.0] * STEPS} for rank in range(2)]
+SHORT = [{"rank": rank, "own_work_s": [0.01] * 5} for rank in range(2)]
+LOSSES = [{"name": "loss_band", "passed": True, "detail": "all is well"}]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field", "said"),
+    [
+        (two_processes(effective={**EFFECTIVE, "processes": 1}), "effective.processes", "plan.device.count is 2"),
+        (two_processes(ranks=[]), "ranks", "lists each of them"),
+        (two_processes(ranks=SLOW), "ranks.0.own_work_s", "own work is a part of a step"),
+        (two_processes(ranks=SHORT), "ranks.0.own_work_s", "one value for each"),
+        (on_h100(**probe(2e15)), "probe.before_flop_per_s", "above the dense peak"),
+        (on_h100(**probe(1e14, "fp32")), "probe.dtype", "format of the run"),
+        (on_h100(**used([], joules=50_000.0, window_s=5.0)), "utilisation.energy.joules", "check the unit"),
+        (on_h100(**used([], joules=50.0, window_s=0.0)), "utilisation.energy.window_s", "write both"),
+        (on_h100(**used([], joules=50.0, window_s=500.0)), "utilisation.energy.window_s", "longer than the whole process"),
+        (on_h100(**used([{"index": 0, "samples": 1}] * 2)), "utilisation.devices", "listed twice"),
+        (on_h100(**used([{"index": 0, "samples": 1, "power_mean_w": 5_000.0}])), "utilisation.devices.0.power_mean_w", "board power"),
+        (on_h100(**used([{"index": 0, "samples": 1, "busy_mean": 0.9, "busy_peak": 0.5}])), "utilisation.devices.0.busy_mean", "highest sample"),
+        (on_h100(**used([{"index": 0, "samples": 1, "memory_used_peak_bytes": 2**40}])), "utilisation.devices.0.memory_used_peak_bytes", "unit"),
+        ({"gates": [*LOSSES, *LOSSES]}, "gates", "is there twice"),
+        ({"gates": LOSSES, "plan.measurement.seed": FACTS.golden_losses("smoke-lora").seed}, "gates.loss_band", "the trace says otherwise"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(overrides: dict[str, Any], field: str, said: str) -> None:
+    problems = list(evidence_problems(make_submission(STEPS, **overrides), FACTS))
+    assert [problem.field for problem in problems if said in problem.fix][:1] == [field], problems
+
+
+def test_what_can_be_is_not_refused() -> None:
+    plausible = used([{"index": 0, "samples": 9, "busy_mean": 0.9, "busy_peak": 1.0, "power_mean_w": 690.0}], joules=2_000.0, window_s=3.0)
+    for overrides in (two_processes(), on_h100(**probe(8e14), **plausible), {}):
+        assert list(evidence_problems(make_submission(STEPS, **overrides), FACTS)) == []
+
+
+@pytest.fixture
+def db(checkout: Path) -> Path:
+    save(checkout, make_submission(STEPS, **two_processes()))
+    path = checkout / "build" / "tunemark.duckdb"
+    assert collect(checkout, path).problems == []
+    return path
+
+
+def test_ranks_are_loaded_and_the_slowest_is_marked(db: Path) -> None:
+    assert ask("select rank, slowest, round(behind, 3) from ranks order by rank", db).rows == [(0, False, -0.048), (1, True, 0.048)]
+
+
+def test_a_setting_that_fell_back_is_seen(db: Path) -> None:
+    assert ask("select setting, requested, effective from effective where agrees = false", db).rows == [("attention", "sdpa", "eager")]
+    assert ask("select attention, gates from results", db).rows == [("eager", "passed")]
+
+
+def test_flops_and_reasons_are_loaded(db: Path) -> None:
+    flop, total = ask("select (select flop_per_step from results), (select sum(flop) from flops where class <> 'recompute')", db).rows[0]
+    assert flop == total > 0
+    value, reason = ask("select value, reason from result_facts where topic = 'derived' and name = 'mfu'", db).rows[0]
+    assert (value, reason) == (None, "the device is not in the catalogue, so its peak is unknown")
+    assert ask("select count(*) from memory_lines where measured_bytes is not null", db).rows[0][0] == 4
+
+
+def test_a_study_is_a_row_with_its_runs_in_order(checkout: Path) -> None:
+    path = checkout / "build" / "tunemark.duckdb"
+    for number in (2, 1):
+        study = {"kind": "sweep", "study_id": "ab" * 6, "point": f"seed={number}", "position": number, "settings_sha256": "cd" * 32}
+        save(checkout, make_submission(STEPS, study=study, run_id=f"{number:032x}"), f"run{number}")
+    collect(checkout, path)
+    assert ask("select study_kind, runs, failed, points from studies", path).rows == [("sweep", 2, 0, 2)]
+    ids = ask("select result_ids from studies", path).rows[0][0]
+    assert ids == [row[0] for row in ask("select result_id from results order by study_position", path).rows]
+
+
+def test_the_support_matrix_is_loaded_where_there_is_one(checkout: Path) -> None:
+    path = checkout / "build" / "tunemark.duckdb"
+    collect(checkout, path)
+    assert ask("select count(*) from support", path).rows == [(0,)]
+    (checkout / "data" / "support.json").write_text(
+        '{"format": "tunemark.support/1", "features": ["A", "B"], "cannot": {"cpu": {"B": "no"}}, "needs": {"A": "x"}}'
+    )
+    collect(checkout, path)
+    assert ask("select feature, supported, reason, needs from support order by 1", path).rows == [
+        ("A", True, None, "x"),
+        ("B", False, "no", None),
+    ]
+
+
+def test_axes_and_matrices_of_workloads_are_loaded(checkout: Path) -> None:
+    path = checkout / "build" / "tunemark.duckdb"
+    collect(checkout, path)
+    assert ask("select count(*) from workloads where matrix = 'trainer-8k'", path).rows[0][0] > 10
+    assert ask("select choices from workload_axes where workload = 'bert-emotion' and field = 'data.padding'", path).rows == [
+        (["static", "dynamic"],)
+    ]

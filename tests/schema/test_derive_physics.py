@@ -1,0 +1,193 @@
+"""FLOPs, utilisation, energy and memory of a run: known by hand, or not known with a reason."""
+
+import random
+
+import pytest
+from factories import FACTS, make_submission
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tunemark.schema.derive import compile_overhead, derive
+from tunemark.schema.flops import flops_ledger
+from tunemark.schema.memory.beside import memory_beside
+from tunemark.schema.peaks import part_of_card, peak_flop_per_s
+from tunemark.schema.physics import Physics, physics
+from tunemark.schema.planned_shape import Work, measured_shape, shape_of_plan, work_in
+from tunemark.schema.submission import Submission
+
+TINY = FACTS.models["tiny-llama"]
+H100 = next(card for card in FACTS.accelerators.values() if card.key.startswith("nvidia-h100"))
+PROBE = {"dtype": "fp32", "size": 64, "before_flop_per_s": 1e12, "after_flop_per_s": None}
+UTILISATION = {"samples": 1, "interval_s": 0.2}
+
+
+def found(submission: Submission, accelerator: object = None) -> Physics:
+    return physics(submission, derive(submission), FACTS.models[submission.plan.model.key], accelerator)  # type: ignore[arg-type]
+
+
+def on_h100(**overrides: object) -> Submission:
+    return make_submission(130, **{"plan.precision": {"parameters": "bf16", "compute": "bf16"}, **overrides})
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 140), st.lists(st.integers(1, 140), max_size=6), st.randoms(use_true_random=False))
+def test_phases_sum_to_the_wall_time_whatever_was_compiled(steps: int, compiled: list[int], chance: random.Random) -> None:
+    kinds = ("compile", "allocator_growth")
+    events = [{"step": step, "kind": chance.choice(kinds), "amount": 1} for step in compiled if step <= steps]
+    submission = make_submission(steps, events=events)
+    phases = derive(submission).phases
+    assert sum(phases.values()) == pytest.approx(submission.process.wall_s)
+    assert min(phases.values()) >= 0
+
+
+def test_what_compiling_cost_is_taken_out_of_the_first_step_and_the_warm_up() -> None:
+    events = [{"step": step, "kind": "compile", "amount": 1} for step in (1, 1, 5)]
+    plain, compiled = derive(make_submission()), derive(make_submission(events=events))
+    assert compiled.compile_overhead_s == compiled.phases["compile"] > 0.2
+    lost = sum(plain.phases[name] - compiled.phases[name] for name in ("first_step", "warmup"))
+    assert lost == pytest.approx(compiled.phases["compile"])
+    assert "compile" not in plain.phases
+
+
+def test_a_graph_that_is_compiled_within_the_window_is_no_overhead_of_the_start() -> None:
+    submission = make_submission(events=[{"step": 125, "kind": "compile", "amount": 1}])
+    window = derive(submission).window
+    assert window is not None
+    assert compile_overhead(submission, window, 0.05) == {}
+
+
+def test_the_ledger_of_full_rows_is_that_of_the_plan() -> None:
+    submission = make_submission()
+    window = derive(submission).window
+    assert window is not None
+    work = work_in(submission.trace, window)
+    planned = flops_ledger(shape_of_plan(submission.plan, TINY)).model_flops * submission.plan.batch.gradient_accumulation
+    ledger = found(submission).flops
+    assert ledger is not None
+    assert ledger.model_flops == pytest.approx(planned)
+    assert ledger.tokens * work.steps == work.real_tokens
+
+
+def test_mfu_is_model_flops_over_time_and_the_sum_of_peaks() -> None:
+    submission = on_h100()
+    derived, seen = derive(submission), found(on_h100(), H100)
+    assert seen.flops is not None
+    assert derived.window is not None
+    work = work_in(submission.trace, derived.window)
+    rate = seen.flops.model_flops * work.steps / work.seconds
+    assert seen.model_flop_per_s.value == pytest.approx(rate)
+    assert seen.mfu.value == pytest.approx(rate / (H100.peak_tflops[submission.plan.precision.compute] * 1e12))
+    assert seen.hfu.value == seen.mfu.value, "nothing is recomputed"
+    assert "TFLOP/s bf16" in seen.mfu.reason
+
+
+def test_recomputed_work_counts_in_hfu_only() -> None:
+    plain, recomputed = (found(on_h100(**{"plan.model.gradient_checkpointing": kind}), H100) for kind in ("none", "full"))
+    assert plain.mfu.value == pytest.approx(recomputed.mfu.value)
+    assert plain.hfu.value is not None
+    assert recomputed.hfu.value is not None
+    assert recomputed.hfu.value > 1.2 * plain.hfu.value
+
+
+def test_mafu_is_against_what_every_process_reached() -> None:
+    one = found(make_submission(probe=PROBE)).mafu.value
+    two = found(make_submission(**{"probe": PROBE, "plan.device.count": 2, "plan.device.strategy": "ddp"})).mafu.value
+    assert one is not None
+    assert two == pytest.approx(one / 2)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "figure", "reason"),
+    [
+        ({}, "mfu", "not in the catalogue"),
+        ({}, "mafu", "the device was not probed"),
+        ({}, "energy_per_step_j", "energy was not looked at"),
+        ({"utilisation": {**UTILISATION, "energy": {"source": "none", "reason": "the driver tells no power"}}}, "energy_per_step_j", "tells no power"),
+        ({"plan.data.tokenizer": "word-level"}, "model_flop_per_s", "vocabulary"),
+        ({"plan.lora.target_modules": ["no_such_layer"]}, "model_flop_per_s", "no_such_layer"),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_says_why(overrides: dict[str, object], figure: str, reason: str) -> None:
+    known = found(make_submission(130, **overrides)).figures()[figure]
+    assert known.value is None
+    assert reason in known.reason
+
+
+def test_a_run_without_a_steady_step_has_no_ledger_and_a_reason() -> None:
+    seen = found(make_submission(0, **{"outcome.status": "crash", "outcome.message": "boom"}))
+    assert (seen.flops, seen.reason) == (None, "no steady step was measured")
+
+
+def test_a_peak_in_another_format_is_never_taken() -> None:
+    submission = on_h100()
+    card = H100.model_copy(update={"peak_tflops": {}})
+    known = peak_flop_per_s(submission, card)
+    assert known.value is None
+    assert "no dense peak for bf16" in known.reason
+
+
+@pytest.mark.parametrize(("memory", "part"), [(None, None), (64 * 2**30, 0.5), (128 * 2**30, 1.0)])
+def test_a_die_has_its_part_of_the_peak_by_its_memory(memory: int | None, part: float | None) -> None:
+    submission = make_submission(
+        130, **{"plan.device.backend": "rocm", "environment.devices": [{"name": "MI250X", "memory_bytes": memory}]}
+    )
+    assert part_of_card(submission, FACTS.accelerators["amd-mi250x"]) == part
+
+
+def test_energy_is_mean_power_times_the_time_of_the_work() -> None:
+    energy = {"source": "counter", "joules": 1_000.0, "window_s": 10.0}
+    submission = make_submission(130, utilisation={**UTILISATION, "energy": energy})
+    derived, seen = derive(submission), found(submission)
+    assert derived.samples_per_s is not None
+    assert derived.tokens_per_s is not None
+    assert seen.energy_per_sample_j.value == pytest.approx(100 / derived.samples_per_s.value)
+    assert seen.energy_per_1k_tokens_j.value == pytest.approx(1_000 * 100 / derived.tokens_per_s.value)
+
+
+def test_packed_documents_are_as_many_as_were_counted_and_at_most_one_more_a_row() -> None:
+    work = Work(steps=1, seconds=1, slot_tokens=512, real_tokens=512, supervised_tokens=502, documents=8, rows=4)
+    assert work.pieces(packed=True) == 10
+    assert work.pieces(packed=False) == 8
+    masked = Work(steps=1, seconds=1, slot_tokens=512, real_tokens=512, supervised_tokens=100, documents=8, rows=4)
+    assert masked.pieces(packed=True) == 12
+
+
+def test_packing_makes_attention_cheaper_and_nothing_else() -> None:
+    plan = make_submission(130, **{"plan.data.packing": True}).plan
+    few, many = (Work(1, 1.0, 512, 512, 512 - pieces, pieces, 4) for pieces in (4, 32))
+    whole, short = (flops_ledger(measured_shape(plan, TINY, work)) for work in (few, many))
+    assert short.of("forward_attention") < whole.of("forward_attention") / 4
+    assert short.of("forward_matmul") == whole.of("forward_matmul")
+
+
+def test_more_documents_than_can_be_listed_are_represented_by_fewer() -> None:
+    work = Work(steps=1, seconds=1, slot_tokens=2**40, real_tokens=2**40, supervised_tokens=0, documents=2**35, rows=2**35)
+    shape = measured_shape(make_submission().plan, TINY, work)
+    assert len(shape.documents) == 65_536
+    assert set(shape.documents) == {32}
+
+
+def test_predicted_memory_stands_beside_what_was_weighed() -> None:
+    lora = {
+        "parameter_bytes": {"fp32": 18_101_248},
+        "adapter_bytes": 1_249_280,
+        "gradient_bytes": 1_249_280,
+        "optimizer_state_bytes": 2_498_784,
+    }
+    model = {"parameters": 4_525_312, "trainable_parameters": 312_320, **lora}
+    lines, reason = memory_beside(make_submission(model=model), TINY)
+    assert reason is None
+    errors = {line.key: line.error for line in lines if line.group == "state"}
+    assert set(errors) == {"base weights", "adapters", "gradients", "optimizer states"}
+    assert all(error == pytest.approx(0, abs=1e-3) for error in errors.values()), errors
+    peaks = [line for line in lines if line.group == "peak"]
+    assert all(line.measured_bytes is None and "CPU" in line.note for line in peaks)
+
+
+def test_memory_that_the_model_does_not_know_is_not_predicted() -> None:
+    submission = make_submission(130, **{"plan.device.offload": "optimizer"})
+    assert memory_beside(submission, TINY) == (
+        (),
+        "the memory model does not know states of the optimizer in host memory while parameters stay on the device",
+    )
+    assert memory_beside(submission, None)[1] == "there is no card of the model tiny-llama"
