@@ -116,7 +116,9 @@ def harness(work: Setting, sampler: int) -> Arm:
         train(trainer, stream)
         os.kill(sampler, signal.SIGSTOP)
         events = [json.loads(line) for line in path.read_bytes()[offset:].splitlines()]
-        times = [e["started_at_s"] for e in events if e["event"] == "training"] + [e["completed_at_s"] for e in events if e["event"] == "step"]
+        times = [e["started_at_s"] for e in events if e["event"] == "training"] + [
+            e["completed_at_s"] for e in events if e["event"] == "step"
+        ]
         return [after - before for before, after in pairwise(times)]
 
     return run
@@ -210,7 +212,12 @@ def trl_trainer(work: Setting) -> Arm | None:
 
 def measure(work: Setting, rounds: int, steps: int, sampler: int) -> dict[str, list[float]]:
     """Return the median step time of each block, by arm, in seconds."""
-    made = {"bare loop": bare(work), "Tunemark": harness(work, sampler), "HF Trainer": hf_trainer(work), "TRL SFTTrainer": trl_trainer(work)}
+    made = {
+        "bare loop": bare(work),
+        "Tunemark": harness(work, sampler),
+        "HF Trainer": hf_trainer(work),
+        "TRL SFTTrainer": trl_trainer(work),
+    }
     arms = {name: arm for name, arm in made.items() if arm is not None}
     blocks: dict[str, list[float]] = {name: [] for name in arms}
     for number in range(rounds):
@@ -258,7 +265,9 @@ def main() -> None:
     for size, arms in found.items():
         print(f"{size}: {SIZES[size][1]} x {SIZES[size][0]} tokens")
         for arm, row in arms.items():
-            print(f"  {arm:15} {row['step_ms']:8.2f} ms  {row['beyond_bare_ms']:+7.2f} ms  {row['throughput_of_bare']:.3f} of the bare loop")
+            print(
+                f"  {arm:15} {row['step_ms']:8.2f} ms  {row['beyond_bare_ms']:+7.2f} ms  {row['throughput_of_bare']:.3f} of the bare loop"
+            )
 
 
 if __name__ == "__main__":

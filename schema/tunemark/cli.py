@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 
+STUDIES = "tunemark.harness.study_commands"
 HARNESS, COLLECTOR, SITE = (f"tunemark.{room}.commands" for room in ("harness", "collector", "site"))
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -17,6 +18,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "workloads": (HARNESS, "List the standard workloads."),
     "plan": (HARNESS, "Show how a workload would run here, each value with its reason."),
     "run": (HARNESS, "Fine-tune once in a fresh process and write one submission."),
+    "sweep": (STUDIES, "Run a workload at several points, each in a fresh process."),
+    "frontier": (STUDIES, "Find the largest micro-batch and sequence length that fit."),
+    "ab": (STUDIES, "Compare two settings in interleaved runs, with a verdict."),
+    "predict": (STUDIES, "Predict time and cost of a whole job from a short run."),
     "validate": (COLLECTOR, "Check submissions and published results."),
     "collect": (COLLECTOR, "Load all results and facts into the database."),
     "query": (COLLECTOR, "Ask the database with SQL."),

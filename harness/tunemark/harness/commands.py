@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from tunemark.harness import doctor as doctor_report
+from tunemark.harness.emit.options import Accelerator, Emit, Instance, script
 from tunemark.harness.machine import detect
 from tunemark.harness.planning import Resolved, refuse_unsupported, resolve
 from tunemark.harness.run_options import RunOptions, takes_run_options
@@ -86,10 +87,23 @@ def workloads(*, as_json: Json = False) -> None:
     answers().print(table)
 
 
-@app.command(epilog="Examples: tunemark plan smoke-lora | tunemark plan smoke-bert --set batch.micro_batch=32 --json")
+@app.command(
+    epilog="Examples: tunemark plan smoke-lora | tunemark plan smoke-bert --set batch.micro_batch=32 --json | tunemark plan smoke-lora --emit slurm --instance p4d.24xlarge --nodes 2"
+)
 @takes_run_options
-def plan(workload: Workload, *, as_json: Json = False, chosen: RunOptions) -> None:
-    """Show how a workload would run here, each value with its reason."""
+def plan(
+    workload: Workload,
+    *,
+    as_json: Json = False,
+    emit: Emit = None,
+    accelerator: Accelerator = None,
+    instance: Instance = None,
+    chosen: RunOptions,
+) -> None:
+    """Show how a workload would run here, each value with its reason; or write the script that runs it elsewhere."""
+    if emit is not None:
+        sys.stdout.write(script(emit, workload, chosen, FactBase.of_project(), accelerator, instance))
+        return
     resolved = resolve(workload, FactBase.of_project(), chosen.machine(), chosen.options())
     if as_json:
         _print_json(
@@ -130,7 +144,7 @@ def _flat(content: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 
 @app.command(
-    epilog="Examples: tunemark run smoke-lora | tunemark run smoke-bert --data file:emotion --steps 200 | tunemark run smoke-lora --weights pretrained:MODEL_FOLDER"
+    epilog="Examples: tunemark run smoke-lora | tunemark run smoke-bert --data file:emotion --steps 200 | tunemark run smoke-lora --weights pretrained:MODEL_FOLDER | tunemark run smoke-lora --repeats 5"
 )
 @takes_run_options
 def run(
@@ -140,6 +154,9 @@ def run(
     supersedes: Annotated[
         str | None, typer.Option("--supersedes", metavar="ID", help="Id of an earlier result of this machine that this one replaces.")
     ] = None,
+    repeats: Annotated[
+        int, typer.Option("--repeats", min=1, help="Run it so often, each in a fresh process: median and ends are told.")
+    ] = 1,
     as_json: Json = False,
     chosen: RunOptions,
 ) -> None:
@@ -149,8 +166,14 @@ def run(
     """
     from tunemark.harness.runner import check_superseded, run_once  # noqa: PLC0415 - only a run needs processes and statistics
     from tunemark.harness.show import print_summary, summary  # noqa: PLC0415
+    from tunemark.harness.studies.series import Bench  # noqa: PLC0415
+    from tunemark.harness.studies.sweep import refuse_superseding, run_repeats  # noqa: PLC0415
+    from tunemark.harness.study_commands import tell_sweep  # noqa: PLC0415
 
     facts, machine = FactBase.of_project(), chosen.machine()
+    if repeats > 1:
+        refuse_superseding(supersedes)
+        tell_sweep(workload, run_repeats(workload, chosen.options(), Bench.here(facts, machine, out), repeats), as_json=as_json)
     resolved = resolve(workload, facts, machine, chosen.options())
     check_superseded(supersedes, resolved.plan, out)
     submission, path = run_once(resolved, facts, machine, out, supersedes)

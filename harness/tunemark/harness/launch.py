@@ -17,7 +17,7 @@ from typing import Literal
 
 from tunemark.harness import neuron_rules
 from tunemark.harness.planning import Resolved
-from tunemark.harness.spawn import command, environment
+from tunemark.harness.spawn import command, environment, with_memory_limit
 from tunemark.harness.telemetry import Sampler, Telemetry
 from tunemark.harness.telemetry.opening import sampler_of
 from tunemark.harness.worker.__main__ import LOG_FILE, ORDER_FILE
@@ -122,7 +122,7 @@ def _spawn(resolved: Resolved, folder: Path) -> "subprocess.Popen[bytes]":
     """Start the worker in a session of its own, so that an interactive Ctrl-C reaches only this process."""
     with (folder / OUTPUT_FILE).open("wb") as output:
         return subprocess.Popen(  # noqa: S603 - our own module
-            command(resolved.plan.device, folder, resolved.node),
+            with_memory_limit(command(resolved.plan.device, folder, resolved.node), resolved.limit_memory_bytes),
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

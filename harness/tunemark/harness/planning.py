@@ -41,6 +41,8 @@ class Resolved:
     """Why this machine cannot do it, decided before any time is spent."""
     node: Node = field(default_factory=Node)
     """This machine among several."""
+    limit_memory_bytes: int | None = None
+    """Memory of the host that each process of the worker may take; None leaves it all of it."""
 
 
 def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> Resolved:

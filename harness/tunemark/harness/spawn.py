@@ -49,6 +49,20 @@ def _accelerate(device: DeviceChoice, node: Node) -> list[str]:
     return base
 
 
+LIMIT = "import os, resource, sys; most = int(sys.argv[1]); resource.setrlimit(resource.RLIMIT_DATA, (most, most)); os.execv(sys.argv[2], sys.argv[2:])"
+"""Data memory and not address space: libraries reserve far more addresses than they ever use."""
+
+
+def with_memory_limit(arguments: list[str], most_bytes: int | None) -> list[str]:
+    """Return a command under a limit on the memory of each of its processes: what is above fails in the worker, not on the machine.
+
+    In a process that becomes the worker, since a function between fork and exec may hang where there are threads.
+    """
+    if most_bytes is None:
+        return arguments
+    return [sys.executable, "-c", LIMIT, str(most_bytes), *arguments]
+
+
 def environment(device: DeviceChoice) -> dict[str, str]:
     """Return the worker's environment: the parent's, with devices in nvidia-smi's order, and without what would make it print or fork oddly."""
     several = {"OMP_NUM_THREADS": str(device.threads)} if device.threads and device.count > 1 else {}

@@ -1,0 +1,70 @@
+"""Predict a whole job from a run that stopped early, then do the whole job, and say how far off it was.
+
+    python benchmarks/predict_whole_job.py [workload] [steps] [rounds]
+
+Each round runs both in fresh processes: first the short run, which stops as soon as its throughput is known within 1%,
+then the whole job of so many steps (600 when left out). What is compared is the time of training and that of the
+whole process. A machine that does other work in one of the two shows up as an error: the share of other processes is
+printed beside it.
+"""
+
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from tunemark.harness.machine import detect
+from tunemark.harness.planning import Options, resolve
+from tunemark.harness.runner import run_once
+from tunemark.schema.derive import derive
+from tunemark.schema.facts import FactBase
+from tunemark.schema.prediction import Job, predict
+from tunemark.schema.submission import Submission
+
+GOAL = 0.03
+SHORT = {"until_ci": 0.01, "max_steps": 240, "max_train_s": 600.0}
+WHOLE = {"max_train_s": 3_600.0}
+
+
+def one_run(workload: str, out: Path, **limits: float | None) -> Submission:
+    """Run a workload without probes and checks, which a job does not have."""
+    facts, machine = FactBase.of_project(), detect()
+    options = Options(probe=False, gates=False, **limits)  # type: ignore[arg-type]
+    return run_once(resolve(workload, facts, machine, options), facts, machine, out)[0]
+
+
+def main() -> None:
+    """Print the error of each round and the median of all."""
+    given = sys.argv[1:]
+    workload = given[0] if given else "smoke-full"
+    steps, rounds = int(given[1]) if len(given) > 1 else 600, int(given[2]) if len(given) > 2 else 3
+    errors, walls = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(1, rounds + 1):
+            short = one_run(workload, Path(folder), **SHORT)
+            found = predict(short, Job(steps=steps))
+            whole = one_run(workload, Path(folder), max_steps=steps, **WHOLE)
+            seen_s = derive(whole).train_time_s or float("nan")
+            errors.append(found.train_s.value / seen_s - 1)
+            walls.append(found.wall_s.value / whole.process.wall_s - 1)
+            within = found.train_s.low <= seen_s <= found.train_s.high
+            print(
+                f"{number}: from {len(short.trace)} steps {found.train_s.value:.1f} s"
+                f" [{found.train_s.low:.1f}, {found.train_s.high:.1f}], seen {seen_s:.1f} s in {len(whole.trace)} steps:"
+                f" {errors[-1]:+.1%}, {'inside' if within else 'outside'} the interval; whole process {walls[-1]:+.1%};"
+                f" other work on {foreign(short)} and {foreign(whole)} cores",
+                flush=True,
+            )
+    middle = statistics.median(abs(error) for error in errors)
+    print(f"{workload}, {steps} steps: median error of training {middle:.1%}, of the process {statistics.median(map(abs, walls)):.1%}")
+    print(f"goal {GOAL:.0%}: {'reached' if middle <= GOAL else 'missed'}")
+
+
+def foreign(run: Submission) -> str:
+    """Return how many cores other processes kept busy."""
+    busy = run.utilisation.foreign_cpu_busy_mean if run.utilisation else None
+    return "unknown" if busy is None else f"{busy:.2f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""A task for SkyPilot: `sky launch` it from the root of a checkout, which is copied to the machines."""
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tunemark.harness.emit.job import PORT, Job
+from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.vocabulary import Backend
+
+NAMES_FILE = Path(__file__).with_name("skypilot.toml")
+LOCAL = ("file:", "pretrained:/", "pretrained:.", "pretrained:~")
+"""Beginnings of values that name something on the machine that plans."""
+PROGRAM = ".venv/bin/tunemark"
+
+
+def skypilot(job: Job) -> str:
+    """Return the task as YAML; raises TunemarkError for data or weights that only this machine has, and a device without a name there."""
+    for value in job.arguments:
+        if value.startswith(LOCAL):
+            option = "--data" if value.startswith("file:") else "--weights"
+            raise TunemarkError(option, value, "is on this machine only; name one of the hub, or synthetic data and random weights")
+    head = f"# {job.plan.workload} on {job.target.text}: `sky launch FILE` in a checkout of Tunemark.\n"
+    return head + "".join(f"{line}\n" for line in _lines(task(job)))
+
+
+def task(job: Job) -> dict[str, Any]:
+    """Return the task as SkyPilot's schema has it."""
+    return {
+        "name": job.name,
+        "workdir": ".",
+        "num_nodes": job.target.nodes,
+        "resources": _resources(job),
+        "setup": _setup(job),
+        "run": _script(job),
+    }
+
+
+def _setup(job: Job) -> str:
+    extras = f".venv/bin/pip install --quiet --editable '.[{','.join(job.extras)}]'" if job.extras else ""
+    # The Neuron stack pins another torch than the lock: it gets an environment of its own.
+    first = "python3 -m venv .venv" if job.target.backend is Backend.NEURON else "make setup"
+    return f"{first}\n{extras}\n" if extras else f"{first}\n"
+
+
+def _resources(job: Job) -> dict[str, Any]:
+    target = job.target
+    if target.instance is not None:
+        return {"infra": target.provider, "instance_type": target.instance}
+    names: dict[str, str] = tomllib.loads(NAMES_FILE.read_text(encoding="utf-8"))
+    if target.card.key not in names:
+        fix = f"SkyPilot's catalogue has no name for it that is known here; name an --instance, or {did_you_mean(target.card.key, names)}"
+        raise TunemarkError("--accelerator", target.card.key, fix)
+    return {"accelerators": f"{names[target.card.key]}:{target.accelerators}"}
+
+
+def _script(job: Job) -> str:
+    lines = ["set -euo pipefail"]
+    if job.target.nodes > 1:
+        lines.append('HEAD_NODE="$(echo "$SKYPILOT_NODE_IPS" | head -n 1)"')
+    lines.append(job.command(PROGRAM, '"$SKYPILOT_NODE_RANK"', f'"$HEAD_NODE:{PORT}"'))
+    return "\n".join(lines) + "\n"
+
+
+def _lines(content: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of YAML: mappings, blocks of text, and values as JSON has them, which YAML reads as they are."""
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield f"{key}:"
+            yield from (f"  {line}" for line in _lines(value))
+        elif isinstance(value, str) and "\n" in value:
+            yield f"{key}: |"
+            yield from (f"  {line}" for line in value.splitlines())
+        else:
+            yield f"{key}: {json.dumps(value)}"

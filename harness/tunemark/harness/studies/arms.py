@@ -1,0 +1,149 @@
+"""A/B: two settings in turn, each run in a fresh process, and what may be said of their difference."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tunemark.harness.planning import Options
+from tunemark.harness.studies.points import Point, card_with, settings_of
+from tunemark.harness.studies.series import Bench, Done, Series, Stopped, say
+from tunemark.schema.comparison import Change, break_even_steps, loss_after, paired_change
+from tunemark.schema.derive import Derived, derive
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.submission import Submission
+from tunemark.schema.vocabulary import Status
+
+LOSS_TOLERANCE = 0.01
+"""Other kernels and number formats round differently; a loss that differs by more than this is another training."""
+HOPELESS = (Status.UNSUPPORTED, Status.OOM_DEVICE, Status.OOM_HOST)
+"""What a second try of the same settings would end in again."""
+ARMS = ("a", "b")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """B against A."""
+
+    study_id: str
+    a: str
+    b: str
+    pairs: int
+    """Pairs of which both runs are ok."""
+    throughput: Change | None
+    """Of real tokens a second; None without a pair."""
+    step_time: Change | None
+    """Of the median step: what throughput would say on a machine that nothing disturbs."""
+    memory: Change | None
+    """Of peak memory."""
+    loss: Change | None
+    """Of the training loss after equal tokens; None where there is none above 0."""
+    break_even_steps: float | None
+    """After how many steps B has earned back what it compiles longer; None when it never does, or compiles no longer."""
+    ended: str | None
+    """Why there are fewer pairs than asked, or None."""
+    runs: tuple[Done, ...]
+
+    @property
+    def loss_changed(self) -> bool:
+        """Return whether B trains otherwise than A, so that its speed is not that of the same training."""
+        return self.loss is not None and self.loss.significant and abs(self.loss.change.value) > LOSS_TOLERANCE
+
+    @property
+    def exit_code(self) -> Exit:
+        """Return 0 when there is a verdict."""
+        return Exit.OK if self.throughput and self.throughput.verdict != "too few pairs" else Exit.UNTRUSTWORTHY
+
+
+def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pairs: int = 5, again: bool = False) -> Compared:
+    """Run A B B A A B .. until there are so many pairs.
+
+    Raises
+    ------
+    TunemarkError
+        Before anything runs: for a setting or value that does not exist, arms that do not differ, and an arm that this
+        machine cannot run.
+
+    """
+    card = card_with(bench.facts.workload(workload), options)
+    arms = {name: settings_of(text, f"--{name}", card) for name, text in zip(ARMS, (a, b), strict=True)}
+    plans = {name: bench.plan(workload, point.applied(options)) for name, point in arms.items()}
+    for name, plan in plans.items():
+        if plan.unsupported:
+            raise TunemarkError(f"--{name}", arms[name].text, plan.unsupported, exit_code=Exit.UNSUPPORTED)
+    if plans["a"].plan.model_dump(exclude={"reasons"}) == plans["b"].plan.model_dump(exclude={"reasons"}):
+        raise TunemarkError("--b", arms["b"].text, "gives the same plan as --a; name a value that differs")
+    points = [_name(arm, arms[arm], 0) for arm in ARMS]
+    series = Series.find("ab", bench.plan(workload, options), points, bench, again=again, expected=2 * pairs)
+    say(f"{workload}: A/B {series.study_id}, {pairs} pairs")
+    ended = None
+    try:
+        with series.stoppable():
+            for turn, arm in ((pair, arm) for pair in range(1, pairs + 1) for arm in order(pair)):
+                _refuse_hopeless(series.run(_name(arm, arms[arm], turn), plans[arm]))
+    except Stopped as stopped:
+        ended = f"stopped at {stopped}"
+        say(ended)
+    return compared(series.study_id, arms, series.done, ended)
+
+
+def _refuse_hopeless(done: Done) -> None:
+    if done.status in HOPELESS:
+        raise Stopped(f"{done.point}, which is {done.status.value} and would be so again")
+
+
+def order(pair: int) -> tuple[str, ...]:
+    """Return which arm of a pair runs first: A B, B A, A B, ..; a steady drift of the machine then favours neither."""
+    return ARMS if pair % 2 else ARMS[::-1]
+
+
+def _name(arm: str, point: Point, pair: int) -> str:
+    return f"{arm}: {point.text}, pair {pair}" if pair else f"{arm}: {point.text}"
+
+
+def compared(study_id: str, arms: dict[str, Point], runs: Sequence[Done], ended: str | None) -> Compared:
+    """Return what the pairs say of which both runs are ok and long enough for a rate."""
+    pairs = list(_pairs(arms, runs))
+    derived = [(derive(one), derive(other)) for one, other in pairs]
+    tokens = min((sum(run.trace.real_tokens) for pair in pairs for run in pair), default=0)
+    speed = _change([(_rate(one), _rate(other)) for one, other in derived])
+    return Compared(
+        study_id=study_id,
+        a=arms["a"].text,
+        b=arms["b"].text,
+        pairs=len(pairs),
+        throughput=speed,
+        step_time=_change([(_median_step(one), _median_step(other)) for one, other in derived]),
+        memory=_change([(one.peak_memory.peak_bytes, other.peak_memory.peak_bytes) for one, other in derived]),
+        loss=_change([(loss_after(one.trace, tokens), loss_after(other.trace, tokens)) for one, other in pairs]),
+        break_even_steps=_break_even(derived, speed),
+        ended=ended or ("no pair has two runs that are ok and have a steady window; give more --steps" if not pairs else None),
+        runs=tuple(runs),
+    )
+
+
+def _pairs(arms: dict[str, Point], runs: Sequence[Done]) -> list[tuple[Submission, Submission]]:
+    found = {run.point: run.record.submission for run in runs if run.status is Status.OK and derive(run.record.submission).tokens_per_s}
+    names = [(_name("a", arms["a"], pair), _name("b", arms["b"], pair)) for pair in range(1, len(runs) + 1)]
+    return [(found[one], found[other]) for one, other in names if one in found and other in found]
+
+
+def _rate(derived: Derived) -> float | None:
+    return derived.tokens_per_s.value if derived.tokens_per_s else None
+
+
+def _median_step(derived: Derived) -> float | None:
+    return derived.step_time.p50 if derived.step_time else None
+
+
+def _change(pairs: Sequence[tuple[float | None, float | None]]) -> Change | None:
+    """Return the change over the pairs that have both values, each above 0."""
+    whole = [(one, other) for one, other in pairs if one and other and min(one, other) > 0]
+    return paired_change([one for one, _ in whole], [other for _, other in whole]) if whole else None
+
+
+def _break_even(derived: Sequence[tuple[Derived, Derived]], speed: Change | None) -> float | None:
+    if speed is None or speed.verdict != "higher":
+        return None
+    overhead = median((other.compile_overhead_s or 0.0) - (one.compile_overhead_s or 0.0) for one, other in derived)
+    gain = median(one.step_time.p50 - other.step_time.p50 for one, other in derived if one.step_time and other.step_time)
+    return break_even_steps(overhead, gain) if overhead > 0 else None

@@ -1,0 +1,216 @@
+"""Commands that run series: sweep, frontier, ab; and predict, which tells the whole job from a short run. Thin: the work is in studies/."""
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from tunemark.harness.run_options import RunOptions, share, takes_run_options
+from tunemark.harness.show import answers
+from tunemark.harness.studies.question import Over, Question
+from tunemark.schema import formats
+from tunemark.schema.errors import Exit
+from tunemark.schema.facts import FactBase
+
+if TYPE_CHECKING:
+    from tunemark.harness.studies.sweep import SweepResult
+
+app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+
+STUDY = "Which runs"
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+Workload = Annotated[str, typer.Argument(help="Name of a workload; `tunemark workloads` lists them.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the submissions; by default submissions/ of the checkout.")]
+Again = Annotated[bool, typer.Option("--again", help="Begin anew instead of going on with what an earlier such command did.")]
+
+
+def _print_json(content: Any) -> None:  # noqa: ANN401 - any JSON value
+    sys.stdout.write(json.dumps(content, indent=1, default=str) + "\n")
+
+
+@app.command(
+    epilog="Examples: tunemark sweep smoke-bert --over batch_size=8,16,32,48,64 | tunemark sweep smoke-lora --over seq=64,128 --over rank=8,16 | tunemark sweep smoke-lora --repeats 5"
+)
+@takes_run_options
+def sweep(
+    workload: Workload,
+    *,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--over",
+            metavar="FIELD[=V1,V2,..]",
+            rich_help_panel=STUDY,
+            help="Vary this setting; several make a grid. Without values: those of the card. Without it: the card's axes, one after the other.",
+        ),
+    ] = None,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, rich_help_panel=STUDY, help="Run each point so often, in turn.")] = 1,
+    out: Out = None,
+    again: Again = False,
+    as_json: Json = False,
+    chosen: RunOptions,
+) -> None:
+    """Run a workload at several points, each in a fresh process, each a submission.
+
+    A point that runs out of memory or crashes is a result and stops nothing. Ctrl-C stops after the present record;
+    the same command goes on where it was. A point on an axis of the card stays in the standard division.
+    """
+    from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes and statistics
+    from tunemark.harness.studies.sweep import run_sweep  # noqa: PLC0415
+
+    bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
+    result = run_sweep(workload, over or (), chosen.options(), bench, repeats=repeats, again=again)
+    tell_sweep(workload, result, as_json=as_json)
+
+
+def tell_sweep(workload: str, result: "SweepResult", *, as_json: bool) -> NoReturn:
+    """Print the points of a sweep and end with its exit code."""
+    from tunemark.harness.studies.rows import as_json as plain  # noqa: PLC0415 - as above
+    from tunemark.harness.studies.rows import table_of  # noqa: PLC0415
+
+    if as_json:
+        head = {"workload": workload, "kind": result.kind, "study_id": result.study_id, "missing": result.missing}
+        _print_json({**head, "points": plain(result.rows)})
+    else:
+        answers().print(table_of(result.rows))
+    raise typer.Exit(result.exit_code)
+
+
+@app.command(
+    epilog="Examples: tunemark frontier smoke-lora --limit-memory 2 | tunemark frontier smoke-lora --sequence-lengths 128,256,512 --within 10% | tunemark frontier smoke-lora --over both"
+)
+@takes_run_options
+def frontier(
+    workload: Workload,
+    *,
+    over: Annotated[Over, typer.Option("--over", rich_help_panel=STUDY, help="What is made as large as possible.")] = Over.MICRO_BATCH,
+    sequence_lengths: Annotated[
+        str | None, typer.Option("--sequence-lengths", metavar="N,N,..", rich_help_panel=STUDY, help="Lengths to find the micro-batch for.")
+    ] = None,
+    limit_memory: Annotated[
+        float | None,
+        typer.Option(
+            "--limit-memory", metavar="GIB", min=0.1, rich_help_panel=STUDY, help="Memory of the host to stay within; by default 80% of it."
+        ),
+    ] = None,
+    most: Annotated[int, typer.Option("--most", min=1, rich_help_panel=STUDY, help="Largest micro-batch to try.")] = 65_536,
+    within: Annotated[
+        str | None, typer.Option("--within", rich_help_panel=STUDY, help="How near is near enough, such as 10%; exact when left out.")
+    ] = None,
+    out: Out = None,
+    again: Again = False,
+    as_json: Json = False,
+    chosen: RunOptions,
+) -> None:
+    """Find the largest micro-batch and the longest sequence that fit, by doubling and halving.
+
+    Each try is a short run in a process of its own, on full rows, and a submission. Out of memory means that it does
+    not fit; any other failure ends the search with its reason. The same command goes on where it was stopped.
+    """
+    from tunemark.harness.studies.frontier import Frontier  # noqa: PLC0415 - only a series needs processes and statistics
+    from tunemark.harness.studies.series import Bench  # noqa: PLC0415
+    from tunemark.harness.studies.tables import edges_table  # noqa: PLC0415
+
+    question = Question(
+        over=over,
+        lengths=whole_numbers("--sequence-lengths", sequence_lengths),
+        limit_bytes=None if limit_memory is None else int(limit_memory * formats.GIB),
+        most=most,
+        within=share("--within", within) or 0.0,
+    )
+    bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
+    found = Frontier.of(workload, chosen.options(), bench, question, again=again)
+    ended = found.search()
+    if as_json:
+        head = {"workload": workload, "kind": "frontier", "study_id": found.series.study_id, "ended": ended}
+        _print_json({**head, "edges": [asdict(edge) for edge in found.edges]})
+    else:
+        answers().print(edges_table(found.edges))
+    if ended:
+        sys.stderr.write(f"tunemark: {ended}\n")
+        raise typer.Exit(Exit.UNTRUSTWORTHY)
+
+
+def whole_numbers(option: str, text: str | None) -> tuple[int, ...]:
+    """Return the numbers of a list parted by commas; raises BadParameter where one is no whole number above 0."""
+    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise typer.BadParameter(f"{text!r} is no list of whole numbers above 0; give such as 512,1024", param_hint=option)
+    return tuple(int(part) for part in parts)
+
+
+@app.command(
+    epilog="Examples: tunemark ab smoke-lora --a compile=none --b compile=blocks | tunemark ab smoke-lora --a attention=eager --b attention=sdpa --pairs 8 --steps 100"
+)
+@takes_run_options
+def ab(
+    workload: Workload,
+    *,
+    a: Annotated[str, typer.Option("--a", metavar="FIELD=VALUE,..", rich_help_panel=STUDY, help="Settings of A, the one to compare with.")],
+    b: Annotated[str, typer.Option("--b", metavar="FIELD=VALUE,..", rich_help_panel=STUDY, help="Settings of B.")],
+    pairs: Annotated[int, typer.Option("--pairs", min=1, rich_help_panel=STUDY, help="Runs of each; three are needed for a verdict.")] = 5,
+    out: Out = None,
+    again: Again = False,
+    as_json: Json = False,
+    chosen: RunOptions,
+) -> None:
+    """Compare two settings: A B, B A, A B .. in fresh processes, each a submission, and a verdict with its interval.
+
+    B is called faster only when the 95% interval of the pairs' ratios lies wholly above nothing gained. Memory and
+    loss are compared too: a setting that changes the loss is said to. With compilation, how many steps earn it back.
+    """
+    from tunemark.harness.studies.arms import run_ab  # noqa: PLC0415 - only a series needs processes and statistics
+    from tunemark.harness.studies.series import Bench  # noqa: PLC0415
+    from tunemark.harness.studies.tables import verdict  # noqa: PLC0415
+
+    bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
+    result = run_ab(workload, a, b, chosen.options(), bench, pairs=pairs, again=again)
+    if as_json:
+        content = asdict(replace(result, runs=()))
+        _print_json(
+            {**content, "workload": workload, "loss_changed": result.loss_changed, "runs": [str(run.record.path) for run in result.runs]}
+        )
+    else:
+        for line in verdict(result):
+            answers().print(line, soft_wrap=True)
+    if result.ended:
+        sys.stderr.write(f"tunemark: {result.ended}\n")
+    raise typer.Exit(result.exit_code)
+
+
+@app.command(
+    epilog="Examples: tunemark predict submissions/smoke-lora/RUN.json --samples 16000 --epochs 3 | tunemark predict RUN.json --job-steps 5000 --usd-per-hour 4.10 --json"
+)
+def predict(
+    submission: Annotated[Path, typer.Argument(help="A submission of a short run.", exists=True, dir_okay=False)],
+    *,
+    job_steps: Annotated[int | None, typer.Option("--job-steps", min=1, help="The job is so many optimizer steps.")] = None,
+    samples: Annotated[int | None, typer.Option("--samples", min=1, help="The job's data set has so many samples.")] = None,
+    tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="The job's data set has so many real tokens.")] = None,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over them, each with an evaluation if the run had one.")] = 1,
+    usd_per_hour: Annotated[
+        float | None,
+        typer.Option("--usd-per-hour", min=0, help="What the machines cost together; by default the cheapest of the price book."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Predict time and cost of a whole job from a short run of it on the same machine."""
+    from tunemark.harness.studies.tables import prediction_table  # noqa: PLC0415
+    from tunemark.harness.studies.whole_job import hourly, read_run  # noqa: PLC0415 - statistics are for this command only
+    from tunemark.schema.prediction import Job  # noqa: PLC0415
+    from tunemark.schema.prediction import predict as whole_job  # noqa: PLC0415
+
+    run = read_run(submission)
+    if job_steps is None and tokens is None and samples is None:
+        samples = run.plan.data.training_rows
+    usd, price = hourly(run, FactBase.of_project(), usd_per_hour)
+    found = whole_job(run, Job(steps=job_steps, samples=samples, tokens=tokens, epochs=epochs), usd)
+    if as_json:
+        _print_json({**asdict(found), "usd_per_hour": usd, "price": price})
+        return
+    answers().print(prediction_table(found, price))
+    for doubt in found.doubts:
+        answers().print(f"  [yellow]doubt[/yellow] {doubt}", soft_wrap=True)

@@ -1,0 +1,170 @@
+"""Scripts for other machines: accepted by SkyPilot's own schema and by bash, with each value as it was given."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import tomllib
+
+import jsonschema
+import pytest
+import yaml
+from harness_making import ROOT, tunemark
+
+from tunemark.harness.emit.arguments import OF_THE_PLACE, run_arguments
+from tunemark.harness.emit.options import Format, script
+from tunemark.harness.emit.skypilot import NAMES_FILE
+from tunemark.harness.emit.target import target_of
+from tunemark.harness.run_options import RunOptions, Starter
+from tunemark.schema.errors import TunemarkError
+
+SCHEMA = json.loads((ROOT / "tests/harness/data/skypilot_task_schema.json").read_text())
+
+
+def emit(facts, kind, *, accelerator=None, instance=None, **chosen):
+    return script(Format(kind), "smoke-lora", RunOptions(**chosen), facts, accelerator, instance)
+
+
+def run_slurm(text, folder, **environment):
+    """Run a batch script as SLURM would on its first node, with stand-ins that say what they were given."""
+    said = folder / "said.json"
+    stand_ins = {
+        "srun": 'shift; exec "$@"',
+        "scontrol": "printf 'node-a\\nnode-b\\n'",
+        "tunemark": f'python3 -c \'import json, sys; json.dump(sys.argv[1:], open("{said}", "w"))\' "$@"',
+    }
+    for name, body in stand_ins.items():
+        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+        (folder / name).chmod(0o755)
+    (folder / "job.sh").write_text(text)
+    env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "TUNEMARK": str(folder / "tunemark"), "SLURM_SUBMIT_DIR": str(folder)}
+    subprocess.run(["bash", str(folder / "job.sh")], check=True, env={**env, **environment})
+    return json.loads(said.read_text())
+
+
+def sky_task(text):
+    """Return the task of a YAML text, after SkyPilot's own schemas have accepted it."""
+    task = yaml.safe_load(text)
+    jsonschema.validate(task, SCHEMA["task"])
+    jsonschema.validate(task["resources"], SCHEMA["resources"])
+    infra = task["resources"].get("infra", "aws")
+    assert re.match(SCHEMA["resources"]["properties"]["infra"]["pattern"], infra)
+    return task
+
+
+def test_each_option_that_was_given_is_on_the_command_line_again():
+    chosen = RunOptions(overrides=["lora.rank=4", "compute=bf16"], probe=False, max_steps=9, until_ci="2%", launcher=Starter.ACCELERATE)
+    given = run_arguments("smoke-lora", chosen)
+    assert given == shlex.split(
+        "run smoke-lora --set lora.rank=4 --set compute=bf16 --steps 9 --until-ci 2% --no-probe --launcher accelerate"
+    )
+    assert run_arguments("smoke-lora", RunOptions()) == ["run", "smoke-lora"]
+    assert set(RunOptions.__dataclass_fields__) > OF_THE_PLACE
+
+
+def test_a_slurm_script_gives_each_value_whole_to_the_run(facts, tmp_path):
+    text = emit(facts, "slurm", instance="p4d.24xlarge", nodes=2, weights=f"pretrained:{tmp_path}", overrides=["data.name=random-tokens"])
+    given = run_slurm(text, tmp_path, SLURM_JOB_NODELIST="node-[a-b]", SLURM_NODEID="1")
+    assert given[:2] == ["run", "smoke-lora"]
+    assert given[given.index("--weights") + 1] == f"pretrained:{tmp_path}"
+    ends = shlex.split("--devices 16 --strategy ddp --nodes 2 --node-rank 1 --rendezvous node-a:29500")
+    assert given[-len(ends) :] == ends
+
+
+def test_no_value_is_read_by_a_shell(facts, tmp_path):
+    awkward = tmp_path / 'it\'s "odd" $HOME `id` \\ ü'
+    awkward.mkdir()
+    text = emit(facts, "slurm", accelerator="nvidia-l4", weights=f"pretrained:{awkward}")
+    given = run_slurm(text, tmp_path)
+    assert f"pretrained:{awkward}" in given
+    assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+
+
+def test_a_slurm_script_asks_for_nodes_devices_and_time(facts):
+    text = emit(facts, "slurm", instance="p4d.24xlarge", nodes=2, timeout_s=5400.0)
+    for line in ("--nodes=2", "--ntasks-per-node=1", "--gres=gpu:8", "--time=01:45:00", "--job-name=tunemark-smoke-lora"):
+        assert f"#SBATCH {line}\n" in text
+
+
+def test_one_machine_needs_no_rendezvous(facts):
+    for kind in Format:
+        text = emit(facts, kind, accelerator="nvidia-l4")
+        assert "rendezvous" not in text
+        assert "HEAD_NODE" not in text
+
+
+@pytest.mark.parametrize("instance", ["p4d.24xlarge", "g5.xlarge", "a3-highgpu-8g", "Standard_ND96isr_H100_v5"])
+def test_a_skypilot_task_of_an_instance_passes_its_schema(facts, instance):
+    task = sky_task(emit(facts, "skypilot", instance=instance, nodes=2))
+    assert task["resources"]["instance_type"] == instance
+    assert task["num_nodes"] == 2
+    assert '--node-rank "$SKYPILOT_NODE_RANK"' in task["run"]
+    assert "SKYPILOT_NODE_IPS" in task["run"]
+    assert subprocess.run(["bash", "-n"], input=task["setup"] + task["run"], text=True, check=False).returncode == 0
+
+
+def test_a_skypilot_task_of_an_accelerator_uses_skypilots_name_of_it(facts):
+    task = sky_task(emit(facts, "skypilot", accelerator="A100 80GB", devices=8, strategy="fsdp2"))
+    assert task["resources"] == {"accelerators": "A100-80GB:8"}
+    assert "--strategy fsdp2" in task["run"]
+
+
+def test_the_schema_refuses_what_skypilot_would(facts):
+    task = sky_task(emit(facts, "skypilot", accelerator="nvidia-l4"))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**task, "nodes": 2}, SCHEMA["task"])
+
+
+def test_setup_installs_what_the_plan_needs(facts):
+    def setup(**more):
+        return sky_task(emit(facts, "skypilot", accelerator="nvidia-l4", **more))["setup"]
+
+    assert "'.[nvidia]'" in setup()
+    assert "distributed" in setup(devices=2, strategy="zero2")
+    assert "qlora" in setup(overrides=["optimizer.name=adamw_8bit"])
+
+
+def test_each_name_for_skypilot_is_one_that_its_catalogue_is_read_by(facts):
+    names = tomllib.loads(NAMES_FILE.read_text())
+    read = tomllib.loads((ROOT / "collector/tunemark/collector/importers/skypilot.toml").read_text())["names"]
+    for card, name in names.items():
+        assert card in facts.accelerators
+        assert card in read[name]
+
+
+def test_this_machine_need_not_have_the_devices(facts):
+    assert target_of(facts, "nvidia-h100-80gb-sxm", None, 64, 8).per_node == 8
+    assert "--devices 64" in emit(facts, "slurm", accelerator="nvidia-h100-80gb-sxm", devices=64, nodes=8)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ({}, "name its --accelerator or its --instance"),
+        ({"instance": "g5.13xlarge"}, "did you mean 'g5.12xlarge'"),
+        ({"accelerator": "nvidia-l44"}, "did you mean"),
+        ({"instance": "p4d.24xlarge", "accelerator": "nvidia-l4"}, "leave one of the two out"),
+        ({"instance": "p4d.24xlarge", "devices": 16}, "give 8 or less"),
+        ({"accelerator": "nvidia-l4", "devices": 3, "nodes": 2}, "multiple of 2"),
+        ({"accelerator": "google-tpu-v5e"}, "not of Google"),
+        ({"accelerator": "nvidia-t4", "overrides": ["compute=bf16"]}, "compute format bf16"),
+        ({"accelerator": "nvidia-l4", "strategy": "ddp"}, "one device shares nothing"),
+    ],
+)
+def test_what_cannot_be_planned_there_is_refused(facts, chosen, said):
+    with pytest.raises(TunemarkError, match=r".+: .*: .+") as caught:
+        emit(facts, "slurm", **chosen)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("chosen", [{"weights": "pretrained:."}, {"data": f"file:{ROOT}/tests/harness/data/emotions"}])
+def test_what_only_this_machine_has_is_refused_for_the_cloud(facts, chosen):
+    with pytest.raises(TunemarkError, match="on this machine only"):
+        emit(facts, "skypilot", accelerator="nvidia-l4", **chosen)
+
+
+def test_the_command_prints_the_script_and_nothing_else():
+    done = tunemark("plan", "smoke-lora", "--emit", "skypilot", "--accelerator", "nvidia-l4")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sky_task(done.stdout)["name"] == "tunemark-smoke-lora"

@@ -1,0 +1,108 @@
+"""A/B: interleaved, and a verdict only where the pairs bear it."""
+
+import numpy as np
+import pytest
+from study_making import ScriptedBench
+
+from tunemark.harness.planning import Options
+from tunemark.harness.studies.arms import order, run_ab
+from tunemark.harness.studies.tables import verdict
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.vocabulary import Status
+
+A, B = "batch_size=4", "attention=eager"
+
+
+def is_b(plan):
+    return plan.model.attention == "eager"
+
+
+def drifting(plan, ran, *, gain=0.0, noise=0.02):
+    """Return a run on a machine that slows down by 5% with each run; B is faster by `gain`."""
+    chance = np.random.default_rng(ran + 100).normal(0, noise)
+    return {"step_s": 0.1 * 1.05**ran * (1 - gain * is_b(plan)) * float(np.exp(chance)), "noise": 0.0}
+
+
+def compare(tmp_path, script, **more):
+    scripted = ScriptedBench(tmp_path, script)
+    return run_ab("smoke-lora", A, B, Options(), scripted.bench, **more), scripted
+
+
+def test_the_arms_take_turns_in_going_first(tmp_path):
+    _, scripted = compare(tmp_path, drifting, pairs=3)
+    assert [point[0] for point in scripted.ran] == list("abbaab")
+    assert order(1) == ("a", "b")
+
+
+def test_a_difference_is_found_on_a_machine_that_drifts(tmp_path):
+    result, _ = compare(tmp_path, lambda plan, ran: drifting(plan, ran, gain=0.2), pairs=6)
+    assert result.throughput.verdict == "higher"
+    assert result.throughput.change.low < 0.25 < result.throughput.change.high
+    assert result.step_time.verdict == "lower"
+    assert "B is faster" in "\n".join(verdict(result))
+    assert "sign-flip" in "\n".join(verdict(result))
+
+
+def test_no_difference_is_called_none(tmp_path):
+    result, _ = compare(tmp_path, drifting)
+    assert result.throughput.verdict == "no significant difference"
+    assert result.exit_code is Exit.OK
+    assert result.loss.verdict == "no significant difference"
+    assert not result.loss_changed
+
+
+def test_a_setting_that_changes_the_loss_is_said_to(tmp_path):
+    result, _ = compare(tmp_path, lambda plan, ran: {**drifting(plan, ran), "loss": 2.5 if is_b(plan) else 2.0})
+    assert result.loss_changed
+    assert "another training" in "\n".join(verdict(result))
+
+
+def test_compiling_is_earned_back_after_its_overhead_over_the_gain(tmp_path):
+    def script(plan, _ran):
+        return {"step_s": 0.08 if is_b(plan) else 0.1, "noise": 0.0, "compiled_s": 30.0 if is_b(plan) else 0.0}
+
+    result, _ = compare(tmp_path, script, pairs=3)
+    assert result.break_even_steps == pytest.approx(1500)
+    assert "earned back after 1,500 steps" in "\n".join(verdict(result))
+
+
+def test_an_arm_that_does_not_fit_ends_it_without_a_verdict(tmp_path):
+    result, scripted = compare(tmp_path, lambda plan, _ran: {"status": Status.OOM_HOST if is_b(plan) else Status.OK})
+    assert len(scripted.ran) == 2
+    assert result.exit_code is Exit.UNTRUSTWORTHY
+    assert "oom_host" in result.ended
+
+
+def test_a_pair_with_a_crash_is_left_out(tmp_path):
+    result, _ = compare(tmp_path, lambda plan, ran: {"status": Status.CRASH} if ran == 2 else drifting(plan, ran))
+    assert result.pairs == 4
+
+
+def test_a_stopped_comparison_goes_on(tmp_path):
+    compare(tmp_path, lambda plan, ran: {"status": Status.INTERRUPTED} if ran == 3 else drifting(plan, ran), pairs=3)
+    result, scripted = compare(tmp_path, drifting, pairs=3)
+    assert result.pairs == 3
+    assert len(scripted.ran) == 3
+
+
+def test_more_pairs_can_be_added(tmp_path):
+    compare(tmp_path, drifting, pairs=3)
+    result, scripted = compare(tmp_path, drifting, pairs=4)
+    assert (result.pairs, len(scripted.ran)) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ("batch_size=4", "batch_size=4", "same plan"),
+        ("batch_size", "batch_size=4", "give field=value"),
+        ("compile=none", "compile=everything", "blocks"),
+        ("compute=fp32", "compute=fp16", "use compute=bf16"),
+    ],
+)
+def test_arms_that_cannot_be_compared_are_refused_before_anything_runs(tmp_path, a, b, said):
+    scripted = ScriptedBench(tmp_path)
+    with pytest.raises(TunemarkError) as caught:
+        run_ab("smoke-lora", a, b, Options(), scripted.bench)
+    assert said in str(caught.value)
+    assert scripted.ran == []

@@ -1,0 +1,142 @@
+"""The frontier: found exactly, with few tries, and only by what says something of memory."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from study_making import FACTS, ScriptedBench
+
+from tunemark.harness.machine import Machine
+from tunemark.harness.planning import Options
+from tunemark.harness.spawn import with_memory_limit
+from tunemark.harness.studies.frontier import Frontier, short_options
+from tunemark.harness.studies.question import Over, Question
+from tunemark.harness.studies.search import largest
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype, Status
+
+PLAIN = Question()
+
+
+def fits_tokens(most):
+    return lambda plan, _ran: {
+        "status": Status.OK if plan.batch.micro_batch * plan.data.sequence_length <= most else Status.OOM_HOST,
+        "steps": 3,
+    }
+
+
+def frontier(scripted, question=PLAIN, workload="smoke-lora", **options):
+    return Frontier.of(workload, Options(**options), scripted.bench, question)
+
+
+@given(st.integers(0, 3000), st.integers(1, 4000), st.integers(1, 4000))
+def test_the_largest_that_fits_is_found_with_few_questions(edge, start, most):
+    asked = []
+    found = largest(lambda number: asked.append(number) or number <= edge, start, most)
+    assert found.fits == (min(edge, most) or None)
+    assert found.fails == (edge + 1 if edge < most else None)
+    assert len(asked) == len(set(asked)) <= 26
+
+
+@given(st.integers(1, 100_000), st.floats(0.01, 0.5))
+def test_near_enough_is_near_enough(edge, within):
+    found = largest(lambda number: number <= edge, 4, 1_000_000, within)
+    assert found.fits <= edge < found.fails
+    assert found.fails - found.fits <= max(1, within * found.fits)
+
+
+def test_the_largest_micro_batch_and_the_first_that_failed_are_found(tmp_path):
+    scripted = ScriptedBench(tmp_path, fits_tokens(128 * 11))
+    search = frontier(scripted)
+    assert search.search() is None
+    (edge,) = search.edges
+    assert (edge.sequence_length, edge.micro_batch, edge.first_failed) == (128, 11, "12 rows")
+    assert edge.tries == len(scripted.ran) == 6
+    assert edge.peak_memory_bytes > 0
+
+
+def test_longer_rows_begin_where_as_many_tokens_fitted(tmp_path):
+    scripted = ScriptedBench(tmp_path, fits_tokens(128 * 64))
+    search = frontier(scripted, Question(lengths=(256, 128, 512)))
+    search.search()
+    assert [(edge.sequence_length, edge.micro_batch) for edge in search.edges] == [(128, 64), (256, 32), (512, 16)]
+    assert search.edges[1].tries <= 7 < search.edges[0].tries
+
+
+def test_the_longest_sequence_is_found_within_the_models_context(tmp_path):
+    search = frontier(ScriptedBench(tmp_path, fits_tokens(4 * 300)), Question(over=Over.SEQUENCE_LENGTH))
+    search.search()
+    assert [(edge.sequence_length, edge.micro_batch, edge.first_failed) for edge in search.edges] == [(256, 4, "320 tokens")]
+    unlimited = frontier(ScriptedBench(tmp_path / "all", fits_tokens(10**9)), Question(over=Over.SEQUENCE_LENGTH))
+    unlimited.search()
+    assert unlimited.edges[0].sequence_length == FACTS.model("tiny-llama").context_length
+
+
+def test_both_gives_the_micro_batch_at_each_length_that_fits(tmp_path):
+    search = frontier(ScriptedBench(tmp_path, fits_tokens(500)), Question(over=Over.BOTH))
+    search.search()
+    assert [(edge.sequence_length, edge.micro_batch) for edge in search.edges] == [(448, 1), (128, 3), (256, 1)]
+
+
+def test_where_not_even_one_row_fits_there_is_none(tmp_path):
+    search = frontier(ScriptedBench(tmp_path, fits_tokens(1)))
+    assert search.search() is None
+    assert search.edges[0].micro_batch is None
+    assert search.edges[0].first_failed == "1 rows"
+
+
+def test_a_failure_that_is_not_memory_ends_the_search_with_its_reason(tmp_path):
+    search = frontier(ScriptedBench(tmp_path, lambda _plan, ran: {"status": Status.CRASH if ran else Status.OK, "steps": 3}))
+    assert "scripted crash" in search.search()
+
+
+def test_a_stopped_search_goes_on_with_what_it_knows(tmp_path):
+    def interrupted(plan, ran):
+        return {"status": Status.INTERRUPTED} if ran == 3 else fits_tokens(128 * 11)(plan, ran)
+
+    assert "the same command goes on" in frontier(ScriptedBench(tmp_path, interrupted)).search()
+    later = ScriptedBench(tmp_path, fits_tokens(128 * 11))
+    search = frontier(later)
+    assert search.search() is None
+    assert search.edges[0].micro_batch == 11
+    assert len(later.ran) == 3
+
+
+def test_a_try_is_short_and_on_full_rows():
+    short = short_options(FACTS.workload("bert-emotion"), Options(until_ci=0.01))
+    assert (short.max_steps, short.probe, short.gates, short.until_ci, short.data) == (3, False, False, None, "synthetic")
+    assert "data.padding=static" in short.overrides
+
+
+def test_the_worker_is_limited_to_a_part_of_the_hosts_memory(tmp_path):
+    seen = []
+    scripted = ScriptedBench(tmp_path, fits_tokens(10**9))
+    run = scripted.bench.runner
+    object.__setattr__(scripted.bench, "runner", lambda resolved, study: seen.append(resolved.limit_memory_bytes) or run(resolved, study))
+    frontier(scripted, Question(most=1)).search()
+    frontier(scripted, Question(most=1, limit_bytes=2**30)).search()
+    assert seen == [int(0.8 * scripted.machine.memory_bytes), 2**30]
+    assert "memory limited to 1.00 GiB a process" in scripted.ran[-1]
+
+
+def test_no_limit_reaches_the_memory_of_a_device(tmp_path):
+    gpu = make_gpu(ScriptedBench(tmp_path).machine)
+    with pytest.raises(TunemarkError, match="only the host's memory can be limited"):
+        frontier(ScriptedBench(tmp_path, machine=gpu), Question(limit_bytes=2**30))
+
+
+def test_what_this_machine_cannot_do_is_refused_before_the_search(tmp_path):
+    with pytest.raises(TunemarkError) as caught:
+        frontier(ScriptedBench(tmp_path), overrides=("compute=tf32",))
+    assert caught.value.exit_code is Exit.UNSUPPORTED
+
+
+def make_gpu(machine: Machine) -> Machine:
+    from dataclasses import replace
+
+    devices = (DeviceFacts(name="NVIDIA A10G", memory_bytes=24 * 2**30),)
+    return replace(machine, backend=Backend.CUDA, devices=devices, compute_dtypes=(Dtype.BF16, Dtype.FP32))
+
+
+def test_without_a_limit_the_command_is_as_it_was():
+    assert with_memory_limit(["python", "-m", "x"], None) == ["python", "-m", "x"]

@@ -1,0 +1,68 @@
+"""Series in real processes: stopped and gone on with, limited in memory, predicted from."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+from harness_making import run_json, tunemark
+
+from tunemark.schema.history import read_record
+
+TINY = ("--set", "data.sequence_length=16", "--set", "data.name=random-tokens", "--no-probe", "--no-gates")
+
+pytestmark = pytest.mark.slow
+
+
+def records(out):
+    return [read_record(path.read_bytes()) for path in out.rglob("*.json")]
+
+
+def test_ctrl_c_stops_a_sweep_after_its_record_and_the_same_command_goes_on(tmp_path):
+    command = ["sweep", "smoke-full", "--over", "batch_size=1,2", "--steps", "30", "--out", str(tmp_path), "--json", *TINY]
+    process = subprocess.Popen([sys.executable, "-m", "tunemark.cli", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if line.startswith("1/2"):
+            process.send_signal(signal.SIGINT)
+            break
+    said, errors = process.communicate(timeout=60)
+    assert process.returncode == 6, errors
+    first = json.loads(said)
+    assert first["missing"] == 1
+    assert "the same command goes on" in errors
+    second = tunemark(*command)
+    assert second.returncode == 0, second.stderr
+    answer = run_json(second)
+    assert (answer["study_id"], answer["missing"]) == (first["study_id"], 0)
+    assert [point["status"] for point in answer["points"]] == ["ok", "ok"]
+    assert "1/2 batch.micro_batch=1: done before" in second.stderr
+    assert {record.study.study_id for record in records(tmp_path)} == {first["study_id"]}
+
+
+def test_a_frontier_under_a_real_limit_ends_in_out_of_memory_and_not_in_a_crash(tmp_path):
+    done = tunemark(
+        "frontier", "smoke-full", "--limit-memory", 1, "--set", "batch.micro_batch=16", "--within", "60%", "--set", "data.name=random-tokens",
+        "--out", tmp_path, "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (edge,) = run_json(done)["edges"]
+    assert edge["micro_batch"] >= 1
+    assert edge["first_failed"]
+    assert edge["peak_memory_bytes"] < 1.2 * 2**30
+    statuses = {record.outcome.status.value for record in records(tmp_path)}
+    assert statuses == {"ok", "oom_host"}
+    assert {record.study.kind for record in records(tmp_path)} == {"frontier"}
+
+
+def test_a_whole_job_is_predicted_from_a_run(tmp_path):
+    tunemark("run", "smoke-full", "--steps", 130, "--seconds", 200, "--out", tmp_path, *TINY)
+    (path,) = tmp_path.rglob("*.json")
+    done = tunemark("predict", path, "--samples", 16000, "--epochs", 3, "--usd-per-hour", 2, "--json")
+    assert done.returncode == 0, done.stderr
+    answer = run_json(done)
+    assert answer["steps"] == 3 * 4000
+    assert answer["train_s"]["low"] < answer["train_s"]["value"] < answer["train_s"]["high"]
+    assert answer["usd"]["value"] == pytest.approx(answer["wall_s"]["value"] * 2 / 3600)
+    shown = tunemark("predict", path, "--job-steps", 100)
+    assert "give --usd-per-hour" in shown.stdout

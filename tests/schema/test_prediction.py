@@ -1,0 +1,124 @@
+"""The whole job from a short run: exact where nothing varies, with an interval that covers the truth where it does."""
+
+import math
+from datetime import date
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from study_making import FACTS, make_run
+
+from tunemark.harness.planning import Options, resolve
+from tunemark.schema.cards import PriceRow
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.prediction import Job, predict, price_of
+from tunemark.schema.vocabulary import PriceKind
+
+
+def short_run(machine=None, **script):
+    from harness_making import make_machine
+
+    return make_run(resolve("smoke-lora", FACTS, machine or make_machine(), Options()), **{"noise": 0.0, **script})
+
+
+def make_price(**changes):
+    plain = {
+        "provider": "aws",
+        "instance": "p4d.24xlarge",
+        "accelerator": "nvidia-a100-40gb-sxm",
+        "accelerator_count": 8,
+        "region": "us-east-1",
+        "kind": PriceKind.ON_DEMAND,
+        "usd_per_hour": 32.0,
+        "effective_on": date(2025, 1, 1),
+        "source": "a price list",
+    }
+    return PriceRow(**{**plain, **changes})
+
+
+def test_a_job_of_even_steps_is_predicted_exactly():
+    found = predict(short_run(step_s=0.1), Job(steps=1000), usd_per_hour=3.6)
+    assert found.step_time_s.value == pytest.approx(0.1)
+    assert found.train_s.value == pytest.approx(100.0)
+    # Import takes 3 s and loading 2 s.
+    assert found.once_s == pytest.approx(5.0)
+    assert found.wall_s.value == pytest.approx(105.0)
+    assert found.usd.value == pytest.approx(0.105)
+
+
+def test_compiling_is_paid_once():
+    found = predict(short_run(step_s=0.1, compiled_s=20.0), Job(steps=1000))
+    assert found.train_s.value == pytest.approx(120.0)
+    assert found.once_s == pytest.approx(25.0)
+
+
+@given(st.integers(1, 10), st.integers(1, 100_000))
+def test_samples_and_tokens_of_the_same_rows_are_the_same_job(epochs, samples):
+    run = EVEN
+    rows, length = run.plan.batch.global_batch, run.plan.data.sequence_length
+    found = predict(run, Job(samples=samples, epochs=epochs))
+    assert found.steps == math.ceil(samples / rows) * epochs
+    assert found == predict(run, Job(tokens=samples * length, epochs=epochs))
+
+
+EVEN = short_run()
+
+
+@given(st.integers(1, 50_000))
+def test_a_longer_job_takes_longer_and_costs_more(steps):
+    one, more = (predict(EVEN, Job(steps=count), usd_per_hour=1.0) for count in (steps, steps + 1))
+    assert one.wall_s.value < more.wall_s.value
+    assert one.usd.value < more.usd.value
+
+
+def test_the_interval_covers_the_whole_job_in_nineteen_of_twenty():
+    inside = 0
+    for seed in range(100):
+        found = predict(short_run(step_s=0.1, noise=0.05, seed=seed), Job(steps=600))
+        seen = 0.1 * (1 + np.random.default_rng(10_000 + seed).normal(0, 0.05, 600)).sum()
+        inside += found.train_s.low <= seen <= found.train_s.high
+    assert inside >= 90
+
+
+def test_the_interval_is_wider_for_a_job_as_short_as_the_run():
+    run = short_run(noise=0.05)
+    short, long = (predict(run, Job(steps=steps)).step_time_s for steps in (100, 100_000))
+    assert short.high - short.low == pytest.approx((long.high - long.low) * math.sqrt(1 + 110 / 100), rel=0.02)
+
+
+def test_a_run_without_a_steady_window_predicts_nothing():
+    with pytest.raises(TunemarkError, match="--steps 150") as caught:
+        predict(short_run(steps=15), Job(steps=1000))
+    assert caught.value.exit_code is Exit.UNTRUSTWORTHY
+
+
+@pytest.mark.parametrize("job", [Job(), Job(steps=5, samples=5)])
+def test_a_job_has_one_size(job):
+    with pytest.raises(TunemarkError, match="one of --job-steps, --samples and --tokens"):
+        predict(EVEN, job)
+
+
+def test_what_was_not_measured_is_said():
+    assert any("evaluated nothing" in doubt for doubt in predict(EVEN, Job(steps=5)).doubts)
+
+
+def test_the_cheapest_instance_that_holds_the_devices_is_paid_whole():
+    prices = [
+        make_price(),
+        make_price(instance="p4de", usd_per_hour=30.0),
+        make_price(instance="small", accelerator_count=1, usd_per_hour=2.0),
+    ]
+    assert price_of(prices, "nvidia-a100-40gb-sxm", 1).instance == "small"
+    assert price_of(prices, "nvidia-a100-40gb-sxm", 4).usd_per_hour == 30.0
+    assert price_of(prices, "nvidia-a100-40gb-sxm", 4, "p4d.24xlarge").usd_per_hour == 32.0
+
+
+def test_a_price_that_was_replaced_and_a_spot_price_do_not_count():
+    prices = [
+        make_price(usd_per_hour=20.0, effective_on=date(2024, 1, 1)),
+        make_price(),
+        make_price(usd_per_hour=9.0, kind=PriceKind.SPOT),
+    ]
+    assert price_of(prices, "nvidia-a100-40gb-sxm", 8).usd_per_hour == 32.0
+    assert price_of(prices, "nvidia-l4", 1) is None
