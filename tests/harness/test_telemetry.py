@@ -164,3 +164,37 @@ def test_each_monitor_has_all_that_the_protocol_asks():
 def test_a_run_on_the_cpu_says_why_there_is_no_energy():
     series = sampler_of(Backend.CPU, ()).series
     assert energy(series, 0.0, 1.0).reason == "no counter that an ordinary user may read"
+
+
+def test_a_run_holds_what_its_devices_were_seen_to_do(facts, tmp_path, monkeypatch):
+    from harness_making import make_machine, only_submission
+
+    from tunemark.harness.planning import Options, resolve
+    from tunemark.harness.runner import run_once
+    from tunemark.harness.telemetry import opening
+
+    counted = [(Reading(1.0, 400.0, 1700.0, 60.0, 3 * GIB, 40.0 * turn, frozenset({"sw_power_cap"})),) for turn in range(20_000)]
+    before = [(Reading(0.0, 90.0, 300.0, 40.0, 2 * GIB, 0.0),)] * 5
+    monitor = FakeMonitor([*before, *counted], [frozenset({999_999_999})])
+    monitor.interval_s = 0.1
+    monkeypatch.setitem(opening.MONITORS, Backend.CPU, lambda _: monitor)
+    machine = make_machine(indexes=(0,), packages={"torch": "2", "peft": "0"})
+    resolved = resolve(
+        "smoke-lora", facts, machine, Options(overrides=("data.sequence_length=16",), max_steps=40, probe=False, gates=False)
+    )
+    run_once(resolved, facts, machine, tmp_path)
+    seen = only_submission(tmp_path)
+    assert monitor.closed
+    (use,) = seen.utilisation.devices
+    assert (use.busy_mean, use.clock_min_mhz, use.memory_used_before_bytes, use.throttle_reasons) == (
+        1.0,
+        1700.0,
+        2 * GIB,
+        ("sw_power_cap",),
+    )
+    assert seen.memory.device_used.peak_bytes == GIB
+    measured = seen.utilisation.energy
+    assert (measured.source, measured.idle_w) == ("counter", 90.0)
+    # 40 J a sample, ten samples a second.
+    assert measured.joules / measured.window_s == pytest.approx(400, rel=0.25)
+    assert {"busy_device", "throttled"} <= {warned.doubt.value for warned in seen.warnings}
