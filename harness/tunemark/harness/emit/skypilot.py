@@ -59,7 +59,7 @@ def _resources(job: Job) -> dict[str, Any]:
 def _script(job: Job) -> str:
     lines = ["set -euo pipefail"]
     if job.target.nodes > 1:
-        lines.append('HEAD_NODE="$(echo "$SKYPILOT_NODE_IPS" | head -n 1)"')
+        lines.append('HEAD_NODE="$(echo "$SKYPILOT_NODE_IPS" | sed -n 1p)"')
     lines.append(job.command(PROGRAM, '"$SKYPILOT_NODE_RANK"', f'"$HEAD_NODE:{PORT}"'))
     return "\n".join(lines) + "\n"
 

@@ -30,7 +30,7 @@ def slurm(job: Job) -> str:
 
 def _body(job: Job) -> list[str]:
     on_node = job.command(PROGRAM, '"$SLURM_NODEID"', f'"$HEAD_NODE:{PORT}"')
-    several = ['HEAD_NODE="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"', "export HEAD_NODE"]
+    several = ['HEAD_NODE="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)"', "export HEAD_NODE"]
     return [
         "set -euo pipefail",
         'cd "$SLURM_SUBMIT_DIR"',
