@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.harness.planning import Options, resolve
-from tunemark.harness.worker.batches import Share, load_samples, micro_batches
+from tunemark.harness.worker.batches import Share, load_samples, micro_batches, rows_of_an_epoch
 from tunemark.harness.worker.gates import packed_documents
 from tunemark.harness.worker.models import build_model, shape_of
 from tunemark.harness.worker.packing import pack, packed_mask
@@ -102,3 +102,19 @@ def test_several_processes_take_turns_and_know_what_all_of_them_have(facts, mach
     assert taken == [batch.tensors["input_ids"].tolist() for batch in alone]
     for left, right in zip(*pair, strict=True):
         assert left.everywhere == right.everywhere == left.counts.plus(right.counts)
+
+
+def test_held_out_documents_that_fill_no_row_are_evaluated_too(packed):
+    from tunemark.harness.devices.cpu import Cpu
+    from tunemark.harness.worker.batches import Shape
+    from tunemark.harness.worker.evaluation import evaluate
+
+    plan, model, _ = packed()
+    found = evaluate(plan, model, Shape(), Cpu(), [{"input_ids": np.arange(4, 9)}, {"input_ids": np.arange(4, 30)}])
+    assert found["rows"] == 2
+    assert found["loss"] > 0
+
+
+def test_an_epoch_of_packed_documents_is_as_many_rows_as_their_tokens_fill(packed):
+    plan, _, _ = packed()
+    assert rows_of_an_epoch(plan, [{"input_ids": range(40)}] * 8) == 5

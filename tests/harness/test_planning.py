@@ -124,3 +124,16 @@ def test_planning_imports_no_torch():
     code = "import sys; from tunemark.cli import app; app(['plan', 'smoke-lora'], standalone_mode=False); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_steps_that_were_asked_for_are_not_cut_by_the_time_limit_of_the_card(facts, machine):
+    assert resolve("smoke-lora", facts, machine, Options()).plan.measurement.max_train_s == 40
+    asked = resolve("smoke-lora", facts, machine, Options(max_steps=5000)).plan.measurement
+    assert (asked.max_steps, asked.max_train_s) == (5000, None)
+    assert resolve("smoke-lora", facts, machine, Options(max_steps=5000, max_train_s=7)).plan.measurement.max_train_s == 7
+
+
+def test_fp16_trains_weights_of_fp32(facts):
+    old = make_machine(compute_dtypes=(Dtype.FP16, Dtype.FP32))
+    precision = resolve("smoke-lora", facts, old, Options()).plan.precision
+    assert (precision.compute, precision.parameters) == (Dtype.FP16, Dtype.FP32)

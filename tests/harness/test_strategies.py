@@ -1,15 +1,19 @@
 """Two real processes over gloo: every strategy does the same work as one process with the same global batch."""
 
+import signal
+import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from harness_making import only_submission, tunemark
 
 from tunemark.harness.launch import heard
+from tunemark.harness.outcome import killed_by
 from tunemark.harness.planning import Options, resolve
-from tunemark.harness.spawn import Node, command
+from tunemark.harness.spawn import Node, command, environment
 from tunemark.harness.worklog import WorkLog
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.vocabulary import Status
@@ -105,5 +109,59 @@ def test_several_nodes_meet_at_the_address_of_the_first(facts, machine, tmp_path
     said = command(plan.device, tmp_path, Node(1, "head:29500"))
     assert "--nnodes=2" in said
     assert "--nproc-per-node=2" in said
-    assert "--rdzv-endpoint=head:29500" in said
+    assert "--master-addr=head" in said
+    assert "--master-port=29500" in said
     assert "--node-rank=1" in said
+
+
+@pytest.mark.slow
+def test_two_nodes_leave_one_record_and_it_is_that_of_the_first(tmp_path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    shared = ["smoke-full", *map(str, SMALL), "--devices", "2", "--nodes", "2", "--rendezvous", f"localhost:{port}", "--out", str(tmp_path)]
+    nodes = [
+        subprocess.Popen([sys.executable, "-m", "tunemark.cli", "run", *shared, "--node-rank", rank], stdout=subprocess.DEVNULL)
+        for rank in ("1", "0")
+    ]
+    assert [node.wait(timeout=240) for node in nodes] == [0, 0]
+    both = only_submission(tmp_path)
+    assert both.outcome.status is Status.OK
+    assert both.effective.processes == 2
+    assert [rank.rank for rank in both.ranks] == [0, 1]
+
+
+@pytest.mark.slow
+def test_a_hung_process_is_gone_after_the_timeout(tmp_path):
+    command = [sys.executable, "-m", "tunemark.cli", "run", "smoke-full", *map(str, SMALL[2:-2]), "--steps", "100000", "--devices", "2"]
+    process = subprocess.Popen(
+        [*command, "--timeout", "40", "--out", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    next(line for line in process.stderr if "train, " in line)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    next(p for p in workers if p.environ().get("RANK") == "1").suspend()
+    process.communicate(timeout=120)
+    assert only_submission(tmp_path).outcome.status is Status.TIMEOUT
+    assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in workers)
+
+
+def test_what_fsdp2_cannot_keep_in_host_memory_is_refused(facts, machine):
+    assert "fsdp2" in resolve("smoke-full", facts, machine, Options(devices=2, strategy="fsdp2", offload="optimizer")).unsupported
+
+
+def test_a_card_for_several_devices_is_planned_for_one_without_its_strategy(facts, machine):
+    plan = resolve("lora-70b", facts, machine, Options(devices=1)).plan
+    assert plan.device.strategy.value == "single"
+
+
+def test_variables_of_the_job_around_it_do_not_reach_the_worker(facts, machine, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
+    seen = environment(resolve("smoke-full", facts, machine, Options()).plan.device)
+    assert not {"RANK", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"} & seen.keys()
+
+
+def test_of_several_failed_processes_the_one_that_a_signal_ended_is_told():
+    report = "Failures:\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 7)\nRoot Cause (first observed failure):\n[0]:\n  rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: 6)\n"
+    assert killed_by(SimpleNamespace(exit_code=1, output_tail=report)) == ("rank 1", signal.SIGKILL)
+    assert killed_by(SimpleNamespace(exit_code=1, output_tail="no report")) is None

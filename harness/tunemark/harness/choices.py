@@ -102,7 +102,7 @@ def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple
         place = where or card.data.name
         name, sha256 = describe_file(place)
         try:
-            check_file(place, card.labels, card.data.evaluation_rows)
+            check_file(place, card.labels, card.data.evaluation_rows, card.data.template)
         except ValueError as error:
             raise TunemarkError("--data", f"file:{place}", str(error)) from error
     elif source is DataSource.HUB:
@@ -156,7 +156,9 @@ def precision_choice(card: WorkloadCard, machine: Machine, reasons: Reasons) -> 
     else:
         compute = reasons.give("precision.compute", Dtype(card.compute), "the workload card says so")
     parameters = reasons.give(
-        "precision.parameters", compute if compute in {Dtype.BF16, Dtype.FP16} else Dtype.FP32, "weights are stored in the compute format"
+        "precision.parameters",
+        Dtype.BF16 if compute is Dtype.BF16 else Dtype.FP32,
+        "fp16 updates vanish, so its weights are kept in fp32" if compute is Dtype.FP16 else "weights are stored in the compute format",
     )
     return Precision(parameters=parameters, compute=compute)
 
@@ -172,7 +174,9 @@ def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -
     if options.max_steps is None and options.epochs is None:
         limits = {"max_steps": stop.max_steps, "epochs": stop.epochs}
     whole = options.max_steps is not None or limits["epochs"] is not None
-    seconds = options.max_train_s if options.max_train_s is not None else stop.max_train_s
+    asked = options.max_steps is not None or options.epochs is not None
+    # Steps that were asked for are all done: the card's limit of time is for runs that nobody gave an end.
+    seconds = options.max_train_s if options.max_train_s is not None or asked else stop.max_train_s
     if seconds is None and not any(limits.values()):
         seconds = DEFAULT_MAX_TRAIN_S
     until = _until(options, reasons, whole=whole)

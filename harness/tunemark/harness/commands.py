@@ -164,7 +164,7 @@ def run(
 
     Whatever happens to the run, a submission with its status is written: Ctrl-C, a crash and out of memory are results too.
     """
-    from tunemark.harness.runner import check_superseded, run_once  # noqa: PLC0415 - only a run needs processes and statistics
+    from tunemark.harness.runner import check_superseded, help_another_node, run_once  # noqa: PLC0415 - only a run needs processes and statistics
     from tunemark.harness.show import print_summary, summary  # noqa: PLC0415
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415
     from tunemark.harness.studies.sweep import refuse_superseding, run_repeats  # noqa: PLC0415
@@ -175,6 +175,8 @@ def run(
         refuse_superseding(supersedes)
         tell_sweep(workload, run_repeats(workload, chosen.options(), Bench.here(facts, machine, out), repeats), as_json=as_json)
     resolved = resolve(workload, facts, machine, chosen.options())
+    if resolved.node.rank:
+        raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
     check_superseded(supersedes, resolved.plan, out)
     submission, path = run_once(resolved, facts, machine, out, supersedes)
     if as_json:

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 from tunemark.harness import neuron_rules
 from tunemark.harness.planning import Resolved
 from tunemark.harness.spawn import command, environment, with_memory_limit
@@ -27,7 +29,7 @@ from tunemark.harness.worklog import LogReader, WorkLog
 from tunemark.schema.cards import ModelCard
 from tunemark.schema.derive import rates_over
 from tunemark.schema.plan import Plan
-from tunemark.schema.steady import steady_window
+from tunemark.schema.steady import settled_after, steady_window
 from tunemark.schema.vocabulary import Backend, DataSource
 
 CacheState = Literal["cold", "warm", "none"]
@@ -36,7 +38,7 @@ POLL_S = 0.1
 GRACE_S = 5.0
 JUDGE_AGAIN_AFTER = 1.15
 """Steadiness is judged each time the steps have grown by this factor: judging costs CPU time beside the worker."""
-OUTPUT_TAIL_BYTES = 4_000
+OUTPUT_TAIL_BYTES = 8_000
 OUTPUT_FILE = "output"
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """ru_maxrss counts bytes on macOS and KiB elsewhere."""
@@ -99,9 +101,7 @@ def launch(
         finally:
             if process.returncode is None:
                 _end(process.pid)
-            # A launcher that was killed leaves its processes behind.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            end_leftovers(folder)
         return Finished(
             log=heard(reader.finish(), folder),
             telemetry=Telemetry(sampler.telemetry.samples, devices.series),
@@ -134,6 +134,14 @@ def _spawn(resolved: Resolved, folder: Path) -> "subprocess.Popen[bytes]":
 def of_family(plan: Plan) -> dict[str, str]:
     """Return what the worker's environment has on the plan's device family only."""
     return neuron_rules.environment(plan, os.environ) if plan.device.backend is Backend.NEURON else {}
+
+
+def end_leftovers(folder: Path) -> None:
+    """Kill what is left of a run: launchers start processes in sessions of their own, and one that is killed leaves them behind."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if str(folder) in process.cmdline():
+                process.kill()
 
 
 def heard(log: WorkLog, folder: Path) -> WorkLog:
@@ -194,7 +202,7 @@ class _Judge:
             return False
         self._next = int(len(log.steps) * JUDGE_AGAIN_AFTER) + 1
         trace = log.trace()
-        window = steady_window(trace, self._rules)
+        window = steady_window(trace, self._rules, settled_after((event["step"] for event in log.events), len(trace)))
         return window.stable and rates_over(trace, window).tokens_per_s.relative_half_width <= wanted
 
 

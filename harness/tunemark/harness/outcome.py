@@ -8,8 +8,8 @@ from tunemark.schema.privacy import scrub
 from tunemark.schema.submission import Outcome
 from tunemark.schema.vocabulary import Phase, Status
 
-KILLED_RANK = re.compile(r"rank\s*:\s*(\d+).*?exitcode\s*:\s*-(\d+)", re.DOTALL)
-"""What torchrun prints of the process that failed first."""
+KILLED_RANK = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*-(\d+)")
+"""What torchrun prints of a process that a signal ended."""
 
 
 def outcome(finished: Finished) -> Outcome:
@@ -70,6 +70,6 @@ def killed_by(finished: Finished) -> tuple[str, signal.Signals] | None:
     """Return which process a signal ended, and the signal; None when none did."""
     if finished.exit_code < 0:
         return "the worker", signal.Signals(-finished.exit_code)
-    report = finished.output_tail.rpartition("Root Cause")[2]
-    found = KILLED_RANK.search(report)
-    return (f"rank {found[1]}", signal.Signals(int(found[2]))) if found and finished.exit_code else None
+    # The launcher itself ends the others with SIGTERM.
+    found = [(rank, int(number)) for rank, number in KILLED_RANK.findall(finished.output_tail) if int(number) != signal.SIGTERM]
+    return (f"rank {found[0][0]}", signal.Signals(found[0][1])) if found and finished.exit_code else None

@@ -43,6 +43,16 @@ def run_once(
         return submission, _write(submission, out)
 
 
+def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> int:
+    """Run this machine's part of a plan for several; the first one writes the record. Returns the worker's exit code."""
+    with stop_signals() as stopped, RunProgress(resolved.plan) as progress:
+        here = machine.indexes[: resolved.plan.device.count // resolved.plan.device.nodes]
+        finished = launch(resolved, facts.model(resolved.plan.model.key), machine.devices[0].name, stopped, progress, here)
+    if finished.exit_code:
+        sys.stderr.write(finished.output_tail.rstrip() + "\n")
+    return finished.exit_code
+
+
 def check_superseded(identity: str | None, plan: Plan, out: Path | None) -> None:
     """Raise TunemarkError, before any time is spent, when no earlier result of the workload has this id."""
     if identity is None:

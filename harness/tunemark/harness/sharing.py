@@ -56,7 +56,7 @@ def _strategy(card: WorkloadCard, count: int, options: Options, reasons: Reasons
         (options.strategy, "asked for with --strategy") if options.strategy else (card.devices.strategy, "the workload card says so")
     )
     words = [strategy.value for strategy in Strategy]
-    if asked == "auto":
+    if asked == "auto" or (count == 1 and not options.strategy):
         one = count == 1
         return reasons.give(
             "device.strategy", Strategy.SINGLE if one else Strategy.DDP, "one device needs none" if one else "each device holds a replica"

@@ -8,6 +8,8 @@ from pathlib import Path
 from tunemark.schema.plan import DeviceChoice
 from tunemark.schema.vocabulary import Backend
 
+OF_OTHER_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "ACCELERATE_")
+"""Variables of a job that this one may have been started in: they would tell the worker of processes that are not its own."""
 WORKER = "tunemark.harness.worker"
 
 
@@ -35,7 +37,9 @@ def _torchrun(device: DeviceChoice, node: Node) -> list[str]:
     base = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", f"--nnodes={device.nodes}", "--max-restarts=0"]
     if node.rendezvous is None:
         return [*base, "--standalone"]
-    return [*base, f"--node-rank={node.rank}", "--rdzv-backend=c10d", "--rdzv-id=tunemark", f"--rdzv-endpoint={node.rendezvous}"]
+    # The first node is the one whose record is written, so ranks follow the numbers that the nodes were given.
+    host, _, port = node.rendezvous.rpartition(":")
+    return [*base, f"--node-rank={node.rank}", f"--master-addr={host}", f"--master-port={port}"]
 
 
 def _accelerate(device: DeviceChoice, node: Node) -> list[str]:
@@ -70,7 +74,7 @@ def environment(device: DeviceChoice) -> dict[str, str]:
     patient = {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
     on_host = {"DS_ACCELERATOR": "cpu", **patient} if device.backend in {Backend.CPU, Backend.FAKE} else {}
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if not name.startswith(OF_OTHER_LAUNCHERS)},
         **several,
         **on_host,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",

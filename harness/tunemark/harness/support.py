@@ -81,6 +81,8 @@ def _together(plan: Plan) -> Iterator[str]:
         yield f"four-bit weights are not sharded by {plan.device.strategy.value} in this version; use ddp, zero1 or zero2"
     if plan.device.offload != "none" and plan.device.strategy in {Strategy.SINGLE, Strategy.DDP}:
         yield f"offload needs a strategy that shards: fsdp2 or zero1 to zero3, not {plan.device.strategy.value}"
+    if plan.device.offload == "optimizer" and plan.device.strategy is Strategy.FSDP2:
+        yield "fsdp2 keeps parameters and optimizer states together; use --offload all, or zero1 to zero3"
     if plan.device.offload == "all" and plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2}:
         yield "only zero3 and fsdp2 can keep parameters in host memory; use --offload optimizer"
     if plan.data.packing and plan.model.task.value != "causal_lm":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tunemark.schema.statistics import Interval, Spread, ratio_interval, spread
-from tunemark.schema.steady import RANKABLE_STEPS, SteadyWindow, steady_window
+from tunemark.schema.steady import RANKABLE_STEPS, SteadyWindow, settled_after, steady_window
 from tunemark.schema.submission import MemoryReading, Submission
 from tunemark.schema.trace import StepTrace
 from tunemark.schema.vocabulary import Phase, Status, TrainPhase
@@ -74,7 +74,11 @@ class Rates:
 def derive(submission: Submission) -> Derived:
     """Derive all headline numbers of a submission."""
     trace = submission.trace
-    window = steady_window(trace, submission.plan.measurement, settled_after(submission)) if len(trace) else None
+    window = (
+        steady_window(trace, submission.plan.measurement, settled_after((event.step for event in submission.events), len(trace)))
+        if len(trace)
+        else None
+    )
     rates = rates_over(trace, window) if window is not None and window.steps else None
     losses = [loss for loss in trace.loss if loss is not None]
     return Derived(
@@ -97,15 +101,6 @@ def derive(submission: Submission) -> Derived:
         and window.steps >= RANKABLE_STEPS
         and all(gate.passed is not False for gate in submission.gates),
     )
-
-
-def settled_after(submission: Submission) -> int:
-    """Return the last step, counted from 1, in which graphs were compiled or the allocator grew; 0 without one.
-
-    A late growth would leave no window: only events of the first half count, the rest is seen by the drift test.
-    """
-    half = len(submission.trace) // 2
-    return max((event.step for event in submission.events if event.step <= half), default=0)
 
 
 def compile_overhead(submission: Submission, window: SteadyWindow, median_s: float) -> dict[int, float]:

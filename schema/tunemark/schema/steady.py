@@ -6,6 +6,7 @@ definitions.md, 4: at least ten warm-up steps, then until the slope test passes;
 One thing is read otherwise than there: a drift within chance is no drift (see `drift`).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +51,14 @@ def drift(times: Floats) -> float:
 def long_enough(times: Floats, rules: Measurement) -> bool:
     """Return whether the window is long enough to be called steady."""
     return len(times) >= rules.min_steady_steps or float(times.sum()) >= rules.min_steady_s
+
+
+def settled_after(disturbed: Iterable[int], steps: int) -> int:
+    """Return the last step, counted from 1, in which graphs were compiled or the allocator grew; 0 without one.
+
+    A late growth would leave no window: only those of the first half of all steps count, the drift test sees the rest.
+    """
+    return max((step for step in disturbed if step <= steps // 2), default=0)
 
 
 def steady_window(trace: StepTrace, rules: Measurement, settled_after: int = 0) -> SteadyWindow:

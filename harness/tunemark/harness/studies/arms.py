@@ -10,6 +10,7 @@ from tunemark.harness.studies.series import Bench, Done, Series, Stopped, say
 from tunemark.schema.comparison import Change, break_even_steps, loss_after, paired_change
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.steady import RANKABLE_STEPS
 from tunemark.schema.submission import Submission
 from tunemark.schema.vocabulary import Status
 
@@ -116,15 +117,27 @@ def compared(study_id: str, arms: dict[str, Point], runs: Sequence[Done], ended:
         memory=_change([(one.peak_memory.peak_bytes, other.peak_memory.peak_bytes) for one, other in derived]),
         loss=_change([(loss_after(one.trace, tokens), loss_after(other.trace, tokens)) for one, other in pairs]),
         break_even_steps=_break_even(derived, speed),
-        ended=ended or ("no pair has two runs that are ok and have a steady window; give more --steps" if not pairs else None),
+        ended=ended
+        or (
+            f"no pair has two runs that are ok, pass their checks and have {RANKABLE_STEPS} steps after warm-up; give more --steps"
+            if not pairs
+            else None
+        ),
         runs=tuple(runs),
     )
 
 
 def _pairs(arms: dict[str, Point], runs: Sequence[Done]) -> list[tuple[Submission, Submission]]:
-    found = {run.point: run.record.submission for run in runs if run.status is Status.OK and derive(run.record.submission).tokens_per_s}
+    found = {run.point: run.record.submission for run in runs if run.status is Status.OK and _counts(run.record.submission)}
     names = [(_name("a", arms["a"], pair), _name("b", arms["b"], pair)) for pair in range(1, len(runs) + 1)]
     return [(found[one], found[other]) for one, other in names if one in found and other in found]
+
+
+def _counts(submission: Submission) -> bool:
+    """Return whether a run's speed counts: long enough to be compared, and no check failed."""
+    window = derive(submission).window
+    long_enough = window is not None and window.steps >= RANKABLE_STEPS
+    return long_enough and all(gate.passed is not False for gate in submission.gates)
 
 
 def _rate(derived: Derived) -> float | None:

@@ -27,6 +27,10 @@ class Stopped(Exception):
     """Somebody stopped the series; what was done is kept."""
 
 
+TRIED_AGAIN = (Status.INTERRUPTED, Status.CRASH, Status.TIMEOUT)
+"""A point that ended so says nothing of what was asked: the next command runs it again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     """What a series runs on and where it writes."""
@@ -112,9 +116,7 @@ class Series:
 
     def _known(self, point: str) -> Record | None:
         """Return the newest earlier record of a point that somebody did not stop."""
-        found = [
-            record for record in self.earlier if _point(record) == point and record.submission.outcome.status is not Status.INTERRUPTED
-        ]
+        found = [record for record in self.earlier if _point(record) == point and record.submission.outcome.status not in TRIED_AGAIN]
         return found[-1] if found else None
 
     def _study(self, point: str) -> Study:

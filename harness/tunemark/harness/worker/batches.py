@@ -95,11 +95,18 @@ def _text_samples(plan: Plan, vocabulary: int, data_from: str, weights_from: str
     evaluation = text.tokenize(tokenizer, held_out, data.sequence_length, labels) if held_out else []
     return Samples(
         _shuffled(training, plan.measurement.seed),
-        len(training),
+        rows_of_an_epoch(plan, training),
         evaluation,
         "the first rows of the test file or split",
         len(tokenizer) if trained else None,
     )
+
+
+def rows_of_an_epoch(plan: Plan, samples: list[Sample]) -> int:
+    """Return the rows that all samples make: one each, or packed as many as their tokens fill."""
+    if not plan.data.packing:
+        return len(samples)
+    return max(1, sum(len(sample["input_ids"]) for sample in samples) // plan.data.sequence_length)
 
 
 def _shuffled(samples: list[Sample], seed: int) -> Iterator[Sample]:

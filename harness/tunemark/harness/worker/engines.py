@@ -174,6 +174,6 @@ def _zero_plugin(plan: Plan) -> Any:  # noqa: ANN401 - a class of accelerate
             "zero_allow_untested_optimizer": True,
             "zero_force_ds_cpu_optimizer": False,
             "bf16": {"enabled": low is Dtype.BF16},
-            "fp16": {"enabled": low is Dtype.FP16},
+            "fp16": {"enabled": plan.precision.compute is Dtype.FP16},
         }
     )

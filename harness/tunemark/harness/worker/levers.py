@@ -94,6 +94,13 @@ def compile_cache() -> str:
     return "none" if not hits + misses else "warm" if not misses else "cold"
 
 
+def _compiled(model: Any, stack: list[Any]) -> str:  # noqa: ANN401 - torch modules
+    """Return what was given to torch.compile, read from the modules."""
+    if getattr(model, "_compiled_call_impl", None) is not None:
+        return "model, inductor"
+    return "blocks, inductor" if stack and all(getattr(block, "_compiled_call_impl", None) is not None for block in stack) else "none"
+
+
 def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_group: str | None, sharding: str | None) -> dict[str, Any]:  # noqa: ANN401
     """Return what really runs, read from the model and the optimizer, as `submission.effective` holds it."""
     inner = getattr(model, "module", model)
@@ -105,7 +112,7 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
     return {
         "attention": str(getattr(inner.config, "_attn_implementation", "unknown")),
         "fused_kernels": "liger" if any("liger" in type(module).__module__ for module in inner.modules()) else "none",
-        "compile": "none" if plan.model.compile == "none" else f"{plan.model.compile}, inductor",
+        "compile": _compiled(inner, stack),
         "gradient_checkpointing": "none"
         if not recomputing
         else word

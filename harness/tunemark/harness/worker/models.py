@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.harness.devices import Device
-from tunemark.harness.worker.architectures import config_of
+from tunemark.harness.worker.architectures import FAMILIES, config_of
 from tunemark.harness.worker.batches import Shape
 from tunemark.harness.worker.levers import fuse, recompute
 from tunemark.schema.cards import ModelCard
@@ -13,6 +13,8 @@ from tunemark.schema.plan import LoraSettings, Plan
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Task, Weights
 
 TORCH_DTYPES = {Dtype.FP32: "float32", Dtype.TF32: "float32", Dtype.BF16: "bfloat16", Dtype.FP16: "float16"}
+SHAPE = ("hidden_size", "intermediate_size", "layers", "attention_heads", "key_value_heads")
+"""Fields of a card that weights cannot differ in; a vocabulary may have been padded or extended."""
 DTYPE_NAMES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "uint8", "torch.int8": "int8"}
 
 
@@ -40,12 +42,23 @@ def build_model(plan: Plan, card: ModelCard, weights_from: str | None, vocabular
     if plan.model.weights is Weights.PRETRAINED or plan.quantisation is not None:
         further = {"num_labels": plan.model.labels} if plan.model.labels else {}
         model = auto.from_pretrained(weights_from, **settings, **further, **quantised(plan, device))
+        refuse_another_architecture(model.config, card)
     model.config.use_cache = False
     fuse(plan, model)
     recompute(plan, model)
     if plan.lora is not None:
         model = add_adapters(plan, plan.lora, model)
     return model.train()
+
+
+def refuse_another_architecture(config: Any, card: ModelCard) -> None:  # noqa: ANN401 - a transformers class
+    """Raise ValueError when pretrained weights are not those of the card: their numbers would be told under its name."""
+    theirs = {ours: getattr(config, name, None) for name, ours in FAMILIES[card.family][1].items() if ours in SHAPE}
+    other = {field: value for field, value in theirs.items() if value is not None and value != getattr(card, field)}
+    if other:
+        said = ", ".join(f"{field} {value} instead of {getattr(card, field)}" for field, value in other.items())
+        msg = f"the weights are not those of model card {card.key}: {said}; name weights of this model, or another one with --set model=KEY"
+        raise ValueError(msg)
 
 
 def quantised(plan: Plan, device: Device) -> dict[str, Any]:
@@ -92,7 +105,7 @@ def model_facts(model: Any, optimizer: Any = None, gradient_bytes: int = 0) -> d
     """Return what the tensors of model and optimizer weigh, in bytes, tied parameters once; before the first step there is no optimizer."""
     by_dtype: Counter[str] = Counter()
     for parameter in model.parameters():
-        by_dtype[DTYPE_NAMES.get(str(parameter.dtype), str(parameter.dtype))] += parameter.nbytes
+        by_dtype[DTYPE_NAMES.get(str(parameter.dtype), str(parameter.dtype))] += bytes_here(parameter)
         for name, constant in quantisation_constants(parameter):
             by_dtype[f"{name} of 4-bit blocks"] += constant.nbytes
     adapters = [parameter for name, parameter in model.named_parameters() if "lora_" in name]
@@ -106,15 +119,20 @@ def model_facts(model: Any, optimizer: Any = None, gradient_bytes: int = 0) -> d
         "parameters": sum(number_of_weights(parameter) for parameter in model.parameters()),
         "trainable_parameters": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
         "parameter_bytes": dict(by_dtype),
-        "adapter_bytes": sum(parameter.nbytes for parameter in adapters),
+        "adapter_bytes": sum(bytes_here(parameter) for parameter in adapters),
         "gradient_bytes": gradient_bytes,
-        "optimizer_state_bytes": sum(value.nbytes for value in states),
+        "optimizer_state_bytes": sum(bytes_here(value) for value in states),
     }
 
 
 def gradient_bytes(model: Any) -> int:  # noqa: ANN401 - a torch module
     """Return the bytes of all gradients that exist now."""
-    return sum(parameter.grad.nbytes for parameter in model.parameters() if parameter.grad is not None)
+    return sum(bytes_here(parameter.grad) for parameter in model.parameters() if parameter.grad is not None)
+
+
+def bytes_here(tensor: Any) -> int:  # noqa: ANN401 - a torch tensor
+    """Return the bytes of a tensor that this process holds: of a sharded one its own part."""
+    return int((tensor.to_local() if hasattr(tensor, "to_local") else tensor).nbytes)
 
 
 def number_of_weights(parameter: Any) -> int:  # noqa: ANN401 - a torch parameter

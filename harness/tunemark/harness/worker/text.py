@@ -48,9 +48,11 @@ def _file_rows(place: str, split: str) -> Iterator[Row]:
             yield from (json.loads(line) for line in file if line.strip())
         else:
             # A line a document; `text;label` as in the emotion data set.
-            for line in file:
+            for line in filter(str.strip, file):
                 text, semicolon, label = line.rstrip("\n").rpartition(";")
-                yield {"text": text, "label": label} if semicolon else {"text": label}
+                # What follows the last semicolon of running text is no label.
+                labelled = semicolon and label.strip() and " " not in label.strip()
+                yield {"text": text, "label": label} if labelled else {"text": line.rstrip("\n")}
 
 
 def _hub_rows(place: str, split: str) -> Iterator[Row]:
@@ -110,11 +112,11 @@ def check_labels(rows: list[Row], labels: dict[str, int]) -> None:
         raise ValueError(msg)
 
 
-def check_file(place: str, labels: int | None, evaluation_rows: int) -> None:
+def check_file(place: str, labels: int | None, evaluation_rows: int, template: str | None = None) -> None:
     """Read a local file or folder as the worker will; raises ValueError with what is wrong, before any time is spent."""
     try:
-        rows = read_rows(DataSource.FILE, place, "train")
-        held_out = read_rows(DataSource.FILE, place, "evaluation")[:evaluation_rows] if evaluation_rows else []
+        rows = read_rows(DataSource.FILE, place, "train", template)
+        held_out = read_rows(DataSource.FILE, place, "evaluation", template)[:evaluation_rows] if evaluation_rows else []
     except UnicodeDecodeError as error:
         msg = f"not UTF-8 text (byte {error.object[error.start]:#04x}); save the files as UTF-8"
         raise ValueError(msg) from error
