@@ -1,13 +1,16 @@
 """An exception in the worker becomes a status and a word on what to do."""
 
 import errno
+from types import SimpleNamespace
 
 import pytest
 
 from tunemark.harness.devices.protocol import DeviceUnavailable
-from tunemark.harness.worker.failures import describe
+from tunemark.harness.outcome import _unheard
+from tunemark.harness.worker.failures import describe, judge
 from tunemark.harness.worker.loop import LossNotFinite
 from tunemark.schema.privacy import scrub
+from tunemark.schema.vocabulary import Status
 
 
 @pytest.mark.parametrize(
@@ -53,3 +56,24 @@ def test_a_refused_run_has_no_memory_reading_instead_of_zero():
     reading = memory(refused("no such device")).host_rss
     assert reading.peak_bytes is None
     assert reading.reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "AcceleratorError: CUDA error: out of memory",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate",
+        "RuntimeError: HIP error: out of memory",
+        "ncclUnhandledCudaError: Cuda failure 2 'out of memory'",
+    ],
+)
+def test_every_way_a_device_says_that_it_is_full_is_out_of_memory(text):
+    assert judge(text)[0] is Status.OOM_DEVICE
+
+
+def test_a_full_disk_is_told_from_what_the_worker_printed_when_its_log_could_not_take_it():
+    printed = "Traceback ...\nOSError: [Errno 28] No space left on device\nsome other line"
+    status, message, fix = _unheard(SimpleNamespace(output_tail=printed, exit_code=1))
+    assert status is Status.CRASH
+    assert "No space left" in message
+    assert "TMPDIR" in fix

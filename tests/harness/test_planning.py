@@ -8,6 +8,9 @@ from harness_making import make_machine, tunemark
 
 from tunemark.harness.machine import visible_indexes
 from tunemark.harness.planning import Options, resolve
+from tunemark.harness.runner import refuse_identity
+from tunemark.harness.worker.architectures import config_of
+from tunemark.harness.worker.models import refuse_another_architecture
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
@@ -137,3 +140,22 @@ def test_fp16_trains_weights_of_fp32(facts):
     old = make_machine(compute_dtypes=(Dtype.FP16, Dtype.FP32))
     precision = resolve("smoke-lora", facts, old, Options()).plan.precision
     assert (precision.compute, precision.parameters) == (Dtype.FP16, Dtype.FP32)
+
+
+def test_rows_longer_than_a_table_of_positions_are_refused_before_a_run(facts, machine):
+    too_long = Options(overrides=("data.sequence_length=100000",))
+    assert "positions" in resolve("smoke-bert", facts, machine, too_long).unsupported
+    assert resolve("smoke-full", facts, machine, too_long).unsupported is None
+
+
+def test_a_path_in_a_setting_is_refused_before_a_run(facts, machine, tmp_path):
+    resolved = resolve("smoke-full", facts, machine, Options(overrides=("data.source=hub", f"data.name={tmp_path}/none")))
+    with pytest.raises(TunemarkError, match="file:PATH"):
+        refuse_identity(resolved)
+
+
+def test_weights_of_another_architecture_are_refused_by_the_fields_that_differ(facts):
+    card = facts.model("tiny-llama")
+    with pytest.raises(ValueError, match="layers 1 instead of"):
+        refuse_another_architecture(config_of(card.model_copy(update={"layers": 1})), card)
+    refuse_another_architecture(config_of(card, vocabulary=77), card)

@@ -166,7 +166,9 @@ def _watch(
         if done:
             return ended_by, status, usage
         if judge.sure(log):
-            (folder / STOP_FILE).touch()
+            # A full disk must not end the run that it belongs to.
+            with contextlib.suppress(OSError):
+                (folder / STOP_FILE).touch()
         if stopped.is_set() or time.monotonic() > deadline_s:
             ended_by = "interrupted" if stopped.is_set() else "timeout"
             status, usage = _end(pid)

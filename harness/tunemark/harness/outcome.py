@@ -4,6 +4,7 @@ import re
 import signal
 
 from tunemark.harness.launch import Finished
+from tunemark.harness.worker.failures import judge
 from tunemark.schema.privacy import scrub
 from tunemark.schema.submission import Outcome
 from tunemark.schema.vocabulary import Phase, Status
@@ -58,12 +59,15 @@ def _ending(finished: Finished) -> tuple[Status, str | None, str | None]:
             f"{killed[0]} was killed by {killed[1].name}",
             "run it again; the steps so far are in this record",
         )
-    tail = finished.output_tail.strip().splitlines()
-    return (
-        Status.CRASH,
-        f"the worker ended with exit code {finished.exit_code}: {tail[-1][:300] if tail else 'it printed nothing'}",
-        "run `tunemark doctor`",
-    )
+    return _unheard(finished)
+
+
+def _unheard(finished: Finished) -> tuple[Status, str, str]:
+    """Return the ending of a worker that could not say why: a full disk, say, takes its last words too."""
+    printed = finished.output_tail.strip().splitlines()
+    last = next((line for line in reversed(printed) if "Error" in line), printed[-1] if printed else "it printed nothing")
+    status, fix = judge(finished.output_tail) or (Status.CRASH, "run `tunemark doctor`")
+    return status, f"the worker ended with exit code {finished.exit_code}: {last[:300]}", fix
 
 
 def killed_by(finished: Finished) -> tuple[str, signal.Signals] | None:

@@ -27,6 +27,10 @@ from tunemark.schema.workload_cards import WorkloadCard
 __all__ = ["Options", "Resolved", "refuse_unsupported", "resolve", "unsupported_reason"]
 
 
+LEARNED_POSITIONS = ("bert", "gpt2")
+"""Families with a table of positions, which ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """A plan with what the worker needs beside it and a submission must not hold: paths of this machine."""
@@ -76,7 +80,15 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         reasons=reasons,
     )
     overrides = (*changed, *_source_overrides(card, plan, facts))
-    return Resolved(plan, overrides, weights_from, data_from, unsupported_reason(plan, machine), options.node)
+    return Resolved(plan, overrides, weights_from, data_from, unsupported_reason(plan, machine) or _too_long(plan, facts), options.node)
+
+
+def _too_long(plan: Plan, facts: FactBase) -> str | None:
+    """Return why a model cannot read rows of this length, or None; one that turns its positions can read longer ones than it was made for."""
+    card = facts.model(plan.model.key)
+    if card.family in LEARNED_POSITIONS and plan.data.sequence_length > card.context_length:
+        return f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
+    return None
 
 
 def _source_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[Override, ...]:

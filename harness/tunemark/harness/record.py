@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from tunemark.harness.doubts import doubts
 from tunemark.harness.launch import Finished
@@ -146,14 +147,21 @@ def environment(machine: Machine, count: int) -> Environment:
     )
 
 
+def _highest(first: dict[str, Any], ranks: list[dict[str, Any]], field: str) -> MemoryReading:
+    """Return the highest peak of all processes; `first` is the reading of the first one."""
+    reading = MemoryReading.model_validate(first)
+    peaks = [rank[field] for rank in ranks if rank[field] is not None]
+    return reading.model_copy(update={"peak_bytes": max(peaks)}) if reading.peak_bytes is not None and peaks else reading
+
+
 def memory(finished: Finished) -> Memory:
     """Return all peaks, each with its method or the reason why it is null."""
     seen = finished.log.memory
     missing = MemoryReading(reason="the worker ended before it read its peaks")
     swap = finished.telemetry.swap_peak_bytes
     return Memory(
-        device_allocated=MemoryReading.model_validate(seen["allocated"]) if seen else missing,
-        device_reserved=MemoryReading.model_validate(seen["reserved"]) if seen else missing,
+        device_allocated=_highest(seen["allocated"], finished.log.ranks, "device_allocated_bytes") if seen else missing,
+        device_reserved=_highest(seen["reserved"], finished.log.ranks, "device_reserved_bytes") if seen else missing,
         device_used=memory_used(finished.telemetry.devices),
         host_rss=MemoryReading(reason="no worker was started")
         if not finished.max_rss_bytes

@@ -14,6 +14,7 @@ from tunemark.schema.evidence import Study
 from tunemark.schema.facts import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.plan import Plan
+from tunemark.schema.privacy import identity_leaks, machine_names
 from tunemark.schema.submission import Submission
 from tunemark.schema.vocabulary import Status
 
@@ -29,6 +30,7 @@ def run_once(
         When the submission could not be written; it is then printed on standard output, so that nothing is lost.
 
     """
+    refuse_identity(resolved)
     # A second Ctrl-C while the record is written would lose the run, so signals are kept until then.
     with stop_signals() as stopped:
         if resolved.unsupported:
@@ -41,6 +43,13 @@ def run_once(
         submission = assemble(resolved, machine, finished, Further(supersedes, study, facts.golden_losses(resolved.plan.workload)))
         _show_output(submission, finished)
         return submission, _write(submission, out)
+
+
+def refuse_identity(resolved: Resolved) -> None:
+    """Raise TunemarkError, before any time is spent, when the plan itself holds what a submission must not: a path, say."""
+    content = {"plan": resolved.plan.model_dump(mode="json"), "overrides": [one.model_dump(mode="json") for one in resolved.overrides]}
+    for field, value, what in identity_leaks(content, machine_names()):
+        raise TunemarkError(field, value, f"looks like {what}, which no submission may hold; give local data with --data file:PATH")
 
 
 def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> int:

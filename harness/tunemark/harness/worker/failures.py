@@ -6,6 +6,7 @@ LESS_MEMORY = "lower batch.micro_batch or data.sequence_length, or use --set gra
 
 GATED = "accept the model's licence on its hub page and log in with `hf auth login`, or use --weights random"
 OFFLINE = "no network, or HF_HUB_OFFLINE is set: use --weights pretrained:DIRECTORY, --weights random, or --data file:PATH"
+LOOK = "read the worker's output above; `tunemark doctor` shows this machine's software"
 OFFLINE_WORDS = (
     "couldn't connect",
     "offline",
@@ -20,7 +21,7 @@ OFFLINE_WORDS = (
 
 def describe(error: BaseException) -> dict[str, str]:
     """Return `status`, `message` and `fix` of an exception."""
-    status, fix = _judge(error)
+    status, fix = judge(f"{type(error).__name__}: {error}") or (Status.CRASH, LOOK)
     first = str(error).strip().splitlines() or [""]
     return {"status": status.value, "message": f"{type(error).__name__}: {first[0]}".rstrip(": ")[:500], "fix": fix}
 
@@ -56,9 +57,7 @@ RULES: tuple[tuple[tuple[str, ...], Status, str], ...] = (
 """Words in the exception's name and text, the status they mean, and what to do. The first match counts."""
 
 
-def _judge(error: BaseException) -> tuple[Status, str]:
-    text = f"{type(error).__name__}: {error}".lower()
-    for words, status, fix in RULES:
-        if any(word in text for word in words):
-            return status, fix
-    return Status.CRASH, "read the worker's output above; `tunemark doctor` shows this machine's software"
+def judge(text: str) -> tuple[Status, str] | None:
+    """Return what an error's name and text mean, and what to do; None where no rule knows."""
+    lower = text.lower()
+    return next(((status, fix) for words, status, fix in RULES if any(word in lower for word in words)), None)
