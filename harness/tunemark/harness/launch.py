@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -23,6 +22,7 @@ from tunemark.harness.spawn import command, environment, with_memory_limit
 from tunemark.harness.telemetry import Sampler, Telemetry
 from tunemark.harness.telemetry.opening import sampler_of
 from tunemark.harness.worker.__main__ import LOG_FILE, ORDER_FILE
+from tunemark.harness.worker.ranks import MAXRSS_UNIT
 from tunemark.harness.worker.run import Order
 from tunemark.harness.worker.stopping import STOP_FILE
 from tunemark.harness.worklog import LogReader, WorkLog
@@ -40,8 +40,6 @@ JUDGE_AGAIN_AFTER = 1.15
 """Steadiness is judged each time the steps have grown by this factor: judging costs CPU time beside the worker."""
 OUTPUT_TAIL_BYTES = 8_000
 OUTPUT_FILE = "output"
-MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
-"""ru_maxrss counts bytes on macOS and KiB elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """One run: refuse or launch, assemble, write. The record is written whatever happened."""
 
 import sys
+import threading
 from pathlib import Path
 
 from tunemark.harness.launch import Finished, launch, stop_signals
@@ -33,13 +34,7 @@ def run_once(
     refuse_identity(resolved)
     # A second Ctrl-C while the record is written would lose the run, so signals are kept until then.
     with stop_signals() as stopped:
-        if resolved.unsupported:
-            finished = refused(resolved.unsupported)
-        else:
-            with RunProgress(resolved.plan) as progress:
-                card = facts.model(resolved.plan.model.key)
-                here = machine.indexes[: resolved.plan.device.count // resolved.plan.device.nodes]
-                finished = launch(resolved, card, machine.devices[0].name, stopped, progress, here)
+        finished = refused(resolved.unsupported) if resolved.unsupported else _work(resolved, facts, machine, stopped)
         submission = assemble(resolved, machine, finished, Further(supersedes, study, facts.golden_losses(resolved.plan.workload)))
         _show_output(submission, finished)
         return submission, _write(submission, out)
@@ -54,12 +49,19 @@ def refuse_identity(resolved: Resolved) -> None:
 
 def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> int:
     """Run this machine's part of a plan for several; the first one writes the record. Returns the worker's exit code."""
-    with stop_signals() as stopped, RunProgress(resolved.plan) as progress:
-        here = machine.indexes[: resolved.plan.device.count // resolved.plan.device.nodes]
-        finished = launch(resolved, facts.model(resolved.plan.model.key), machine.devices[0].name, stopped, progress, here)
+    with stop_signals() as stopped:
+        finished = _work(resolved, facts, machine, stopped)
     if finished.exit_code:
         sys.stderr.write(finished.output_tail.rstrip() + "\n")
     return finished.exit_code
+
+
+def _work(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threading.Event) -> Finished:
+    """Run this machine's worker to its end, with progress on the terminal."""
+    device = resolved.plan.device
+    with RunProgress(resolved.plan) as progress:
+        card = facts.model(resolved.plan.model.key)
+        return launch(resolved, card, machine.devices[0].name, stopped, progress, machine.indexes[: device.count // device.nodes])
 
 
 def check_superseded(identity: str | None, plan: Plan, out: Path | None) -> None:

@@ -3,8 +3,15 @@
 import time
 from typing import Any
 
+from tunemark.harness.devices.features import Feature
 from tunemark.harness.devices.protocol import DeviceMemory, Stamp
 from tunemark.schema.submission import MemoryReading
+
+WHOLE_LAYERS: dict[Feature, str] = {
+    Feature.TENSOR_PARALLEL: "on Neuron devices only in this version; use fsdp2 or zero3",
+    Feature.PIPELINE_PARALLEL: "on Neuron devices only in this version; use fsdp2 or zero3",
+}
+"""What none of these families can, for the same reason."""
 
 
 class EventDevice:

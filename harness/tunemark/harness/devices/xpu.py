@@ -2,13 +2,11 @@
 
 from typing import Self
 
-from tunemark.harness.devices.events import EventDevice
+from tunemark.harness.devices.events import WHOLE_LAYERS, EventDevice
 from tunemark.harness.devices.features import Feature
 from tunemark.harness.devices.protocol import DeviceUnavailable
 
-CANNOT: dict[Feature, str] = {
-    Feature.TENSOR_PARALLEL: "on Neuron devices only in this version; use fsdp2 or zero3",
-    Feature.PIPELINE_PARALLEL: "on Neuron devices only in this version; use fsdp2 or zero3",
+CANNOT: dict[Feature, str] = WHOLE_LAYERS | {
     Feature.FLASH_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
     Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32",
     Feature.ENERGY: "xpu-smi tells power once a second, too seldom to integrate",

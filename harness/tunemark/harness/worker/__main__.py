@@ -13,12 +13,13 @@ LOG_FILE = "log.jsonl"
 def main() -> int:
     """Do the order in the folder; whatever happens is the log's last line."""
     from tunemark.harness.worker.log import Log  # noqa: PLC0415 - what is imported here is timed
+    from tunemark.harness.worker.ranks import rank_of_this_process  # noqa: PLC0415
     from tunemark.harness.worker.run import Order, run  # noqa: PLC0415
     from tunemark.schema.vocabulary import Phase  # noqa: PLC0415
 
     # An interactive Ctrl-C reaches the parent, which ends this process and still writes its record.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    folder, rank = Path(sys.argv[1]), int(os.environ.get("RANK", "0"))
+    folder, rank = Path(sys.argv[1]), rank_of_this_process()
     order = Order.model_validate_json((folder / ORDER_FILE).read_bytes())
     # The first process tells of the run; the others are heard when they fail.
     log = Log(folder / (LOG_FILE if rank == 0 else f"rank-{rank}-{LOG_FILE}"), order.spawned_at_s)

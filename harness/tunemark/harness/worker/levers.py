@@ -1,6 +1,5 @@
 """Levers on speed and memory that change no result: recomputation, fused kernels, compilation. And what of them took effect."""
 
-from functools import partial
 from typing import Any
 
 from tunemark.schema.plan import Plan
@@ -17,7 +16,7 @@ def recompute(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
         return
     settings: dict[str, Any] = {"use_reentrant": False}
     if plan.model.gradient_checkpointing is Checkpointing.SELECTIVE:
-        settings["context_fn"] = partial(_selective_contexts)
+        settings["context_fn"] = _selective_contexts
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
 
 

@@ -88,8 +88,8 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> int:
         engine.forget_gradients()
         step += 1
         result = device.host_copy(agree(trainer, loss, wants=trainer.stop.wants(device.now() - started_s)))
-        pending.append(Done(device.stamp(), own, result, counts, compiled_graphs() - graphs, device.held_bytes()))
-        graphs = compiled_graphs()
+        graphs_before, graphs = graphs, compiled_graphs()
+        pending.append(Done(device.stamp(), own, result, counts, graphs - graphs_before, device.held_bytes()))
         if trainer.strict:
             device.synchronise()
         reading.reached()

@@ -7,13 +7,13 @@ import gc
 from typing import Any
 
 from tunemark.harness.devices import Device
+from tunemark.harness.worker.models import TORCH_DTYPES
 from tunemark.schema.vocabulary import Backend, Dtype
 
 SIZES = {Backend.CPU: 1024, Backend.FAKE: 64, Backend.MPS: 4096}
 LARGE = 8192
 ROUNDS = 5
 PRODUCTS = 4
-TORCH_DTYPES = {Dtype.FP32: "float32", Dtype.TF32: "float32", Dtype.BF16: "bfloat16", Dtype.FP16: "float16"}
 
 
 def matrix_rate(device: Device, backend: Backend, dtype: Dtype) -> dict[str, Any] | None:

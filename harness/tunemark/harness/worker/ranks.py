@@ -3,10 +3,11 @@
 import os
 import resource
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tunemark.harness.worker.log import Log
-from tunemark.harness.worker.loop import Trainer
+if TYPE_CHECKING:
+    from tunemark.harness.worker.log import Log
+    from tunemark.harness.worker.loop import Trainer
 
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """ru_maxrss counts bytes on macOS and KiB elsewhere."""
@@ -17,7 +18,7 @@ def rank_of_this_process() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def report_ranks(trainer: Trainer, log: Log) -> None:
+def report_ranks(trainer: "Trainer", log: "Log") -> None:
     """Gather what each process saw and log it, as `submission.ranks` holds it; nothing for one process."""
     if trainer.engine.processes == 1:
         return
