@@ -1,0 +1,253 @@
+"""Who is measured by overhead.py: each trains one small model on the same batches, and tells how long each step took."""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from tunemark.harness.devices.cpu import Cpu
+from tunemark.harness.machine import detect
+from tunemark.harness.planning import Options, resolve
+from tunemark.harness.worker.batches import load_samples, micro_batches
+from tunemark.harness.worker.log import Log
+from tunemark.harness.worker.loop import train
+from tunemark.harness.worker.models import build_model, shape_of
+from tunemark.harness.worker.run import prepare
+from tunemark.harness.worker.stopping import StopRule
+from tunemark.schema.cards import ModelCard
+from tunemark.schema.facts import FactBase
+from tunemark.schema.plan import Plan
+from tunemark.schema.vocabulary import Backend
+
+OPTIMUM_BENCHMARK = """
+import json, sys
+from optimum_benchmark import Benchmark, BenchmarkConfig, InlineConfig, PyTorchConfig, TrainingConfig
+order = json.load(open(sys.argv[1]))
+parts = {"backend": PyTorchConfig(**order["backend"]), "scenario": TrainingConfig(**order["scenario"])}
+report = Benchmark.launch(BenchmarkConfig(name="peer", launcher=InlineConfig(), **parts))
+json.dump(report.overall.latency.values, open(sys.argv[2], "w"))
+"""
+DROPPED = 5
+"""First steps of a block, which are not counted."""
+SMALLER = {
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "layers": 2,
+    "attention_heads": 2,
+    "key_value_heads": 2,
+    "head_dim": 32,
+    "parameters": 361_024,
+}
+"""What is left of the card of the smoke workloads for a model whose step takes a few milliseconds."""
+LARGER_SIZE = "50 ms and more"
+SIZES: dict[str, tuple[int, int, dict[str, int]]] = {"tiny": (64, 1, SMALLER), LARGER_SIZE: (128, 4, {})}
+"""Size -> (tokens in a row, rows, changes of the model card)."""
+
+Arm = Callable[[int], list[float]]
+"""Given a number of steps: the seconds of each."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One size of the work."""
+
+    plan: Plan
+    card: ModelCard
+    folder: Path
+
+
+def setting(size: str, folder: Path) -> Setting:
+    """Return the plan of smoke-full with another shape, one micro-batch a step."""
+    tokens, rows, smaller = SIZES[size]
+    facts = FactBase.of_project()
+    changes = (f"data.sequence_length={tokens}", f"batch.micro_batch={rows}", "batch.gradient_accumulation=1", "data.name=random-tokens")
+    plan = resolve("smoke-full", facts, detect(Backend.CPU), Options(overrides=changes)).plan
+    folder.mkdir()
+    return Setting(plan, facts.model(plan.model.key).model_copy(update=smaller), folder)
+
+
+def model_of(work: Setting) -> Any:  # noqa: ANN401 - a torch module
+    """Return the model that every arm trains, from the same seed."""
+    return build_model(work.plan, work.card, None, None, work.folder / "weights", Cpu())
+
+
+def batches_of(work: Setting) -> Iterator[Any]:
+    """Return the harness' stream of micro-batches."""
+    return micro_batches(work.plan, load_samples(work.plan, work.card.vocabulary, None, None).training, shape_of(work.plan, work.card))
+
+
+def bare(work: Setting) -> Arm:
+    """Return the floor: the loop that a tutorial shows, on batches made beforehand."""
+    model = model_of(work)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=work.plan.optimizer.learning_rate)
+    stream = batches_of(work)
+    ready = [next(stream).tensors for _ in range(32)]
+
+    def run(steps: int) -> list[float]:
+        times = [time.perf_counter()]
+        for step in range(steps):
+            model(**ready[step % len(ready)]).loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            times.append(time.perf_counter())
+        return [after - before for before, after in pairwise(times)]
+
+    return run
+
+
+def harness(work: Setting, sampler: int) -> Arm:
+    """Return the harness' own loop, with its log, its batches and its sampler."""
+    path = work.folder / "log.jsonl"
+    log = Log(path, time.monotonic())
+    trainer = prepare(work.plan, model_of(work), Cpu(), log, None)
+    stream = batches_of(work)
+
+    def run(steps: int) -> list[float]:
+        os.kill(sampler, signal.SIGCONT)
+        trainer.stop = StopRule(steps, None, work.folder / "stop")
+        offset = path.stat().st_size
+        train(trainer, stream)
+        os.kill(sampler, signal.SIGSTOP)
+        events = [json.loads(line) for line in path.read_bytes()[offset:].splitlines()]
+        times = [e["started_at_s"] for e in events if e["event"] == "training"] + [
+            e["completed_at_s"] for e in events if e["event"] == "step"
+        ]
+        return [after - before for before, after in pairwise(times)]
+
+    return run
+
+
+class Stopwatch(transformers.TrainerCallback):
+    """Notes when each step of a Trainer ended."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def on_step_end(self, *_: object, **__: object) -> None:
+        """Note the time."""
+        self.times.append(time.perf_counter())
+
+
+def rows_of(work: Setting, count: int) -> list[list[int]]:
+    """Return rows of token ids."""
+    stream = batches_of(work)
+    return [row.tolist() for _ in range(count) for row in next(stream).tensors["input_ids"]]
+
+
+def settings_of(work: Setting, steps: int) -> dict[str, Any]:
+    """Return what both Trainers are told."""
+    return {
+        "output_dir": str(work.folder / "out"),
+        "max_steps": steps,
+        "per_device_train_batch_size": work.plan.batch.micro_batch,
+        "report_to": "none",
+        "save_strategy": "no",
+        "use_cpu": True,
+        "logging_steps": 10,
+        "bf16": False,
+        # Their default is the fused kernel, which the bare loop does not use either.
+        "optim": "adamw_torch",
+        "dataloader_pin_memory": False,
+        "disable_tqdm": True,
+        "learning_rate": work.plan.optimizer.learning_rate,
+    }
+
+
+def trainer_arm(make: Callable[[int, Stopwatch], Any]) -> Arm:
+    """Return an arm that makes a Trainer anew for each block, as it cannot go on."""
+
+    def run(steps: int) -> list[float]:
+        watch = Stopwatch()
+        with contextlib.redirect_stdout(io.StringIO()):
+            make(steps, watch).train()
+        return [after - before for before, after in pairwise(watch.times)]
+
+    return run
+
+
+def hf_trainer(work: Setting) -> Arm:
+    """Return Hugging Face's Trainer."""
+    from datasets import Dataset  # noqa: PLC0415
+
+    rows = rows_of(work, 300)
+    data = Dataset.from_dict({"input_ids": rows, "labels": rows})
+    model = model_of(work)
+
+    def make(steps: int, watch: Stopwatch) -> Any:  # noqa: ANN401 - a Trainer
+        arguments = transformers.TrainingArguments(**settings_of(work, steps))
+        return transformers.Trainer(model=model, args=arguments, train_dataset=data, callbacks=[watch])
+
+    return trainer_arm(make)
+
+
+def tokenizer(work: Setting) -> Any:  # noqa: ANN401 - a tokenizer
+    """Return a tokenizer for those who ask for one; nothing is tokenised."""
+    from tokenizers import Tokenizer, models  # noqa: PLC0415
+
+    words = {"[PAD]": 0, "[EOS]": 1} | {f"w{number}": number for number in range(2, work.card.vocabulary)}
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="[PAD]")),  # noqa: S106 - no secret
+        pad_token="[PAD]",  # noqa: S106
+        eos_token="[EOS]",  # noqa: S106
+    )
+
+
+def trl_trainer(work: Setting) -> Arm | None:
+    """Return TRL's SFTTrainer, or None where TRL is not installed."""
+    try:
+        from trl import SFTConfig, SFTTrainer  # noqa: PLC0415
+    except ImportError:
+        return None
+    from datasets import Dataset  # noqa: PLC0415
+
+    data = Dataset.from_dict({"input_ids": rows_of(work, 300)})
+    model = model_of(work)
+
+    def make(steps: int, watch: Stopwatch) -> Any:  # noqa: ANN401 - a Trainer
+        arguments = SFTConfig(**settings_of(work, steps), max_length=work.plan.data.sequence_length, gradient_checkpointing=False)
+        return SFTTrainer(model=model, args=arguments, train_dataset=data, processing_class=tokenizer(work), callbacks=[watch])
+
+    return trainer_arm(make)
+
+
+def optimum_benchmark(work: Setting, python: Path, threads: int) -> Arm:
+    """Return optimum-benchmark's training scenario, a process for each block."""
+    weights = work.folder / "for-optimum-benchmark"
+    model_of(work).save_pretrained(weights)
+    tokenizer(work).save_pretrained(weights)
+
+    def run(steps: int) -> list[float]:
+        out = Path(tempfile.mkdtemp(dir=work.folder))
+        order = {
+            "backend": {"device": "cpu", "model": str(weights), "task": "text-generation", "library": "transformers"},
+            "scenario": {
+                "max_steps": steps,
+                "warmup_steps": DROPPED,
+                "dataset_shapes": {"dataset_size": 300, "sequence_length": work.plan.data.sequence_length},
+                "training_arguments": {
+                    "per_device_train_batch_size": work.plan.batch.micro_batch,
+                    "max_steps": steps,
+                    "optim": "adamw_torch",
+                },
+            },
+        }
+        (out / "order.json").write_text(json.dumps(order))
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
+        command = [python, "-c", OPTIMUM_BENCHMARK, out / "order.json", out / "report.json"]
+        subprocess.run(command, env=environment, cwd=out, check=True, capture_output=True)  # noqa: S603 - what the caller named
+        return json.loads((out / "report.json").read_text())
+
+    return run
