@@ -19,6 +19,8 @@ NEURON_INSTALLED := $(NEURON_VENV)/.installed
 OPTIMUM_NEURON := optimum-neuron==0.4.5
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CODE := schema harness collector site tests
+# A process per core, whole files each; tiny models are slower on several threads where other work runs beside.
+PYTEST := -m pytest --numprocesses auto --dist loadfile
 
 .PHONY: help setup demo test check tests test-neuron-stack neuron-api browser format schema support lock clean
 
@@ -49,11 +51,10 @@ check: setup ## Lint, formatting, types, import rules.
 	$(BIN)/lint-imports --no-cache
 
 tests: setup
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
 
 test-neuron-stack: $(NEURON_INSTALLED) ## The harness' tests with the libraries that optimum-neuron pins.
-	@# Tiny models are slower on several threads where other work runs beside.
-	OMP_NUM_THREADS=1 $(NEURON_BIN)/python -m pytest tests/harness -m "not slow"
+	OMP_NUM_THREADS=1 $(NEURON_BIN)/python $(PYTEST) tests/harness -m "not slow"
 
 $(NEURON_INSTALLED): requirements-neuron-stack.txt pyproject.toml
 	@echo "test-neuron-stack: creating $(NEURON_VENV) and installing"

@@ -30,7 +30,11 @@ def demo(checkout):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_demo_ends_with_three_runs_and_the_path_of_the_site_and_is_quick_the_second_time(tmp_path):
-    (tmp_path / "data").symlink_to(ROOT / "data")
+    (tmp_path / "data").mkdir()
+    for facts in (ROOT / "data").iterdir():
+        # The many pages of converted results are built in another test.
+        if facts.name != "converted":
+            (tmp_path / "data" / facts.name).symlink_to(facts)
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
     said, first_s = demo(tmp_path)
     for workload in ("smoke-lora", "smoke-full", "smoke-bert"):

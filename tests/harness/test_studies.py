@@ -1,9 +1,12 @@
 """Series of runs: a failed point stops nothing, a stopped series goes on, and each run is a record of the series."""
 
+import signal
+
 import pytest
 from harness_making import make_machine, tunemark
 from study_making import FACTS, ScriptedBench
 
+from tunemark.harness.launch import stop_signals
 from tunemark.harness.planning import Options
 from tunemark.harness.studies.points import ALIASES, OPTIONS, Point, axis_of, field_named, grid, settings_of, star_of_card
 from tunemark.harness.studies.sweep import run_sweep
@@ -217,3 +220,13 @@ def test_several_runs_replace_no_single_result():
     done = tunemark("run", "smoke-lora", "--repeats", 2, "--supersedes", "aaaaaaaaaaaa")
     assert done.returncode == 2
     assert "leave --repeats out" in done.stderr
+
+
+def test_a_wish_to_stop_between_two_runs_ends_the_run_that_begins():
+    with stop_signals() as series:
+        signal.raise_signal(signal.SIGINT)
+        with stop_signals() as run:
+            assert run.is_set()
+        assert series.is_set()
+    with stop_signals() as later:
+        assert not later.is_set()

@@ -206,14 +206,31 @@ class _Judge:
         return window.stable and rates_over(trace, window).tokens_per_s.relative_half_width <= wanted
 
 
+@dataclass(frozen=True, slots=True)
+class _StopOnSignal:
+    """A handler of signals that only notes the wish to stop."""
+
+    stopped: threading.Event
+
+    def __call__(self, *_: object) -> None:
+        self.stopped.set()
+
+
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """Turn Ctrl-C, SIGTERM and a closed terminal into an event, until the record of the run is written."""
+    """Turn Ctrl-C, SIGTERM and a closed terminal into an event, until the record of the run is written.
+
+    One inside another is the same event: a wish that comes as a series begins its next run ends that run too.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if isinstance(handler, _StopOnSignal):
+        yield handler.stopped
+        return
     stopped = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopped
         return
-    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, _StopOnSignal(stopped)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield stopped
     finally:
