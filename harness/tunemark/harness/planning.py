@@ -29,6 +29,8 @@ __all__ = ["Options", "Resolved", "refuse_unsupported", "resolve", "unsupported_
 
 LEARNED_POSITIONS = ("bert", "gpt2")
 """Families with a table of positions, which ends."""
+WITH_LIGER = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
+"""Families that Liger has kernels for; it leaves another model as it is and says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +82,17 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         reasons=reasons,
     )
     overrides = (*changed, *_source_overrides(card, plan, facts))
-    return Resolved(plan, overrides, weights_from, data_from, unsupported_reason(plan, machine) or _too_long(plan, facts), options.node)
+    return Resolved(plan, overrides, weights_from, data_from, unsupported_reason(plan, machine) or _of_model(plan, facts), options.node)
 
 
-def _too_long(plan: Plan, facts: FactBase) -> str | None:
-    """Return why a model cannot read rows of this length, or None; one that turns its positions can read longer ones than it was made for."""
+def _of_model(plan: Plan, facts: FactBase) -> str | None:
+    """Return why a model cannot be trained this way on any device, or None."""
     card = facts.model(plan.model.key)
+    # A model that turns its positions can read longer rows than it was made for.
     if card.family in LEARNED_POSITIONS and plan.data.sequence_length > card.context_length:
         return f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
+    if plan.model.fused_kernels == "liger" and card.family not in WITH_LIGER:
+        return f"Liger has kernels for {', '.join(WITH_LIGER)}, not for {card.family}; use fused_kernels=none"
     return None
 
 
