@@ -9,6 +9,7 @@ from importlib import import_module
 from tunemark.harness import neuron_rules
 from tunemark.harness.devices.features import Feature
 from tunemark.harness.machine import Machine
+from tunemark.harness.sharing import too_many
 from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import Backend, Checkpointing, Dtype, Method, Strategy
 
@@ -58,6 +59,9 @@ def unsupported_reason(plan: Plan, machine: Machine) -> str | None:
 
 
 def _reasons(plan: Plan, machine: Machine) -> Iterator[str]:
+    shortage = too_many(plan.device, machine)
+    if shortage:
+        yield shortage
     missing = cannot(plan.device.backend)
     asked = [feature for feature, asks in ASKED.items() if asks(plan)]
     yield from (f"{feature.value} on {plan.device.backend.value}: {missing[feature]}" for feature in asked if feature in missing)
