@@ -51,8 +51,7 @@ def test_a_module_that_kept_its_class_and_got_the_forward_of_liger_counts_as_fus
     model = tiny()
     assert seen(plan, model) == "none"
     norm = model.model.norm
-    forward = FunctionType((lambda self, states: states).__code__, {"__name__": "liger_kernel.transformers.rms_norm"})
-    norm.forward = MethodType(forward, norm)
+    norm.forward = MethodType(FunctionType((lambda _self: None).__code__, {"__name__": "liger_kernel.transformers.rms_norm"}), norm)
     assert seen(plan, model) == "liger"
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from tunemark.harness.devices.generations import FEATURE_OF, Generation
 from tunemark.harness.machine import Machine
 from tunemark.harness.sources import SYNTHETIC, describe_file
 from tunemark.harness.spawn import Node
@@ -148,11 +149,15 @@ def _data_source(text: str) -> DataSource:
     return DataSource(kind)
 
 
-def precision_choice(card: WorkloadCard, machine: Machine, reasons: Reasons) -> Precision:
+def precision_choice(card: WorkloadCard, machine: Machine, generation: Generation | None, reasons: Reasons) -> Precision:
     """Return the number formats of weights and of matrix products."""
     if card.compute == "auto":
-        fastest = machine.compute_dtypes[0]
-        compute = reasons.give("precision.compute", fastest, f"the first of what a {machine.backend.value} device does well")
+        fastest, why = machine.compute_dtypes[0], f"the first of what a {machine.backend.value} device does well"
+        if generation is not None:
+            newest, fastest = fastest, next(iter(generation.formats(machine.compute_dtypes)), Dtype.FP32)
+            lacking = "" if newest is fastest else f"; {newest.value}: {generation.cannot[FEATURE_OF[newest]]}"
+            why = f"the first of what {generation.name} does well{lacking}"
+        compute = reasons.give("precision.compute", fastest, why)
     else:
         compute = reasons.give("precision.compute", Dtype(card.compute), "the workload card says so")
     parameters = reasons.give(

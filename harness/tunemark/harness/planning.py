@@ -12,6 +12,7 @@ from tunemark.harness.choices import (
     precision_choice,
     weights_choice,
 )
+from tunemark.harness.devices.generations import generation_of
 from tunemark.harness.machine import Machine
 from tunemark.harness.overrides import apply_overrides
 from tunemark.harness.sharing import batch_choice, device_choice
@@ -62,9 +63,11 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
     """
     card, changed = apply_overrides(facts.workload(name), options.overrides)
     reasons = Reasons()
+    accelerator = facts.recognise_accelerator(machine.devices[0].name)
+    generation = generation_of(machine.backend, machine.target, accelerator.architecture if accelerator else None)
     weights, weights_from = weights_choice(card, facts, options)
     data, data_from = data_choice(card, options, reasons)
-    device = device_choice(card, machine, facts, options, reasons)
+    device = device_choice(card, machine, accelerator, options, reasons)
     plan = Plan(
         workload=card.key,
         workload_sha256=facts.workload_sha256(card.key),
@@ -76,13 +79,14 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         data=data,
         batch=batch_choice(card, device, reasons),
         optimizer=card.optimizer,
-        precision=precision_choice(card, machine, reasons),
+        precision=precision_choice(card, machine, generation, reasons),
         device=device,
         measurement=measurement_choice(card, options, reasons),
         reasons=reasons,
     )
     overrides = (*changed, *_source_overrides(card, plan, facts))
-    return Resolved(plan, overrides, weights_from, data_from, unsupported_reason(plan, machine) or _of_model(plan, facts), options.node)
+    unsupported = unsupported_reason(plan, machine, generation) or _of_model(plan, facts)
+    return Resolved(plan, overrides, weights_from, data_from, unsupported, options.node)
 
 
 def _of_model(plan: Plan, facts: FactBase) -> str | None:

@@ -2,8 +2,8 @@
 
 from tunemark.harness.choices import Options, Reasons
 from tunemark.harness.machine import Machine
+from tunemark.schema.cards import AcceleratorCard
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts import FactBase
 from tunemark.schema.plan import Batch, DeviceChoice, Offload
 from tunemark.schema.vocabulary import Backend, Strategy
 from tunemark.schema.workload_cards import WorkloadCard
@@ -14,9 +14,10 @@ MOST_HOST_PROCESSES = 64
 OFFLOADS: tuple[Offload, ...] = ("none", "optimizer", "all")
 
 
-def device_choice(card: WorkloadCard, machine: Machine, facts: FactBase, options: Options, reasons: Reasons) -> DeviceChoice:
-    """Return the devices and how they share the work."""
-    accelerator = facts.recognise_accelerator(machine.devices[0].name)
+def device_choice(
+    card: WorkloadCard, machine: Machine, accelerator: AcceleratorCard | None, options: Options, reasons: Reasons
+) -> DeviceChoice:
+    """Return the devices, which are those of a card where one is known, and how they share the work."""
     known = (
         "its reported name is an alias of the card"
         if accelerator

@@ -8,6 +8,7 @@ from importlib import import_module
 
 from tunemark.harness import neuron_rules
 from tunemark.harness.devices.features import Feature
+from tunemark.harness.devices.generations import Generation
 from tunemark.harness.machine import Machine
 from tunemark.harness.sharing import too_many
 from tunemark.schema.plan import Plan
@@ -53,18 +54,22 @@ def cannot(backend: Backend) -> dict[Feature, str]:
     return reasons
 
 
-def unsupported_reason(plan: Plan, machine: Machine) -> str | None:
-    """Return why a plan cannot be run on this machine, or None."""
-    return next(_reasons(plan, machine), None)
+def unsupported_reason(plan: Plan, machine: Machine, generation: Generation | None) -> str | None:
+    """Return why a plan cannot be run on this machine, or None; `generation` is that of its devices where it lacks something."""
+    return next(_reasons(plan, machine, generation), None)
 
 
-def _reasons(plan: Plan, machine: Machine) -> Iterator[str]:
+def _reasons(plan: Plan, machine: Machine, generation: Generation | None) -> Iterator[str]:
     shortage = too_many(plan.device, machine)
     if shortage:
         yield shortage
     missing = cannot(plan.device.backend)
     asked = [feature for feature, asks in ASKED.items() if asks(plan)]
     yield from (f"{feature.value} on {plan.device.backend.value}: {missing[feature]}" for feature in asked if feature in missing)
+    if generation is not None:
+        yield from (
+            f"{feature.value} on {generation.name}: {generation.cannot[feature]}" for feature in asked if feature in generation.cannot
+        )
     if plan.precision.compute not in machine.compute_dtypes:
         has = ", ".join(dtype.value for dtype in machine.compute_dtypes)
         yield f"compute format {plan.precision.compute.value} is not one of {has} that this device has"
@@ -89,6 +94,8 @@ def _together(plan: Plan) -> Iterator[str]:
         yield "fsdp2 keeps parameters and optimizer states together; use --offload all, or zero1 to zero3"
     if plan.device.offload == "all" and plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2}:
         yield "only zero3 and fsdp2 can keep parameters in host memory; use --offload optimizer"
+    if plan.precision.compute is Dtype.FP16 and plan.device.strategy is Strategy.FSDP2:
+        yield "fsdp2 multiplies in the format of the weights, which fp16 keeps in fp32; use ddp, zero1 to zero3, or compute=fp32"
     if plan.data.packing and plan.model.task.value != "causal_lm":
         yield "only a causal language model can be trained on packed documents; use data.packing=false"
     if plan.data.packing and plan.model.attention == "flex_attention":
