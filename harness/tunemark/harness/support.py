@@ -1,6 +1,7 @@
-"""What each device family cannot do, decided before a minute is spent, and the packages that a feature needs.
+"""What each device family cannot do, decided before a minute is spent.
 
-The reasons stand with the devices (`CANNOT` in devices/*.py); the support matrix of the site is made from this.
+The reasons stand with the devices (`CANNOT` in devices/*.py, generations.py), packages in needs.py; the support matrix of
+the site is made from these.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from tunemark.harness import neuron_rules
 from tunemark.harness.devices.features import Feature
 from tunemark.harness.devices.generations import Generation
 from tunemark.harness.machine import Machine
+from tunemark.harness.needs import NEEDS
 from tunemark.harness.sharing import too_many
 from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import Backend, Checkpointing, Dtype, Method, Strategy
@@ -38,15 +40,6 @@ ASKED: dict[Feature, Callable[[Plan], bool]] = {
 }
 """Feature -> whether a plan asks for it."""
 
-NEEDS: dict[Feature, tuple[str, str]] = {
-    Feature.QLORA: ("bitsandbytes", "pip install 'tunemark[qlora]'"),
-    Feature.EIGHT_BIT_OPTIMIZER: ("bitsandbytes", "pip install 'tunemark[qlora]'"),
-    Feature.ZERO: ("deepspeed", "pip install 'tunemark[distributed]'"),
-    Feature.LIGER: ("liger-kernel", "pip install liger-kernel"),
-    Feature.FLASH_ATTENTION: ("flash-attn", "pip install flash-attn --no-build-isolation, or use attention=sdpa"),
-}
-"""Feature -> (package it needs, how to get it)."""
-
 
 def cannot(backend: Backend) -> dict[Feature, str]:
     """Return what a device family cannot do, with the reason of each."""
@@ -74,7 +67,7 @@ def _reasons(plan: Plan, machine: Machine, generation: Generation | None) -> Ite
         has = ", ".join(dtype.value for dtype in machine.compute_dtypes)
         yield f"compute format {plan.precision.compute.value} is not one of {has} that this device has"
     yield from _together(plan)
-    needs = NEEDS
+    needs = NEEDS[plan.device.backend]
     if plan.device.backend is Backend.NEURON:
         yield from neuron_rules.reasons(plan)
         needs = neuron_rules.needs(plan)
