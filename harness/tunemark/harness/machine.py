@@ -31,6 +31,7 @@ PACKAGES = (
     "deepspeed",
     "liger-kernel",
     "flash-attn",
+    "flash-attn-3",
     "optimum-neuron",
     "nvidia-ml-py",
     "numpy",

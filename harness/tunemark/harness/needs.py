@@ -13,6 +13,12 @@ OF_TORCH: dict[Feature, Need] = {
     Feature.ZERO: ("deepspeed", "pip install 'tunemark[distributed]'"),
     Feature.LIGER: ("liger-kernel", "pip install liger-kernel"),
     Feature.FLASH_ATTENTION: ("flash-attn", "pip install flash-attn --no-build-isolation, or use attention=sdpa"),
+    # Transformers looks for its module flash_attn_interface and for this very distribution. Without it transformers may fetch
+    # a kernel from the hub, at run time and another one than was planned for.
+    Feature.FLASH_ATTENTION_3: (
+        "flash-attn-3",
+        "build it in the folder hopper of github.com/Dao-AILab/flash-attention, or use attention=flash_attention_2 or sdpa",
+    ),
 }
 """Families that our own loop trains on."""
 OPTIMUM_NEURON: Need = ("optimum-neuron", "pip install 'optimum-neuron[training]==0.4.5' on the Neuron stack")

@@ -8,7 +8,7 @@ format has no matrix unit torch emulates it, many times slower than what the dev
 import re
 from dataclasses import dataclass
 
-from tunemark.harness.devices.features import Feature
+from tunemark.harness.devices.features import HOPPER_ONLY, Feature
 from tunemark.schema.vocabulary import Backend, Dtype
 
 FORMATS: dict[Backend, tuple[Dtype, ...]] = {
@@ -60,6 +60,7 @@ GENERATIONS = (
             Feature.FP16: SINCE_VOLTA,
             Feature.TF32: SINCE_VOLTA,
             Feature.FLASH_ATTENTION: NO_FLASH,
+            Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
             Feature.COMPILE: "Triton needs compute capability 7.0 (Volta) or newer; use compile=none",
             Feature.LIGER: "Triton needs compute capability 7.0 (Volta) or newer; use fused_kernels=none",
         },
@@ -69,8 +70,10 @@ GENERATIONS = (
         Backend.CUDA,
         r"7\.\d",
         ("Volta", "Turing"),
-        {Feature.BF16: SINCE_AMPERE, Feature.TF32: SINCE_AMPERE, Feature.FLASH_ATTENTION: NO_FLASH},
+        {Feature.BF16: SINCE_AMPERE, Feature.TF32: SINCE_AMPERE, Feature.FLASH_ATTENTION: NO_FLASH, Feature.FLASH_ATTENTION_3: HOPPER_ONLY},
     ),
+    Generation("an Ampere or Ada GPU", Backend.CUDA, r"8\.\d", ("Ampere", "Ada Lovelace"), {Feature.FLASH_ATTENTION_3: HOPPER_ONLY}),
+    Generation("a Blackwell GPU", Backend.CUDA, r"1\d\.\d", ("Blackwell", "Blackwell Ultra"), {Feature.FLASH_ATTENTION_3: HOPPER_ONLY}),
     Generation(
         "an AMD GPU before CDNA and RDNA 3",
         Backend.ROCM,
