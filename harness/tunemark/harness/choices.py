@@ -9,9 +9,10 @@ from tunemark.harness.machine import Machine
 from tunemark.harness.sources import SYNTHETIC, describe_file
 from tunemark.harness.spawn import Node
 from tunemark.harness.worker.text import check_file
+from tunemark.schema.adapters import targets_in
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
-from tunemark.schema.plan import DataChoice, Launcher, Measurement, ModelChoice, Precision
+from tunemark.schema.plan import DataChoice, Launcher, LoraSettings, Measurement, ModelChoice, Precision
 from tunemark.schema.vocabulary import DataSource, Dtype, Task, Weights
 from tunemark.schema.workload_cards import WorkloadCard
 
@@ -90,6 +91,17 @@ def model_choice(card: WorkloadCard, facts: FactBase, weights: Weights, weights_
         fused_kernels=card.fused_kernels,
         compile=card.compile,
     )
+
+
+def lora_choice(card: WorkloadCard, facts: FactBase, reasons: Reasons) -> LoraSettings | None:
+    """Return the adapters, on layers in the names of the model's family."""
+    if card.lora is None:
+        return None
+    model = facts.model(card.model)
+    targets = targets_in(model, card.lora.target_modules)
+    if targets != card.lora.target_modules:
+        reasons.give("lora.target_modules", targets, f"what was asked for, in the names of {model.family}")
+    return card.lora.model_copy(update={"target_modules": targets})
 
 
 def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple[DataChoice, str | None]:

@@ -1,5 +1,6 @@
 """Workload card + options + machine -> plan. A pure function: no network, no torch, the same plan each time."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -7,6 +8,7 @@ from tunemark.harness.choices import (
     Options,
     Reasons,
     data_choice,
+    lora_choice,
     measurement_choice,
     model_choice,
     precision_choice,
@@ -72,7 +74,7 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         workload=card.key,
         workload_sha256=facts.workload_sha256(card.key),
         method=card.method,
-        lora=card.lora,
+        lora=lora_choice(card, facts, reasons),
         quantisation=card.quantisation,
         neuron=card.neuron if device.backend is Backend.NEURON else None,
         model=model_choice(card, facts, weights, weights_from),
@@ -84,7 +86,7 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         measurement=measurement_choice(card, options, reasons),
         reasons=reasons,
     )
-    overrides = (*changed, *_source_overrides(card, plan, facts))
+    overrides = (*_with_targets(changed, card, plan), *_source_overrides(card, plan, facts))
     unsupported = unsupported_reason(plan, machine, generation) or _of_model(plan, facts)
     return Resolved(plan, overrides, weights_from, data_from, unsupported, options.node)
 
@@ -98,6 +100,16 @@ def _of_model(plan: Plan, facts: FactBase) -> str | None:
     if plan.model.fused_kernels == "liger" and card.family not in WITH_LIGER:
         return f"Liger has kernels for {', '.join(WITH_LIGER)}, not for {card.family}; use fused_kernels=none"
     return None
+
+
+def _with_targets(changed: tuple[Override, ...], card: WorkloadCard, plan: Plan) -> tuple[Override, ...]:
+    """Return what was changed, with the layers that get adapters by the names that the model has."""
+    if card.lora is None or plan.lora is None or plan.lora.target_modules == card.lora.target_modules:
+        return changed
+    field = "lora.target_modules"
+    before = next((one.card for one in changed if one.field == field), json.dumps(card.lora.target_modules))
+    others = (one for one in changed if one.field != field)
+    return (*others, Override(field=field, card=before, run=json.dumps(plan.lora.target_modules)))
 
 
 def _source_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[Override, ...]:
