@@ -129,7 +129,7 @@ def test_the_support_matrix_is_loaded_where_there_is_one(checkout: Path) -> None
     collect(checkout, path)
     assert ask("select count(*) from support", path).rows == [(0,)]
     (checkout / "data" / "support.json").write_text(
-        '{"format": "tunemark.support/1", "features": ["A", "B"], "cannot": {"cpu": {"B": "no"}}, "needs": {"A": "x"}}'
+        '{"format": "tunemark.support/2", "features": ["A", "B"], "cannot": {"cpu": {"B": "no"}}, "needs": {"cpu": {"A": "x"}}}'
     )
     collect(checkout, path)
     assert ask("select feature, supported, reason, needs from support order by 1", path).rows == [

@@ -40,6 +40,14 @@ def test_nvidia_smi_tells_name_memory_driver_and_limit_and_no_serial_number():
     assert second.facts.power_limit_w is None
 
 
+def test_nvidia_smi_tells_the_compute_capability_and_a_driver_that_does_not_know_it_the_rest(monkeypatch):
+    new = sample("nvidia-smi.csv")
+    assert [found.target for found in cuda.parse(new)] == ["9.0", "9.0"]
+    old = "\n".join(line.rpartition(",")[0] for line in new.splitlines())
+    monkeypatch.setattr(cuda, "ask", lambda _, query, *__: None if "compute_cap" in query else old)
+    assert [(found.facts.driver, found.target) for found in cuda.devices()] == [("550.90.07", None)] * 2
+
+
 def test_a_device_chosen_by_the_start_of_its_name_keeps_its_number(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-6666")
     assert [found.index for found in cuda.parse(sample("nvidia-smi.csv"))] == [1]
@@ -49,6 +57,7 @@ def test_amd_smi_tells_the_same_of_amd_devices():
     first, second = rocm.parse_amd_smi(sample("amd-smi-static.json"))
     assert (first.index, first.facts.name, first.facts.driver) == (0, "AMD Instinct MI300X", "6.8.5")
     assert first.facts.memory_bytes == 196592 * 2**20
+    assert (first.target, second.target) == ("gfx942", None)
     assert first.facts.power_limit_w == 700
     assert second.facts.power_limit_w is None
 
@@ -64,6 +73,7 @@ def test_rocm_smi_is_read_in_either_spelling_of_its_keys():
     first, second = rocm.parse_rocm_smi(sample("rocm-smi.json"))
     assert (first.facts.memory_bytes, first.facts.power_limit_w, first.facts.driver) == (68702699520, 560.0, "6.3.6")
     assert second.facts.name == "AMD Instinct MI250X"
+    assert (first.target, second.target) == ("gfx90a", None)
     assert second.facts.power_limit_w is None
 
 
@@ -177,10 +187,7 @@ def test_the_first_family_that_a_tool_lists_is_chosen_and_the_cpu_is_always_ther
     plain = machine.detect()
     assert plain.backend in {Backend.CPU, Backend.MPS, Backend.CUDA}
     cores = neuron.parse(sample("neuron-ls.json"), "Trainium1", None)
-    tools = tuple(
-        (backend, (lambda found=cores if backend is Backend.NEURON else []: found), why, dtypes)
-        for backend, _, why, dtypes in machine.TOOLS
-    )
+    tools = tuple((backend, (lambda found=cores if backend is Backend.NEURON else []: found), why) for backend, _, why in machine.TOOLS)
     monkeypatch.setattr(machine, "TOOLS", tools)
     found = machine.detect()
     assert (found.backend, len(found.devices), found.indexes) == (Backend.NEURON, 4, (0, 1, 2, 3))

@@ -148,7 +148,7 @@ def test_this_machine_need_not_have_the_devices(facts):
         ({"instance": "p4d.24xlarge", "devices": 16}, "give 8 or less"),
         ({"accelerator": "nvidia-l4", "devices": 3, "nodes": 2}, "multiple of 2"),
         ({"accelerator": "google-tpu-v5e"}, "not of Google"),
-        ({"accelerator": "nvidia-t4", "overrides": ["compute=bf16"]}, "compute format bf16"),
+        ({"accelerator": "nvidia-t4", "overrides": ["compute=bf16"]}, "bf16 on a Volta or Turing GPU"),
         ({"accelerator": "nvidia-l4", "strategy": "ddp"}, "one device shares nothing"),
     ],
 )

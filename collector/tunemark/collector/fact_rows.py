@@ -128,7 +128,8 @@ def _support(matrix: SupportMatrix | None) -> Iterator[Row]:
         for position, feature in enumerate(matrix.features, start=1):
             reason = reasons.get(feature)
             row = {"backend": backend.value, "position": position, "feature": feature}
-            yield row | {"supported": reason is None, "reason": reason, "needs": matrix.needs.get(feature) if reason is None else None}
+            needs = matrix.needs.get(backend, {}).get(feature) if reason is None else None
+            yield row | {"supported": reason is None, "reason": reason, "needs": needs}
 
 
 def _price(row: PriceRow, key: str) -> Row:

@@ -4,13 +4,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from tunemark.harness.devices.generations import FEATURE_OF, Generation
 from tunemark.harness.machine import Machine
 from tunemark.harness.sources import SYNTHETIC, describe_file
 from tunemark.harness.spawn import Node
 from tunemark.harness.worker.text import check_file
+from tunemark.schema.adapters import targets_in
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
-from tunemark.schema.plan import DataChoice, Launcher, Measurement, ModelChoice, Precision
+from tunemark.schema.plan import DataChoice, Launcher, LoraSettings, Measurement, ModelChoice, Precision
 from tunemark.schema.vocabulary import DataSource, Dtype, Task, Weights
 from tunemark.schema.workload_cards import WorkloadCard
 
@@ -91,6 +93,17 @@ def model_choice(card: WorkloadCard, facts: FactBase, weights: Weights, weights_
     )
 
 
+def lora_choice(card: WorkloadCard, facts: FactBase, reasons: Reasons) -> LoraSettings | None:
+    """Return the adapters, on layers in the names of the model's family."""
+    if card.lora is None:
+        return None
+    model = facts.model(card.model)
+    targets = targets_in(model, card.lora.target_modules)
+    if targets != card.lora.target_modules:
+        reasons.give("lora.target_modules", targets, f"what was asked for, in the names of {model.family}")
+    return card.lora.model_copy(update={"target_modules": targets})
+
+
 def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple[DataChoice, str | None]:
     """Return the samples, and the hub id or path they are read from."""
     asked, colon, where = options.data.partition(":")
@@ -148,11 +161,15 @@ def _data_source(text: str) -> DataSource:
     return DataSource(kind)
 
 
-def precision_choice(card: WorkloadCard, machine: Machine, reasons: Reasons) -> Precision:
+def precision_choice(card: WorkloadCard, machine: Machine, generation: Generation | None, reasons: Reasons) -> Precision:
     """Return the number formats of weights and of matrix products."""
     if card.compute == "auto":
-        fastest = machine.compute_dtypes[0]
-        compute = reasons.give("precision.compute", fastest, f"the first of what a {machine.backend.value} device does well")
+        fastest, why = machine.compute_dtypes[0], f"the first of what a {machine.backend.value} device does well"
+        if generation is not None:
+            newest, fastest = fastest, next(iter(generation.formats(machine.compute_dtypes)), Dtype.FP32)
+            lacking = "" if newest is fastest else f"; {newest.value}: {generation.cannot[FEATURE_OF[newest]]}"
+            why = f"the first of what {generation.name} does well{lacking}"
+        compute = reasons.give("precision.compute", fastest, why)
     else:
         compute = reasons.give("precision.compute", Dtype(card.compute), "the workload card says so")
     parameters = reasons.give(

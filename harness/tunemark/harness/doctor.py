@@ -4,6 +4,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tunemark.harness.devices.generations import generation_of
 from tunemark.harness.machine import PACKAGES, Machine
 from tunemark.harness.planning import Options, resolve
 from tunemark.schema.errors import TunemarkError
@@ -36,9 +37,11 @@ def runnable(facts: FactBase, machine: Machine) -> list[Runnable]:
 def report(facts: FactBase, machine: Machine) -> dict[str, Any]:
     """Return everything as plain data: the machine, missing packages, hub access, workloads."""
     card = facts.recognise_accelerator(machine.devices[0].name)
+    generation = generation_of(machine.backend, machine.target, card.architecture if card else None)
+    formats = generation.formats(machine.compute_dtypes) if generation else machine.compute_dtypes
     return {
         "machine": {key: value for key, value in asdict(machine).items() if key != "devices"}
-        | {"devices": [device.model_dump() for device in machine.devices]},
+        | {"devices": [device.model_dump() for device in machine.devices], "compute_dtypes": formats},
         "accelerator": card.key if card else None,
         "missing_required": [package for package in REQUIRED if package not in machine.packages],
         "missing_optional": [package for package in PACKAGES if package not in machine.packages and package not in REQUIRED],

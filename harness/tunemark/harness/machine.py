@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from tunemark.harness.devices.generations import FORMATS
 from tunemark.harness.inventory import cuda, neuron, rocm, xpu
 from tunemark.harness.inventory.asking import ask, visible_indexes
 from tunemark.harness.inventory.found import Found
@@ -30,6 +31,7 @@ PACKAGES = (
     "deepspeed",
     "liger-kernel",
     "flash-attn",
+    "flash-attn-3",
     "optimum-neuron",
     "nvidia-ml-py",
     "numpy",
@@ -47,7 +49,7 @@ class Machine:
     devices: tuple[DeviceFacts, ...]
     """All devices of the family; for the CPU one entry."""
     compute_dtypes: tuple[Dtype, ...]
-    """Number formats its matrix unit has, fastest first."""
+    """Number formats that matrix units of the family have, fastest first; its generation may lack some."""
     os: str
     python: str
     packages: dict[str, str]
@@ -57,6 +59,8 @@ class Machine:
     cpu_usable_cores: int
     memory_bytes: int
     free_disk_bytes: int
+    target: str | None = None
+    """What the first device's kernels are compiled for, such as compute capability 9.0 or gfx942; None where no tool tells."""
     indexes: tuple[int, ...] = ()
     """Number of each device in its vendor's tools; empty for the CPU."""
 
@@ -75,14 +79,14 @@ def detect(asked: Backend | None = None) -> Machine:
     if chosen is None:
         here = ", ".join(family[0].value for family in found)
         raise TunemarkError("--backend", str(asked), f"this machine has {here}", exit_code=Exit.UNSUPPORTED)
-    backend, reason, devices, dtypes = chosen
+    backend, reason, devices = chosen
     reason = "asked for" if asked else reason
     host = (Found(0, DeviceFacts(name=cpu_model(), memory_bytes=psutil.virtual_memory().total)),)
     return Machine(
         backend=backend,
         backend_reason=reason,
         devices=tuple(found.facts for found in devices or host),
-        compute_dtypes=dtypes,
+        compute_dtypes=FORMATS[backend],
         os=_os_version(),
         python=platform.python_version(),
         packages=package_versions(),
@@ -92,29 +96,30 @@ def detect(asked: Backend | None = None) -> Machine:
         cpu_usable_cores=usable_cores(),
         memory_bytes=psutil.virtual_memory().total,
         free_disk_bytes=shutil.disk_usage(Path.cwd()).free,
+        target=devices[0].target if devices else None,
         indexes=tuple(found.index for found in devices),
     )
 
 
-Family = tuple[Backend, str, list[Found], tuple[Dtype, ...]]
-TOOLS: tuple[tuple[Backend, Callable[[], list[Found]], str, tuple[Dtype, ...]], ...] = (
-    (Backend.CUDA, cuda.devices, "nvidia-smi lists a device", (Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32)),
-    (Backend.ROCM, rocm.devices, "amd-smi or rocm-smi lists a device", (Dtype.BF16, Dtype.FP16, Dtype.FP32)),
-    (Backend.NEURON, neuron.devices, "neuron-ls lists a device", (Dtype.BF16, Dtype.FP32)),
-    (Backend.XPU, xpu.devices, "xpu-smi or sycl-ls lists a device", (Dtype.BF16, Dtype.FP16, Dtype.FP32)),
+Family = tuple[Backend, str, list[Found]]
+TOOLS: tuple[tuple[Backend, Callable[[], list[Found]], str], ...] = (
+    (Backend.CUDA, cuda.devices, "nvidia-smi lists a device"),
+    (Backend.ROCM, rocm.devices, "amd-smi or rocm-smi lists a device"),
+    (Backend.NEURON, neuron.devices, "neuron-ls lists a device"),
+    (Backend.XPU, xpu.devices, "xpu-smi or sycl-ls lists a device"),
 )
-"""Families whose vendor has a tool that lists devices, and the number formats that their matrix units have, fastest first."""
+"""Families whose vendor has a tool that lists devices."""
 
 
 def _families() -> Iterator[Family]:
-    """Yield the device families of this machine, accelerators first: backend, reason, devices, number formats."""
-    for backend, devices, reason, dtypes in TOOLS:
+    """Yield the device families of this machine, accelerators first: backend, reason, devices."""
+    for backend, devices, reason in TOOLS:
         found = devices()
         if found:
-            yield backend, reason, found, dtypes
+            yield backend, reason, found
     if platform.system() == "Darwin" and platform.machine() == "arm64":
-        yield Backend.MPS, "an Apple GPU shares the memory of this machine", [], (Dtype.BF16, Dtype.FP16, Dtype.FP32)
-    yield Backend.CPU, "no accelerator was found", [], (Dtype.FP32, Dtype.BF16)
+        yield Backend.MPS, "an Apple GPU shares the memory of this machine", []
+    yield Backend.CPU, "no accelerator was found", []
 
 
 def package_versions() -> dict[str, str]:

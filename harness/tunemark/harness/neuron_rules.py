@@ -6,6 +6,7 @@ Causal language models are trained by optimum-neuron's trainer, classifiers by o
 from collections.abc import Iterator, Mapping
 
 from tunemark.harness.devices.features import Feature
+from tunemark.harness.needs import OF_NEURON_LOOP, OF_NEURON_TRAINER, Need
 from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import Dtype, Strategy, Task
 
@@ -13,7 +14,6 @@ ATTENTION = {"eager": "eager", "sdpa": "flash_attention_2", "flash_attention_2":
 """Attention of a plan -> that of optimum-neuron, which calls its own kernel by that name and has no other fused one."""
 FAMILIES = ("llama", "granite", "qwen3")
 """Model families that optimum-neuron has written anew for training."""
-INSTALL = "pip install 'optimum-neuron[training]==0.4.5' on the Neuron stack"
 
 
 def by_trainer(plan: Plan) -> bool:
@@ -21,10 +21,9 @@ def by_trainer(plan: Plan) -> bool:
     return plan.model.task is Task.CAUSAL_LM
 
 
-def needs(plan: Plan) -> dict[Feature, tuple[str, str]]:
-    """Return the packages that features need: ZeRO 1 and attention kernels come with optimum-neuron."""
-    how = ("optimum-neuron", INSTALL) if by_trainer(plan) else ("torch-xla", "install the Neuron stack of the SDK")
-    return dict.fromkeys((Feature.FULL, Feature.LORA), how)
+def needs(plan: Plan) -> dict[Feature, Need]:
+    """Return the packages that features need."""
+    return OF_NEURON_TRAINER if by_trainer(plan) else OF_NEURON_LOOP
 
 
 def reasons(plan: Plan) -> Iterator[str]:

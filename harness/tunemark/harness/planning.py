@@ -1,5 +1,6 @@
 """Workload card + options + machine -> plan. A pure function: no network, no torch, the same plan each time."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -7,11 +8,13 @@ from tunemark.harness.choices import (
     Options,
     Reasons,
     data_choice,
+    lora_choice,
     measurement_choice,
     model_choice,
     precision_choice,
     weights_choice,
 )
+from tunemark.harness.devices.generations import generation_of
 from tunemark.harness.machine import Machine
 from tunemark.harness.overrides import apply_overrides
 from tunemark.harness.sharing import batch_choice, device_choice
@@ -29,6 +32,8 @@ __all__ = ["Options", "Resolved", "refuse_unsupported", "resolve", "unsupported_
 
 LEARNED_POSITIONS = ("bert", "gpt2")
 """Families with a table of positions, which ends."""
+WITH_LIGER = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
+"""Families that Liger has kernels for; it leaves another model as it is and says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,35 +65,51 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
     """
     card, changed = apply_overrides(facts.workload(name), options.overrides)
     reasons = Reasons()
+    accelerator = facts.recognise_accelerator(machine.devices[0].name)
+    generation = generation_of(machine.backend, machine.target, accelerator.architecture if accelerator else None)
     weights, weights_from = weights_choice(card, facts, options)
     data, data_from = data_choice(card, options, reasons)
-    device = device_choice(card, machine, facts, options, reasons)
+    device = device_choice(card, machine, accelerator, options, reasons)
     plan = Plan(
         workload=card.key,
         workload_sha256=facts.workload_sha256(card.key),
         method=card.method,
-        lora=card.lora,
+        lora=lora_choice(card, facts, reasons),
         quantisation=card.quantisation,
         neuron=card.neuron if device.backend is Backend.NEURON else None,
         model=model_choice(card, facts, weights, weights_from),
         data=data,
         batch=batch_choice(card, device, reasons),
         optimizer=card.optimizer,
-        precision=precision_choice(card, machine, reasons),
+        precision=precision_choice(card, machine, generation, reasons),
         device=device,
         measurement=measurement_choice(card, options, reasons),
         reasons=reasons,
     )
-    overrides = (*changed, *_source_overrides(card, plan, facts))
-    return Resolved(plan, overrides, weights_from, data_from, unsupported_reason(plan, machine) or _too_long(plan, facts), options.node)
+    overrides = (*_with_targets(changed, card, plan), *_source_overrides(card, plan, facts))
+    unsupported = unsupported_reason(plan, machine, generation) or _of_model(plan, facts)
+    return Resolved(plan, overrides, weights_from, data_from, unsupported, options.node)
 
 
-def _too_long(plan: Plan, facts: FactBase) -> str | None:
-    """Return why a model cannot read rows of this length, or None; one that turns its positions can read longer ones than it was made for."""
+def _of_model(plan: Plan, facts: FactBase) -> str | None:
+    """Return why a model cannot be trained this way on any device, or None."""
     card = facts.model(plan.model.key)
+    # A model that turns its positions can read longer rows than it was made for.
     if card.family in LEARNED_POSITIONS and plan.data.sequence_length > card.context_length:
         return f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
+    if plan.model.fused_kernels == "liger" and card.family not in WITH_LIGER:
+        return f"Liger has kernels for {', '.join(WITH_LIGER)}, not for {card.family}; use fused_kernels=none"
     return None
+
+
+def _with_targets(changed: tuple[Override, ...], card: WorkloadCard, plan: Plan) -> tuple[Override, ...]:
+    """Return what was changed, with the layers that get adapters by the names that the model has."""
+    if card.lora is None or plan.lora is None or plan.lora.target_modules == card.lora.target_modules:
+        return changed
+    field = "lora.target_modules"
+    before = next((one.card for one in changed if one.field == field), json.dumps(card.lora.target_modules))
+    others = (one for one in changed if one.field != field)
+    return (*others, Override(field=field, card=before, run=json.dumps(plan.lora.target_modules)))
 
 
 def _source_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[Override, ...]:

@@ -65,7 +65,7 @@ def assemble(resolved: Resolved, machine: Machine, finished: Finished, further: 
         supersedes=further.supersedes,
         study=further.study,
         plan=plan,
-        environment=environment(machine, plan.device.count),
+        environment=environment(machine, plan.device.count // plan.device.nodes),
         outcome=outcome(finished),
         timeline=tuple(PhaseStart.model_validate(mark) for mark in log.phases) or (PhaseStart(phase=Phase.IMPORT, at_s=0.0),),
         process=ProcessTimes(
@@ -132,7 +132,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def environment(machine: Machine, count: int) -> Environment:
-    """Return the allow-list of facts about a machine."""
+    """Return the allow-list of facts about a machine, with so many of its devices."""
     return Environment(
         os=machine.os,
         python=machine.python,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tunemark.harness.launch import Finished, launch, stop_signals
 from tunemark.harness.machine import Machine
-from tunemark.harness.planning import Resolved
+from tunemark.harness.planning import Resolved, refuse_unsupported
 from tunemark.harness.record import Further, assemble, write
 from tunemark.harness.refusal import refused
 from tunemark.harness.show import RunProgress
@@ -48,7 +48,15 @@ def refuse_identity(resolved: Resolved) -> None:
 
 
 def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> int:
-    """Run this machine's part of a plan for several; the first one writes the record. Returns the worker's exit code."""
+    """Run this machine's part of a plan for several; the first one writes the record. Returns the worker's exit code.
+
+    Raises
+    ------
+    TunemarkError
+        When this machine cannot do its part.
+
+    """
+    refuse_unsupported(resolved)
     with stop_signals() as stopped:
         finished = _work(resolved, facts, machine, stopped)
     if finished.exit_code:

@@ -2,8 +2,8 @@
 
 from tunemark.harness.choices import Options, Reasons
 from tunemark.harness.machine import Machine
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
-from tunemark.schema.facts import FactBase
+from tunemark.schema.cards import AcceleratorCard
+from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.plan import Batch, DeviceChoice, Offload
 from tunemark.schema.vocabulary import Backend, Strategy
 from tunemark.schema.workload_cards import WorkloadCard
@@ -14,15 +14,16 @@ MOST_HOST_PROCESSES = 64
 OFFLOADS: tuple[Offload, ...] = ("none", "optimizer", "all")
 
 
-def device_choice(card: WorkloadCard, machine: Machine, facts: FactBase, options: Options, reasons: Reasons) -> DeviceChoice:
-    """Return the devices and how they share the work."""
-    accelerator = facts.recognise_accelerator(machine.devices[0].name)
+def device_choice(
+    card: WorkloadCard, machine: Machine, accelerator: AcceleratorCard | None, options: Options, reasons: Reasons
+) -> DeviceChoice:
+    """Return the devices, which are those of a card where one is known, and how they share the work."""
     known = (
         "its reported name is an alias of the card"
         if accelerator
         else f"no card in data/accelerators has the alias {machine.devices[0].name!r}; peaks and prices are unknown"
     )
-    count = _count(card, machine, options, reasons)
+    count = _count(card, options, reasons)
     strategy = _strategy(card, count, options, reasons)
     return DeviceChoice(
         backend=reasons.give("device.backend", machine.backend, machine.backend_reason),
@@ -38,17 +39,22 @@ def device_choice(card: WorkloadCard, machine: Machine, facts: FactBase, options
     )
 
 
-def _count(card: WorkloadCard, machine: Machine, options: Options, reasons: Reasons) -> int:
+def _count(card: WorkloadCard, options: Options, reasons: Reasons) -> int:
     asked = options.devices if options.devices is not None else card.devices.count
     count = reasons.give("device.count", asked, "asked for with --devices" if options.devices else "the workload card says so")
     if count % options.nodes:
         raise TunemarkError("--devices", count, f"is for all {options.nodes} nodes together; give a multiple of {options.nodes}")
-    here, per_node = len(machine.devices), count // options.nodes
-    most = MOST_HOST_PROCESSES if machine.backend in HOST_BACKENDS else here
-    if per_node > most:
-        fix = f"this machine has {here} {machine.backend.value} device{'s' * (here != 1)}; give --devices {most * options.nodes} or less"
-        raise TunemarkError("--devices", count, fix, exit_code=Exit.UNSUPPORTED)
     return count
+
+
+def too_many(device: DeviceChoice, machine: Machine) -> str | None:
+    """Return why a machine has too few devices for a plan, or None."""
+    here, per_node = len(machine.devices), device.count // device.nodes
+    most = MOST_HOST_PROCESSES if machine.backend in HOST_BACKENDS else here
+    if per_node <= most:
+        return None
+    fix = f"this machine has {here} {machine.backend.value} device{'s' * (here != 1)}; give --devices {most * device.nodes} or less"
+    return f"{device.count} devices{f' on {device.nodes} nodes' * (device.nodes > 1)}: {fix}"
 
 
 def _strategy(card: WorkloadCard, count: int, options: Options, reasons: Reasons) -> Strategy:

@@ -1,6 +1,7 @@
-"""What each device family cannot do, decided before a minute is spent, and the packages that a feature needs.
+"""What each device family cannot do, decided before a minute is spent.
 
-The reasons stand with the devices (`CANNOT` in devices/*.py); the support matrix of the site is made from this.
+The reasons stand with the devices (`CANNOT` in devices/*.py, generations.py), packages in needs.py; the support matrix of
+the site is made from these.
 """
 
 from collections.abc import Callable, Iterator
@@ -8,7 +9,10 @@ from importlib import import_module
 
 from tunemark.harness import neuron_rules
 from tunemark.harness.devices.features import Feature
+from tunemark.harness.devices.generations import Generation
 from tunemark.harness.machine import Machine
+from tunemark.harness.needs import NEEDS
+from tunemark.harness.sharing import too_many
 from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import Backend, Checkpointing, Dtype, Method, Strategy
 
@@ -19,7 +23,8 @@ ASKED: dict[Feature, Callable[[Plan], bool]] = {
     Feature.PACKING: lambda plan: plan.data.packing,
     Feature.FULL_CHECKPOINTING: lambda plan: plan.model.gradient_checkpointing is Checkpointing.FULL,
     Feature.SELECTIVE_CHECKPOINTING: lambda plan: plan.model.gradient_checkpointing is Checkpointing.SELECTIVE,
-    Feature.FLASH_ATTENTION: lambda plan: plan.model.attention.startswith("flash_attention"),
+    Feature.FLASH_ATTENTION: lambda plan: plan.model.attention == "flash_attention_2",
+    Feature.FLASH_ATTENTION_3: lambda plan: plan.model.attention == "flash_attention_3",
     Feature.FLEX_ATTENTION: lambda plan: plan.model.attention == "flex_attention",
     Feature.LIGER: lambda plan: plan.model.fused_kernels == "liger",
     Feature.COMPILE: lambda plan: plan.model.compile != "none",
@@ -36,15 +41,6 @@ ASKED: dict[Feature, Callable[[Plan], bool]] = {
 }
 """Feature -> whether a plan asks for it."""
 
-NEEDS: dict[Feature, tuple[str, str]] = {
-    Feature.QLORA: ("bitsandbytes", "pip install 'tunemark[qlora]'"),
-    Feature.EIGHT_BIT_OPTIMIZER: ("bitsandbytes", "pip install 'tunemark[qlora]'"),
-    Feature.ZERO: ("deepspeed", "pip install 'tunemark[distributed]'"),
-    Feature.LIGER: ("liger-kernel", "pip install liger-kernel"),
-    Feature.FLASH_ATTENTION: ("flash-attn", "pip install flash-attn --no-build-isolation, or use attention=sdpa"),
-}
-"""Feature -> (package it needs, how to get it)."""
-
 
 def cannot(backend: Backend) -> dict[Feature, str]:
     """Return what a device family cannot do, with the reason of each."""
@@ -52,20 +48,27 @@ def cannot(backend: Backend) -> dict[Feature, str]:
     return reasons
 
 
-def unsupported_reason(plan: Plan, machine: Machine) -> str | None:
-    """Return why a plan cannot be run on this machine, or None."""
-    return next(_reasons(plan, machine), None)
+def unsupported_reason(plan: Plan, machine: Machine, generation: Generation | None) -> str | None:
+    """Return why a plan cannot be run on this machine, or None; `generation` is that of its devices where it lacks something."""
+    return next(_reasons(plan, machine, generation), None)
 
 
-def _reasons(plan: Plan, machine: Machine) -> Iterator[str]:
+def _reasons(plan: Plan, machine: Machine, generation: Generation | None) -> Iterator[str]:
+    shortage = too_many(plan.device, machine)
+    if shortage:
+        yield shortage
     missing = cannot(plan.device.backend)
     asked = [feature for feature, asks in ASKED.items() if asks(plan)]
     yield from (f"{feature.value} on {plan.device.backend.value}: {missing[feature]}" for feature in asked if feature in missing)
+    if generation is not None:
+        yield from (
+            f"{feature.value} on {generation.name}: {generation.cannot[feature]}" for feature in asked if feature in generation.cannot
+        )
     if plan.precision.compute not in machine.compute_dtypes:
         has = ", ".join(dtype.value for dtype in machine.compute_dtypes)
         yield f"compute format {plan.precision.compute.value} is not one of {has} that this device has"
     yield from _together(plan)
-    needs = NEEDS
+    needs = NEEDS[plan.device.backend]
     if plan.device.backend is Backend.NEURON:
         yield from neuron_rules.reasons(plan)
         needs = neuron_rules.needs(plan)
@@ -85,6 +88,8 @@ def _together(plan: Plan) -> Iterator[str]:
         yield "fsdp2 keeps parameters and optimizer states together; use --offload all, or zero1 to zero3"
     if plan.device.offload == "all" and plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2}:
         yield "only zero3 and fsdp2 can keep parameters in host memory; use --offload optimizer"
+    if plan.precision.compute is Dtype.FP16 and plan.device.strategy is Strategy.FSDP2:
+        yield "fsdp2 multiplies in the format of the weights, which fp16 keeps in fp32; use ddp, zero1 to zero3, or compute=fp32"
     if plan.data.packing and plan.model.task.value != "causal_lm":
         yield "only a causal language model can be trained on packed documents; use data.packing=false"
     if plan.data.packing and plan.model.attention == "flex_attention":

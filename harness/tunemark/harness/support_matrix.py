@@ -3,7 +3,8 @@
 from importlib.util import find_spec
 
 from tunemark.harness.devices.features import Feature
-from tunemark.harness.support import NEEDS, cannot
+from tunemark.harness.needs import NEEDS
+from tunemark.harness.support import cannot
 from tunemark.schema.base import canonical_json
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.support import FILE, SupportMatrix
@@ -16,8 +17,12 @@ def matrix() -> SupportMatrix:
     return SupportMatrix(
         features=tuple(feature.value for feature in Feature),
         cannot={backend: {feature.value: reason for feature, reason in cannot(backend).items()} for backend in families},
-        needs={feature.value: package for feature, (package, _) in NEEDS.items()},
+        needs={backend: _needs(backend) for backend in families},
     )
+
+
+def _needs(backend: Backend) -> dict[str, str]:
+    return {feature.value: package for feature, (package, _) in NEEDS[backend].items() if feature not in cannot(backend)}
 
 
 if __name__ == "__main__":

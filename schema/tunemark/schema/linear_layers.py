@@ -11,6 +11,36 @@ Part = Literal["attention", "feed_forward", "router"]
 
 
 @dataclass(frozen=True, slots=True)
+class Names:
+    """What transformers calls the layers of a family."""
+
+    attention: tuple[str, ...]
+    """Inside of a block: what makes queries, keys and values, each or in one matrix, and the output."""
+    feed_forward: tuple[str, ...]
+    """Inside of a block, down to the residual stream last."""
+    outside: tuple[str, ...] = ("embed_tokens", "lm_head")
+    """Layers outside of the blocks that adapters can go on too."""
+    router: str | None = None
+    """What chooses among experts. Experts are one parameter each, no layers that peft puts adapters on."""
+
+
+QUERY_KEY_VALUE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
+LLAMA = Names(QUERY_KEY_VALUE, ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"))
+NAMES: dict[str, Names] = {
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2"), LLAMA),
+    "mixtral": Names(QUERY_KEY_VALUE, ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"), router="mlp.gate"),
+    "phi3": Names(("self_attn.qkv_proj", "self_attn.o_proj"), ("mlp.gate_up_proj", "mlp.down_proj")),
+    "gpt2": Names(("attn.c_attn", "attn.c_proj"), ("mlp.c_fc", "mlp.c_proj"), ("wte", "wpe", "lm_head")),
+    "bert": Names(
+        ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"),
+        ("intermediate.dense", "output.dense"),
+        ("word_embeddings", "position_embeddings", "token_type_embeddings", "pooler.dense"),
+    ),
+}
+"""Family -> names of its layers; a test holds them against the models that transformers builds."""
+
+
+@dataclass(frozen=True, slots=True)
 class Linear:
     """A matrix that tokens pass through."""
 
@@ -55,11 +85,11 @@ def adapted_linears(card: ModelCard, targets: tuple[str, ...]) -> tuple[Linear, 
 
     """
     linears = block_linears(card)
-    names = sorted({end for linear in linears for end in _endings(linear.path)})
+    names = sorted({end for linear in linears for end in endings(linear.path)})
     for target in targets:
         if target not in names:
             raise TunemarkError("lora_targets", target, f"no linear layer of family {card.family!r}; {did_you_mean(target, names)}")
-    return tuple(linear for linear in linears if set(_endings(linear.path)) & set(targets))
+    return tuple(linear for linear in linears if set(endings(linear.path)) & set(targets))
 
 
 def every_target(card: ModelCard) -> tuple[str, ...]:
@@ -67,54 +97,26 @@ def every_target(card: ModelCard) -> tuple[str, ...]:
     return tuple(linear.path for linear in block_linears(card) if linear.part != "router")
 
 
-def _endings(path: str) -> tuple[str, ...]:
+def endings(path: str) -> tuple[str, ...]:
+    """Return the names that a layer can be found by, from its whole path to its last word."""
     parts = path.split(".")
     return tuple(".".join(parts[index:]) for index in range(len(parts)))
 
 
 def _attention(card: ModelCard) -> tuple[Linear, ...]:
-    hidden = card.hidden_size
+    hidden, *names, last = card.hidden_size, *NAMES[card.family].attention
     queries, keys = card.attention_heads * card.head_dim, card.key_value_heads * card.head_dim
-    if card.family == "gpt2":
-        return (
-            Linear("attn.c_attn", hidden, queries + 2 * keys, "attention", after_norm=True),
-            Linear("attn.c_proj", queries, hidden, "attention"),
-        )
-    if card.family == "bert":
-        names = [f"attention.self.{name}" for name in ("query", "key", "value")] + ["attention.output.dense"]
-    elif card.family == "phi3":
-        fused = Linear("self_attn.qkv_proj", hidden, queries + 2 * keys, "attention", after_norm=True)
-        return (fused, Linear("self_attn.o_proj", queries, hidden, "attention"))
-    else:
-        names = [f"self_attn.{name}_proj" for name in "qkvo"]
-    return (
-        Linear(names[0], hidden, queries, "attention", after_norm=True),
-        Linear(names[1], hidden, keys, "attention", after_norm=True),
-        Linear(names[2], hidden, keys, "attention", after_norm=True),
-        Linear(names[3], queries, hidden, "attention"),
-    )
+    widths = (queries + 2 * keys,) if len(names) == 1 else (queries, keys, keys)
+    inward = (Linear(name, hidden, width, "attention", after_norm=True) for name, width in zip(names, widths, strict=True))
+    return (*inward, Linear(last, queries, hidden, "attention"))
 
 
 def _feed_forward(card: ModelCard) -> tuple[Linear, ...]:
-    hidden, inner = card.hidden_size, card.intermediate_size
-    if not FAMILIES[card.family].gated:
-        up, down = ("mlp.c_fc", "mlp.c_proj") if card.family == "gpt2" else ("intermediate.dense", "output.dense")
-        return (Linear(up, hidden, inner, "feed_forward"), Linear(down, inner, hidden, "feed_forward"))
-    if card.family == "phi3":
-        return (
-            Linear("mlp.gate_up_proj", hidden, 2 * inner, "feed_forward"),
-            Linear("mlp.down_proj", inner, hidden, "feed_forward"),
-        )
-    if card.experts:
-        router = Linear("mlp.gate", hidden, card.experts, "router")
-        copies, active = card.experts, card.active_experts or 1
-        return (
-            router,
-            Linear("mlp.experts.gate_up_proj", hidden, 2 * inner, "feed_forward", copies=copies, active=active),
-            Linear("mlp.experts.down_proj", inner, hidden, "feed_forward", copies=copies, active=active),
-        )
-    return (
-        Linear("mlp.gate_proj", hidden, inner, "feed_forward"),
-        Linear("mlp.up_proj", hidden, inner, "feed_forward"),
-        Linear("mlp.down_proj", inner, hidden, "feed_forward"),
-    )
+    hidden, inner, names = card.hidden_size, card.intermediate_size, NAMES[card.family]
+    *upward, last = names.feed_forward
+    # One matrix for gate and up is as wide as the two.
+    width = 2 * inner if FAMILIES[card.family].gated and len(upward) == 1 else inner
+    copies, active = card.experts or 1, (card.active_experts or 1) if card.experts else 1
+    router = (Linear(names.router, hidden, card.experts, "router"),) if names.router and card.experts else ()
+    up = (Linear(name, hidden, width, "feed_forward", copies=copies, active=active) for name in upward)
+    return (*router, *up, Linear(last, inner, hidden, "feed_forward", copies=copies, active=active))

@@ -33,7 +33,7 @@ class LoraSettings(Frozen):
         "up_proj",
         "down_proj",
     )
-    """Names of the linear layers that get an adapter."""
+    """Names of the linear layers that get an adapter. A card may say `all-linear` or `attention`, a plan has the names of its model."""
 
 
 class Quantisation(Frozen):

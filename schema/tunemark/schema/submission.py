@@ -73,7 +73,7 @@ class Environment(Frozen):
     backend: Backend
     """Device family."""
     devices: Annotated[tuple[DeviceFacts, ...], Field(max_length=1_024)]
-    """The devices used, in rank order."""
+    """The devices used, in rank order: those of the first machine; of a refused run those that there were."""
     cpu: Text
     """CPU model."""
     cpu_physical_cores: PositiveCount | None = None
@@ -331,10 +331,11 @@ def _plan_problems(s: Submission) -> list[str]:
         )
     # Several processes may share one CPU: it is listed once.
     shared = s.plan.device.backend in {Backend.CPU, Backend.FAKE} and len(s.environment.devices) == 1
-    if len(s.environment.devices) != s.plan.device.count and not shared:
-        problems.append(
-            f"environment.devices lists {len(s.environment.devices)}, plan.device.count is {s.plan.device.count}; list each device used"
-        )
+    # Of several machines the first one lists its own.
+    listed, used = len(s.environment.devices), s.plan.device.count // s.plan.device.nodes
+    refused = s.outcome.status is Status.UNSUPPORTED and listed < used
+    if listed != used and not shared and not refused:
+        problems.append(f"environment.devices lists {listed}, plan.device.count is {used} on this machine; list each device used")
     if s.ranks and sorted(rank.rank for rank in s.ranks) != list(range(s.plan.device.count)):
         problems.append(f"ranks lists {len(s.ranks)} ranks, plan.device.count is {s.plan.device.count}; list each rank once, or none")
     if any(event.step > len(s.trace) for event in s.events):

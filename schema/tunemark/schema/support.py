@@ -3,6 +3,7 @@
 Format history:
 
 - `tunemark.support/1`: first format.
+- `tunemark.support/2`: `needs` is told for each family, whose packages differ.
 """
 
 from typing import Literal, Self
@@ -18,18 +19,18 @@ FILE = "support.json"
 class SupportMatrix(Frozen):
     """Features and families; a family can do what it does not name a reason against."""
 
-    format: Literal["tunemark.support/1"] = "tunemark.support/1"
+    format: Literal["tunemark.support/2"] = "tunemark.support/2"
     """Version of this format."""
     features: tuple[Text, ...]
     """All features, in order."""
     cannot: dict[Backend, dict[Text, Text]]
     """Each family that there is code for: what it cannot do, with the reason and what to do instead."""
-    needs: dict[Text, Text]
-    """Feature -> the package that it needs."""
+    needs: dict[Backend, dict[Text, Text]]
+    """Each family: feature -> the package that it needs there."""
 
     @model_validator(mode="after")
     def _known_features(self) -> Self:
-        named = {feature for reasons in self.cannot.values() for feature in reasons} | set(self.needs)
+        named = {feature for table in (*self.cannot.values(), *self.needs.values()) for feature in table}
         unknown = sorted(named - set(self.features))
         if unknown:
             msg = f"cannot and needs name {', '.join(unknown)}; every feature is listed in features"

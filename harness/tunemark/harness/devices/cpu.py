@@ -2,11 +2,12 @@
 
 from typing import Self
 
-from tunemark.harness.devices.features import Feature
+from tunemark.harness.devices.features import HOPPER_ONLY, Feature
 from tunemark.harness.devices.protocol import SynchronousDevice
 
 CANNOT: dict[Feature, str] = {
     Feature.FLASH_ATTENTION: "its kernels are for GPUs; use attention=sdpa",
+    Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
     Feature.FLEX_ATTENTION: "without a backward pass on CPUs; use attention=sdpa",
     Feature.LIGER: "its kernels are for GPUs; use fused_kernels=none",
     Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has these optimizers for GPUs only; use optimizer.name=adamw",

@@ -13,6 +13,7 @@ class Feature(StrEnum):
     FULL_CHECKPOINTING = "full checkpointing"
     SELECTIVE_CHECKPOINTING = "selective checkpointing"
     FLASH_ATTENTION = "flash attention"
+    FLASH_ATTENTION_3 = "FlashAttention 3"
     FLEX_ATTENTION = "flex attention"
     LIGER = "Liger fused kernels"
     COMPILE = "torch.compile"
@@ -29,3 +30,7 @@ class Feature(StrEnum):
     PEAK_MEMORY = "peak memory of the allocator"
     UTILISATION = "device utilisation"
     ENERGY = "energy counter"
+
+
+HOPPER_ONLY = "its kernels are for NVIDIA's Hopper GPUs; use attention=sdpa"
+"""Why no other device has FlashAttention 3."""

@@ -2,13 +2,14 @@
 
 from typing import Self
 
-from tunemark.harness.devices.features import Feature
+from tunemark.harness.devices.features import HOPPER_ONLY, Feature
 from tunemark.harness.devices.protocol import DeviceMemory, DeviceUnavailable, SynchronousDevice
 from tunemark.schema.submission import MemoryReading
 
 CANNOT: dict[Feature, str] = {
     Feature.QLORA: "bitsandbytes has no kernels for Metal; use method lora",
     Feature.FLASH_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
+    Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
     Feature.FLEX_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
     Feature.LIGER: "its kernels are written in Triton, which has no Metal back end; use fused_kernels=none",
     Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has no kernels for Metal; use optimizer.name=adamw",

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Self
 
-from tunemark.harness.devices.features import Feature
+from tunemark.harness.devices.features import HOPPER_ONLY, Feature
 from tunemark.harness.devices.protocol import DeviceMemory, DeviceUnavailable, Stamp
 from tunemark.schema.submission import MemoryReading
 
@@ -17,6 +17,7 @@ CANNOT: dict[Feature, str] = {
     Feature.QLORA: "optimum-neuron trains no quantised weights; use method lora",
     Feature.PACKING: "the attention kernels of optimum-neuron know no borders of documents; use data.packing=false",
     Feature.SELECTIVE_CHECKPOINTING: "PyTorch/XLA recomputes whole blocks; use gradient_checkpointing=full or none",
+    Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
     Feature.FLEX_ATTENTION: "without a kernel for these devices; use attention=sdpa",
     Feature.LIGER: "its kernels are written in Triton, which has no Neuron back end; use fused_kernels=none",
     Feature.COMPILE: "the Neuron compiler compiles each graph anyway; use compile=none",

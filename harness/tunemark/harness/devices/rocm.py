@@ -3,10 +3,11 @@
 from typing import Self
 
 from tunemark.harness.devices.events import WHOLE_LAYERS, EventDevice
-from tunemark.harness.devices.features import Feature
+from tunemark.harness.devices.features import HOPPER_ONLY, Feature
 from tunemark.harness.devices.protocol import DeviceUnavailable
 
 CANNOT: dict[Feature, str] = WHOLE_LAYERS | {
+    Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
     Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32",
 }
 

@@ -3,17 +3,17 @@
 import math
 from dataclasses import dataclass, replace
 
+from tunemark.harness.devices.generations import FORMATS
 from tunemark.harness.machine import PACKAGES, Machine, detect
 from tunemark.schema.cards import AcceleratorCard, PriceRow
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
 from tunemark.schema.formats import GIB
 from tunemark.schema.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.vocabulary import Backend
 
 BACKENDS = {"NVIDIA": Backend.CUDA, "AMD": Backend.ROCM, "AWS": Backend.NEURON, "Intel": Backend.XPU}
 """Device family of a vendor's accelerators that batch systems and clouds have."""
-FASTEST_FIRST = (Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class Target:
         """Return one of these machines as planning sees it, with all packages: the script installs them."""
         memory = None if self.card.memory_gib is None else int(self.card.memory_gib * GIB)
         device = DeviceFacts(name=self.card.name, memory_bytes=memory)
-        formats = tuple(dtype for dtype in FASTEST_FIRST if dtype in self.card.peak_tflops)
         return replace(
             detect(),
             backend=self.backend,
             backend_reason=f"{self.card.name} was asked for",
             devices=(device,) * self.per_node,
-            compute_dtypes=formats or FASTEST_FIRST,
+            compute_dtypes=FORMATS[self.backend],
+            target=None,
             packages=dict.fromkeys(PACKAGES, "to be installed"),
         )
 

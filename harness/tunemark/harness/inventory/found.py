@@ -11,3 +11,5 @@ class Found:
 
     index: int
     facts: DeviceFacts
+    target: str | None = None
+    """What its kernels are compiled for, such as compute capability 9.0 or gfx942; None where the tool does not tell."""

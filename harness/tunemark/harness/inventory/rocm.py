@@ -37,7 +37,8 @@ def parse_amd_smi(answer: Any) -> list[Found]:  # noqa: ANN401 - JSON of a tool
             driver=text_of(driver.get("version")),
             power_limit_w=positive(limit.get("socket_power_limit", limit.get("socket_power", limit.get("max_power")))),
         )
-        found.append(Found(int(number(entry.get("gpu")) or 0) if "gpu" in entry else place, facts))
+        index = int(number(entry.get("gpu")) or 0) if "gpu" in entry else place
+        found.append(Found(index, facts, text_of(asic.get("target_graphics_version"))))
     return found
 
 
@@ -61,7 +62,7 @@ def parse_rocm_smi(answer: Any) -> list[Found]:  # noqa: ANN401 - JSON of a tool
             driver=driver,
             power_limit_w=positive(card.get("max graphics package power (w)")),
         )
-        found.append(Found(int(key[4:]), facts))
+        found.append(Found(int(key[4:]), facts, text_of(card.get("gfx version"))))
     return found
 
 

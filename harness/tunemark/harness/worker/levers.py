@@ -49,6 +49,11 @@ def fuse(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
         _apply_liger_kernel_to_instance(model=model)
 
 
+def _fused(model: Any) -> str:  # noqa: ANN401 - a torch module
+    """Return whose kernels run. Liger leaves each module its class and gives it another `forward`, so that is what is read."""
+    return "liger" if any(module.forward.__module__.startswith("liger_kernel.") for module in model.modules()) else "none"
+
+
 def blocks(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
     """Return the repeated blocks of a transformers model."""
     from torch import nn  # noqa: PLC0415
@@ -110,7 +115,7 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
     bare = getattr(optimizer, "optimizer", optimizer)
     return {
         "attention": str(getattr(inner.config, "_attn_implementation", "unknown")),
-        "fused_kernels": "liger" if any("liger" in type(module).__module__ for module in inner.modules()) else "none",
+        "fused_kernels": _fused(inner),
         "compile": _compiled(inner, stack),
         "gradient_checkpointing": "none"
         if not recomputing

@@ -1,0 +1,124 @@
+"""Adapters go on the layers that a model has, by the names that its family gives them, and are counted as they are."""
+
+import re
+
+import pytest
+from harness_making import make_machine, only_submission, tunemark
+from study_making import make_run
+
+from tunemark.harness.devices.cpu import Cpu
+from tunemark.harness.planning import Options, resolve
+from tunemark.harness.worker.batches import load_samples, micro_batches
+from tunemark.harness.worker.gates import adapter_gradient
+from tunemark.harness.worker.models import build_model, model_facts, shape_of
+from tunemark.schema.adapters import DEFAULT, GROUPS, group, layer_names
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.history import read_record
+from tunemark.schema.linear_layers import NAMES, endings
+from tunemark.schema.planned_shape import shape_of_plan
+from tunemark.schema.vocabulary import Status
+
+TINY = {"hidden_size": 64, "intermediate_size": 96, "layers": 2, "attention_heads": 4, "head_dim": 16, "vocabulary": 256}
+SMALL = ("data.sequence_length=16", "batch.micro_batch=2", "attention=eager")
+"""Eager, because transformers has no other attention for Gemma 2 on a CPU."""
+
+
+def one_of_each_family(facts):
+    return {card.family: card for card in facts.models.values()}
+
+
+def planned(facts, family, *settings):
+    """Return the plan of LoRA on a model of a family, and that model's card made tiny."""
+    card = one_of_each_family(facts)[family]
+    # Classifiers are what BERT is trained as.
+    workload, method = ("smoke-bert", ("method=lora",)) if family == "bert" else ("smoke-lora", ())
+    options = Options(overrides=(*method, f"model={card.key}", *SMALL, *settings))
+    heads = 4 if family in {"bert", "gpt2"} else 2
+    experts = {"experts": 4, "active_experts": 2} if card.experts else {}
+    return resolve(workload, facts, make_machine(), options), card.model_copy(update=TINY | {"key_value_heads": heads} | experts)
+
+
+def built(resolved, card, tmp_path):
+    return build_model(resolved.plan, card, None, None, tmp_path, Cpu())
+
+
+@pytest.mark.parametrize("which", [None, *GROUPS])
+@pytest.mark.parametrize("family", NAMES)
+def test_trainable_weights_are_those_that_the_memory_model_counts(facts, tmp_path, family, which):
+    resolved, card = planned(facts, family, *(() if which is None else (f'lora.target_modules=["{which}"]',)))
+    plan = resolved.plan
+    labels = plan.model.labels or 0
+    # Peft trains a classifier's head beside the adapters.
+    head = labels * card.hidden_size + labels
+    trained = model_facts(built(resolved, card, tmp_path))["trainable_parameters"]
+    assert trained == shape_of_plan(plan, card).adapter_weights + head
+    assert plan.lora.target_modules == group(card, which or "all-linear")
+
+
+@pytest.mark.parametrize("family", NAMES)
+def test_the_names_of_a_family_are_those_of_the_layers_that_transformers_builds(facts, tmp_path, family):
+    from torch import nn
+    from transformers.pytorch_utils import Conv1D
+
+    resolved, card = planned(facts, family)
+    model = built(resolved, card, tmp_path).get_base_model()
+    paths = [path.replace(".base_layer", "") for path, one in model.named_modules() if isinstance(one, nn.Linear | Conv1D | nn.Embedding)]
+    paths = [path for path in paths if "lora_" not in path and "classifier" not in path]
+    inside = {end for path in paths for found in re.findall(r"\.\d+\.(.+)", path) for end in endings(found)}
+    outside = {path for path in paths if not re.search(r"\.\d+\.", path)}
+    ends = {end for path in outside for end in endings(path)}
+    assert inside - ends == set(layer_names(card)) - set(NAMES[family].outside)
+    assert all(any(name in endings(path) for path in outside) for name in NAMES[family].outside)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "phi3", "mixtral"])
+def test_a_gradient_reaches_every_adapter(facts, tmp_path, family):
+    resolved, card = planned(facts, family)
+    plan = resolved.plan
+    batch = next(micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card)))
+    gate = adapter_gradient(plan, built(resolved, card, tmp_path), batch.tensors)
+    assert gate["passed"], gate["detail"]
+
+
+@pytest.mark.parametrize(
+    ("family", "name"), [("bert", "q_proj"), ("bert", "dense"), ("gpt2", "c_atn"), ("llama", "query"), ("phi3", "q_proj")]
+)
+def test_a_layer_that_a_model_does_not_have_is_refused_with_those_that_it_has(facts, family, name):
+    card = one_of_each_family(facts)[family]
+    with pytest.raises(TunemarkError) as caught:
+        planned(facts, family, f'lora.target_modules=["{name}"]')
+    said = str(caught.value)
+    assert said.startswith(f"lora.target_modules: '{name}': ")
+    assert all(one in said for one in (card.key, *group(card, "all-linear"), *GROUPS))
+
+
+def test_a_model_of_the_llama_kind_keeps_the_names_of_its_card_and_declares_nothing(facts, machine):
+    resolved = resolve("smoke-lora", facts, machine, Options())
+    assert resolved.plan.lora.target_modules == DEFAULT
+    assert "lora.target_modules" not in resolved.plan.reasons
+    assert resolved.overrides == ()
+
+
+def test_layers_in_the_names_of_another_family_are_a_declared_override_with_a_reason(facts):
+    resolved, _ = planned(facts, "gpt2")
+    assert '["c_attn", "attn.c_proj", "c_fc", "mlp.c_proj"]' in {
+        one.run for one in resolved.overrides if one.field == "lora.target_modules"
+    }
+    assert resolved.plan.reasons["lora.target_modules"] == "what was asked for, in the names of gpt2"
+    submission = make_run(resolved)
+    assert read_record(submission.model_dump_json().encode()) == submission
+
+
+def test_a_group_is_declared_by_the_layers_that_it_stands_for(facts):
+    resolved, _ = planned(facts, "llama", 'lora.target_modules=["attention"]')
+    (run,) = (one.run for one in resolved.overrides if one.field == "lora.target_modules")
+    assert run == '["q_proj", "k_proj", "v_proj", "o_proj"]'
+
+
+@pytest.mark.slow
+def test_bert_is_trained_with_adapters_from_the_command_line(tmp_path):
+    done = tunemark("run", "smoke-bert", "--set", "method=lora", "--steps", 2, "--no-probe", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    submission = only_submission(tmp_path)
+    assert submission.outcome.status is Status.OK
+    assert next(gate for gate in submission.gates if gate.name == "adapter_gradient").passed

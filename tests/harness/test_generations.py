@@ -1,0 +1,102 @@
+"""A GPU is asked for the number formats that its generation multiplies, not for those of the newest one of its family."""
+
+import pytest
+from harness_making import make_machine
+
+from tunemark.harness.devices.features import Feature
+from tunemark.harness.devices.generations import FORMATS, GENERATIONS, generation_of
+from tunemark.harness.doctor import report
+from tunemark.harness.emit.target import target_of
+from tunemark.harness.planning import Options, resolve
+from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype
+
+
+def make_gpu(name="A GPU that no card knows", target=None, backend=Backend.CUDA):
+    return make_machine(backend=backend, devices=(DeviceFacts(name=name),), compute_dtypes=FORMATS[backend], target=target)
+
+
+def planned(facts, machine, *settings, **options):
+    return resolve("smoke-lora", facts, machine, Options(overrides=settings, **options))
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("Tesla T4", "7.5"), ("Tesla T4", None), ("Tesla V100-SXM2-16GB", "7.0"), ("Tesla V100-SXM2-16GB", None), ("Quadro RTX 6000", "7.5")],
+)
+def test_auto_takes_fp16_on_volta_and_turing_and_says_why(facts, name, target):
+    plan = planned(facts, make_gpu(name, target)).plan
+    assert (plan.precision.compute, plan.precision.parameters) == (Dtype.FP16, Dtype.FP32)
+    assert plan.reasons["precision.compute"].startswith("the first of what a Volta or Turing GPU does well; bf16: ")
+    assert "8.0" in plan.reasons["precision.compute"]
+
+
+@pytest.mark.parametrize("compute", ["bf16", "tf32"])
+def test_a_format_that_a_generation_lacks_is_unsupported_before_anything_runs(facts, compute):
+    said = planned(facts, make_gpu("Tesla T4", "7.5"), f"compute={compute}").unsupported
+    assert said.startswith(f"{compute} on a Volta or Turing GPU: ")
+    assert "use compute=fp16" in said
+
+
+def test_before_volta_auto_takes_fp32(facts):
+    resolved = planned(facts, make_gpu("Tesla P100-PCIE-16GB", "6.0"))
+    assert resolved.plan.precision.compute is Dtype.FP32
+    assert resolved.unsupported is None
+    assert "compute=fp32" in planned(facts, make_gpu("Tesla P100-PCIE-16GB", "6.0"), "compute=fp16").unsupported
+
+
+@pytest.mark.parametrize("target", ["8.0", "8.6", "8.9", "9.0", "10.0", "12.0", None])
+def test_since_ampere_and_where_nothing_is_known_auto_takes_bf16(facts, target):
+    resolved = planned(facts, make_gpu(target=target))
+    assert resolved.plan.precision.compute is Dtype.BF16
+    assert resolved.unsupported is None
+
+
+@pytest.mark.parametrize(
+    ("target", "compute"),
+    [
+        ("gfx906", Dtype.FP16),
+        ("gfx1030", Dtype.FP16),
+        *((new, Dtype.BF16) for new in ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")),
+    ],
+)
+def test_amd_gpus_get_bf16_since_they_have_matrix_units_for_it(facts, target, compute):
+    machine = make_gpu("AMD Radeon", target, Backend.ROCM)
+    assert planned(facts, machine).plan.precision.compute is compute
+    assert (planned(facts, machine, "compute=bf16").unsupported is None) is (compute is Dtype.BF16)
+
+
+def test_what_the_device_tells_counts_more_than_its_card(facts):
+    assert planned(facts, make_gpu("Tesla T4", "8.6")).plan.precision.compute is Dtype.BF16
+
+
+def test_a_script_for_another_machine_goes_by_the_card(facts):
+    there = target_of(facts, "nvidia-t4", None, None, 1).machine()
+    assert planned(facts, there).plan.precision.compute is Dtype.FP16
+    assert planned(facts, target_of(facts, "nvidia-l4", None, None, 1).machine()).plan.precision.compute is Dtype.BF16
+
+
+def test_no_card_contradicts_what_is_said_of_its_architecture(facts):
+    backends = {"NVIDIA": Backend.CUDA, "AMD": Backend.ROCM}
+    for card in facts.accelerators.values():
+        backend = backends.get(card.vendor)
+        if backend is None or not card.peak_tflops:
+            continue
+        found = generation_of(backend, None, card.architecture)
+        assert (Dtype.BF16 in card.peak_tflops) is (found is None or Feature.BF16 not in found.cannot), card.key
+
+
+def test_the_doctor_lists_the_formats_of_the_generation(facts):
+    assert report(facts, make_gpu("Tesla T4", "7.5"))["machine"]["compute_dtypes"] == (Dtype.FP16, Dtype.FP32)
+
+
+def test_fp16_is_not_asked_of_shards_that_would_multiply_in_fp32(facts):
+    two = make_machine(backend=Backend.CUDA, devices=(DeviceFacts(name="Tesla T4"),) * 2, compute_dtypes=FORMATS[Backend.CUDA])
+    assert "fsdp2" in planned(facts, two, devices=2, strategy="fsdp2").unsupported
+    assert planned(facts, two, devices=2, strategy="ddp").unsupported is None
+
+
+def test_no_device_belongs_to_two_generations():
+    for one in GENERATIONS:
+        for name in one.architectures:
+            assert generation_of(one.backend, None, name) is one
