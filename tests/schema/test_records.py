@@ -99,6 +99,10 @@ def test_phases_sum_to_the_wall_time(steps: int, chance: random.Random) -> None:
     assert sum(derive(submission).phases.values()) == pytest.approx(submission.process.wall_s)
 
 
+def test_gradients_that_are_null_without_a_reason_are_refused() -> None:
+    assert "null and a reason" in refused(**{"model.gradient_bytes": None})
+
+
 def test_a_run_without_a_step_derives_nothing_but_its_phases() -> None:
     derived = derive(make_submission(0, **{"outcome.status": "crash", "outcome.message": "boom"}))
     assert (derived.window, derived.step_time, derived.tokens_per_s, derived.train_loss, derived.rankable) == (

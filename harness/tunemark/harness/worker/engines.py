@@ -11,6 +11,7 @@ from typing import Any
 
 from tunemark.harness.devices import Device
 from tunemark.harness.worker.levers import blocks
+from tunemark.harness.worker.models import Gradients, gradients_of
 from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import Dtype, Strategy
 
@@ -47,6 +48,10 @@ class Engine:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
         self.optimizer.step()
 
+    def gradients(self) -> Gradients:
+        """Return what the gradients of this process weigh, asked between `update` and `forget_gradients`."""
+        return gradients_of(self.model)
+
     def forget_gradients(self) -> None:
         """Free the gradients."""
         self.optimizer.zero_grad(set_to_none=True)
@@ -81,6 +86,10 @@ class ZeroEngine(Engine):
     def update(self) -> None:
         """Clip and apply the gradients."""
         self.model.step()
+
+    def gradients(self) -> Gradients:
+        """Return that they are not known. Parameters have none, and what DeepSpeed gives out are copies in fp32."""
+        return Gradients(None, "DeepSpeed keeps gradients in buffers of its own, and its API does not tell their size")
 
     def forget_gradients(self) -> None:
         """Nothing is left: the step freed them."""

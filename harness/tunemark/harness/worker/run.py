@@ -18,6 +18,7 @@ from tunemark.schema.vocabulary import Backend, Dtype, Phase, Strategy
 if TYPE_CHECKING:
     from tunemark.harness.worker.batches import MicroBatch
     from tunemark.harness.worker.loop import Trainer
+    from tunemark.harness.worker.models import Gradients
 
 ENDLESS = 1_000_000
 """Steps that no run takes."""
@@ -124,8 +125,8 @@ def check_first(plan: Plan, model: Any, device: Device, log: Log, batches: Itera
     return chain([first], batches)
 
 
-def train_between_probes(plan: Plan, trainer: "Trainer", batches: Iterator["MicroBatch"]) -> int:
-    """Train, with a look at the device's matrix rate before and after; return the bytes of gradients."""
+def train_between_probes(plan: Plan, trainer: "Trainer", batches: Iterator["MicroBatch"]) -> "Gradients":
+    """Train, with a look at the device's matrix rate before and after; return what the gradients weigh."""
     from tunemark.harness.worker.loop import train  # noqa: PLC0415
     from tunemark.harness.worker.probe import matrix_rate  # noqa: PLC0415
 
