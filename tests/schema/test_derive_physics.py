@@ -205,9 +205,7 @@ def test_gradients_that_were_not_seen_are_predicted_and_not_measured_as_0(gradie
 def test_sharded_states_are_compared_with_the_part_that_one_process_holds() -> None:
     sharded = {"plan.device.count": 2, "plan.device.strategy": "fsdp2", "plan.batch.data_parallel": 2, "plan.batch.global_batch": 8}
     plans = make_submission(130), make_submission(130, **sharded)
-    alone, half = (
-        {line.key: line.predicted_bytes for line in memory_beside(plan, TINY)[0] if line.group == "state"} for plan in plans
-    )
+    alone, half = ({line.key: line.predicted_bytes for line in memory_beside(plan, TINY)[0] if line.group == "state"} for plan in plans)
     assert half["optimizer states"] == pytest.approx(alone["optimizer states"] / 2, rel=0.01)
 
 
