@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from tunemark.harness.machine import Machine
-from tunemark.harness.sources import SYNTHETIC, describe_file
+from tunemark.harness.sources import FULL_ROWS, SYNTHETIC, describe_file
 from tunemark.harness.spawn import Node
 from tunemark.harness.worker.text import check_file
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
 from tunemark.schema.plan import DataChoice, Launcher, Measurement, ModelChoice, Precision
-from tunemark.schema.vocabulary import DataSource, Dtype, Task, Weights
+from tunemark.schema.vocabulary import DataSource, Dtype, Padding, Task, Weights
 from tunemark.schema.workload_cards import WorkloadCard
 
 DEFAULT_MAX_TRAIN_S = 300.0
@@ -133,12 +133,35 @@ def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple
         template=card.data.template,
         tokenizer=tokenizer,
         sequence_length=card.data.sequence_length,
-        padding=card.data.padding,
+        padding=padding_choice(card, source, name, options, reasons),
         packing=card.data.packing,
         training_rows=card.data.training_rows,
         evaluation_rows=card.data.evaluation_rows,
     )
     return choice, place
+
+
+def padding_choice(card: WorkloadCard, source: DataSource, name: str, options: Options, reasons: Reasons) -> Padding:
+    """Return how rows become a rectangle: a card made for full rows says `none`, which rows of different length cannot have.
+
+    Raises
+    ------
+    TunemarkError
+        When `none` was asked for by name.
+
+    """
+    said = card.data.padding
+    if said is not Padding.NONE or card.data.packing or (source is DataSource.SYNTHETIC and name in FULL_ROWS):
+        return said
+    if any(assignment.partition("=")[0] == "data.padding" for assignment in options.overrides):
+        raise TunemarkError(
+            "--set data.padding", said.value, f"rows of {name} differ in length; give dynamic or static, or data.packing=true"
+        )
+    return reasons.give(
+        "data.padding",
+        Padding.DYNAMIC,
+        "rows differ in length, and the card is made for full ones: each micro-batch is padded to its longest row",
+    )
 
 
 def _data_source(text: str) -> DataSource:
