@@ -7,7 +7,7 @@ from harness_making import make_machine
 
 from tunemark.harness import runner
 from tunemark.harness.planning import Options, resolve
-from tunemark.harness.room import LOG_BYTES, refuse_without_room, written_aside
+from tunemark.harness.room import HEADER_BYTES, LOG_BYTES, refuse_without_room, written_aside
 from tunemark.schema.architecture import count_parameters
 from tunemark.schema.errors import Exit, TunemarkError
 
@@ -35,6 +35,16 @@ def test_random_weights_that_are_quantised_need_room_for_each_process(facts):
     plan, card = make_plan(facts, "method=qlora", devices=2).plan, facts.model("tiny-llama")
     assert sum(written_aside(plan, card).values()) == LOG_BYTES + 2 * 4 * count_parameters(card).total
     assert sum(written_aside(make_plan(facts).plan, card).values()) == LOG_BYTES
+
+
+def test_what_is_saved_needs_room_once(facts):
+    plain, adapters, model = (
+        sum(written_aside(resolve(name, facts, READY, Options(save=save)).plan, facts.model("tiny-llama")).values()) - LOG_BYTES
+        for name, save in (("smoke-full", False), ("smoke-lora", True), ("smoke-full", True))
+    )
+    assert plain == 0
+    assert HEADER_BYTES < adapters < model
+    assert model == HEADER_BYTES + 4 * count_parameters(facts.model("tiny-llama")).total
 
 
 def test_a_small_temporary_folder_is_refused_with_its_name_the_bytes_and_what_to_do(facts, free, tmp_path):

@@ -35,7 +35,7 @@ SHARDING = {
 def alone(tmp_path_factory):
     """One process that does in four micro-batches what two do in two each."""
     folder = tmp_path_factory.mktemp("alone")
-    done = tunemark("run", "smoke-full", *SMALL, "--set", "batch.gradient_accumulation=4", "--out", folder)
+    done = tunemark("run", "smoke-full", *SMALL, "--set", "batch.gradient_accumulation=4", "--save", "--out", folder)
     assert done.returncode == 0, done.stderr
     return only_submission(folder)
 
@@ -54,9 +54,10 @@ def alone(tmp_path_factory):
     ids=lambda value: value if isinstance(value, str) else "-".join(value).strip("-") or "torchrun",
 )
 def test_two_processes_learn_what_one_learns(alone, tmp_path, strategy, further):
-    done = tunemark("run", "smoke-full", *SMALL, "--devices", 2, "--strategy", strategy, *further, "--out", tmp_path)
+    done = tunemark("run", "smoke-full", *SMALL, "--devices", 2, "--strategy", strategy, *further, "--save", "--out", tmp_path)
     both = only_submission(tmp_path)
     assert both.outcome.status is Status.OK, done.stderr
+    assert both.saved_bytes == alone.saved_bytes > 4 * alone.model.parameters
     assert both.plan.batch.global_batch == alone.plan.batch.global_batch == 8
     assert both.trace.loss == pytest.approx(alone.trace.loss, rel=1e-4)
     assert both.trace.supervised_tokens == alone.trace.supervised_tokens

@@ -45,6 +45,8 @@ class Options:
     strict_timing: bool = False
     probe: bool = True
     gates: bool = True
+    save: bool = False
+    """Write what was trained at the end, and measure how long that takes."""
 
 
 class Reasons(dict[str, str]):
@@ -210,6 +212,7 @@ def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -
         until_relative_ci=until,
         timing="strict" if options.strict_timing else "events",
         evaluate=card.data.evaluation_rows > 0,
+        save=options.save,
         probe=options.probe,
         gates=options.gates,
         seed=card.seed if options.seed is None else options.seed,

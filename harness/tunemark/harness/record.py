@@ -81,6 +81,7 @@ def assemble(resolved: Resolved, machine: Machine, finished: Finished, further: 
         ranks=tuple(RankRecord.model_validate(rank) for rank in log.ranks),
         memory=memory(finished),
         evaluation=Evaluation.model_validate(log.evaluation) if log.evaluation else None,
+        saved_bytes=log.saved["bytes"] if log.saved else None,
     )
     derived = derive(draft)
     measured = draft.model_copy(update={"utilisation": utilisation(draft.trace, derived.window, finished.telemetry)})

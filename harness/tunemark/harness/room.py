@@ -8,11 +8,14 @@ from tunemark.schema.architecture import count_parameters
 from tunemark.schema.cards import ModelCard
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.plan import Plan
+from tunemark.schema.planned_shape import shape_of_plan
 from tunemark.schema.training_shape import BYTES
 from tunemark.schema.vocabulary import Weights
 
 LOG_BYTES = 64 * 2**20
 """For the worker's log and output: some hundred bytes a step."""
+HEADER_BYTES = 2**20
+"""For the names and shapes of saved tensors."""
 
 
 def written_aside(plan: Plan, card: ModelCard) -> dict[str, int]:
@@ -24,6 +27,9 @@ def written_aside(plan: Plan, card: ModelCard) -> dict[str, int]:
         written["random weights, which are quantised as they are read" + (f", of {processes} processes" if processes > 1 else "")] = (
             processes * each
         )
+    if plan.measurement.save:
+        count = shape_of_plan(plan, card).adapter_weights if plan.lora else count_parameters(card).total
+        written[f"the {'adapters' if plan.lora else 'model'} to be saved"] = int(count * BYTES[plan.precision.parameters]) + HEADER_BYTES
     return written
 
 

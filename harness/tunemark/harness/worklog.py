@@ -30,6 +30,7 @@ class WorkLog:
     notes: list[dict[str, Any]] = field(default_factory=list)
     """What libraries said and the output does not show."""
     compile_cache: dict[str, Any] | None = None
+    saved: dict[str, Any] | None = None
     failure: dict[str, Any] | None = None
     ended: bool = False
     torn: bool = False

@@ -277,6 +277,8 @@ class Submission(Frozen):
     """Busy shares; null when the run ended before a sample was taken."""
     evaluation: Evaluation | None = None
     """Quality; null when not evaluated."""
+    saved_bytes: Bytes | None = None
+    """Weights that were written in the phase `save`: adapters, or the whole model; null when nothing was saved."""
     warnings: Annotated[tuple[Warned, ...], Field(max_length=100)] = ()
     """Doubts about this measurement."""
 

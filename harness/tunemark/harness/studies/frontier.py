@@ -161,6 +161,7 @@ def short_options(card: WorkloadCard, options: Options) -> Options:
         until_ci=None,
         probe=False,
         gates=False,
+        save=False,
     )
 
 

@@ -42,6 +42,7 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
     from tunemark.harness.worker.levers import compile_cache, compile_model  # noqa: PLC0415
     from tunemark.harness.worker.models import build_model, model_facts, shape_of  # noqa: PLC0415
     from tunemark.harness.worker.ranks import rank_of_this_process, report_ranks  # noqa: PLC0415
+    from tunemark.harness.worker.saving import save  # noqa: PLC0415
     from tunemark.harness.worker.stopping import planned_steps, stop_rule  # noqa: PLC0415
 
     if order.plan.device.backend is Backend.NEURON and by_trainer(order.plan):
@@ -68,6 +69,9 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
     if samples.evaluation:
         log.phase(Phase.EVAL, device.now())
         log.event("evaluation", split=samples.evaluation_split, **evaluate(plan, trainer.engine.model, shape, device, samples.evaluation))
+    if plan.measurement.save:
+        log.phase(Phase.SAVE, device.now())
+        log.event("saved", bytes=save(trainer.engine, folder / "saved", rank=share.rank))
     log.phase(Phase.TEARDOWN, device.now())
     log.event("compile_cache", state=compile_cache())
     report_ranks(trainer, log)
