@@ -1,6 +1,7 @@
 """An exception in the worker becomes a status and a word on what to do."""
 
 import errno
+import logging
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,10 @@ import pytest
 from tunemark.harness.devices.protocol import DeviceUnavailable
 from tunemark.harness.outcome import _unheard
 from tunemark.harness.worker.failures import describe, judge
+from tunemark.harness.worker.log import Log
 from tunemark.harness.worker.loop import LossNotFinite
+from tunemark.harness.worker.notes import keep_notes
+from tunemark.harness.worklog import LogReader
 from tunemark.schema.privacy import scrub
 from tunemark.schema.vocabulary import Status
 
@@ -77,3 +81,14 @@ def test_a_full_disk_is_told_from_what_the_worker_printed_when_its_log_could_not
     assert status is Status.CRASH
     assert "No space left" in message
     assert "TMPDIR" in fix
+
+
+def test_a_library_that_failed_to_load_what_training_does_not_need_is_heard_in_the_log_only(tmp_path, capfd):
+    logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
+    before = logger.handlers, logger.propagate
+    keep_notes(Log(tmp_path / "log.jsonl", 0.0))
+    logger.warning("Failed to load CPU gemm_4bit_forward from kernels-community: %s", "no module")
+    logger.handlers, logger.propagate = before
+    (note,) = LogReader(tmp_path / "log.jsonl").finish().notes
+    assert (note["level"], note["message"]) == ("warning", "Failed to load CPU gemm_4bit_forward from kernels-community: no module")
+    assert capfd.readouterr().err == ""

@@ -176,6 +176,10 @@ def test_states_are_shared_by_zero1_only(facts, strategy):
     assert plan_of(facts, cores=2, devices=2, strategy="zero1").unsupported is None
 
 
+def test_saving_from_the_cores_is_refused_with_the_reason(facts):
+    assert "--save" in plan_of(facts, save=True).unsupported
+
+
 def test_without_its_package_a_plan_is_refused_with_how_to_get_it(facts):
     bare = make_machine(backend=Backend.NEURON, devices=(CORE,), compute_dtypes=(Dtype.BF16,))
     assert "optimum-neuron[training]" in resolve("smoke-lora", facts, bare, Options()).unsupported

@@ -13,7 +13,7 @@ from tunemark.harness.worker.architectures import config_of
 from tunemark.harness.worker.models import refuse_another_architecture
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.vocabulary import Backend, Dtype, Padding
 
 
 def test_the_same_inputs_give_the_same_plan(facts, machine):
@@ -95,6 +95,28 @@ def test_what_is_not_done_is_never_recorded_as_done(facts, machine, setting):
 def test_an_optimizer_that_does_not_exist_is_refused_with_those_that_do(facts, machine):
     with pytest.raises(TunemarkError, match="adamw_8bit"):
         resolve("smoke-lora", facts, machine, Options(overrides=("optimizer.name=lion",)))
+
+
+@pytest.mark.parametrize("data", ["file", "hub"])
+def test_text_for_a_card_of_full_rows_is_planned_as_it_is_padded_and_declared(facts, machine, tmp_path, data):
+    (tmp_path / "train.txt").write_text("a b\na b c d e\n")
+    place = tmp_path if data == "file" else "owner/name"
+    resolved = resolve("smoke-lora", facts, machine, Options(data=f"{data}:{place}"))
+    assert resolved.plan.data.padding is Padding.DYNAMIC
+    assert "differ in length" in resolved.plan.reasons["data.padding"]
+    assert ("none", "dynamic") in [(one.card, one.run) for one in resolved.overrides if one.field == "data.padding"]
+
+
+def test_full_and_packed_rows_are_not_padded(facts, machine):
+    assert resolve("smoke-lora", facts, machine, Options()).plan.data.padding is Padding.NONE
+    packed = ("data.packing=true", "data.name=random-documents")
+    assert resolve("smoke-lora", facts, machine, Options(overrides=packed)).plan.data.padding is Padding.NONE
+    assert resolve("smoke-lora", facts, machine, Options(overrides=packed[1:])).plan.data.padding is Padding.DYNAMIC
+
+
+def test_no_padding_of_rows_that_differ_in_length_is_refused_where_it_is_asked_for(facts, machine):
+    with pytest.raises(TunemarkError, match=r"data\.padding.*dynamic or static"):
+        resolve("smoke-bert", facts, machine, Options(overrides=("data.padding=none",)))
 
 
 def test_weights_from_elsewhere_than_the_card_says_are_declared(facts, machine, tmp_path):

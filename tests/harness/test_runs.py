@@ -12,6 +12,7 @@ import psutil
 import pytest
 from harness_making import ROOT, only_submission, run_json, tunemark
 
+from tunemark.schema.derive import derive
 from tunemark.schema.vocabulary import Division, Phase, Status
 
 TEXT = ROOT / "tests" / "harness" / "data" / "emotions"
@@ -44,6 +45,21 @@ def test_a_short_run_is_ok_and_answers_in_json(tmp_path):
     assert submission.model.trainable_parameters < submission.model.parameters
     assert submission.model.adapter_bytes == 4 * submission.model.trainable_parameters
     assert submission.process.user_s > 0
+
+
+def test_what_was_trained_is_saved_where_that_is_asked_for_and_timed_and_removed(tmp_path):
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    quick = ("--steps", 2, "--no-probe", "--no-gates")
+    done = tunemark("run", "smoke-lora", *quick, "--save", "--out", tmp_path / "out", *SMALL, env={"TMPDIR": str(aside)})
+    submission = only_submission(tmp_path / "out")
+    assert submission.outcome.status is Status.OK, done.stderr
+    assert [mark.phase for mark in submission.timeline][-2:] == [Phase.SAVE, Phase.TEARDOWN]
+    assert derive(submission).phases["save"] > 0
+    # The names and shapes of the tensors come before them.
+    assert 0 < submission.saved_bytes - submission.model.adapter_bytes < 20_000
+    # Torch keeps a cache folder of its own there.
+    assert not [path.name for path in aside.iterdir() if path.name.startswith("tunemark-")]
 
 
 def test_no_name_or_path_of_the_machine_is_in_a_submission(tmp_path):

@@ -8,12 +8,15 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+import torch
 from harness_making import only_submission, tunemark
 
 from tunemark.harness.launch import heard
 from tunemark.harness.outcome import killed_by
 from tunemark.harness.planning import Options, resolve
 from tunemark.harness.spawn import Node, command, environment
+from tunemark.harness.worker.engines import ZeroEngine
+from tunemark.harness.worker.models import model_facts
 from tunemark.harness.worklog import WorkLog
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.vocabulary import Status
@@ -32,7 +35,7 @@ SHARDING = {
 def alone(tmp_path_factory):
     """One process that does in four micro-batches what two do in two each."""
     folder = tmp_path_factory.mktemp("alone")
-    done = tunemark("run", "smoke-full", *SMALL, "--set", "batch.gradient_accumulation=4", "--out", folder)
+    done = tunemark("run", "smoke-full", *SMALL, "--set", "batch.gradient_accumulation=4", "--save", "--out", folder)
     assert done.returncode == 0, done.stderr
     return only_submission(folder)
 
@@ -51,9 +54,10 @@ def alone(tmp_path_factory):
     ids=lambda value: value if isinstance(value, str) else "-".join(value).strip("-") or "torchrun",
 )
 def test_two_processes_learn_what_one_learns(alone, tmp_path, strategy, further):
-    done = tunemark("run", "smoke-full", *SMALL, "--devices", 2, "--strategy", strategy, *further, "--out", tmp_path)
+    done = tunemark("run", "smoke-full", *SMALL, "--devices", 2, "--strategy", strategy, *further, "--save", "--out", tmp_path)
     both = only_submission(tmp_path)
     assert both.outcome.status is Status.OK, done.stderr
+    assert both.saved_bytes == alone.saved_bytes > 4 * alone.model.parameters
     assert both.plan.batch.global_batch == alone.plan.batch.global_batch == 8
     assert both.trace.loss == pytest.approx(alone.trace.loss, rel=1e-4)
     assert both.trace.supervised_tokens == alone.trace.supervised_tokens
@@ -62,6 +66,11 @@ def test_two_processes_learn_what_one_learns(alone, tmp_path, strategy, further)
     assert both.effective.sharding == SHARDING[strategy]
     assert [rank.rank for rank in both.ranks] == [0, 1]
     assert all(len(rank.own_work_s) == 8 and rank.host_rss_bytes for rank in both.ranks)
+    assert both.model.trainable_parameters == alone.model.trainable_parameters
+    whole = alone.model.gradient_bytes
+    gradients = {"ddp": whole, "fsdp2": whole // 2}.get(strategy)
+    assert both.model.gradient_bytes == gradients
+    assert ("DeepSpeed" in (both.model.gradient_bytes_reason or "")) is (gradients is None)
 
 
 @pytest.mark.slow
@@ -87,6 +96,21 @@ def test_a_killed_process_is_told_by_its_rank_and_the_others_are_ended(tmp_path)
     assert both.outcome.message == "rank 1 was killed by SIGKILL"
     assert len(both.trace) > 0
     assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in workers)
+
+
+def test_gradients_that_deepspeed_keeps_to_itself_are_unknown_and_not_0():
+    unknown = ZeroEngine(accelerator=None, model=None, optimizer=None, max_grad_norm=None).gradients()
+    assert unknown.bytes is None
+    assert "DeepSpeed" in unknown.reason
+
+
+def test_a_parameter_that_zero_3_has_emptied_is_weighed_by_the_part_kept_aside():
+    part = torch.nn.Parameter(torch.empty(0))
+    part.ds_tensor, part.ds_numel = torch.zeros(6), 12
+    facts = model_facts(torch.nn.ParameterList([part]))
+    assert (facts["parameter_bytes"], facts["parameters"], facts["trainable_parameters"]) == ({"fp32": 24}, 12, 12)
+    assert facts["gradient_bytes"] is None
+    assert "first step" in facts["gradient_bytes_reason"]
 
 
 def test_the_first_failure_of_any_process_is_the_one_that_is_told(tmp_path):

@@ -3,15 +3,17 @@
 import signal
 
 import pytest
-from harness_making import make_machine, tunemark
+from harness_making import ROOT, make_machine, tunemark
 from study_making import FACTS, ScriptedBench
 
 from tunemark.harness.launch import stop_signals
 from tunemark.harness.planning import Options
+from tunemark.harness.source_code import MEASURING, source_content
 from tunemark.harness.studies.points import ALIASES, OPTIONS, Point, axis_of, field_named, grid, settings_of, star_of_card
 from tunemark.harness.studies.sweep import run_sweep
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.history import read_record
+from tunemark.schema.submission import Harness
 from tunemark.schema.vocabulary import Division, Status
 
 CARD = FACTS.workload("smoke-lora")
@@ -136,6 +138,54 @@ def test_another_machine_or_setting_is_another_series(tmp_path):
 
     here = study(make_machine())
     assert len({here, study(make_machine(packages={"torch": "2.14.0"})), study(make_machine(), max_steps=50)}) == 3
+
+
+def at_commit(monkeypatch, commit):
+    """Measure with the source of another commit from here on."""
+    harness = Harness(version="0.1.0", commit=commit, dirty=False)
+    monkeypatch.setattr("tunemark.harness.studies.identity.source_content", lambda: f"content of {commit}")
+    for module in ("record", "studies.elsewhere"):
+        monkeypatch.setattr(f"tunemark.harness.{module}.harness_version", lambda: harness)
+
+
+def test_points_of_another_harness_commit_are_named_and_measured_anew(tmp_path, monkeypatch, capsys):
+    def sweep(scripted):
+        return run_sweep("smoke-lora", ["batch_size=2,4"], Options(), scripted.bench)
+
+    at_commit(monkeypatch, "aaaaaaaaaaaa")
+    first = sweep(ScriptedBench(tmp_path, lambda _plan, ran: {"status": Status.INTERRUPTED if ran else Status.OK}))
+    capsys.readouterr()
+    at_commit(monkeypatch, "bbbbbbbbbbbb")
+    later = ScriptedBench(tmp_path)
+    result = sweep(later)
+    assert later.ran == ["batch.micro_batch=2", "batch.micro_batch=4"]
+    assert result.study_id != first.study_id
+    said = capsys.readouterr().err
+    assert f"sweep {first.study_id} of the same settings has 2 runs" in said
+    assert "harness commit aaaaaaaaaa then, bbbbbbbbbb now" in said
+    assert "check out commit aaaaaaaaaa" in said
+    sweep(ScriptedBench(tmp_path))
+    assert "not mixed" not in capsys.readouterr().err
+    at_commit(monkeypatch, "aaaaaaaaaaaa")
+    back = ScriptedBench(tmp_path)
+    assert sweep(back).study_id == first.study_id
+    assert back.ran == ["batch.micro_batch=4"]
+
+
+def test_points_of_another_library_version_are_named_and_those_of_another_machine_are_nobodys_concern(tmp_path, capsys):
+    def sweep(machine):
+        run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path, machine=machine).bench)
+        return capsys.readouterr().err
+
+    sweep(make_machine(packages={"torch": "2.13.0"}))
+    assert "torch 2.13.0 then, 2.14.0 now" in sweep(make_machine(packages={"torch": "2.14.0"}))
+    assert "not mixed" not in sweep(make_machine(cpu="Another CPU"))
+
+
+def test_a_commit_of_results_is_no_other_source():
+    assert {folder.split("/")[0] for folder in MEASURING} == {"schema", "harness", "data"}
+    assert all((ROOT / folder).is_dir() for folder in MEASURING)
+    assert source_content() == source_content()
 
 
 def test_a_wrong_value_is_refused_before_anything_runs(tmp_path):

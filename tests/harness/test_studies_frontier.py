@@ -106,6 +106,8 @@ def test_a_try_is_short_and_on_full_rows():
     short = short_options(FACTS.workload("bert-emotion"), Options(until_ci=0.01))
     assert (short.max_steps, short.probe, short.gates, short.until_ci, short.data) == (3, False, False, None, "synthetic")
     assert "data.padding=static" in short.overrides
+    assert "data.padding=static" in short_options(FACTS.workload("smoke-lora"), Options(data="file:texts")).overrides
+    assert "data.padding=static" not in short_options(FACTS.workload("smoke-lora"), Options()).overrides
 
 
 def test_the_worker_is_limited_to_a_part_of_the_hosts_memory(tmp_path):

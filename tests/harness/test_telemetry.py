@@ -7,12 +7,16 @@ from types import SimpleNamespace
 import pytest
 
 from tunemark.harness.doubts import doubts
-from tunemark.harness.telemetry import DeviceSampler, cuda, neuron, rocm, xpu
+from tunemark.harness.record import utilisation
+from tunemark.harness.telemetry import DeviceSampler, Telemetry, cuda, neuron, rocm, xpu
 from tunemark.harness.telemetry.fake import FakeMonitor
+from tunemark.harness.telemetry.host import Sample
 from tunemark.harness.telemetry.opening import sampler_of
 from tunemark.harness.telemetry.protocol import DeviceMonitor, Reading
 from tunemark.harness.telemetry.series import DeviceSeries, Moment
 from tunemark.harness.telemetry.use import device_uses, energy, memory_used
+from tunemark.schema.steady import SteadyWindow
+from tunemark.schema.trace import StepTrace
 from tunemark.schema.vocabulary import Backend
 
 GIB = 2**30
@@ -198,3 +202,12 @@ def test_a_run_holds_what_its_devices_were_seen_to_do(facts, tmp_path, monkeypat
     # 40 J a sample, ten samples a second.
     assert measured.joules / measured.window_s == pytest.approx(400, rel=0.25)
     assert {"busy_device", "throttled"} <= {warned.doubt.value for warned in seen.warnings}
+
+
+def test_what_is_sampled_after_the_last_step_of_a_hung_run_does_not_count_as_use():
+    counts = dict.fromkeys(("slot_tokens", "real_tokens", "supervised_tokens", "documents", "rows"), (1,) * 30)
+    trace = StepTrace(started_at_s=5.0, completed_at_s=tuple(6.0 + step for step in range(30)), loss=(1.0,) * 30, **counts)
+    moments = [(at, 2.0) for at in range(6, 36)] + [(at, 0.0) for at in range(36, 600)]
+    telemetry = Telemetry([Sample(float(at), 1, None, busy, 0.0) for at, busy in moments])
+    seen = utilisation(trace, SteadyWindow(10, 30, stable=True, verdict=""), telemetry)
+    assert (seen.cpu_busy_mean, seen.samples) == (2.0, 20)

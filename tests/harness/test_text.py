@@ -3,8 +3,10 @@
 import pytest
 from harness_making import ROOT
 
+from tunemark.harness.planning import Options, resolve
 from tunemark.harness.worker import text
-from tunemark.schema.vocabulary import DataSource
+from tunemark.harness.worker.batches import Counts, Shape, micro_batches
+from tunemark.schema.vocabulary import DataSource, Padding
 
 TEXT = str(ROOT / "tests" / "harness" / "data" / "emotions")
 
@@ -33,6 +35,24 @@ def test_more_labels_than_the_workload_has_are_refused_with_the_fix():
     rows = text.read_rows(DataSource.FILE, TEXT, "train")
     with pytest.raises(ValueError, match="--set labels=3"):
         text.label_ids(rows, 2)
+
+
+def make_batch(facts, machine, padding, rows):
+    plan = resolve("smoke-lora", facts, machine, Options(overrides=("batch.micro_batch=2",))).plan
+    plan = plan.model_copy(update={"data": plan.data.model_copy(update={"padding": padding})})
+    return next(micro_batches(plan, iter([{"input_ids": list(range(1, size + 1))} for size in rows]), Shape()))
+
+
+def test_rows_of_different_length_are_counted_with_and_without_their_padding(facts, machine):
+    batch = make_batch(facts, machine, Padding.DYNAMIC, (3, 7))
+    assert batch.counts == Counts(slot_tokens=14, real_tokens=10, supervised_tokens=8, documents=2, rows=2)
+    assert batch.tensors["input_ids"].shape == (2, 7)
+    assert int(batch.tensors["attention_mask"].sum()) == 10
+
+
+def test_rows_of_different_length_are_never_padded_in_silence(facts, machine):
+    with pytest.raises(ValueError, match="rows of 3 to 7 tokens"):
+        make_batch(facts, machine, Padding.NONE, (3, 7))
 
 
 def test_a_trained_tokenizer_is_the_same_each_time():

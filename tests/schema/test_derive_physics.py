@@ -184,6 +184,31 @@ def test_predicted_memory_stands_beside_what_was_weighed() -> None:
     assert all(line.measured_bytes is None and "CPU" in line.note for line in peaks)
 
 
+WEIGHED = {
+    "parameters": 4_525_312,
+    "trainable_parameters": 312_320,
+    "parameter_bytes": {"fp32": 18_101_248},
+    "adapter_bytes": 1_249_280,
+    "optimizer_state_bytes": 2_498_784,
+}
+
+
+@pytest.mark.parametrize("gradients", [{"gradient_bytes": None, "gradient_bytes_reason": "kept elsewhere"}, {"gradient_bytes": 0}])
+def test_gradients_that_were_not_seen_are_predicted_and_not_measured_as_0(gradients: dict[str, object]) -> None:
+    lines, _ = memory_beside(make_submission(model=WEIGHED | gradients), TINY)
+    (line,) = [line for line in lines if line.key == "gradients"]
+    assert line.measured_bytes is None
+    assert line.predicted_bytes
+    assert ("kept elsewhere" in line.note) is ("gradient_bytes_reason" in gradients)
+
+
+def test_sharded_states_are_compared_with_the_part_that_one_process_holds() -> None:
+    sharded = {"plan.device.count": 2, "plan.device.strategy": "fsdp2", "plan.batch.data_parallel": 2, "plan.batch.global_batch": 8}
+    plans = make_submission(130), make_submission(130, **sharded)
+    alone, half = ({line.key: line.predicted_bytes for line in memory_beside(plan, TINY)[0] if line.group == "state"} for plan in plans)
+    assert half["optimizer states"] == pytest.approx(alone["optimizer states"] / 2, rel=0.01)
+
+
 def test_memory_that_the_model_does_not_know_is_not_predicted() -> None:
     submission = make_submission(130, **{"plan.device.offload": "optimizer"})
     assert memory_beside(submission, TINY) == (

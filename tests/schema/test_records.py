@@ -99,6 +99,22 @@ def test_phases_sum_to_the_wall_time(steps: int, chance: random.Random) -> None:
     assert sum(derive(submission).phases.values()) == pytest.approx(submission.process.wall_s)
 
 
+def test_the_time_after_the_last_step_of_a_run_that_hung_is_not_steady() -> None:
+    whole, content = derive(make_submission(130)), make_content(130)
+    content["timeline"] = content["timeline"][:-1]
+    content["process"]["wall_s"] += 600
+    content["outcome"] |= {"status": "timeout", "phase": "train", "message": "not finished after 620 s"}
+    hung = derive(Submission.model_validate_json(json.dumps(content)))
+    assert hung.phases["steady"] == pytest.approx(whole.phases["steady"], abs=0.2)
+    assert hung.phases["unfinished"] == pytest.approx(600, abs=1)
+    assert hung.tokens_per_s == whole.tokens_per_s
+    assert "unfinished" not in whole.phases
+
+
+def test_gradients_that_are_null_without_a_reason_are_refused() -> None:
+    assert "null and a reason" in refused(**{"model.gradient_bytes": None})
+
+
 def test_a_run_without_a_step_derives_nothing_but_its_phases() -> None:
     derived = derive(make_submission(0, **{"outcome.status": "crash", "outcome.message": "boom"}))
     assert (derived.window, derived.step_time, derived.tokens_per_s, derived.train_loss, derived.rankable) == (

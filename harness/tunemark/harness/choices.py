@@ -6,14 +6,14 @@ from typing import Literal, TypeVar
 
 from tunemark.harness.devices.generations import FEATURE_OF, Generation
 from tunemark.harness.machine import Machine
-from tunemark.harness.sources import SYNTHETIC, describe_file
+from tunemark.harness.sources import FULL_ROWS, SYNTHETIC, describe_file
 from tunemark.harness.spawn import Node
 from tunemark.harness.worker.text import check_file
 from tunemark.schema.adapters import targets_in
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
 from tunemark.schema.plan import DataChoice, Launcher, LoraSettings, Measurement, ModelChoice, Precision
-from tunemark.schema.vocabulary import DataSource, Dtype, Task, Weights
+from tunemark.schema.vocabulary import DataSource, Dtype, Padding, Task, Weights
 from tunemark.schema.workload_cards import WorkloadCard
 
 DEFAULT_MAX_TRAIN_S = 300.0
@@ -47,6 +47,8 @@ class Options:
     strict_timing: bool = False
     probe: bool = True
     gates: bool = True
+    save: bool = False
+    """Write what was trained at the end, and measure how long that takes."""
 
 
 class Reasons(dict[str, str]):
@@ -146,12 +148,35 @@ def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple
         template=card.data.template,
         tokenizer=tokenizer,
         sequence_length=card.data.sequence_length,
-        padding=card.data.padding,
+        padding=padding_choice(card, source, name, options, reasons),
         packing=card.data.packing,
         training_rows=card.data.training_rows,
         evaluation_rows=card.data.evaluation_rows,
     )
     return choice, place
+
+
+def padding_choice(card: WorkloadCard, source: DataSource, name: str, options: Options, reasons: Reasons) -> Padding:
+    """Return how rows become a rectangle: a card made for full rows says `none`, which rows of different length cannot have.
+
+    Raises
+    ------
+    TunemarkError
+        When `none` was asked for by name.
+
+    """
+    said = card.data.padding
+    if said is not Padding.NONE or card.data.packing or (source is DataSource.SYNTHETIC and name in FULL_ROWS):
+        return said
+    if any(assignment.partition("=")[0] == "data.padding" for assignment in options.overrides):
+        raise TunemarkError(
+            "--set data.padding", said.value, f"rows of {name} differ in length; give dynamic or static, or data.packing=true"
+        )
+    return reasons.give(
+        "data.padding",
+        Padding.DYNAMIC,
+        "rows differ in length, and the card is made for full ones: each micro-batch is padded to its longest row",
+    )
 
 
 def _data_source(text: str) -> DataSource:
@@ -204,6 +229,7 @@ def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -
         until_relative_ci=until,
         timing="strict" if options.strict_timing else "events",
         evaluate=card.data.evaluation_rows > 0,
+        save=options.save,
         probe=options.probe,
         gates=options.gates,
         seed=card.seed if options.seed is None else options.seed,

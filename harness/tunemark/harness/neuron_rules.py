@@ -42,6 +42,8 @@ def _of_trainer(plan: Plan) -> Iterator[str]:
         yield "layer_decay: optimum-neuron's trainer gives all blocks the same learning rate"
     if plan.device.pipeline_parallel > 1 and plan.lora is not None:
         yield "LoRA with pipeline parallel is not done in this version; use tensor parallel"
+    if plan.measurement.save:
+        yield "save: each core holds a part of the weights, and gathering them from optimum-neuron is not done in this version; leave --save out"
     if plan.measurement.timing == "strict" and plan.device.pipeline_parallel > 1:
         yield "timing=strict with pipeline parallel: a stage cannot be waited for alone"
 

@@ -121,6 +121,7 @@ def _source_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[
         ("weights", card.weights.value, plan.model.weights.value),
         ("data.source", card.data.source.value, plan.data.source.value),
         ("data.name", card.data.name, plan.data.name),
+        ("data.padding", card.data.padding.value, plan.data.padding.value),
         *_sharing(card, plan),
     ]
     if plan.model.weights is Weights.PRETRAINED:

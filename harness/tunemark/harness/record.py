@@ -1,10 +1,7 @@
 """Log + plan + machine -> submission: assembled by the parent, also when the worker died."""
 
-import shutil
-import subprocess
 import uuid
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ from tunemark.harness.launch import Finished
 from tunemark.harness.machine import Machine
 from tunemark.harness.outcome import outcome
 from tunemark.harness.planning import Resolved
+from tunemark.harness.source_code import harness_version
 from tunemark.harness.telemetry import INTERVAL_S, Telemetry
 from tunemark.harness.telemetry.use import device_uses, energy, memory_used
 from tunemark.harness.worklog import WorkLog
@@ -27,7 +25,6 @@ from tunemark.schema.steady import SteadyWindow
 from tunemark.schema.submission import (
     Environment,
     Evaluation,
-    Harness,
     Memory,
     MemoryReading,
     ModelFacts,
@@ -84,6 +81,7 @@ def assemble(resolved: Resolved, machine: Machine, finished: Finished, further: 
         ranks=tuple(RankRecord.model_validate(rank) for rank in log.ranks),
         memory=memory(finished),
         evaluation=Evaluation.model_validate(log.evaluation) if log.evaluation else None,
+        saved_bytes=log.saved["bytes"] if log.saved else None,
     )
     derived = derive(draft)
     measured = draft.model_copy(update={"utilisation": utilisation(draft.trace, derived.window, finished.telemetry)})
@@ -111,24 +109,6 @@ def probe(log: WorkLog) -> Probe | None:
         before_flop_per_s=before["flop_per_s"],
         after_flop_per_s=after["flop_per_s"] if after else None,
     )
-
-
-def harness_version() -> Harness:
-    """Return version and, in a checkout, commit and whether there are changes."""
-    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
-    return Harness(version=version("tunemark"), commit=commit or None, dirty=None if not commit or changes is None else bool(changes))
-
-
-def _git(*arguments: str) -> str | None:
-    """Return what git says of the checkout that this source is in; None when it is installed elsewhere or git is missing."""
-    root, git = Path(__file__).resolve().parents[3], shutil.which("git")
-    if git is None or not (root / "data" / "accelerators").is_dir():
-        return None
-    try:
-        done = subprocess.run([git, "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10)  # noqa: S603 - fixed arguments
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
 
 
 def environment(machine: Machine, count: int) -> Environment:

@@ -70,6 +70,10 @@ class RunOptions:
     ] = False
     probe: Annotated[bool, _option("--probe/--no-probe", "Measure the device's matrix rate before and after.", TIME)] = True
     gates: Annotated[bool, _option("--gates/--no-gates", "Check first that training is right.", TIME)] = True
+    save: Annotated[
+        bool,
+        _option("--save", "Write what was trained to a temporary folder at the end: the phase save. It is removed again.", TIME),
+    ] = False
     backend: Annotated[Family | None, _option("--backend", "Use this device family of the machine instead of the fastest.", DEVICES)] = None
     devices: Annotated[int | None, _option("--devices", "Train on so many devices, over all nodes.", DEVICES, min=1)] = None
     strategy: Annotated[str | None, _option("--strategy", "How they share the work: ddp, fsdp2, zero1, zero2 or zero3.", DEVICES)] = None
@@ -107,6 +111,7 @@ class RunOptions:
             strict_timing=self.strict_timing,
             probe=self.probe,
             gates=self.gates,
+            save=self.save,
         )
 
 

@@ -9,6 +9,7 @@ from tunemark.harness.machine import Machine
 from tunemark.harness.planning import Resolved, refuse_unsupported
 from tunemark.harness.record import Further, assemble, write
 from tunemark.harness.refusal import refused
+from tunemark.harness.room import refuse_without_room
 from tunemark.harness.show import RunProgress
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.evidence import Study
@@ -28,10 +29,12 @@ def run_once(
     Raises
     ------
     TunemarkError
-        When the submission could not be written; it is then printed on standard output, so that nothing is lost.
+        Before any time is spent, when the plan names this machine or the temporary folder is too small; and when the submission could not be written; it is then printed on standard output, so that nothing is lost.
 
     """
     refuse_identity(resolved)
+    if not resolved.unsupported:
+        refuse_without_room(resolved.plan, facts.model(resolved.plan.model.key))
     # A second Ctrl-C while the record is written would lose the run, so signals are kept until then.
     with stop_signals() as stopped:
         finished = refused(resolved.unsupported) if resolved.unsupported else _work(resolved, facts, machine, stopped)
@@ -53,10 +56,11 @@ def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> 
     Raises
     ------
     TunemarkError
-        When this machine cannot do its part.
+        When this machine cannot do its part, or has no room for its files.
 
     """
     refuse_unsupported(resolved)
+    refuse_without_room(resolved.plan, facts.model(resolved.plan.model.key))
     with stop_signals() as stopped:
         finished = _work(resolved, facts, machine, stopped)
     if finished.exit_code:

@@ -8,6 +8,8 @@ from tunemark.schema.vocabulary import Task
 
 SYNTHETIC = {Task.CAUSAL_LM: ("random-tokens", "random-documents", "markov-tokens"), Task.SEQUENCE_CLASSIFICATION: ("keyword-classes",)}
 """Generators of synthetic samples by task; the worker has them."""
+FULL_ROWS = ("random-tokens", "markov-tokens")
+"""Those whose rows all have the full length."""
 SUFFIXES = (".txt", ".csv", ".jsonl")
 SPLITS = {"train": ("train",), "evaluation": ("test", "val", "validation", "eval")}
 

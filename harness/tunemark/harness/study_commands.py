@@ -24,7 +24,14 @@ STUDY = "Which runs"
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Workload = Annotated[str, typer.Argument(help="Name of a workload; `tunemark workloads` lists them.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the submissions; by default submissions/ of the checkout.")]
-Again = Annotated[bool, typer.Option("--again", help="Begin anew instead of going on with what an earlier such command did.")]
+Again = Annotated[
+    bool,
+    typer.Option(
+        "--again",
+        help="Begin anew instead of going on with what an earlier such command did. Runs of another source of the harness or of other "
+        "library versions are never gone on with: they are named, and all is measured anew.",
+    ),
+]
 
 
 def _print_json(content: Any) -> None:  # noqa: ANN401 - any JSON value

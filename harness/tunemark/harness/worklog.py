@@ -7,7 +7,7 @@ from typing import Any
 
 from tunemark.schema.trace import COUNT_COLUMNS, StepTrace
 
-LISTS = {"phase": "phases", "step": "steps", "disturbed": "events", "gate": "gates", "rank": "ranks"}
+LISTS = {"phase": "phases", "step": "steps", "disturbed": "events", "gate": "gates", "rank": "ranks", "note": "notes"}
 """Events of which there are several, and where they are kept; the others stand for themselves."""
 
 
@@ -27,7 +27,10 @@ class WorkLog:
     """By `before` and `after`."""
     events: list[dict[str, Any]] = field(default_factory=list)
     ranks: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    """What libraries said and the output does not show."""
     compile_cache: dict[str, Any] | None = None
+    saved: dict[str, Any] | None = None
     failure: dict[str, Any] | None = None
     ended: bool = False
     torn: bool = False

@@ -170,13 +170,17 @@ def _train_phases(
     completed, (start_s, end_s) = submission.trace.completed_at_s, stretch
     first = completed[0]
     steady_from = completed[window.first - 1] if window.first else first
+    # A run that goes on to another phase has left its last step behind; one that ends here was at work on a further step.
+    ended_here = submission.timeline[-1].phase is Phase.TRAIN
+    steady_to = completed[-1] if ended_here else end_s
     in_first, all_of_it = overhead.get(1, 0.0), sum(overhead.values())
     compiling = {TrainPhase.COMPILE.value: all_of_it} if overhead else {}
     return {
         TrainPhase.FIRST_STEP.value: first - start_s - in_first,
         **compiling,
         TrainPhase.WARMUP.value: steady_from - first - (all_of_it - in_first),
-        TrainPhase.STEADY.value: end_s - steady_from,
+        TrainPhase.STEADY.value: steady_to - steady_from,
+        **({TrainPhase.UNFINISHED.value: end_s - steady_to} if ended_here else {}),
     }
 
 

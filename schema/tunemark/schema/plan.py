@@ -197,6 +197,8 @@ class Measurement(Frozen):
     """`events` waits for the device at the window's ends only, `strict` after each step. A CPU is always waited for."""
     evaluate: bool = False
     """Evaluate on held-out rows after training."""
+    save: bool = False
+    """Write what was trained, adapters or the whole model, to a temporary folder at the end, as the phase `save`, and remove it."""
     probe: bool = True
     """Measure the device's achievable matrix rate before and after training."""
     gates: bool = True

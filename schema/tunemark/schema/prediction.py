@@ -126,7 +126,7 @@ def _doubts(run: Submission, window: SteadyWindow, phases: dict[str, float]) -> 
     if Phase.EVAL.value not in phases:
         yield "the run evaluated nothing, so evaluations cost nothing here"
     if Phase.SAVE.value not in phases:
-        yield "the run saved no weights, so saving costs nothing here"
+        yield "the run saved no weights, so saving costs nothing here; `run --save` measures it"
 
 
 def price_of(prices: Iterable[PriceRow], accelerator: str, devices: int, instance: str | None = None) -> PriceRow | None:

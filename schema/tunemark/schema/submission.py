@@ -136,10 +136,19 @@ class ModelFacts(Frozen):
     """Bytes of parameters by dtype, packed quantised weights included."""
     adapter_bytes: Bytes
     """Bytes of adapter parameters; 0 without adapters."""
-    gradient_bytes: Bytes
-    """Bytes of gradients after the backward of a step."""
+    gradient_bytes: Bytes | None
+    """Bytes of gradients after the backward of a step; null where they cannot be weighed."""
+    gradient_bytes_reason: Text | None = None
+    """Why they are null."""
     optimizer_state_bytes: Bytes
     """Bytes of optimizer states after the last step."""
+
+    @model_validator(mode="after")
+    def _bytes_or_reason(self) -> Self:
+        if (self.gradient_bytes is None) != (self.gradient_bytes_reason is not None):
+            msg = f"gradient_bytes is {self.gradient_bytes} with reason {self.gradient_bytes_reason!r}; give bytes, or null and a reason"
+            raise ValueError(msg)
+        return self
 
 
 class MemoryReading(Frozen):
@@ -268,6 +277,8 @@ class Submission(Frozen):
     """Busy shares; null when the run ended before a sample was taken."""
     evaluation: Evaluation | None = None
     """Quality; null when not evaluated."""
+    saved_bytes: Bytes | None = None
+    """Weights that were written in the phase `save`: adapters, or the whole model; null when nothing was saved."""
     warnings: Annotated[tuple[Warned, ...], Field(max_length=100)] = ()
     """Doubts about this measurement."""
 

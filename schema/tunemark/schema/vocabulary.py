@@ -128,6 +128,8 @@ class TrainPhase(StrEnum):
     COMPILE = "compile"
     WARMUP = "warmup"
     STEADY = "steady"
+    UNFINISHED = "unfinished"
+    """After the last completed step of a run that ended while it trained: a step that hung, failed or was stopped."""
 
 
 class Division(StrEnum):

@@ -12,7 +12,14 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 METHODS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}
 TIMES = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}"
 TASKS = {"causal_lm": "causal language model", "sequence_classification": "sequence classification"}
-PHASES = {"warmup": "warm-up", "first_step": "first step", "compile": "compiling", "check": "checks", "eval": "evaluation"}
+PHASES = {
+    "warmup": "warm-up",
+    "first_step": "first step",
+    "compile": "compiling",
+    "check": "checks",
+    "eval": "evaluation",
+    "unfinished": "unfinished step",
+}
 BACKENDS = {
     "cpu": "CPU",
     "cuda": "NVIDIA, CUDA",

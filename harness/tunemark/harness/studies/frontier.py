@@ -147,7 +147,8 @@ def short_options(card: WorkloadCard, options: Options) -> Options:
     sets = []
     if card.data.evaluation_rows:
         sets.append("data.evaluation_rows=0")
-    if card.task is Task.SEQUENCE_CLASSIFICATION:
+    text = options.data not in {"card", DataSource.SYNTHETIC.value}
+    if card.task is Task.SEQUENCE_CLASSIFICATION or (text and not card.data.packing):
         sets.append("data.padding=static")
     if card.batch.gradient_accumulation > TRY_STEPS - 1:
         sets.append(f"batch.gradient_accumulation={TRY_STEPS - 1}")
@@ -160,6 +161,7 @@ def short_options(card: WorkloadCard, options: Options) -> Options:
         until_ci=None,
         probe=False,
         gates=False,
+        save=False,
     )
 
 

@@ -1,4 +1,4 @@
-"""What makes two series the same: the same command on the same machine continues what it began."""
+"""What makes two series the same: the same command, by the same source on the same machine, continues what it began."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +8,10 @@ from typing import Literal
 
 from tunemark.harness.machine import Machine
 from tunemark.harness.record import environment
+from tunemark.harness.source_code import source_content
 from tunemark.schema.base import canonical_json, content_id
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.evidence import Study
 from tunemark.schema.files import project_root
 from tunemark.schema.history import InvalidRecord, read_record
 from tunemark.schema.plan import Plan
@@ -33,23 +35,34 @@ def settings_sha256(kind: Kind, plan: Plan, points: Sequence[str]) -> str:
 
 
 def study_id(settings: str, plan: Plan, machine: Machine, attempt: int) -> str:
-    """Return the id of a series: of what was asked, the facts of the machine and software, and how often it was begun anew."""
+    """Return the id of a series: of what was asked, machine and software, the source that measures, and how often it was begun anew."""
     facts = environment(machine, plan.device.count).model_dump(mode="json")
-    return content_id(canonical_json({"settings": settings, "environment": facts, "attempt": attempt}))
+    return content_id(canonical_json({"settings": settings, "environment": facts, "source": source_content(), "attempt": attempt}))
 
 
 def records_of(identity: str, workload: str, out: Path | None) -> list[Record]:
     """Return the submissions of a series that are in a folder, in the order in which they ran."""
-    folder = (out or project_root() / "submissions") / workload
+    found = [record for record in records_with(identity, workload, out) if study_of(record).study_id == identity]
+    return sorted(found, key=lambda record: study_of(record).position)
+
+
+def records_with(text: str, workload: str, out: Path | None) -> list[Record]:
+    """Return the submissions of any series whose file holds a text, such as an id."""
     found = []
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(((out or project_root() / "submissions") / workload).glob("*.json")):
         content = path.read_bytes()
-        if identity.encode() not in content:
-            continue
-        record = read_submission(path, content)
-        if record is not None and record.study is not None and record.study.study_id == identity:
+        record = read_submission(path, content) if text.encode() in content else None
+        if record is not None and record.study is not None:
             found.append(Record(record, path))
-    return sorted(found, key=lambda record: record.submission.study.position if record.submission.study else 0)
+    return found
+
+
+def study_of(record: Record) -> Study:
+    """Return the series that a record of a series is a part of."""
+    if record.submission.study is None:
+        msg = f"{record.path} is no record of a series"
+        raise ValueError(msg)
+    return record.submission.study
 
 
 def read_submission(path: Path, content: bytes) -> Submission | None:

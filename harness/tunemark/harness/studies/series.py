@@ -11,7 +11,8 @@ from tunemark.harness.launch import stop_signals
 from tunemark.harness.machine import Machine
 from tunemark.harness.planning import Options, Resolved, resolve
 from tunemark.harness.runner import run_once
-from tunemark.harness.studies.identity import Kind, Record, find_series, settings_sha256
+from tunemark.harness.studies.elsewhere import left_alone
+from tunemark.harness.studies.identity import Kind, Record, find_series, records_with, settings_sha256
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.evidence import Study
@@ -81,9 +82,17 @@ class Series:
 
     @classmethod
     def find(cls, kind: Kind, base: Resolved, points: Sequence[str], bench: Bench, *, again: bool, expected: int | None = None) -> "Series":
-        """Return the series of these points: the newest of the same settings on this machine, or a new one."""
+        """Return the series of these points: the newest of the same settings by this source on this machine, or a new one.
+
+        Where runs of the same settings are there that other software measured, that is told.
+        """
         settings = settings_sha256(kind, base.plan, points)
         identity, records = find_series(settings, base.plan, bench.machine, bench.out, again=again)
+        # Once a series of this software has begun, it was told.
+        if not records and not again:
+            told = left_alone(records_with(settings, base.plan.workload, bench.out), base.plan, bench.machine, identity)
+            if told:
+                say(told)
         return cls(kind, identity, settings, bench, records, expected)
 
     @contextmanager

@@ -13,6 +13,7 @@ LOG_FILE = "log.jsonl"
 def main() -> int:
     """Do the order in the folder; whatever happens is the log's last line."""
     from tunemark.harness.worker.log import Log  # noqa: PLC0415 - what is imported here is timed
+    from tunemark.harness.worker.notes import keep_notes  # noqa: PLC0415
     from tunemark.harness.worker.ranks import rank_of_this_process  # noqa: PLC0415
     from tunemark.harness.worker.run import Order, run  # noqa: PLC0415
     from tunemark.schema.vocabulary import Phase  # noqa: PLC0415
@@ -24,6 +25,7 @@ def main() -> int:
     # The first process tells of the run; the others are heard when they fail.
     log = Log(folder / (LOG_FILE if rank == 0 else f"rank-{rank}-{LOG_FILE}"), order.spawned_at_s)
     log.phase(Phase.IMPORT, order.spawned_at_s)
+    keep_notes(log)
     try:
         import accelerate  # noqa: F401, PLC0415
         import peft  # noqa: F401, PLC0415

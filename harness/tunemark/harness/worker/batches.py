@@ -184,4 +184,7 @@ def tensors_of(plan: Plan, rows: list[Any], model: Shape) -> dict[str, Any]:
 
 
 def _width(plan: Plan, lengths: list[int]) -> int:
+    if plan.data.padding is Padding.NONE and min(lengths) < max(lengths):
+        msg = f"a micro-batch has rows of {min(lengths)} to {max(lengths)} tokens and data.padding is none; give dynamic or static"
+        raise ValueError(msg)
     return plan.data.sequence_length if plan.data.padding is Padding.STATIC else max(lengths)

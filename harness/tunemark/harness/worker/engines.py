@@ -11,6 +11,7 @@ from typing import Any
 
 from tunemark.harness.devices import Device
 from tunemark.harness.worker.levers import blocks
+from tunemark.harness.worker.models import Gradients, gradients_of
 from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import Dtype, Strategy
 
@@ -47,9 +48,22 @@ class Engine:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
         self.optimizer.step()
 
+    def gradients(self) -> Gradients:
+        """Return what the gradients of this process weigh, asked between `update` and `forget_gradients`."""
+        return gradients_of(self.model)
+
     def forget_gradients(self) -> None:
         """Free the gradients."""
         self.optimizer.zero_grad(set_to_none=True)
+
+    @property
+    def bare(self) -> Any:  # noqa: ANN401 - a torch module
+        """The model without what the library wrapped around it."""
+        return self.accelerator.unwrap_model(self.model)
+
+    def gathered(self) -> dict[str, Any] | None:
+        """Return the weights that were trained, whole, in the first process; None where its model holds them itself."""
+        return None
 
     def close(self) -> None:
         """Leave the process group: some runs abort at exit otherwise."""
@@ -63,6 +77,14 @@ class FsdpEngine(Engine):
         """Return an empty context; gradients are scattered with the last micro-batch only."""
         self.model.set_requires_gradient_sync(last)
         return contextlib.nullcontext()
+
+    def gathered(self) -> dict[str, Any] | None:
+        """Return the trained weights in host memory, gathered from the shards."""
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict  # noqa: PLC0415
+
+        frozen = any(not parameter.requires_grad for parameter in self.model.parameters())
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=frozen)
+        return dict(get_model_state_dict(self.model, options=options))
 
 
 class ZeroEngine(Engine):
@@ -82,8 +104,18 @@ class ZeroEngine(Engine):
         """Clip and apply the gradients."""
         self.model.step()
 
+    def gradients(self) -> Gradients:
+        """Return that they are not known. Parameters have none, and what DeepSpeed gives out are copies in fp32."""
+        return Gradients(None, "DeepSpeed keeps gradients in buffers of its own, and its API does not tell their size")
+
     def forget_gradients(self) -> None:
         """Nothing is left: the step freed them."""
+
+    def gathered(self) -> dict[str, Any] | None:
+        """Return all weights, which stage 3 gathers; the stages before it leave each process the whole model."""
+        if self.model.zero_optimization_stage() < STAGES[Strategy.ZERO3]:
+            return None
+        return self.accelerator.get_state_dict(self.model) or {}
 
 
 def open_accelerator(plan: Plan, device: Device) -> Any:  # noqa: ANN401 - torch objects
@@ -164,6 +196,9 @@ def _zero_plugin(plan: Plan) -> Any:  # noqa: ANN401 - a class of accelerate
         zero["offload_optimizer"] = {"device": "cpu"}
     if plan.device.offload == "all":
         zero["offload_param"] = {"device": "cpu"}
+    if plan.device.strategy is Strategy.ZERO3:
+        # DeepSpeed gathers no weights for saving unless told beforehand.
+        zero["stage3_gather_16bit_weights_on_model_save"] = plan.measurement.save
     low = plan.precision.parameters
     return DeepSpeedPlugin(
         hf_ds_config={

@@ -8,7 +8,7 @@ from tunemark.harness.worker.batches import Shape, micro_batches
 from tunemark.harness.worker.gates import to_device
 from tunemark.harness.worker.synthetic import Sample
 from tunemark.schema.plan import Plan
-from tunemark.schema.vocabulary import Task
+from tunemark.schema.vocabulary import Padding, Task
 
 
 def evaluate(plan: Plan, model: Any, shape: Shape, device: Device, samples: list[Sample]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
@@ -16,7 +16,8 @@ def evaluate(plan: Plan, model: Any, shape: Shape, device: Device, samples: list
     import torch  # noqa: PLC0415
 
     # Held-out documents are looked at one a row: packed, those that fill no row would be left out.
-    plan = plan.model_copy(update={"data": plan.data.model_copy(update={"packing": False})})
+    if plan.data.packing:
+        plan = plan.model_copy(update={"data": plan.data.model_copy(update={"packing": False, "padding": Padding.DYNAMIC})})
     model.eval()
     loss_sum, supervised, correct, rows = 0.0, 0, 0, 0
     with torch.no_grad():

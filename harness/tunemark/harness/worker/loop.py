@@ -14,7 +14,7 @@ from tunemark.harness.worker.engines import Engine
 from tunemark.harness.worker.gates import to_device
 from tunemark.harness.worker.levers import compiled_graphs
 from tunemark.harness.worker.log import Log
-from tunemark.harness.worker.models import gradient_bytes
+from tunemark.harness.worker.models import NO_GRADIENTS, Gradients
 from tunemark.harness.worker.stopping import StopRule
 
 AHEAD = 2
@@ -61,8 +61,8 @@ class Done:
     """What the allocator held after it."""
 
 
-def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> int:
-    """Train until told to stop or the batches end; return the bytes of gradients. Each step is logged as it completes.
+def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
+    """Train until told to stop or the batches end; return what the gradients weigh. Each step is logged as it completes.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> int:
         After logging the step whose loss is not a finite number.
 
     """
-    device, engine, pending, gradients, step = trainer.device, trainer.engine, deque[Done](), 0, 0
+    device, engine, pending, gradients, step = trainer.device, trainer.engine, deque[Done](), NO_GRADIENTS, 0
     device.begin()
     started_s = device.now()
     graphs = compiled_graphs()
@@ -84,7 +84,7 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> int:
         engine.update()
         trainer.scheduler.step()
         if not step:
-            gradients = gradient_bytes(engine.model)
+            gradients = engine.gradients()
         engine.forget_gradients()
         step += 1
         result = device.host_copy(agree(trainer, loss, wants=trainer.stop.wants(device.now() - started_s)))

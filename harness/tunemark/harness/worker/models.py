@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tunemark.harness.devices import Device
 from tunemark.harness.worker.architectures import FAMILIES, config_of
@@ -101,7 +101,17 @@ def shape_of(plan: Plan, card: ModelCard) -> Shape:
     return Shape(card.sliding_window if limited else None, mixed_windows=card.family == "gemma2")
 
 
-def model_facts(model: Any, optimizer: Any = None, gradient_bytes: int = 0) -> dict[str, Any]:  # noqa: ANN401 - torch objects
+class Gradients(NamedTuple):
+    """Bytes of the gradients of a step, or why they are not known."""
+
+    bytes: int | None = None
+    reason: str | None = "the run ended before its first step was complete"
+
+
+NO_GRADIENTS = Gradients()
+
+
+def model_facts(model: Any, optimizer: Any = None, gradients: Gradients = NO_GRADIENTS) -> dict[str, Any]:  # noqa: ANN401 - torch objects
     """Return what the tensors of model and optimizer weigh, in bytes, tied parameters once; before the first step there is no optimizer."""
     by_dtype: Counter[str] = Counter()
     for parameter in model.parameters():
@@ -117,22 +127,27 @@ def model_facts(model: Any, optimizer: Any = None, gradient_bytes: int = 0) -> d
     ]
     return {
         "parameters": sum(number_of_weights(parameter) for parameter in model.parameters()),
-        "trainable_parameters": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
+        "trainable_parameters": sum(number_of_weights(parameter) for parameter in model.parameters() if parameter.requires_grad),
         "parameter_bytes": dict(by_dtype),
         "adapter_bytes": sum(bytes_here(parameter) for parameter in adapters),
-        "gradient_bytes": gradient_bytes,
+        "gradient_bytes": gradients.bytes,
+        "gradient_bytes_reason": gradients.reason,
         "optimizer_state_bytes": sum(bytes_here(value) for value in states),
     }
 
 
-def gradient_bytes(model: Any) -> int:  # noqa: ANN401 - a torch module
-    """Return the bytes of all gradients that exist now."""
-    return sum(bytes_here(parameter.grad) for parameter in model.parameters() if parameter.grad is not None)
+def gradients_of(model: Any) -> Gradients:  # noqa: ANN401 - a torch module
+    """Return the bytes of all gradients that this process holds now."""
+    held = sum(bytes_here(parameter.grad) for parameter in model.parameters() if parameter.grad is not None)
+    return Gradients(held, None) if held else Gradients(None, "no parameter holds its gradient where it can be seen")
 
 
 def bytes_here(tensor: Any) -> int:  # noqa: ANN401 - a torch tensor
     """Return the bytes of a tensor that this process holds: of a sharded one its own part."""
-    return int((tensor.to_local() if hasattr(tensor, "to_local") else tensor).nbytes)
+    own = int((tensor.to_local() if hasattr(tensor, "to_local") else tensor).nbytes)
+    # ZeRO 3 keeps the part of a process aside, and empties the parameter whenever the whole is not in use.
+    part = getattr(tensor, "ds_tensor", None)
+    return own if part is None else own + int(part.nbytes)
 
 
 def number_of_weights(parameter: Any) -> int:  # noqa: ANN401 - a torch parameter

@@ -18,6 +18,7 @@ from tunemark.schema.vocabulary import Backend, Dtype, Phase, Strategy
 if TYPE_CHECKING:
     from tunemark.harness.worker.batches import MicroBatch
     from tunemark.harness.worker.loop import Trainer
+    from tunemark.harness.worker.models import Gradients
 
 ENDLESS = 1_000_000
 """Steps that no run takes."""
@@ -41,6 +42,7 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
     from tunemark.harness.worker.levers import compile_cache, compile_model  # noqa: PLC0415
     from tunemark.harness.worker.models import build_model, model_facts, shape_of  # noqa: PLC0415
     from tunemark.harness.worker.ranks import rank_of_this_process, report_ranks  # noqa: PLC0415
+    from tunemark.harness.worker.saving import save  # noqa: PLC0415
     from tunemark.harness.worker.stopping import planned_steps, stop_rule  # noqa: PLC0415
 
     if order.plan.device.backend is Backend.NEURON and by_trainer(order.plan):
@@ -67,6 +69,9 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
     if samples.evaluation:
         log.phase(Phase.EVAL, device.now())
         log.event("evaluation", split=samples.evaluation_split, **evaluate(plan, trainer.engine.model, shape, device, samples.evaluation))
+    if plan.measurement.save:
+        log.phase(Phase.SAVE, device.now())
+        log.event("saved", bytes=save(trainer.engine, folder / "saved", rank=share.rank))
     log.phase(Phase.TEARDOWN, device.now())
     log.event("compile_cache", state=compile_cache())
     report_ranks(trainer, log)
@@ -124,8 +129,8 @@ def check_first(plan: Plan, model: Any, device: Device, log: Log, batches: Itera
     return chain([first], batches)
 
 
-def train_between_probes(plan: Plan, trainer: "Trainer", batches: Iterator["MicroBatch"]) -> int:
-    """Train, with a look at the device's matrix rate before and after; return the bytes of gradients."""
+def train_between_probes(plan: Plan, trainer: "Trainer", batches: Iterator["MicroBatch"]) -> "Gradients":
+    """Train, with a look at the device's matrix rate before and after; return what the gradients weigh."""
     from tunemark.harness.worker.loop import train  # noqa: PLC0415
     from tunemark.harness.worker.probe import matrix_rate  # noqa: PLC0415
 

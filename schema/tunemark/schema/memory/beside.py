@@ -1,7 +1,7 @@
 """Predicted memory beside what was measured, line by line."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tunemark.schema.cards import ModelCard
 from tunemark.schema.memory.estimate import estimate_memory
@@ -9,7 +9,6 @@ from tunemark.schema.memory.ledger import MemoryLedger, MemoryLine
 from tunemark.schema.plan import Plan
 from tunemark.schema.planned_shape import shape_of_plan, shape_problem
 from tunemark.schema.submission import MemoryReading, ModelFacts, Submission
-from tunemark.schema.vocabulary import Strategy
 
 MEASURED = {
     "base weights": ("weights", "4-bit weights", "4-bit scales"),
@@ -44,13 +43,8 @@ def memory_beside(submission: Submission, card: ModelCard | None) -> tuple[tuple
     reason = _no_prediction(submission.plan, card)
     if reason is not None or card is None:
         return (), reason
-    shape = shape_of_plan(submission.plan, card)
-    ledger = estimate_memory(shape)
-    # The tensors of FSDP2 know their whole size; those of other strategies are what one process holds.
-    whole = submission.plan.device.strategy is Strategy.FSDP2
-    states = estimate_memory(replace(shape, sharding="single", world_size=1, offload=False)) if whole else ledger
-    note = "of all devices together" if whole else ""
-    lines = [*_states(states, submission.model, note), *_peaks(ledger, submission)]
+    ledger = estimate_memory(shape_of_plan(submission.plan, card))
+    lines = [*_states(ledger, submission.model), *_peaks(ledger, submission)]
     return (*lines, *_parts(ledger.lines)), None
 
 
@@ -64,14 +58,14 @@ def _no_prediction(plan: Plan, card: ModelCard | None) -> str | None:
     return shape_problem(plan, card)
 
 
-def _states(ledger: MemoryLedger, model: ModelFacts | None, note: str) -> Iterable[Beside]:
+def _states(ledger: MemoryLedger, model: ModelFacts | None) -> Iterable[Beside]:
+    """Yield tensors of one process: those that are sharded with the part that it holds."""
     for key, names in MEASURED.items():
         parts = [line for line in ledger.lines if line.key in names]
         weighed = _weighed(key, model)
         if parts or weighed:
             formula = "; ".join(line.formula for line in parts)
-            missing = "" if model else "the run ended before the model was weighed"
-            yield Beside(key, "state", sum(line.bytes for line in parts), weighed, _sentence(formula, note, missing))
+            yield Beside(key, "state", sum(line.bytes for line in parts), weighed, _sentence(formula, _not_weighed(key, model)))
 
 
 def _weighed(key: str, model: ModelFacts | None) -> int | None:
@@ -80,9 +74,16 @@ def _weighed(key: str, model: ModelFacts | None) -> int | None:
     return {
         "base weights": sum(model.parameter_bytes.values()) - model.adapter_bytes,
         "adapters": model.adapter_bytes,
-        "gradients": model.gradient_bytes,
+        # Nothing is trained without gradients: in older records 0 stands for gradients that were not seen.
+        "gradients": model.gradient_bytes or None,
         "optimizer states": model.optimizer_state_bytes,
     }[key]
+
+
+def _not_weighed(key: str, model: ModelFacts | None) -> str:
+    if model is None:
+        return "the run ended before the model was weighed"
+    return (model.gradient_bytes_reason or "") if key == "gradients" else ""
 
 
 def _peaks(ledger: MemoryLedger, submission: Submission) -> Iterable[Beside]:

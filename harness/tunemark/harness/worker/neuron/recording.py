@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 
 from tunemark.harness.worker.levers import compiled_graphs, effective
 from tunemark.harness.worker.loop import Done, Reading, Trainer, agree
-from tunemark.harness.worker.models import gradient_bytes
+from tunemark.harness.worker.models import NO_GRADIENTS, gradients_of
 from tunemark.harness.worker.neuron.rows import Rows
 from tunemark.schema.plan import Plan
 
@@ -29,7 +29,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         self._last: tuple[Any, Any] | None = None
         self._reading: Reading | None = None
         self._started_s, self._graphs = 0.0, 0
-        self.gradient_bytes = 0
+        self.gradients = NO_GRADIENTS
 
     def watching(self, training_step: Callable[..., Any]) -> Callable[..., Any]:
         """Return the trainer's `training_step`, which returns a micro-batch's part of the step's loss, with its results kept."""
@@ -58,7 +58,8 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **seen: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
         """Weigh the gradients once; no value of them is looked at."""
-        self.gradient_bytes = self.gradient_bytes or gradient_bytes(seen["model"])
+        if self.gradients.bytes is None:
+            self.gradients = gradients_of(seen["model"])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **seen: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
         """Put the step's loss and vote into its graph; end training once the first process has voted so.

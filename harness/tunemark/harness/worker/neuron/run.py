@@ -71,7 +71,7 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> Trainer:
     finally:
         peaks = device.memory()
         log.event("memory", allocated=peaks.allocated.model_dump(), reserved=peaks.reserved.model_dump())
-    log.event("model", **model_facts(theirs.model, theirs.optimizer, recorder.gradient_bytes) | whole)
+    log.event("model", **model_facts(theirs.model, theirs.optimizer, recorder.gradients) | whole)
     log.phase(Phase.TEARDOWN, device.now())
     trainer.scheduler = theirs
     return trainer  # type: ignore[no-any-return]
