@@ -2,7 +2,8 @@
 
 import importlib
 import sys
-from typing import Any, NoReturn
+from importlib.metadata import version
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -73,8 +74,17 @@ app = typer.Typer(
 )
 
 
+def _version(asked: bool) -> None:  # noqa: FBT001 - typer gives the flag's value
+    if asked:
+        typer.echo(f"tunemark {version('tunemark')}")
+        raise typer.Exit
+
+
 @app.callback()
-def front_door() -> None:
+def front_door(
+    *,
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
+) -> None:
     """Which accelerator should I fine-tune this model on, how long will it take, and what will it cost?
 
     A first tour: `tunemark doctor`, `tunemark workloads`, `tunemark plan smoke-lora`, `tunemark run smoke-lora`.

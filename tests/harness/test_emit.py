@@ -17,7 +17,7 @@ from tunemark.harness.emit.options import Format, script
 from tunemark.harness.emit.skypilot import NAMES_FILE
 from tunemark.harness.emit.target import target_of
 from tunemark.harness.run_options import RunOptions, Starter
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.errors import Exit, TunemarkError
 
 SCHEMA = json.loads((ROOT / "tests/harness/data/skypilot_task_schema.json").read_text())
 
@@ -168,3 +168,9 @@ def test_the_command_prints_the_script_and_nothing_else():
     done = tunemark("plan", "smoke-lora", "--emit", "skypilot", "--accelerator", "nvidia-l4")
     assert (done.returncode, done.stderr) == (0, "")
     assert sky_task(done.stdout)["name"] == "tunemark-smoke-lora"
+
+
+def test_an_accelerator_without_a_script_is_refused():
+    done = tunemark("plan", "lora-8b", "--accelerator", "nvidia-l4")
+    assert done.returncode == Exit.USAGE
+    assert "give --emit" in done.stderr

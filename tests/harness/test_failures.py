@@ -92,3 +92,8 @@ def test_a_library_that_failed_to_load_what_training_does_not_need_is_heard_in_t
     (note,) = LogReader(tmp_path / "log.jsonl").finish().notes
     assert (note["level"], note["message"]) == ("warning", "Failed to load CPU gemm_4bit_forward from kernels-community: no module")
     assert capfd.readouterr().err == ""
+
+
+def test_a_worker_without_memory_for_its_imports_is_out_of_memory():
+    printed = 'Traceback (most recent call last):\n  File "worker.py", line 1, in <module>\nMemoryError\n'
+    assert judge(printed)[0] is Status.OOM_HOST

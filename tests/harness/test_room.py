@@ -67,3 +67,10 @@ def test_room_is_looked_at_before_a_worker_is_started(facts, free, monkeypatch, 
         runner.run_once(make_plan(facts), facts, READY, tmp_path)
     free(LOG_BYTES)
     refuse_without_room(make_plan(facts).plan, facts.model("tiny-llama"))
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_a_run(tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(TunemarkError, match=r"--out.*nothing can be written there"):
+        runner.refuse_unwritable(tmp_path / "file")
+    runner.refuse_unwritable(tmp_path / "new" / "folder")

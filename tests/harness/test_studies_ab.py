@@ -106,3 +106,10 @@ def test_arms_that_cannot_be_compared_are_refused_before_anything_runs(tmp_path,
         run_ab("smoke-lora", a, b, Options(), scripted.bench)
     assert said in str(caught.value)
     assert scripted.ran == []
+
+
+def test_runs_too_short_for_a_verdict_are_refused_before_the_first(tmp_path):
+    scripted = ScriptedBench(tmp_path, drifting)
+    with pytest.raises(TunemarkError, match="give --steps 30 or more"):
+        run_ab("smoke-lora", A, B, Options(max_steps=25), scripted.bench)
+    assert not scripted.ran

@@ -142,3 +142,13 @@ def make_gpu(machine: Machine) -> Machine:
 
 def test_without_a_limit_the_command_is_as_it_was():
     assert with_memory_limit(["python", "-m", "x"], None) == ["python", "-m", "x"]
+
+
+def test_a_run_that_ends_above_the_limit_does_not_fit(tmp_path):
+    # Each scripted run has a peak of half a GiB.
+    below = frontier(ScriptedBench(tmp_path / "below", fits_tokens(1024)), Question(limit_bytes=2**28))
+    below.search()
+    assert below.edges[0].micro_batch is None
+    above = frontier(ScriptedBench(tmp_path / "above", fits_tokens(1024)), Question(limit_bytes=2**30))
+    above.search()
+    assert above.edges[0].micro_batch == 8

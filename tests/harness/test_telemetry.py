@@ -1,23 +1,27 @@
 """Devices are looked at from outside of the worker, and a record holds what was seen, or why nothing was."""
 
 import os
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
-from tunemark.harness.doubts import doubts
+from tunemark.harness.doubts import _of_probe, doubts
 from tunemark.harness.record import utilisation
 from tunemark.harness.telemetry import DeviceSampler, Telemetry, cuda, neuron, rocm, xpu
 from tunemark.harness.telemetry.fake import FakeMonitor
-from tunemark.harness.telemetry.host import Sample
+from tunemark.harness.telemetry.host import Sample, _trains
 from tunemark.harness.telemetry.opening import sampler_of
 from tunemark.harness.telemetry.protocol import DeviceMonitor, Reading
 from tunemark.harness.telemetry.series import DeviceSeries, Moment
 from tunemark.harness.telemetry.use import device_uses, energy, memory_used
+from tunemark.schema.evidence import Probe
 from tunemark.schema.steady import SteadyWindow
 from tunemark.schema.trace import StepTrace
-from tunemark.schema.vocabulary import Backend
+from tunemark.schema.vocabulary import Backend, Dtype
 
 GIB = 2**30
 IDLE = (Reading(power_w=100.0, memory_used_bytes=GIB),)
@@ -211,3 +215,17 @@ def test_what_is_sampled_after_the_last_step_of_a_hung_run_does_not_count_as_use
     telemetry = Telemetry([Sample(float(at), 1, None, busy, 0.0) for at, busy in moments])
     seen = utilisation(trace, SteadyWindow(10, 30, stable=True, verdict=""), telemetry)
     assert (seen.cpu_busy_mean, seen.samples) == (2.0, 20)
+
+
+@pytest.mark.parametrize(("after", "doubt"), [(0.9e12, ["peak_fell"]), (1.1e12, []), (1.5e12, ["peak_rose"]), (None, [])])
+def test_a_matrix_rate_that_changed_over_the_run_is_a_doubt(after, doubt):
+    probe = Probe(dtype=Dtype.FP32, size=64, before_flop_per_s=1e12, after_flop_per_s=after)
+    assert [warned.doubt.value for warned in _of_probe(probe)] == doubt
+
+
+def test_a_compiler_that_the_worker_starts_is_none_of_its_processes():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as python, subprocess.Popen(["sleep", "9"]) as other:
+        assert _trains(psutil.Process(python.pid))
+        assert not _trains(psutil.Process(other.pid))
+        python.kill()
+        other.kill()

@@ -96,6 +96,11 @@ def test_mafu_is_against_what_every_process_reached() -> None:
     assert two == pytest.approx(one / 2)
 
 
+def test_mafu_is_against_the_better_of_both_probes() -> None:
+    disturbed = {**PROBE, "before_flop_per_s": 5e11, "after_flop_per_s": 1e12}
+    assert found(make_submission(probe=disturbed)).mafu.value == pytest.approx(found(make_submission(probe=PROBE)).mafu.value)
+
+
 @pytest.mark.parametrize(
     ("overrides", "figure", "reason"),
     [

@@ -48,6 +48,7 @@ def evidence_columns(submission: Submission, derived: Derived) -> Row:
         ),
         "gates": None if not verdicts else "passed" if all(verdicts) else "failed",
         "compile_overhead_s": derived.compile_overhead_s,
+        "probe_flop_per_s": probe.before_flop_per_s * submission.plan.device.count if probe else None,
         "probe_after_flop_per_s": probe.after_flop_per_s * submission.plan.device.count if probe and probe.after_flop_per_s else None,
         **({} if slowest is None else {"slowest_rank": slowest.rank, "rank_behind": slowest.behind}),
     }

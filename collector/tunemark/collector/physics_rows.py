@@ -6,7 +6,6 @@ from tunemark.collector.rows import Row, Rows, text
 from tunemark.schema.derive import Derived
 from tunemark.schema.facts import FactBase
 from tunemark.schema.memory.beside import Beside, memory_beside
-from tunemark.schema.peaks import probed_flop_per_s
 from tunemark.schema.physics import Physics, physics
 from tunemark.schema.submission import Submission
 
@@ -31,7 +30,6 @@ class PhysicsRows:
         return {
             **{name: known.value for name, known in self._found.figures().items()},
             "flop_per_step": ledger.model_flops if ledger else None,
-            "probe_flop_per_s": probed_flop_per_s(self._submission).value,
             "predicted_memory_bytes": next((line.predicted_bytes for line in self._memory if line.key == PEAK), None),
             **({} if used is None else {"energy_source": used.source, "energy_j": used.joules, "energy_window_s": used.window_s}),
         }

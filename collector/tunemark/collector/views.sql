@@ -271,8 +271,8 @@ create table result_rows (                  -- one row each; read the view `resu
     mfu double,                             -- against the sum of dense peaks; reasons are in result_facts, topic derived
     mfu_palm double,                        -- FLOPs as PaLM counts them, on slots
     hfu double,                             -- recomputed FLOPs included
-    mafu double,                            -- against the matrix rate that the devices reached in the probe
-    probe_flop_per_s double,                -- that rate, all devices
+    mafu double,                            -- against the better of the two matrix rates below
+    probe_flop_per_s double,                -- matrix rate in a probe before training, all devices
     probe_after_flop_per_s double,          -- the same after training
     predicted_memory_bytes double,          -- peak of the allocator as the memory model has it
     energy_source varchar,                  -- counter | integrated | none

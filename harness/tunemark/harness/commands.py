@@ -15,7 +15,7 @@ from tunemark.harness.planning import Resolved, refuse_unsupported, resolve
 from tunemark.harness.run_options import RunOptions, takes_run_options
 from tunemark.harness.show import answers
 from tunemark.schema import formats
-from tunemark.schema.errors import Exit
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
 from tunemark.schema.vocabulary import Status
 
@@ -63,9 +63,13 @@ def doctor(*, as_json: Json = False) -> None:
     )
     screen.print(table)
     for row in content["workloads"]:
-        screen.print(
-            f"  {'[green]can run[/green]   ' if row['reason'] is None else '[red]cannot run[/red]'} {row['workload']}: {row['reason'] or row['title']}"
-        )
+        verdict, why = "[green]can run[/green]   ", row["title"]
+        if row["reason"] is not None:
+            verdict, why = "[red]cannot run[/red]", row["reason"]
+        elif row["too_large"]:
+            why = f"needs about {formats.gib(row['needed_bytes'])} a device, there are {formats.gib(row['memory_bytes'])}"
+            verdict = "[yellow]too large[/yellow] "
+        screen.print(f"  {verdict} {row['workload']}: {why}")
     if content["missing_required"]:
         screen.print(f"[red]missing: {', '.join(content['missing_required'])}[/red]; install with `make setup`")
         raise typer.Exit(Exit.UNSUPPORTED)
@@ -104,6 +108,9 @@ def plan(
     if emit is not None:
         sys.stdout.write(script(emit, workload, chosen, FactBase.of_project(), accelerator, instance))
         return
+    for option, value in (("--accelerator", accelerator), ("--instance", instance)):
+        if value is not None:
+            raise TunemarkError(option, value, "is for scripts that run elsewhere; give --emit slurm or --emit skypilot with it")
     resolved = resolve(workload, FactBase.of_project(), chosen.machine(), chosen.options())
     if as_json:
         _print_json(

@@ -6,9 +6,11 @@ from typing import Any
 
 from tunemark.harness.devices.generations import generation_of
 from tunemark.harness.machine import PACKAGES, Machine
-from tunemark.harness.planning import Options, resolve
+from tunemark.harness.planning import Options, Resolved, resolve
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts import FactBase
+from tunemark.schema.memory.estimate import estimate_memory
+from tunemark.schema.planned_shape import shape_of_plan, shape_problem
 
 REQUIRED = ("torch", "transformers", "peft", "accelerate")
 
@@ -20,6 +22,24 @@ class Runnable:
     workload: str
     title: str
     reason: str | None
+    """None where it can run."""
+    needed_bytes: int | None = None
+    """Memory of one device that a step needs, as the memory model has it; None where nothing is predicted."""
+    memory_bytes: int | None = None
+    """Memory of one device here, or the part of the host's that one process has."""
+
+    @property
+    def too_large(self) -> bool:
+        """Return whether it would run out of memory, as far as the memory model knows."""
+        return self.needed_bytes is not None and self.memory_bytes is not None and self.needed_bytes > self.memory_bytes
+
+
+def memory_of(resolved: Resolved, facts: FactBase, machine: Machine) -> tuple[int | None, int | None]:
+    """Return the memory that one device of a plan needs and that which it has, in bytes; None where one is not known."""
+    card, device = facts.model(resolved.plan.model.key), machine.devices[0]
+    has = device.memory_bytes or machine.memory_bytes // (resolved.plan.device.count // resolved.plan.device.nodes)
+    needed = None if shape_problem(resolved.plan, card) else estimate_memory(shape_of_plan(resolved.plan, card)).needed
+    return needed, has
 
 
 def runnable(facts: FactBase, machine: Machine) -> list[Runnable]:
@@ -27,10 +47,11 @@ def runnable(facts: FactBase, machine: Machine) -> list[Runnable]:
     rows = []
     for key, card in facts.workloads.items():
         try:
-            reason = resolve(key, facts, machine, Options()).unsupported
+            resolved = resolve(key, facts, machine, Options())
         except TunemarkError as error:
-            reason = str(error)
-        rows.append(Runnable(key, card.title, reason))
+            rows.append(Runnable(key, card.title, str(error)))
+        else:
+            rows.append(Runnable(key, card.title, resolved.unsupported, *memory_of(resolved, facts, machine)))
     return rows
 
 
@@ -46,5 +67,5 @@ def report(facts: FactBase, machine: Machine) -> dict[str, Any]:
         "missing_required": [package for package in REQUIRED if package not in machine.packages],
         "missing_optional": [package for package in PACKAGES if package not in machine.packages and package not in REQUIRED],
         "offline": os.environ.get("HF_HUB_OFFLINE", "0").lower() in {"1", "true", "yes", "on"},
-        "workloads": [asdict(row) for row in runnable(facts, machine)],
+        "workloads": [asdict(row) | {"too_large": row.too_large} for row in runnable(facts, machine)],
     }

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from tunemark.harness.machine import Machine
 from tunemark.schema.derive import Derived
-from tunemark.schema.evidence import Effective
+from tunemark.schema.evidence import Effective, Probe
 from tunemark.schema.plan import Plan
 from tunemark.schema.steady import RANKABLE_STEPS
 from tunemark.schema.submission import Submission, Utilisation, Warned
@@ -14,6 +14,7 @@ BUSY_HOST_CORES = 0.25
 WIDE_INTERVAL = 0.02
 LOW_DISK_BYTES = 2 * 2**30
 FALLEN_PEAK = 0.05
+RISEN_PEAK = 0.2
 SLOW_RANK = 0.05
 BUSY_DEVICE_BYTES = 2**30
 RANDOM_WEIGHTS = "speed and memory are those of the architecture, loss and accuracy are not those of the pretrained model"
@@ -28,10 +29,7 @@ def doubts(submission: Submission, derived: Derived, machine: Machine, *, torn: 
     for index, count in foreign.items():
         message = f"{count} process{'es' * (count != 1)} of others used device {index}; end them and repeat"
         yield Warned(doubt=Doubt.BUSY_DEVICE, message=message)
-    probe = submission.probe
-    if probe and probe.after_flop_per_s and probe.after_flop_per_s < (1 - FALLEN_PEAK) * probe.before_flop_per_s:
-        fell = 1 - probe.after_flop_per_s / probe.before_flop_per_s
-        yield Warned(doubt=Doubt.PEAK_FELL, message=f"the matrix rate was {fell:.0%} lower after training than before: heat, or other work")
+    yield from _of_probe(submission.probe)
     if derived.slowest_rank and derived.slowest_rank.behind > SLOW_RANK:
         rank = derived.slowest_rank
         message = f"rank {rank.rank} needs {rank.behind:.0%} longer for its own work than the median of all ranks"
@@ -46,6 +44,20 @@ def doubts(submission: Submission, derived: Derived, machine: Machine, *, torn: 
         yield Warned(doubt=Doubt.LOW_DISK, message=f"{machine.free_disk_bytes / 2**30:.1f} GiB of disk were free")
     if torn:
         yield Warned(doubt=Doubt.TRUNCATED_LOG, message="a line of the worker's log was cut off and left out")
+
+
+def _of_probe(probe: Probe | None) -> Iterator[Warned]:
+    if probe and probe.after_flop_per_s:
+        change = probe.after_flop_per_s / probe.before_flop_per_s - 1
+        if change < -FALLEN_PEAK:
+            yield Warned(
+                doubt=Doubt.PEAK_FELL, message=f"the matrix rate was {-change:.0%} lower after training than before: heat, or other work"
+            )
+        elif change > RISEN_PEAK:
+            yield Warned(
+                doubt=Doubt.PEAK_ROSE,
+                message=f"the matrix rate was {change:.0%} higher after training than before: other work, which may have slowed the run too",
+            )
 
 
 def _of_steps(derived: Derived) -> Iterator[Warned]:

@@ -147,11 +147,11 @@ def memory(finished: Finished) -> Memory:
         if not finished.max_rss_bytes
         else MemoryReading(
             peak_bytes=max(finished.max_rss_bytes, finished.telemetry.rss_peak_bytes),
-            method=f"peak resident memory of the worker's process tree (ru_maxrss, and every {INTERVAL_S:g} s)",
+            method=f"peak resident memory of the worker's processes (ru_maxrss, and every {INTERVAL_S:g} s)",
         ),
         host_swap=MemoryReading(reason="this system does not tell swap by process")
         if swap is None
-        else MemoryReading(peak_bytes=swap, method=f"VmSwap of the process tree every {INTERVAL_S:g} s"),
+        else MemoryReading(peak_bytes=swap, method=f"VmSwap of the worker's processes every {INTERVAL_S:g} s"),
     )
 
 

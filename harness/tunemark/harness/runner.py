@@ -1,6 +1,7 @@
 """One run: refuse or launch, assemble, write. The record is written whatever happened."""
 
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def run_once(
 
     """
     refuse_identity(resolved)
+    refuse_unwritable(out)
     if not resolved.unsupported:
         refuse_without_room(resolved.plan, facts.model(resolved.plan.model.key))
     # A second Ctrl-C while the record is written would lose the run, so signals are kept until then.
@@ -41,6 +43,17 @@ def run_once(
         submission = assemble(resolved, machine, finished, Further(supersedes, study, facts.golden_losses(resolved.plan.workload)))
         _show_output(submission, finished)
         return submission, _write(submission, out)
+
+
+def refuse_unwritable(out: Path | None) -> None:
+    """Raise TunemarkError, before any time is spent, when no submission could be written into the folder."""
+    folder = out or project_root() / "submissions"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise TunemarkError("--out", folder, f"nothing can be written there ({error.strerror}); name a folder of yours") from error
 
 
 def refuse_identity(resolved: Resolved) -> None:

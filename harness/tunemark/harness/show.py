@@ -73,11 +73,13 @@ class RunProgress:
         phase = log.phases[-1]["phase"] if log.phases else "starting"
         steps = len(log.steps)
         loss = f", loss {log.steps[-1]['loss']:.3f}" if log.steps and log.steps[-1]["loss"] is not None else ""
+        most = self._plan.measurement.max_steps
+        done = f"{steps} of {'at most ' if self._plan.measurement.until_relative_ci else ''}{most} steps" if most else f"{steps} steps"
         if self._bar:
-            self._bar.update(self._task, description=phase, completed=steps, steps=f"{steps} steps{loss}" if steps else "")
+            self._bar.update(self._task, description=phase, completed=steps, steps=f"{done}{loss}" if steps else "")
         elif phase != self._phase or steps >= self._said_steps + PLAIN_EVERY_STEPS:
             self._said_steps = steps - steps % PLAIN_EVERY_STEPS
-            sys.stderr.write(f"{self._plan.workload}: {phase}{f', {steps} steps{loss}' if steps else ''}\n")
+            sys.stderr.write(f"{self._plan.workload}: {phase}{f', {done}{loss}' if steps else ''}\n")
             sys.stderr.flush()
         self._phase = phase
 
@@ -200,4 +202,7 @@ def _gate_lines(submission: Submission) -> list[tuple[str, str]]:
     failed = [f"{gate.name} FAILED: {gate.detail}" for gate in submission.gates if gate.passed is False]
     passed = [gate.name for gate in submission.gates if gate.passed]
     said = [*failed, *([f"{', '.join(passed)} passed"] if passed else [])]
+    unseen = [gate for gate in submission.gates if gate.passed is None]
+    if unseen and not said:
+        return [("checks", f"none: {unseen[0].detail}")]
     return [("checks", "; ".join(said))] if said else []

@@ -100,7 +100,11 @@ def frontier(
     limit_memory: Annotated[
         float | None,
         typer.Option(
-            "--limit-memory", metavar="GIB", min=0.1, rich_help_panel=STUDY, help="Memory of the host to stay within; by default 80% of it."
+            "--limit-memory",
+            metavar="GIB",
+            min=0.1,
+            rich_help_panel=STUDY,
+            help="Resident memory of the host to stay within, all processes of a run together; by default 80% of it.",
         ),
     ] = None,
     most: Annotated[int, typer.Option("--most", min=1, rich_help_panel=STUDY, help="Largest micro-batch to try.")] = 65_536,

@@ -55,10 +55,14 @@ def part_of_card(submission: Submission, card: AcceleratorCard) -> float | None:
 
 
 def probed_flop_per_s(submission: Submission) -> Known:
-    """Return the sum of the matrix rates that the devices reached before training, FLOP/s; each process probes its own."""
+    """Return the sum of the matrix rates that the devices reached, FLOP/s: the better of before and after training.
+
+    What a device reached once it can reach; a probe that other work disturbed would flatter the run. Each process probes its own.
+    """
     probe, count = submission.probe, submission.plan.device.count
     if probe is None:
         return Known(None, "the device was not probed")
     many = f"{count} x " if count > 1 else ""
-    said = f"{many}{formats.flop_per_s(probe.before_flop_per_s)} {probe.dtype.value}, products of {probe.size} x {probe.size} matrices"
-    return Known(count * probe.before_flop_per_s, said)
+    reached = max(probe.before_flop_per_s, probe.after_flop_per_s or 0.0)
+    said = f"of {many}{formats.flop_per_s(reached)} {probe.dtype.value} that products of {probe.size} x {probe.size} matrices reached"
+    return Known(count * reached, said)

@@ -15,7 +15,7 @@ from tunemark.schema.submission import Submission
 MFU = "model FLOPs of a step / (time of a step x sum of dense peaks)"
 PALM = "(6 N_mm + 12 layers x heads x head_dim x tokens in a row) per slot / (time x sum of dense peaks), as PaLM counts"
 HFU = "model FLOPs and recomputed ones / (time of a step x sum of dense peaks)"
-MAFU = "model FLOPs of a step / (time of a step x matrix rate that the devices reached in the probe before training)"
+MAFU = "model FLOPs of a step / (time of a step x matrix rate that the devices reached in the better probe, before or after training)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.statistics import Interval, ratio_interval
 from tunemark.schema.steady import RANKABLE_STEPS, SteadyWindow
 from tunemark.schema.submission import Submission
-from tunemark.schema.vocabulary import Phase, PriceKind
+from tunemark.schema.vocabulary import Doubt, Phase, PriceKind
 
 HOUR_S = 3_600
 ONCE = (Phase.IMPORT, Phase.LOAD, Phase.DATA, Phase.SAVE, Phase.TEARDOWN)
@@ -49,13 +49,13 @@ class Prediction:
     step_time_s: Interval
     """Mean of a steady step."""
     once_s: float
-    """Paid once: import, load, data, save, and what the first steps take beyond steady ones."""
+    """Paid once, outside of training: import, load, data, save."""
     train_s: Interval
-    """First step's start to last step's end."""
+    """First step's start to last step's end; what the first steps take beyond steady ones is in it."""
     evaluation_s: float
     """All evaluations."""
     wall_s: Interval
-    """All of it."""
+    """All of it: what is paid once, training and evaluations."""
     usd: Interval | None
     """Cost of all of it; None without a price."""
     doubts: tuple[str, ...]
@@ -85,7 +85,7 @@ def predict(run: Submission, job: Job, usd_per_hour: float | None = None) -> Pre
     train = _shifted(step, steps, begin)
     wall = _shifted(train, 1, once + evaluation)
     usd = None if usd_per_hour is None else _shifted(wall, usd_per_hour / HOUR_S, 0.0)
-    return Prediction(steps, step, once + begin, train, evaluation, wall, usd, tuple(_doubts(run, window, derived.phases)))
+    return Prediction(steps, step, once, train, evaluation, wall, usd, tuple(_doubts(run, window, derived.phases)))
 
 
 def _shifted(interval: Interval, factor: float, more: float) -> Interval:
@@ -96,7 +96,9 @@ def job_steps(run: Submission, window: SteadyWindow, job: Job) -> int:
     """Return the optimizer steps of a job; the last one of each epoch may be a part of a batch."""
     given = [size for size in (job.steps, job.samples, job.tokens) if size is not None]
     if len(given) != 1:
-        raise TunemarkError("job", job, "say how much is trained: one of --job-steps, --samples and --tokens")
+        sizes = {"--job-steps": job.steps, "--samples": job.samples, "--tokens": job.tokens}
+        said = " and ".join(f"{name} {size}" for name, size in sizes.items() if size is not None) or "no size"
+        raise TunemarkError("job", said, "say how much is trained: one of --job-steps, --samples and --tokens")
     if job.steps is not None:
         return job.steps
     part = slice(window.first, window.stop)
@@ -119,6 +121,9 @@ def beginning_s(run: Submission, window: SteadyWindow, steps: int, steady_s: flo
 
 
 def _doubts(run: Submission, window: SteadyWindow, phases: dict[str, float]) -> Iterable[str]:
+    for warned in run.warnings:
+        if warned.doubt not in {Doubt.NOT_STABLE, Doubt.RANDOM_WEIGHTS, Doubt.UNKNOWN_ACCELERATOR, Doubt.FEW_STEPS}:
+            yield f"of the run itself: {warned.doubt.value}, {warned.message}"
     if not window.stable:
         yield f"the run never became steady: {window.verdict}"
     if run.plan.optimizer.scheduler != "constant" and run.plan.measurement.max_steps is None and run.plan.measurement.epochs is None:

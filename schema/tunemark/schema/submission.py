@@ -182,9 +182,9 @@ class Memory(Frozen):
     device_used: MemoryReading
     """Peak that the device reported, less what was used before the run."""
     host_rss: MemoryReading
-    """Peak resident memory of the worker's process tree: the headline where the CPU computes."""
+    """Peak resident memory of the worker's processes, compilers that they start left out: the headline where the CPU computes."""
     host_swap: MemoryReading
-    """Peak swap of the worker's process tree."""
+    """Peak swap of the worker's processes."""
 
 
 class Utilisation(Frozen):
@@ -195,7 +195,7 @@ class Utilisation(Frozen):
     interval_s: Seconds
     """Time between two samples."""
     cpu_busy_mean: float | None = Field(default=None, ge=0)
-    """Mean number of busy cores of the worker's process tree (of `environment.cpu_usable_cores`)."""
+    """Mean number of busy cores of the worker's processes (of `environment.cpu_usable_cores`)."""
     cpu_busy_peak: float | None = Field(default=None, ge=0)
     """Highest number of busy cores."""
     foreign_cpu_busy_mean: float | None = Field(default=None, ge=0)

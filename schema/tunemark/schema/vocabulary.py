@@ -171,6 +171,7 @@ class Doubt(StrEnum):
     BUSY_DEVICE = "busy_device"
     THROTTLED = "throttled"
     PEAK_FELL = "peak_fell"
+    PEAK_ROSE = "peak_rose"
     FALLBACK = "fallback"
     GATE_FAILED = "gate_failed"
     STRAGGLER = "straggler"

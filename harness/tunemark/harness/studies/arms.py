@@ -10,6 +10,7 @@ from tunemark.harness.studies.series import Bench, Done, Series, Stopped, say
 from tunemark.schema.comparison import Change, break_even_steps, loss_after, paired_change
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.plan import Plan
 from tunemark.schema.steady import RANKABLE_STEPS
 from tunemark.schema.submission import Submission
 from tunemark.schema.vocabulary import Status
@@ -71,6 +72,7 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
     for name, plan in plans.items():
         if plan.unsupported:
             raise TunemarkError(f"--{name}", arms[name].text, plan.unsupported, exit_code=Exit.UNSUPPORTED)
+        _refuse_too_short(f"--{name}", plan.plan)
     if plans["a"].plan.model_dump(exclude={"reasons"}) == plans["b"].plan.model_dump(exclude={"reasons"}):
         raise TunemarkError("--b", arms["b"].text, "gives the same plan as --a; name a value that differs")
     points = [_name(arm, arms[arm], 0) for arm in ARMS]
@@ -85,6 +87,14 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
         ended = f"stopped at {stopped}"
         say(ended)
     return compared(series.study_id, arms, series.done, ended)
+
+
+def _refuse_too_short(option: str, plan: Plan) -> None:
+    rules = plan.measurement
+    least = rules.min_warmup_steps + RANKABLE_STEPS
+    if rules.max_steps is not None and rules.max_steps < least:
+        fix = f"nothing can be compared of so few: the first {rules.min_warmup_steps} are left out; give --steps {least} or more"
+        raise TunemarkError("--steps", rules.max_steps, f"{fix} (in {option})")
 
 
 def _refuse_hopeless(done: Done) -> None:

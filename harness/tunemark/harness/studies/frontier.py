@@ -131,7 +131,10 @@ class Frontier:
         outcome = done.record.submission.outcome
         if done.status is not Status.OK and done.status not in DOES_NOT_FIT:
             raise Failed(f"{done.point} ended with status {done.status.value} ({outcome.message}); {outcome.fix or 'mend that first'}")
-        return done.status is Status.OK
+        peak = derive(done.record.submission).peak_memory.peak_bytes
+        # A process is only stopped in allocating: what it reads into memory besides counts too.
+        within_limit = self.question.limit_bytes is None or peak is None or peak <= self.question.limit_bytes
+        return done.status is Status.OK and within_limit
 
     def _peak(self, length: int, rows: int) -> int | None:
         """Return the peak memory of a try that was made, or None."""

@@ -82,7 +82,11 @@ class Sampler:
                 return
             try:
                 # To list the tree looks at every process of the host: this costs most of all.
-                tree = tree if turn % TREE_EVERY else [self._process, *self._process.children(recursive=True)]
+                tree = (
+                    tree
+                    if turn % TREE_EVERY
+                    else [self._process, *(child for child in self._process.children(recursive=True) if _trains(child))]
+                )
             except psutil.Error:
                 # The worker has ended.
                 return
@@ -104,6 +108,14 @@ class Sampler:
         foreign = max(0.0, (host_s - host_before_s) / elapsed_s - busy)
         self.telemetry.samples.append(Sample(now_s - self._spawned_at_s, rss, swap if psutil.LINUX else None, busy, foreign))
         self._before = (now_s, busy_s, host_s)
+
+
+def _trains(process: psutil.Process) -> bool:
+    """Return whether a process is one of the run's own and not a compiler that builds a kernel for it, whose memory is not that of training."""
+    try:
+        return Path(process.exe()).name.startswith("python")
+    except (psutil.Error, OSError):
+        return False
 
 
 def _host_busy_s() -> float:

@@ -43,7 +43,11 @@ RULES: tuple[tuple[tuple[str, ...], Status, str], ...] = (
         Status.OOM_DEVICE,
         LESS_MEMORY,
     ),
-    (("memoryerror: ", "can't allocate memory", "defaultcpuallocator", "cannot allocate memory"), Status.OOM_HOST, LESS_MEMORY),
+    (
+        ("memoryerror: ", "\nmemoryerror", "can't allocate memory", "defaultcpuallocator", "cannot allocate memory"),
+        Status.OOM_HOST,
+        LESS_MEMORY,
+    ),
     (("no space left on device",), Status.CRASH, "free disk space, or name another folder with TMPDIR"),
     (
         ("is not a valid model identifier", "repositorynotfound", "datasetnotfound", "doesn't exist on the hub"),

@@ -1,0 +1,26 @@
+"""What the doctor says of a machine before anything runs on it."""
+
+from harness_making import make_machine
+
+from tunemark.harness.doctor import runnable
+from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype
+
+
+def test_a_workload_that_needs_more_memory_than_there_is_is_called_too_large(facts):
+    rows = {row.workload: row for row in runnable(facts, make_machine())}
+    assert rows["full-8b"].too_large
+    assert rows["full-8b"].needed_bytes > 8 * 2**30 == rows["full-8b"].memory_bytes
+    assert not rows["smoke-lora"].too_large
+
+
+def test_a_device_with_memory_of_its_own_is_asked_for_that_and_not_for_the_host(facts):
+    large = make_machine(
+        backend=Backend.CUDA,
+        devices=(DeviceFacts(name="NVIDIA H200", memory_bytes=141 * 10**9),),
+        compute_dtypes=(Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32),
+        target="9.0",
+    )
+    rows = {row.workload: row for row in runnable(facts, large)}
+    assert not rows["full-8b"].too_large
+    assert rows["full-8b"].memory_bytes == 141 * 10**9
