@@ -103,3 +103,20 @@ def test_two_cells_of_one_name_are_refused_with_the_file(tmp_path):
     path.write_text(text + f'\n[[cells]]\ncell = "{first}"\n')
     with pytest.raises(TunemarkError, match="name of its own"):
         list(workloads_of(path))
+
+
+@pytest.mark.parametrize("key", FACTS.workloads)
+def test_a_plain_run_stops_once_it_is_sure_and_no_whole_job_has_a_fixed_hour(key):
+    plain = resolve(key, FACTS, eight_gpus(), Options()).plan.measurement
+    assert plain.until_relative_ci == 0.01
+    assert plain.max_train_s is None or plain.max_train_s <= 300
+    for asked in (Options(max_steps=100_000), *([Options(epochs=3)] if FACTS.workload(key).data.source.value != "synthetic" else [])):
+        whole = resolve(key, FACTS, eight_gpus(), asked).plan.measurement
+        assert (whole.until_relative_ci, whole.max_train_s, whole.timeout_s) == (None, None, None)
+        assert whole.no_step_s == 900
+
+
+def test_a_card_with_epochs_says_how_its_whole_job_is_done():
+    plan = resolve("llama3-8b-notechat-lora", FACTS, eight_gpus(), Options()).plan
+    assert "--epochs 10 does the whole job" in plan.reasons["measurement.until_relative_ci"]
+    assert (plan.measurement.epochs, plan.measurement.min_steps) == (10, 30)

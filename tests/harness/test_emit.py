@@ -87,6 +87,13 @@ def test_a_slurm_script_asks_for_nodes_devices_and_time(facts):
         assert f"#SBATCH {line}\n" in text
 
 
+def test_without_a_limit_a_script_asks_for_a_day_and_says_how_to_ask_for_another(facts):
+    text = emit(facts, "slurm", accelerator="nvidia-l4", max_steps=1_000_000)
+    assert "#SBATCH --time=24:00:00\n" in text
+    assert "sbatch --time=HH:MM:SS" in text
+    assert "# Time: that of --timeout" in emit(facts, "slurm", accelerator="nvidia-l4", timeout_s=5400.0)
+
+
 def test_one_machine_needs_no_rendezvous(facts):
     for kind in Format:
         text = emit(facts, kind, accelerator="nvidia-l4")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from tunemark.harness.devices.generations import FEATURE_OF, Generation
 from tunemark.harness.machine import Machine
@@ -13,10 +13,12 @@ from tunemark.schema.adapters import targets_in
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
 from tunemark.schema.plan import DataChoice, Launcher, LoraSettings, Measurement, ModelChoice, Precision
+from tunemark.schema.steady import RANKABLE_STEPS
 from tunemark.schema.vocabulary import DataSource, Dtype, Padding, Task, Weights
 from tunemark.schema.workload_cards import WorkloadCard
 
 DEFAULT_MAX_TRAIN_S = 300.0
+DEFAULT_NO_STEP_S = 900.0
 Value = TypeVar("Value")
 
 
@@ -34,6 +36,7 @@ class Options:
     epochs: int | None = None
     max_train_s: float | None = None
     timeout_s: float | None = None
+    no_step_s: float | None = None
     seed: int | None = None
     devices: int | None = None
     """Processes, one a device, over all nodes."""
@@ -212,21 +215,16 @@ def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -
             "--epochs", options.epochs, "these synthetic rows have no end; give --set data.training_rows=N, --data file:PATH, or --steps"
         )
     stop = card.stop
-    limits: dict[Literal["max_steps", "epochs"], int | None] = {"max_steps": options.max_steps, "epochs": options.epochs}
-    if options.max_steps is None and options.epochs is None:
-        limits = {"max_steps": stop.max_steps, "epochs": stop.epochs}
-    whole = options.max_steps is not None or limits["epochs"] is not None
     asked = options.max_steps is not None or options.epochs is not None
-    # Steps that were asked for are all done: the card's limit of time is for runs that nobody gave an end.
-    seconds = options.max_train_s if options.max_train_s is not None or asked else stop.max_train_s
-    if seconds is None and not any(limits.values()):
-        seconds = DEFAULT_MAX_TRAIN_S
-    until = _until(options, reasons, whole=whole)
+    limits: dict[Literal["max_steps", "epochs"], int | None] = {"max_steps": stop.max_steps, "epochs": stop.epochs}
+    if asked:
+        limits = {"max_steps": options.max_steps, "epochs": options.epochs}
     return Measurement(
         **limits,
-        max_train_s=seconds,
-        timeout_s=options.timeout_s if options.timeout_s is not None else Measurement().timeout_s,
-        until_relative_ci=until,
+        **_seconds(card, options, reasons, asked=asked),
+        timeout_s=options.timeout_s,
+        no_step_s=DEFAULT_NO_STEP_S if options.no_step_s is None else options.no_step_s,
+        until_relative_ci=_until(options, reasons, stop.epochs, asked=asked),
         timing="strict" if options.strict_timing else "events",
         evaluate=card.data.evaluation_rows > 0,
         save=options.save,
@@ -236,13 +234,27 @@ def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -
     )
 
 
-def _until(options: Options, reasons: Reasons, *, whole: bool) -> float | None:
+def _seconds(card: WorkloadCard, options: Options, reasons: Reasons, *, asked: bool) -> dict[Literal["max_train_s", "min_steps"], Any]:
+    """Return how long training may take. Steps that were asked for are all done: a limit of time is for runs that nobody gave an end."""
+    field = "measurement.max_train_s"
+    if options.max_train_s is not None:
+        return {"max_train_s": reasons.give(field, options.max_train_s, "asked for with --seconds")}
+    if asked:
+        return {"max_train_s": None}
+    if card.stop.max_train_s is not None or card.stop.max_steps is not None:
+        return {"max_train_s": card.stop.max_train_s}
+    fewest = Measurement().min_warmup_steps + RANKABLE_STEPS
+    why = f"the default for a run that nobody gave an end; {fewest} steps are done in any case, of which {RANKABLE_STEPS} can be ranked"
+    return {"max_train_s": reasons.give(field, DEFAULT_MAX_TRAIN_S, why), "min_steps": fewest}
+
+
+def _until(options: Options, reasons: Reasons, epochs: int | None, *, asked: bool) -> float | None:
     """Return the relative half-width of the interval of throughput at which a run may stop early, or None."""
     field = "measurement.until_relative_ci"
     if options.until_ci is not None:
         return reasons.give(field, options.until_ci, "asked for with --until-ci")
-    if whole:
+    if asked:
         return reasons.give(field, None, "all of the steps that were asked for are done")
-    return reasons.give(
-        field, Measurement().until_relative_ci, "the default: a steady window whose 95% interval is this narrow needs no more steps"
-    )
+    whole = f"; --epochs {epochs} does the whole job" if epochs else ""
+    why = f"the default: a steady window whose 95% interval is this narrow needs no more steps{whole}"
+    return reasons.give(field, Measurement().until_relative_ci, why)

@@ -13,6 +13,7 @@ from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import Method, Strategy
 
 PORT = 29_500
+DAY_S = 86_400
 MARGIN_S = 900
 """For queueing between nodes, imports and the first download."""
 
@@ -33,9 +34,17 @@ class Job:
 
     @property
     def hours_minutes(self) -> tuple[int, int]:
-        """Return the time to ask for: the worker's own limit and a margin."""
-        minutes = math.ceil((self.plan.measurement.timeout_s + MARGIN_S) / 60)
+        """Return the time to ask for: the worker's own limit and a margin; a day where it has none."""
+        limit = self.plan.measurement.timeout_s
+        minutes = math.ceil((DAY_S if limit is None else limit + MARGIN_S) / 60)
         return divmod(minutes, 60)
+
+    @property
+    def time_reason(self) -> str:
+        """Return where the time comes from, and how to ask for another."""
+        if self.plan.measurement.timeout_s is not None:
+            return "Time: that of --timeout, and a margin for imports and downloads."
+        return "Time: a day, since no --timeout was given. It is a guess: `sbatch --time=HH:MM:SS FILE`, or plan with --timeout SECONDS."
 
     @property
     def extras(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ def slurm(job: Job) -> str:
         "#!/bin/bash",
         f"# {job.plan.workload} on {job.target.text}. Made by `tunemark plan {job.plan.workload} --emit slurm`.",
         "# Partition and account are the cluster's own: give them to sbatch, as in `sbatch --partition=gpu FILE`.",
+        f"# {job.time_reason}",
         f"#SBATCH --job-name={job.name}",
         f"#SBATCH --nodes={target.nodes}",
         "#SBATCH --ntasks-per-node=1",
