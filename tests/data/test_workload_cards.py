@@ -1,13 +1,16 @@
 """The workload cards say what the documents did, and a machine with the right devices can run each of them."""
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tunemark.harness.machine import PACKAGES, Machine
 from tunemark.harness.overrides import apply_overrides
+from tunemark.collector.card_settings import settings
 from tunemark.harness.planning import Options, resolve
+from tunemark.harness.studies.points import star_of_card
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts import FactBase, workloads_of
 from tunemark.schema.submission import DeviceFacts
@@ -36,6 +39,11 @@ def eight_gpus():
     )
 
 
+def small_machine():
+    cpu = DeviceFacts(name="Plain CPU", memory_bytes=8 * 2**30)
+    return replace(eight_gpus(), backend=Backend.CPU, devices=(cpu,), compute_dtypes=(Dtype.FP32, Dtype.BF16), packages={"torch": "2"})
+
+
 @pytest.mark.parametrize("key", FACTS.workloads)
 def test_eight_gpus_can_run_every_workload_in_the_standard_division(key):
     resolved = resolve(key, FACTS, eight_gpus(), Options())
@@ -49,8 +57,6 @@ def test_every_value_on_an_axis_is_one_that_the_card_takes(key):
     card = FACTS.workload(key)
     for axis in card.axes:
         for value in axis.values:
-            if axis.field == "devices.tensor_parallel":
-                continue
             changed, overrides = apply_overrides(card, (f"{axis.field}={str(value).lower() if isinstance(value, bool) else value}",))
             assert not overrides, (axis.field, value)
             assert changed
@@ -120,3 +126,44 @@ def test_a_card_with_epochs_says_how_its_whole_job_is_done():
     plan = resolve("llama3-8b-notechat-lora", FACTS, eight_gpus(), Options()).plan
     assert "--epochs 10 does the whole job" in plan.reasons["measurement.until_relative_ci"]
     assert (plan.measurement.epochs, plan.measurement.min_steps) == (10, 30)
+
+
+def judged_changed(key, resolved):
+    """Return the settings that the collector finds changed, by its own list of what card and plan share."""
+    card = FACTS.workload(key)
+    return {one.field for one in settings(resolved.plan, card) if one.run not in (one.said, *card.own_values(one.field))}
+
+
+@pytest.mark.parametrize("machine", [eight_gpus(), small_machine()], ids=["eight GPUs", "one CPU"])
+@pytest.mark.parametrize("key", FACTS.workloads)
+def test_every_point_of_a_cards_own_sweep_is_planned_in_the_standard_division_or_has_a_reason(key, machine):
+    for point in star_of_card(FACTS.workload(key)):
+        resolved = resolve(key, FACTS, machine, point.applied(Options()))
+        assert resolved.unsupported is None or len(resolved.unsupported) > 10
+        assert not resolved.overrides, point.text
+        assert not judged_changed(key, resolved), point.text
+
+
+@pytest.mark.parametrize(
+    ("options", "changed"),
+    [
+        (Options(strategy="zero1", offload="none"), set()),
+        (Options(strategy="zero2", offload="none"), {"devices.strategy"}),
+        (Options(devices=32, strategy="zero1", offload="none"), set()),
+        (Options(devices=2), {"devices.count"}),
+        (Options(overrides=("devices.strategy=zero1", "devices.offload=none")), set()),
+        (Options(overrides=("devices.offload=optimizer",)), {"devices.offload"}),
+    ],
+)
+def test_harness_and_collector_agree_on_what_is_a_cards_own(options, changed):
+    key = "qwen3-8b-lora-simple-recipes"
+    resolved = resolve(key, FACTS, eight_gpus(), options)
+    assert {override.field for override in resolved.overrides} == changed == judged_changed(key, resolved)
+
+
+def test_settings_that_a_source_changed_together_are_one_point():
+    points = [point.text for point in star_of_card(FACTS.workload("llama3-8b-notechat-lora"))]
+    assert points == ["as given", "devices.count=4, devices.strategy=zero1"]
+    plan = resolve("llama3-8b-notechat-lora", FACTS, eight_gpus(), Options(devices=4, strategy="zero1"))
+    assert plan.unsupported is None
+    assert not plan.overrides

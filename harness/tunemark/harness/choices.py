@@ -210,7 +210,8 @@ def precision_choice(card: WorkloadCard, machine: Machine, generation: Generatio
 
 def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> Measurement:
     """Return when the run may stop."""
-    if options.epochs is not None and card.data.training_rows is None and options.data in {"card", "synthetic"}:
+    source = card.data.source if options.data == "card" else _data_source(options.data)
+    if options.epochs is not None and card.data.training_rows is None and source is DataSource.SYNTHETIC:
         raise TunemarkError(
             "--epochs", options.epochs, "these synthetic rows have no end; give --set data.training_rows=N, --data file:PATH, or --steps"
         )

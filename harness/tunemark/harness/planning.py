@@ -131,16 +131,12 @@ def _source_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[
 
 def _sharing(card: WorkloadCard, plan: Plan) -> Iterator[tuple[str, str | int, str | int]]:
     """Yield what is shared otherwise than the card says. A card for one device is run on several as it is: each gets its batch."""
-    if card.devices.count > 1 and card.devices.count != plan.device.count and not _on_axis(card, "devices.count", plan.device.count):
-        yield "devices.count", card.devices.count, plan.device.count
-    if card.devices.strategy != "auto" and card.devices.strategy is not plan.device.strategy:
-        yield "devices.strategy", card.devices.strategy.value, plan.device.strategy.value
-    if card.devices.offload != plan.device.offload:
-        yield "devices.offload", card.devices.offload, plan.device.offload
-
-
-def _on_axis(card: WorkloadCard, field: str, value: object) -> bool:
-    return any(axis.field == field and value in axis.values for axis in card.axes)
+    pairs: list[tuple[str, str | int, str | int]] = [("devices.offload", card.devices.offload, plan.device.offload)]
+    if card.devices.count > 1:
+        pairs.append(("devices.count", card.devices.count, plan.device.count))
+    if card.devices.strategy != "auto":
+        pairs.append(("devices.strategy", card.devices.strategy.value, plan.device.strategy.value))
+    yield from ((field, said, run) for field, said, run in pairs if run not in (said, *card.own_values(field)))
 
 
 def refuse_unsupported(resolved: Resolved) -> None:

@@ -12,7 +12,7 @@ from tunemark.harness.devices.features import Feature
 from tunemark.harness.devices.generations import Generation
 from tunemark.harness.machine import Machine
 from tunemark.harness.needs import NEEDS
-from tunemark.harness.sharing import too_many
+from tunemark.harness.sharing import ill_shared, too_many
 from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import Backend, Checkpointing, Dtype, Method, Strategy
 
@@ -54,9 +54,7 @@ def unsupported_reason(plan: Plan, machine: Machine, generation: Generation | No
 
 
 def _reasons(plan: Plan, machine: Machine, generation: Generation | None) -> Iterator[str]:
-    shortage = too_many(plan.device, machine)
-    if shortage:
-        yield shortage
+    yield from filter(None, (ill_shared(plan.device), too_many(plan.device, machine)))
     missing = cannot(plan.device.backend)
     asked = [feature for feature, asks in ASKED.items() if asks(plan)]
     yield from (f"{feature.value} on {plan.device.backend.value}: {missing[feature]}" for feature in asked if feature in missing)
