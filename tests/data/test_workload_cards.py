@@ -1,5 +1,6 @@
 """The workload cards say what the documents did, and a machine with the right devices can run each of them."""
 
+import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -65,12 +66,8 @@ def test_every_value_on_an_axis_is_one_that_the_card_takes(key):
 def test_the_matrix_of_document_003_is_every_model_and_method_of_its_tables():
     cells = [card for key, card in FACTS.workloads.items() if key.startswith("trainer-8k-")]
     assert len(cells) == 22
-    published = {
-        (r["conditions"]["model"], r["conditions"]["method"])
-        for path in (ROOT / "data" / "published" / "003").glob("003-*.json")
-        for r in [__import__("json").loads(path.read_bytes())]
-    }
-    assert {(card.model, card.method.value) for card in cells} == published
+    rows = {(row["conditions"]["model"], row["conditions"]["method"]) for row in published("003")}
+    assert {(card.model, card.method.value) for card in cells} == rows
     for card in cells:
         assert (card.data.sequence_length, card.batch.micro_batch) == (8192, 2)
         assert card.lora is None or (card.lora.rank, card.lora.alpha) == (8, 16)
@@ -167,3 +164,33 @@ def test_settings_that_a_source_changed_together_are_one_point():
     plan = resolve("llama3-8b-notechat-lora", FACTS, eight_gpus(), Options(devices=4, strategy="zero1"))
     assert plan.unsupported is None
     assert not plan.overrides
+
+
+def published(document):
+    return [json.loads(path.read_bytes()) for path in sorted((ROOT / "data" / "published" / document).glob(f"{document}-*.json"))]
+
+
+def test_each_timed_run_of_document_001_has_the_epochs_of_its_card():
+    epochs = {row["claims"]["epochs"]["value"] for row in published("001") if {"train_time_s", "epochs"} <= set(row["claims"])}
+    assert epochs == {FACTS.workload("bert-emotion").stop.epochs}
+
+
+def test_each_batch_and_length_of_document_001_is_a_point_of_its_card():
+    card = FACTS.workload("bert-emotion")
+    own = {"batch.micro_batch": card.batch.micro_batch, "data.sequence_length": card.data.sequence_length}
+    points = [{**own, **{field: json.loads(value) for field, value in point.settings if field in own}} for point in star_of_card(card)]
+    ran = [row["conditions"] for row in published("001")]
+    wanted = {(one["micro_batch"], one["sequence_length"]) for one in ran if one["micro_batch"] and one["sequence_length"]}
+    assert wanted <= {(point["batch.micro_batch"], point["data.sequence_length"]) for point in points}
+
+
+def test_each_learning_rate_of_document_001_is_swept_with_its_decay_at_its_batch_and_length():
+    numbers = ("batch.micro_batch", "data.sequence_length", "optimizer.learning_rate", "optimizer.layer_decay")
+    star = star_of_card(FACTS.workload("bert-emotion"))
+    points = {frozenset((field, json.loads(value)) for field, value in point.settings if field in numbers) for point in star}
+    rows = [row["conditions"] for row in published("001") if row["section"].startswith("LR / LLRD")]
+    assert len(rows) == 11
+    for ran in rows:
+        decay = {("optimizer.layer_decay", float(ran["settings"]["llrd_decay"]))} if ran["settings"]["llrd"] else set()
+        at = {("batch.micro_batch", ran["micro_batch"]), ("data.sequence_length", ran["sequence_length"])}
+        assert frozenset(at | decay | {("optimizer.learning_rate", ran["settings"]["lr"])}) in points
