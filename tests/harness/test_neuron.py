@@ -13,7 +13,6 @@ from neuron_api import FIXTURE, installed, read_api, reader
 
 from tunemark.harness import neuron_rules, spawn
 from tunemark.harness.devices.fake import Fake
-from tunemark.harness.devices.protocol import DeviceUnavailable
 from tunemark.harness.launch import Finished, of_family
 from tunemark.harness.planning import Options, resolve
 from tunemark.harness.record import Further, assemble
@@ -191,9 +190,26 @@ def test_a_classifier_is_trained_by_the_plain_loop_on_one_core(facts):
     assert not neuron_rules.by_trainer(plan_of(facts, "smoke-bert", settings=()).plan)
 
 
-def test_a_family_that_is_not_written_for_neuron_is_unsupported(facts):
-    with pytest.raises(DeviceUnavailable, match="llama, granite, qwen3"):
-        neuron_run.refuse_family(facts.model("tiny-bert"))
+@pytest.mark.parametrize("name", ["gpt2-small-full", "mistral-7b-lora-2k", "trainer-8k-gemma-7b-lora", "trainer-8k-phi-3-mini-lora"])
+def test_a_family_that_is_not_written_for_neuron_is_refused_before_anything_runs(facts, name):
+    assert "optimum-neuron trains llama, granite, qwen3" in plan_of(facts, name, settings=()).unsupported
+
+
+def test_classifiers_are_not_of_the_trainers_families_and_need_not_be(facts):
+    assert plan_of(facts, "bert-emotion", settings=()).unsupported is None
+
+
+def test_rows_of_different_length_are_padded_to_one_on_neuron_and_that_is_declared(facts):
+    resolved = plan_of(facts, "smoke-bert", settings=())
+    assert resolved.plan.data.padding.value == "static"
+    assert "compiled anew" in resolved.plan.reasons["data.padding"]
+    assert [(one.field, one.card, one.run) for one in resolved.overrides] == [("data.padding", "dynamic", "static")]
+    assert plan_of(facts, "bert-emotion", settings=()).overrides == ()
+
+
+def test_dynamic_padding_is_refused_on_neuron_where_it_is_asked_for(facts):
+    assert "each new length is another graph" in plan_of(facts, "bert-emotion", settings=("data.padding=dynamic",)).unsupported
+    assert "each new length" in plan_of(facts, "smoke-bert", settings=("data.padding=dynamic",)).unsupported
 
 
 def test_another_number_of_replicas_than_the_plan_s_is_an_error(facts):

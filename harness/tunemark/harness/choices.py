@@ -14,7 +14,7 @@ from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
 from tunemark.schema.plan import DataChoice, Launcher, LoraSettings, Measurement, ModelChoice, Precision
 from tunemark.schema.steady import RANKABLE_STEPS
-from tunemark.schema.vocabulary import DataSource, Dtype, Padding, Task, Weights
+from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Padding, Task, Weights
 from tunemark.schema.workload_cards import WorkloadCard
 
 DEFAULT_MAX_TRAIN_S = 300.0
@@ -109,7 +109,7 @@ def lora_choice(card: WorkloadCard, facts: FactBase, reasons: Reasons) -> LoraSe
     return card.lora.model_copy(update={"target_modules": targets})
 
 
-def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple[DataChoice, str | None]:
+def data_choice(card: WorkloadCard, machine: Machine, options: Options, reasons: Reasons) -> tuple[DataChoice, str | None]:
     """Return the samples, and the hub id or path they are read from."""
     asked, colon, where = options.data.partition(":")
     if colon and not where:
@@ -151,7 +151,7 @@ def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple
         template=card.data.template,
         tokenizer=tokenizer,
         sequence_length=card.data.sequence_length,
-        padding=padding_choice(card, source, name, options, reasons),
+        padding=padding_choice(card, machine, source, name, options, reasons),
         packing=card.data.packing,
         training_rows=card.data.training_rows,
         evaluation_rows=card.data.evaluation_rows,
@@ -159,7 +159,9 @@ def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple
     return choice, place
 
 
-def padding_choice(card: WorkloadCard, source: DataSource, name: str, options: Options, reasons: Reasons) -> Padding:
+def padding_choice(
+    card: WorkloadCard, machine: Machine, source: DataSource, name: str, options: Options, reasons: Reasons
+) -> Padding:
     """Return how rows become a rectangle: a card made for full rows says `none`, which rows of different length cannot have.
 
     Raises
@@ -169,12 +171,17 @@ def padding_choice(card: WorkloadCard, source: DataSource, name: str, options: O
 
     """
     said = card.data.padding
-    if said is not Padding.NONE or card.data.packing or (source is DataSource.SYNTHETIC and name in FULL_ROWS):
+    asked = any(assignment.partition("=")[0] == "data.padding" for assignment in options.overrides)
+    full = said is Padding.NONE and (card.data.packing or (source is DataSource.SYNTHETIC and name in FULL_ROWS))
+    if full or said is Padding.STATIC or (said is Padding.DYNAMIC and (asked or machine.backend is not Backend.NEURON)):
         return said
-    if any(assignment.partition("=")[0] == "data.padding" for assignment in options.overrides):
+    if said is Padding.NONE and asked:
         raise TunemarkError(
             "--set data.padding", said.value, f"rows of {name} differ in length; give dynamic or static, or data.packing=true"
         )
+    if machine.backend is Backend.NEURON:
+        why = "rows differ in length, and on Neuron each new length of a micro-batch would be compiled anew: all are padded to the full one"
+        return reasons.give("data.padding", Padding.STATIC, why)
     return reasons.give(
         "data.padding",
         Padding.DYNAMIC,

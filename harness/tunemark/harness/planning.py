@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tunemark.harness import neuron_rules
 from tunemark.harness.choices import (
     Options,
     Reasons,
@@ -22,7 +23,7 @@ from tunemark.harness.spawn import Node
 from tunemark.harness.support import unsupported_reason
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
-from tunemark.schema.plan import Plan
+from tunemark.schema.plan import Attention, Plan
 from tunemark.schema.submission import Override
 from tunemark.schema.vocabulary import Backend, Weights
 from tunemark.schema.workload_cards import WorkloadCard
@@ -34,6 +35,10 @@ LEARNED_POSITIONS = ("bert", "gpt2")
 """Families with a table of positions, which ends."""
 WITH_LIGER = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
 """Families that Liger has kernels for; it leaves another model as it is and says nothing."""
+WITHOUT_ATTENTION: dict[tuple[str, Attention], str] = {
+    ("gemma2", "sdpa"): "it caps its attention scores, which torch's kernel cannot, and transformers refuses to load it so; use attention=eager",
+}
+"""Family and attention kernel that transformers does not load together, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
     accelerator = facts.recognise_accelerator(machine.devices[0].name)
     generation = generation_of(machine.backend, machine.target, accelerator.architecture if accelerator else None)
     weights, weights_from = weights_choice(card, facts, options)
-    data, data_from = data_choice(card, options, reasons)
+    data, data_from = data_choice(card, machine, options, reasons)
     device = device_choice(card, machine, accelerator, options, reasons)
     plan = Plan(
         workload=card.key,
@@ -92,11 +97,16 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
 
 
 def _of_model(plan: Plan, facts: FactBase) -> str | None:
-    """Return why a model cannot be trained this way on any device, or None."""
+    """Return why a model cannot be trained this way, or None."""
     card = facts.model(plan.model.key)
     # A model that turns its positions can read longer rows than it was made for.
     if card.family in LEARNED_POSITIONS and plan.data.sequence_length > card.context_length:
         return f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
+    without = WITHOUT_ATTENTION.get((card.family, plan.model.attention))
+    if without is not None:
+        return f"{card.key} with attention={plan.model.attention}: {without}"
+    if plan.device.backend is Backend.NEURON:
+        return neuron_rules.family_reason(plan, card.family)
     if plan.model.fused_kernels == "liger" and card.family not in WITH_LIGER:
         return f"Liger has kernels for {', '.join(WITH_LIGER)}, not for {card.family}; use fused_kernels=none"
     return None
