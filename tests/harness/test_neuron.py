@@ -16,6 +16,7 @@ from tunemark.harness.devices.fake import Fake
 from tunemark.harness.launch import Finished, of_family
 from tunemark.harness.planning import Options, resolve
 from tunemark.harness.record import Further, assemble
+from tunemark.harness.studies.points import Point, written
 from tunemark.harness.telemetry import Telemetry
 from tunemark.harness.worker.batches import Counts, MicroBatch
 from tunemark.harness.worker.log import Log
@@ -161,12 +162,41 @@ def test_even_one_core_is_started_by_torchrun(facts):
         ("gradient_checkpointing=selective", "whole blocks"),
         ("fused_kernels=liger", "Triton"),
         ("compute=fp16", "bf16"),
-        ("data.packing=true", "borders of documents"),
+        ("data.document_borders=true", "borders of documents"),
         ("method=qlora", "no quantised weights"),
     ],
 )
 def test_what_optimum_neuron_cannot_do_is_refused_before_anything_runs(facts, change, said):
-    assert said in plan_of(facts, settings=(change,)).unsupported
+    packed = ("data.packing=true", "data.name=random-documents") if change == "data.document_borders=true" else ()
+    assert said in plan_of(facts, settings=(change, *packed)).unsupported
+
+
+def test_the_trainium_run_of_document_000_can_be_planned_with_its_own_settings(facts):
+    (point,) = facts.workload("qwen3-8b-lora-simple-recipes").points
+    options = Point(tuple((field, written(value)) for field, value in point.items())).applied(Options())
+    resolved = resolve("qwen3-8b-lora-simple-recipes", facts, make_neuron(32), options)
+    assert (resolved.unsupported, resolved.overrides) == (None, ())
+    assert (resolved.plan.batch.data_parallel, resolved.plan.batch.global_batch) == (4, 32)
+    assert not resolved.plan.data.document_borders
+
+
+@pytest.mark.parametrize("name", ["lora-1b", "full-1b", "lora-8b", "full-8b", "llama3-8b-notechat-lora"])
+def test_packed_documents_see_each_other_on_neuron_with_a_reason_and_declared(facts, name):
+    resolved = plan_of(facts, name, settings=())
+    assert resolved.unsupported is None
+    assert resolved.plan.data.packing
+    assert "know no borders" in resolved.plan.reasons["data.document_borders"]
+    assert [(one.field, one.card, one.run) for one in resolved.overrides] == [("data.document_borders", True, False)]
+
+
+PACKED = (*SMALL, "data.packing=true", "data.name=random-documents")
+
+
+def test_rows_of_documents_laid_end_to_end_go_through_the_trainer_full_and_unmasked(facts, tmp_path, monkeypatch):
+    resolved, log = trained(facts, tmp_path, monkeypatch, steps=4, settings=PACKED)
+    assert [step["supervised_tokens"] for step in log.steps] == [4 * 15] * 4
+    assert [step["real_tokens"] for step in log.steps] == [4 * 16] * 4
+    assert recorded(resolved, log).outcome.status is Status.OK
 
 
 @pytest.mark.parametrize("strategy", ["zero2", "zero3", "fsdp2"])

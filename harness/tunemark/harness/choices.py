@@ -153,10 +153,20 @@ def data_choice(card: WorkloadCard, machine: Machine, options: Options, reasons:
         sequence_length=card.data.sequence_length,
         padding=padding_choice(card, machine, source, name, options, reasons),
         packing=card.data.packing,
+        document_borders=borders_choice(card, machine, options, reasons),
         training_rows=card.data.training_rows,
         evaluation_rows=card.data.evaluation_rows,
     )
     return choice, place
+
+
+def borders_choice(card: WorkloadCard, machine: Machine, options: Options, reasons: Reasons) -> bool:
+    """Return whether packed documents do not see each other, which Neuron's kernels cannot see to."""
+    asked = any(assignment.partition("=")[0] == "data.document_borders" for assignment in options.overrides)
+    if not card.data.packing or not card.data.document_borders or asked or machine.backend is not Backend.NEURON:
+        return card.data.document_borders
+    why = "the attention kernels of optimum-neuron know no borders: documents of a row are laid end to end and see each other"
+    return reasons.give("data.document_borders", False, why)
 
 
 def padding_choice(

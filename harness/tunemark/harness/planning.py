@@ -127,16 +127,17 @@ def _source_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[
 
     A seed, a number of steps and a time limit are no overrides: they say how long and on which draw the same work is done.
     """
-    pairs = [
+    pairs: list[tuple[str, str | int, str | int]] = [
         ("weights", card.weights.value, plan.model.weights.value),
         ("data.source", card.data.source.value, plan.data.source.value),
         ("data.name", card.data.name, plan.data.name),
         ("data.padding", card.data.padding.value, plan.data.padding.value),
+        ("data.document_borders", card.data.document_borders, plan.data.document_borders),
         *_sharing(card, plan),
     ]
     if plan.model.weights is Weights.PRETRAINED:
         pairs.append(("weights.from", facts.model(card.model).hub_id or "none", plan.model.hub_id or "a local directory"))
-    return tuple(Override(field=field, card=before, run=after) for field, before, after in pairs if before != after)
+    return tuple(Override(field=field, card=before, run=after) for field, before, after in pairs if after not in (before, *card.own_values(field)))
 
 
 def _sharing(card: WorkloadCard, plan: Plan) -> Iterator[tuple[str, str | int, str | int]]:

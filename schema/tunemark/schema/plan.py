@@ -98,6 +98,8 @@ class DataChoice(Frozen):
     """`none` when each row is full."""
     packing: bool = False
     """True when several documents share a row."""
+    document_borders: bool = True
+    """False when documents that share a row see each other: plain concatenation. Without packing it means nothing."""
     training_rows: PositiveCount | None = None
     """Rows that make one epoch; null when rows are generated without end."""
     evaluation_rows: Count = 0

@@ -24,6 +24,8 @@ class WorkloadData(Frozen):
     """How rows are filled."""
     packing: bool = False
     """Whether documents share a row."""
+    document_borders: bool = True
+    """Whether documents that share a row do not see each other."""
     training_rows: PositiveCount | None = None
     """Rows of an epoch, the first of the data set; null takes all, or generates rows without end."""
     evaluation_rows: Count = 0
