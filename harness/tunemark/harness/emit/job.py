@@ -10,7 +10,7 @@ from tunemark.harness.planning import refuse_unsupported, resolve
 from tunemark.harness.run_options import RunOptions
 from tunemark.schema.facts import FactBase
 from tunemark.schema.plan import Plan
-from tunemark.schema.vocabulary import Method, Strategy
+from tunemark.schema.vocabulary import Backend, Method, Strategy
 
 PORT = 29_500
 DAY_S = 86_400
@@ -48,15 +48,16 @@ class Job:
 
     @property
     def extras(self) -> tuple[str, ...]:
-        """Return the optional parts of Tunemark that it needs."""
+        """Return the optional parts of Tunemark that it needs beside `make setup`; Neuron machines are set up otherwise."""
         plan = self.plan
         qlora = plan.method is Method.QLORA or plan.optimizer.name.endswith("8bit")
         wanted = {
             "nvidia": self.target.card.vendor == "NVIDIA",
             "qlora": qlora,
             "distributed": plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3},
-            "neuron": self.target.card.vendor == "AWS",
         }
+        if self.target.backend is Backend.NEURON:
+            return ()
         return tuple(name for name, needed in wanted.items() if needed)
 
     def command(self, program: str, rank: str, head: str) -> str:

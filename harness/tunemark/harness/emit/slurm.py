@@ -5,6 +5,10 @@ import shlex
 from tunemark.harness.emit.job import PORT, Job
 from tunemark.schema.vocabulary import Backend
 
+NEURON_ENVIRONMENT = (
+    "# .venv is one with the Neuron stack beside Tunemark: README, `On a Neuron machine`. Name another with TUNEMARK=PROGRAM.",
+    "# Not yet tried on such a machine.",
+)
 PROGRAM = '"$TUNEMARK"'
 
 
@@ -34,6 +38,7 @@ def _body(job: Job) -> list[str]:
     several = ['HEAD_NODE="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)"', "export HEAD_NODE"]
     return [
         "set -euo pipefail",
+        *(NEURON_ENVIRONMENT if job.target.backend is Backend.NEURON else ()),
         'cd "$SLURM_SUBMIT_DIR"',
         'export TUNEMARK="${TUNEMARK:-.venv/bin/tunemark}"',
         *(several if job.target.nodes > 1 else []),
