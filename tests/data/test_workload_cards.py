@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tunemark.collector.card_settings import settings
 from tunemark.harness.machine import PACKAGES, Machine
 from tunemark.harness.overrides import apply_overrides
-from tunemark.collector.card_settings import settings
 from tunemark.harness.planning import Options, resolve
 from tunemark.harness.studies.points import star_of_card
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts import FactBase, workloads_of
+from tunemark.schema.plan import LoraSettings, Optimizer, Quantisation
 from tunemark.schema.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.workload_cards import WorkloadBatch, WorkloadCard, WorkloadData
 
 ROOT = Path(__file__).parents[2]
 FACTS = FactBase(ROOT / "data")
@@ -194,3 +196,44 @@ def test_each_learning_rate_of_document_001_is_swept_with_its_decay_at_its_batch
         decay = {("optimizer.layer_decay", float(ran["settings"]["llrd_decay"]))} if ran["settings"]["llrd"] else set()
         at = {("batch.micro_batch", ran["micro_batch"]), ("data.sequence_length", ran["sequence_length"])}
         assert frozenset(at | decay | {("optimizer.learning_rate", ran["settings"]["lr"])}) in points
+
+
+def test_a_card_speaks_of_its_own_axes_and_adapters_only():
+    for card in FACTS.workloads.values():
+        fields = {axis.field for axis in card.axes}
+        if "batch sizes differ" in card.description:
+            assert "batch.micro_batch" in fields, card.key
+        if "adapter" in card.description:
+            assert card.lora is not None, card.key
+
+
+def test_what_a_card_calls_not_stated_is_a_setting_that_cards_have():
+    for card in FACTS.workloads.values():
+        for said in card.not_stated:
+            section, _, field = said.split(" ")[0].partition(".")
+            model = {
+                "optimizer": Optimizer,
+                "lora": LoraSettings,
+                "quantisation": Quantisation,
+                "data": WorkloadData,
+                "batch": WorkloadBatch,
+            }
+            assert section in WorkloadCard.model_fields, said
+            assert not field or section not in model or field in model[section].model_fields, said
+
+
+def test_settings_of_adam_that_document_003_does_not_give_are_treated_alike():
+    assert {"optimizer.betas", "optimizer.epsilon", "optimizer.max_grad_norm"} <= set(FACTS.workload("trainer-8k-qwen3-8b-full").not_stated)
+
+
+def test_the_four_variants_of_qlora_of_document_004_are_points_of_one_card():
+    plans = [
+        resolve("llama2-7b-qlora-2k", FACTS, eight_gpus(), point.applied(Options())).plan
+        for point in star_of_card(FACTS.workload("llama2-7b-qlora-2k"))
+    ]
+    assert len({(plan.quantisation.double, plan.model.gradient_checkpointing) for plan in plans}) == 4
+
+
+def test_the_changelog_counts_the_facts_that_there_are():
+    said = f"Facts: {len(FACTS.accelerators)} accelerators, {len(FACTS.models)} models, {len(FACTS.prices)} dated prices"
+    assert said in (ROOT / "CHANGELOG.md").read_text()

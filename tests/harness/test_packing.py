@@ -139,7 +139,9 @@ def test_packing_without_borders_is_declared_where_it_is_asked_for(facts, machin
 
 def test_attention_without_borders_is_counted_over_whole_rows(facts, machine):
     work = Work(steps=10, seconds=1.0, slot_tokens=2560, real_tokens=2560, supervised_tokens=2500, documents=60, rows=40)
-    plans = [resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, *more))).plan for more in ((), ("data.document_borders=false",))]
+    plans = [
+        resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, *more))).plan for more in ((), ("data.document_borders=false",))
+    ]
     with_borders, without = (measured_shape(plan, facts.model("tiny-llama"), work).document_lengths for plan in plans)
     assert without == (64, 64, 64, 64)
     assert len(with_borders) == 6

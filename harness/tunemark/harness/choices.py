@@ -166,12 +166,10 @@ def borders_choice(card: WorkloadCard, machine: Machine, options: Options, reaso
     if not card.data.packing or not card.data.document_borders or asked or machine.backend is not Backend.NEURON:
         return card.data.document_borders
     why = "the attention kernels of optimum-neuron know no borders: documents of a row are laid end to end and see each other"
-    return reasons.give("data.document_borders", False, why)
+    return reasons.give("data.document_borders", value=False, why=why)
 
 
-def padding_choice(
-    card: WorkloadCard, machine: Machine, source: DataSource, name: str, options: Options, reasons: Reasons
-) -> Padding:
+def padding_choice(card: WorkloadCard, machine: Machine, source: DataSource, name: str, options: Options, reasons: Reasons) -> Padding:
     """Return how rows become a rectangle: a card made for full rows says `none`, which rows of different length cannot have.
 
     Raises

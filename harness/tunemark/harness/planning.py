@@ -36,7 +36,10 @@ LEARNED_POSITIONS = ("bert", "gpt2")
 WITH_LIGER = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
 """Families that Liger has kernels for; it leaves another model as it is and says nothing."""
 WITHOUT_ATTENTION: dict[tuple[str, Attention], str] = {
-    ("gemma2", "sdpa"): "it caps its attention scores, which torch's kernel cannot, and transformers refuses to load it so; use attention=eager",
+    (
+        "gemma2",
+        "sdpa",
+    ): "it caps its attention scores, which torch's kernel cannot, and transformers refuses to load it so; use attention=eager",
 }
 """Family and attention kernel that transformers does not load together, with the reason."""
 
@@ -137,7 +140,9 @@ def _source_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[
     ]
     if plan.model.weights is Weights.PRETRAINED:
         pairs.append(("weights.from", facts.model(card.model).hub_id or "none", plan.model.hub_id or "a local directory"))
-    return tuple(Override(field=field, card=before, run=after) for field, before, after in pairs if after not in (before, *card.own_values(field)))
+    return tuple(
+        Override(field=field, card=before, run=after) for field, before, after in pairs if after not in (before, *card.own_values(field))
+    )
 
 
 def _sharing(card: WorkloadCard, plan: Plan) -> Iterator[tuple[str, str | int, str | int]]:

@@ -69,7 +69,7 @@ class Axis(Frozen):
     """Dotted path in this card."""
     values: Annotated[tuple[Value, ...], Field(min_length=2)]
     """What it was set to."""
-    at: Settings = {}
+    at: Settings = Field(default_factory=dict)
     """Other settings, where the source varied this one at others than the card's."""
 
 
