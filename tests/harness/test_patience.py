@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tunemark.harness.launch import Patience
 from tunemark.harness.outcome import outcome
+from tunemark.harness.patience import Patience
 from tunemark.harness.refusal import refused
 from tunemark.harness.worker.stopping import StopRule
 from tunemark.harness.worklog import WorkLog

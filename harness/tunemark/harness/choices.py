@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 from tunemark.harness.devices.generations import FEATURE_OF, Generation
 from tunemark.harness.machine import Machine
@@ -12,13 +12,10 @@ from tunemark.harness.worker.text import check_file
 from tunemark.schema.adapters import targets_in
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
-from tunemark.schema.plan import DataChoice, Launcher, LoraSettings, Measurement, ModelChoice, Precision
-from tunemark.schema.steady import RANKABLE_STEPS
+from tunemark.schema.plan import DataChoice, Launcher, LoraSettings, ModelChoice, Precision
 from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Padding, Task, Weights
 from tunemark.schema.workload_cards import WorkloadCard
 
-DEFAULT_MAX_TRAIN_S = 300.0
-DEFAULT_NO_STEP_S = 900.0
 Value = TypeVar("Value")
 
 
@@ -114,7 +111,7 @@ def data_choice(card: WorkloadCard, machine: Machine, options: Options, reasons:
     asked, colon, where = options.data.partition(":")
     if colon and not where:
         raise TunemarkError("--data", options.data, "name the file, folder or data set after the colon")
-    source = card.data.source if asked == "card" else _data_source(options.data)
+    source = card.data.source if asked == "card" else data_source(options.data)
     name, sha256, place = card.data.name, None, None
     if source is DataSource.FILE:
         place = where or card.data.name
@@ -197,7 +194,8 @@ def padding_choice(card: WorkloadCard, machine: Machine, source: DataSource, nam
     )
 
 
-def _data_source(text: str) -> DataSource:
+def data_source(text: str) -> DataSource:
+    """Return the kind of source that `--data` names."""
     kind = text.partition(":")[0]
     if kind not in {source.value for source in DataSource}:
         raise TunemarkError("--data", text, "give synthetic, file:PATH or hub:NAME")
@@ -221,56 +219,3 @@ def precision_choice(card: WorkloadCard, machine: Machine, generation: Generatio
         "fp16 updates vanish, so its weights are kept in fp32" if compute is Dtype.FP16 else "weights are stored in the compute format",
     )
     return Precision(parameters=parameters, compute=compute)
-
-
-def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> Measurement:
-    """Return when the run may stop."""
-    source = card.data.source if options.data == "card" else _data_source(options.data)
-    if options.epochs is not None and card.data.training_rows is None and source is DataSource.SYNTHETIC:
-        raise TunemarkError(
-            "--epochs", options.epochs, "these synthetic rows have no end; give --set data.training_rows=N, --data file:PATH, or --steps"
-        )
-    stop = card.stop
-    asked = options.max_steps is not None or options.epochs is not None
-    limits: dict[Literal["max_steps", "epochs"], int | None] = {"max_steps": stop.max_steps, "epochs": stop.epochs}
-    if asked:
-        limits = {"max_steps": options.max_steps, "epochs": options.epochs}
-    return Measurement(
-        **limits,
-        **_seconds(card, options, reasons, asked=asked),
-        timeout_s=options.timeout_s,
-        no_step_s=DEFAULT_NO_STEP_S if options.no_step_s is None else options.no_step_s,
-        until_relative_ci=_until(options, reasons, stop.epochs, asked=asked),
-        timing="strict" if options.strict_timing else "events",
-        evaluate=card.data.evaluation_rows > 0,
-        save=options.save,
-        probe=options.probe,
-        gates=options.gates,
-        seed=card.seed if options.seed is None else options.seed,
-    )
-
-
-def _seconds(card: WorkloadCard, options: Options, reasons: Reasons, *, asked: bool) -> dict[Literal["max_train_s", "min_steps"], Any]:
-    """Return how long training may take. Steps that were asked for are all done: a limit of time is for runs that nobody gave an end."""
-    field = "measurement.max_train_s"
-    if options.max_train_s is not None:
-        return {"max_train_s": reasons.give(field, options.max_train_s, "asked for with --seconds")}
-    if asked:
-        return {"max_train_s": None}
-    if card.stop.max_train_s is not None or card.stop.max_steps is not None:
-        return {"max_train_s": card.stop.max_train_s}
-    fewest = Measurement().min_warmup_steps + RANKABLE_STEPS
-    why = f"the default for a run that nobody gave an end; {fewest} steps are done in any case, of which {RANKABLE_STEPS} can be ranked"
-    return {"max_train_s": reasons.give(field, DEFAULT_MAX_TRAIN_S, why), "min_steps": fewest}
-
-
-def _until(options: Options, reasons: Reasons, epochs: int | None, *, asked: bool) -> float | None:
-    """Return the relative half-width of the interval of throughput at which a run may stop early, or None."""
-    field = "measurement.until_relative_ci"
-    if options.until_ci is not None:
-        return reasons.give(field, options.until_ci, "asked for with --until-ci")
-    if asked:
-        return reasons.give(field, None, "all of the steps that were asked for are done")
-    whole = f"; --epochs {epochs} does the whole job" if epochs else ""
-    why = f"the default: a steady window whose 95% interval is this narrow needs no more steps{whole}"
-    return reasons.give(field, Measurement().until_relative_ci, why)

@@ -1,7 +1,6 @@
 """Starts the worker in a fresh process, watches it, and brings back what it left, however it ended."""
 
 import contextlib
-import math
 import os
 import signal
 import subprocess
@@ -12,13 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 import psutil
 
 from tunemark.harness import neuron_rules
+from tunemark.harness.patience import Patience
 from tunemark.harness.planning import Resolved
 from tunemark.harness.spawn import command, environment, with_memory_limit
 from tunemark.harness.telemetry import Sampler, Telemetry
@@ -30,9 +29,9 @@ from tunemark.harness.worker.stopping import STOP_FILE
 from tunemark.harness.worklog import LogReader, WorkLog
 from tunemark.schema.cards import ModelCard
 from tunemark.schema.derive import rates_over
-from tunemark.schema.plan import Measurement, Plan
+from tunemark.schema.plan import Plan
 from tunemark.schema.steady import settled_after, steady_window
-from tunemark.schema.vocabulary import Backend, DataSource, Phase
+from tunemark.schema.vocabulary import Backend, DataSource
 
 CacheState = Literal["cold", "warm", "none"]
 
@@ -42,13 +41,6 @@ JUDGE_AGAIN_AFTER = 1.15
 """Steadiness is judged each time the steps have grown by this factor: judging costs CPU time beside the worker."""
 OUTPUT_TAIL_BYTES = 8_000
 OUTPUT_FILE = "output"
-SLOW_PHASES = 4
-"""Loading, compiling, evaluating and saving have so many times the patience with a step."""
-COMPILING_STEPS = 2
-"""Steps in which a graph compiler may still be at work."""
-SLOW_STEPS = 10
-"""A step may take so many times the longest of the recent ones."""
-RECENT_STEPS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,50 +157,22 @@ def _watch(
     pid: int, reader: LogReader, plan: Plan, folder: Path, stopped: threading.Event, on_progress: Callable[[WorkLog], None]
 ) -> tuple[str | None, int, "os._Rusage"]:  # type: ignore[name-defined]
     """Follow the worker until it ends; end it when asked to or when its time is over."""
-    ended_by, judge, clock = None, _Judge(plan), Patience(plan.measurement, time.monotonic())
+    judge, clock = _Judge(plan), Patience(plan.measurement, time.monotonic())
     while True:
         done, status, usage = os.wait4(pid, os.WNOHANG)
         log = reader.read()
         on_progress(log)
         if done:
-            return ended_by, status, usage
+            return None, status, usage
         if judge.sure(log):
             # A full disk must not end the run that it belongs to.
             with contextlib.suppress(OSError):
                 (folder / STOP_FILE).touch()
-        spent = clock.spent(log, time.monotonic())
-        if stopped.is_set() or spent:
-            ended_by = "interrupted" if stopped.is_set() else spent
+        ended_by = "interrupted" if stopped.is_set() else clock.spent(log, time.monotonic())
+        if ended_by:
             status, usage = _end(pid)
             return ended_by, status, usage
         stopped.wait(POLL_S)
-
-
-class Patience:
-    """Decides whether a worker has had its time: in all, or since it last got on."""
-
-    def __init__(self, rules: Measurement, now_s: float) -> None:
-        self._rules, self._started_s = rules, now_s
-        self._got_on, self._got_on_s = (0, 0), now_s
-
-    def spent(self, log: WorkLog, now_s: float) -> Literal["timeout", "no step"] | None:
-        """Return which of its times is over, or None."""
-        got_on = (len(log.phases), len(log.steps))
-        if got_on != self._got_on:
-            self._got_on, self._got_on_s = got_on, now_s
-        if self._rules.timeout_s is not None and now_s - self._started_s > self._rules.timeout_s:
-            return "timeout"
-        return "no step" if now_s - self._got_on_s > self._patience_s(log) else None
-
-    def _patience_s(self, log: WorkLog) -> float:
-        """Return how long it may take to get on: longer for what is no step, for the first ones, which compile, and where steps are slow."""
-        if self._rules.no_step_s is None:
-            return math.inf
-        training = bool(log.phases) and log.phases[-1]["phase"] == Phase.TRAIN.value and len(log.steps) >= COMPILING_STEPS
-        # The first steps are no measure of the others.
-        ends = [step["completed_at_s"] for step in log.steps[COMPILING_STEPS - 1 :][-RECENT_STEPS:]]
-        slowest = max((after - before for before, after in pairwise(ends)), default=0.0)
-        return max(self._rules.no_step_s * (1 if training else SLOW_PHASES), SLOW_STEPS * slowest)
 
 
 def _end(pid: int) -> tuple[int, "os._Rusage"]:  # type: ignore[name-defined]

@@ -10,12 +10,12 @@ from tunemark.harness.choices import (
     Reasons,
     data_choice,
     lora_choice,
-    measurement_choice,
     model_choice,
     precision_choice,
     weights_choice,
 )
 from tunemark.harness.devices.generations import generation_of
+from tunemark.harness.ending import measurement_choice
 from tunemark.harness.machine import Machine
 from tunemark.harness.overrides import apply_overrides
 from tunemark.harness.sharing import batch_choice, device_choice
