@@ -1,17 +1,23 @@
 """The workload cards say what the documents did, and a machine with the right devices can run each of them."""
 
+import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tunemark.collector.card_settings import settings
 from tunemark.harness.machine import PACKAGES, Machine
 from tunemark.harness.overrides import apply_overrides
 from tunemark.harness.planning import Options, resolve
+from tunemark.harness.studies.points import star_of_card
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts import FactBase, workloads_of
+from tunemark.schema.plan import LoraSettings, Optimizer, Quantisation
 from tunemark.schema.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.workload_cards import WorkloadBatch, WorkloadCard, WorkloadData
 
 ROOT = Path(__file__).parents[2]
 FACTS = FactBase(ROOT / "data")
@@ -36,6 +42,11 @@ def eight_gpus():
     )
 
 
+def small_machine():
+    cpu = DeviceFacts(name="Plain CPU", memory_bytes=8 * 2**30)
+    return replace(eight_gpus(), backend=Backend.CPU, devices=(cpu,), compute_dtypes=(Dtype.FP32, Dtype.BF16), packages={"torch": "2"})
+
+
 @pytest.mark.parametrize("key", FACTS.workloads)
 def test_eight_gpus_can_run_every_workload_in_the_standard_division(key):
     resolved = resolve(key, FACTS, eight_gpus(), Options())
@@ -49,8 +60,6 @@ def test_every_value_on_an_axis_is_one_that_the_card_takes(key):
     card = FACTS.workload(key)
     for axis in card.axes:
         for value in axis.values:
-            if axis.field == "devices.tensor_parallel":
-                continue
             changed, overrides = apply_overrides(card, (f"{axis.field}={str(value).lower() if isinstance(value, bool) else value}",))
             assert not overrides, (axis.field, value)
             assert changed
@@ -59,12 +68,8 @@ def test_every_value_on_an_axis_is_one_that_the_card_takes(key):
 def test_the_matrix_of_document_003_is_every_model_and_method_of_its_tables():
     cells = [card for key, card in FACTS.workloads.items() if key.startswith("trainer-8k-")]
     assert len(cells) == 22
-    published = {
-        (r["conditions"]["model"], r["conditions"]["method"])
-        for path in (ROOT / "data" / "published" / "003").glob("003-*.json")
-        for r in [__import__("json").loads(path.read_bytes())]
-    }
-    assert {(card.model, card.method.value) for card in cells} == published
+    rows = {(row["conditions"]["model"], row["conditions"]["method"]) for row in published("003")}
+    assert {(card.model, card.method.value) for card in cells} == rows
     for card in cells:
         assert (card.data.sequence_length, card.batch.micro_batch) == (8192, 2)
         assert card.lora is None or (card.lora.rank, card.lora.alpha) == (8, 16)
@@ -103,3 +108,132 @@ def test_two_cells_of_one_name_are_refused_with_the_file(tmp_path):
     path.write_text(text + f'\n[[cells]]\ncell = "{first}"\n')
     with pytest.raises(TunemarkError, match="name of its own"):
         list(workloads_of(path))
+
+
+@pytest.mark.parametrize("key", FACTS.workloads)
+def test_a_plain_run_stops_once_it_is_sure_and_no_whole_job_has_a_fixed_hour(key):
+    plain = resolve(key, FACTS, eight_gpus(), Options()).plan.measurement
+    assert plain.until_relative_ci == 0.01
+    assert plain.max_train_s is None or plain.max_train_s <= 300
+    for asked in (Options(max_steps=100_000), *([Options(epochs=3)] if FACTS.workload(key).data.source.value != "synthetic" else [])):
+        whole = resolve(key, FACTS, eight_gpus(), asked).plan.measurement
+        assert (whole.until_relative_ci, whole.max_train_s, whole.timeout_s) == (None, None, None)
+        assert whole.no_step_s == 900
+
+
+def test_a_card_with_epochs_says_how_its_whole_job_is_done():
+    plan = resolve("llama3-8b-notechat-lora", FACTS, eight_gpus(), Options()).plan
+    assert "--epochs 10 does the whole job" in plan.reasons["measurement.until_relative_ci"]
+    assert (plan.measurement.epochs, plan.measurement.min_steps) == (10, 30)
+
+
+def judged_changed(key, resolved):
+    """Return the settings that the collector finds changed, by its own list of what card and plan share."""
+    card = FACTS.workload(key)
+    return {one.field for one in settings(resolved.plan, card) if one.run not in (one.said, *card.own_values(one.field))}
+
+
+@pytest.mark.parametrize("machine", [eight_gpus(), small_machine()], ids=["eight GPUs", "one CPU"])
+@pytest.mark.parametrize("key", FACTS.workloads)
+def test_every_point_of_a_cards_own_sweep_is_planned_in_the_standard_division_or_has_a_reason(key, machine):
+    for point in star_of_card(FACTS.workload(key)):
+        resolved = resolve(key, FACTS, machine, point.applied(Options()))
+        assert resolved.unsupported is None or len(resolved.unsupported) > 10
+        assert not resolved.overrides, point.text
+        assert not judged_changed(key, resolved), point.text
+
+
+@pytest.mark.parametrize(
+    ("options", "changed"),
+    [
+        (Options(strategy="zero1", offload="none"), set()),
+        (Options(strategy="zero2", offload="none"), {"devices.strategy"}),
+        (Options(devices=32, strategy="zero1", offload="none"), set()),
+        (Options(devices=2), {"devices.count"}),
+        (Options(overrides=("devices.strategy=zero1", "devices.offload=none")), set()),
+        (Options(overrides=("devices.offload=optimizer",)), {"devices.offload"}),
+    ],
+)
+def test_harness_and_collector_agree_on_what_is_a_cards_own(options, changed):
+    key = "qwen3-8b-lora-simple-recipes"
+    resolved = resolve(key, FACTS, eight_gpus(), options)
+    assert {override.field for override in resolved.overrides} == changed == judged_changed(key, resolved)
+
+
+def test_settings_that_a_source_changed_together_are_one_point():
+    points = [point.text for point in star_of_card(FACTS.workload("llama3-8b-notechat-lora"))]
+    assert points == ["as given", "devices.count=4, devices.strategy=zero1"]
+    plan = resolve("llama3-8b-notechat-lora", FACTS, eight_gpus(), Options(devices=4, strategy="zero1"))
+    assert plan.unsupported is None
+    assert not plan.overrides
+
+
+def published(document):
+    return [json.loads(path.read_bytes()) for path in sorted((ROOT / "data" / "published" / document).glob(f"{document}-*.json"))]
+
+
+def test_each_timed_run_of_document_001_has_the_epochs_of_its_card():
+    epochs = {row["claims"]["epochs"]["value"] for row in published("001") if {"train_time_s", "epochs"} <= set(row["claims"])}
+    assert epochs == {FACTS.workload("bert-emotion").stop.epochs}
+
+
+def test_each_batch_and_length_of_document_001_is_a_point_of_its_card():
+    card = FACTS.workload("bert-emotion")
+    own = {"batch.micro_batch": card.batch.micro_batch, "data.sequence_length": card.data.sequence_length}
+    points = [{**own, **{field: json.loads(value) for field, value in point.settings if field in own}} for point in star_of_card(card)]
+    ran = [row["conditions"] for row in published("001")]
+    wanted = {(one["micro_batch"], one["sequence_length"]) for one in ran if one["micro_batch"] and one["sequence_length"]}
+    assert wanted <= {(point["batch.micro_batch"], point["data.sequence_length"]) for point in points}
+
+
+def test_each_learning_rate_of_document_001_is_swept_with_its_decay_at_its_batch_and_length():
+    numbers = ("batch.micro_batch", "data.sequence_length", "optimizer.learning_rate", "optimizer.layer_decay")
+    star = star_of_card(FACTS.workload("bert-emotion"))
+    points = {frozenset((field, json.loads(value)) for field, value in point.settings if field in numbers) for point in star}
+    rows = [row["conditions"] for row in published("001") if row["section"].startswith("LR / LLRD")]
+    assert len(rows) == 11
+    for ran in rows:
+        decay = {("optimizer.layer_decay", float(ran["settings"]["llrd_decay"]))} if ran["settings"]["llrd"] else set()
+        at = {("batch.micro_batch", ran["micro_batch"]), ("data.sequence_length", ran["sequence_length"])}
+        assert frozenset(at | decay | {("optimizer.learning_rate", ran["settings"]["lr"])}) in points
+
+
+def test_a_card_speaks_of_its_own_axes_and_adapters_only():
+    for card in FACTS.workloads.values():
+        fields = {axis.field for axis in card.axes}
+        if "batch sizes differ" in card.description:
+            assert "batch.micro_batch" in fields, card.key
+        if "adapter" in card.description:
+            assert card.lora is not None, card.key
+
+
+def test_what_a_card_calls_not_stated_is_a_setting_that_cards_have():
+    for card in FACTS.workloads.values():
+        for said in card.not_stated:
+            section, _, field = said.split(" ")[0].partition(".")
+            model = {
+                "optimizer": Optimizer,
+                "lora": LoraSettings,
+                "quantisation": Quantisation,
+                "data": WorkloadData,
+                "batch": WorkloadBatch,
+            }
+            assert section in WorkloadCard.model_fields, said
+            assert not field or section not in model or field in model[section].model_fields, said
+
+
+def test_settings_of_adam_that_document_003_does_not_give_are_treated_alike():
+    assert {"optimizer.betas", "optimizer.epsilon", "optimizer.max_grad_norm"} <= set(FACTS.workload("trainer-8k-qwen3-8b-full").not_stated)
+
+
+def test_the_four_variants_of_qlora_of_document_004_are_points_of_one_card():
+    plans = [
+        resolve("llama2-7b-qlora-2k", FACTS, eight_gpus(), point.applied(Options())).plan
+        for point in star_of_card(FACTS.workload("llama2-7b-qlora-2k"))
+    ]
+    assert len({(plan.quantisation.double, plan.model.gradient_checkpointing) for plan in plans}) == 4
+
+
+def test_the_changelog_counts_the_facts_that_there_are():
+    said = f"Facts: {len(FACTS.accelerators)} accelerators, {len(FACTS.models)} models, {len(FACTS.prices)} dated prices"
+    assert said in (ROOT / "CHANGELOG.md").read_text()

@@ -14,7 +14,7 @@ from harness_making import ROOT, tunemark
 
 from tunemark.harness.emit.arguments import OF_THE_PLACE, run_arguments
 from tunemark.harness.emit.options import Format, script
-from tunemark.harness.emit.skypilot import NAMES_FILE
+from tunemark.harness.emit.skypilot import NAMES_FILE, NEURON_SETUP
 from tunemark.harness.emit.target import target_of
 from tunemark.harness.run_options import RunOptions, Starter
 from tunemark.schema.errors import Exit, TunemarkError
@@ -22,8 +22,8 @@ from tunemark.schema.errors import Exit, TunemarkError
 SCHEMA = json.loads((ROOT / "tests/harness/data/skypilot_task_schema.json").read_text())
 
 
-def emit(facts, kind, *, accelerator=None, instance=None, **chosen):
-    return script(Format(kind), "smoke-lora", RunOptions(**chosen), facts, accelerator, instance)
+def emit(facts, kind, *, workload="smoke-lora", accelerator=None, instance=None, **chosen):
+    return script(Format(kind), workload, RunOptions(**chosen), facts, accelerator, instance)
 
 
 def run_slurm(text, folder, **environment):
@@ -85,6 +85,13 @@ def test_a_slurm_script_asks_for_nodes_devices_and_time(facts):
     text = emit(facts, "slurm", instance="p4d.24xlarge", nodes=2, timeout_s=5400.0)
     for line in ("--nodes=2", "--ntasks-per-node=1", "--gres=gpu:8", "--time=01:45:00", "--job-name=tunemark-smoke-lora"):
         assert f"#SBATCH {line}\n" in text
+
+
+def test_without_a_limit_a_script_asks_for_a_day_and_says_how_to_ask_for_another(facts):
+    text = emit(facts, "slurm", accelerator="nvidia-l4", max_steps=1_000_000)
+    assert "#SBATCH --time=24:00:00\n" in text
+    assert "sbatch --time=HH:MM:SS" in text
+    assert "# Time: that of --timeout" in emit(facts, "slurm", accelerator="nvidia-l4", timeout_s=5400.0)
 
 
 def test_one_machine_needs_no_rendezvous(facts):
@@ -174,3 +181,50 @@ def test_an_accelerator_without_a_script_is_refused():
     done = tunemark("plan", "lora-8b", "--accelerator", "nvidia-l4")
     assert done.returncode == Exit.USAGE
     assert "give --emit" in done.stderr
+
+
+TRAINIUM = [
+    {"workload": "bert-emotion", "instance": "trn1.2xlarge", "devices": 1},
+    {"workload": "smoke-lora", "instance": "trn1.2xlarge", "devices": 2, "strategy": "zero1"},
+    {
+        "workload": "qwen3-8b-lora-simple-recipes",
+        "instance": "trn1.32xlarge",
+        "strategy": "zero1",
+        "offload": "none",
+        "overrides": ["devices.tensor_parallel=8", "data.document_borders=false"],
+    },
+]
+
+
+@pytest.mark.parametrize("chosen", TRAINIUM)
+def test_a_neuron_task_starts_from_its_image_and_installs_the_stack_that_optimum_neuron_pins(facts, chosen):
+    task = sky_task(emit(facts, "skypilot", **chosen))
+    assert task["resources"]["image_id"] == "skypilot:neuron-ubuntu-2204"
+    assert "'optimum-neuron[neuronx,training]==0.4.5'" in task["setup"]
+    assert "pip.repos.neuron.amazonaws.com" in task["setup"]
+    assert "not yet tried" in task["setup"]
+    assert "make setup" not in task["setup"]
+    assert "deepspeed" not in task["setup"]
+    assert subprocess.run(["bash", "-n"], input=task["setup"] + task["run"], text=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("chosen", TRAINIUM)
+def test_a_neuron_batch_script_says_which_environment_it_needs(facts, tmp_path, chosen):
+    text = emit(facts, "slurm", **chosen)
+    assert "On a Neuron machine" in text
+    assert "--gres" not in text
+    given = run_slurm(text, tmp_path)
+    assert given[:2] == ["run", chosen["workload"]]
+
+
+def test_what_neuron_cannot_do_is_refused_in_scripts_for_it_too(facts):
+    with pytest.raises(TunemarkError, match="one NeuronCore"):
+        emit(facts, "slurm", workload="bert-emotion", instance="trn1.2xlarge", devices=2)
+    with pytest.raises(TunemarkError, match="optimum-neuron trains llama"):
+        emit(facts, "skypilot", workload="gpt2-small-full", instance="trn1.2xlarge", devices=1)
+
+
+def test_the_stack_that_a_neuron_task_installs_has_all_that_the_harness_imports():
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    of_the_front = [one for one in asked if one.startswith(("pydantic", "rich", "typer", "psutil", "datasets"))]
+    assert all(f"'{one}'" in NEURON_SETUP for one in of_the_front)

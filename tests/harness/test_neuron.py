@@ -13,10 +13,10 @@ from neuron_api import FIXTURE, installed, read_api, reader
 
 from tunemark.harness import neuron_rules, spawn
 from tunemark.harness.devices.fake import Fake
-from tunemark.harness.devices.protocol import DeviceUnavailable
 from tunemark.harness.launch import Finished, of_family
 from tunemark.harness.planning import Options, resolve
 from tunemark.harness.record import Further, assemble
+from tunemark.harness.studies.points import Point, written
 from tunemark.harness.telemetry import Telemetry
 from tunemark.harness.worker.batches import Counts, MicroBatch
 from tunemark.harness.worker.log import Log
@@ -162,12 +162,41 @@ def test_even_one_core_is_started_by_torchrun(facts):
         ("gradient_checkpointing=selective", "whole blocks"),
         ("fused_kernels=liger", "Triton"),
         ("compute=fp16", "bf16"),
-        ("data.packing=true", "borders of documents"),
+        ("data.document_borders=true", "borders of documents"),
         ("method=qlora", "no quantised weights"),
     ],
 )
 def test_what_optimum_neuron_cannot_do_is_refused_before_anything_runs(facts, change, said):
-    assert said in plan_of(facts, settings=(change,)).unsupported
+    packed = ("data.packing=true", "data.name=random-documents") if change == "data.document_borders=true" else ()
+    assert said in plan_of(facts, settings=(change, *packed)).unsupported
+
+
+def test_the_trainium_run_of_document_000_can_be_planned_with_its_own_settings(facts):
+    (point,) = facts.workload("qwen3-8b-lora-simple-recipes").points
+    options = Point(tuple((field, written(value)) for field, value in point.items())).applied(Options())
+    resolved = resolve("qwen3-8b-lora-simple-recipes", facts, make_neuron(32), options)
+    assert (resolved.unsupported, resolved.overrides) == (None, ())
+    assert (resolved.plan.batch.data_parallel, resolved.plan.batch.global_batch) == (4, 32)
+    assert not resolved.plan.data.document_borders
+
+
+@pytest.mark.parametrize("name", ["lora-1b", "full-1b", "lora-8b", "full-8b", "llama3-8b-notechat-lora"])
+def test_packed_documents_see_each_other_on_neuron_with_a_reason_and_declared(facts, name):
+    resolved = plan_of(facts, name, settings=())
+    assert resolved.unsupported is None
+    assert resolved.plan.data.packing
+    assert "know no borders" in resolved.plan.reasons["data.document_borders"]
+    assert [(one.field, one.card, one.run) for one in resolved.overrides] == [("data.document_borders", True, False)]
+
+
+PACKED = (*SMALL, "data.packing=true", "data.name=random-documents")
+
+
+def test_rows_of_documents_laid_end_to_end_go_through_the_trainer_full_and_unmasked(facts, tmp_path, monkeypatch):
+    resolved, log = trained(facts, tmp_path, monkeypatch, steps=4, settings=PACKED)
+    assert [step["supervised_tokens"] for step in log.steps] == [4 * 15] * 4
+    assert [step["real_tokens"] for step in log.steps] == [4 * 16] * 4
+    assert recorded(resolved, log).outcome.status is Status.OK
 
 
 @pytest.mark.parametrize("strategy", ["zero2", "zero3", "fsdp2"])
@@ -191,9 +220,26 @@ def test_a_classifier_is_trained_by_the_plain_loop_on_one_core(facts):
     assert not neuron_rules.by_trainer(plan_of(facts, "smoke-bert", settings=()).plan)
 
 
-def test_a_family_that_is_not_written_for_neuron_is_unsupported(facts):
-    with pytest.raises(DeviceUnavailable, match="llama, granite, qwen3"):
-        neuron_run.refuse_family(facts.model("tiny-bert"))
+@pytest.mark.parametrize("name", ["gpt2-small-full", "mistral-7b-lora-2k", "trainer-8k-gemma-7b-lora", "trainer-8k-phi-3-mini-lora"])
+def test_a_family_that_is_not_written_for_neuron_is_refused_before_anything_runs(facts, name):
+    assert "optimum-neuron trains llama, granite, qwen3" in plan_of(facts, name, settings=()).unsupported
+
+
+def test_classifiers_are_not_of_the_trainers_families_and_need_not_be(facts):
+    assert plan_of(facts, "bert-emotion", settings=()).unsupported is None
+
+
+def test_rows_of_different_length_are_padded_to_one_on_neuron_and_that_is_declared(facts):
+    resolved = plan_of(facts, "smoke-bert", settings=())
+    assert resolved.plan.data.padding.value == "static"
+    assert "compiled anew" in resolved.plan.reasons["data.padding"]
+    assert [(one.field, one.card, one.run) for one in resolved.overrides] == [("data.padding", "dynamic", "static")]
+    assert plan_of(facts, "bert-emotion", settings=()).overrides == ()
+
+
+def test_dynamic_padding_is_refused_on_neuron_where_it_is_asked_for(facts):
+    assert "each new length is another graph" in plan_of(facts, "bert-emotion", settings=("data.padding=dynamic",)).unsupported
+    assert "each new length" in plan_of(facts, "smoke-bert", settings=("data.padding=dynamic",)).unsupported
 
 
 def test_another_number_of_replicas_than_the_plan_s_is_an_error(facts):

@@ -13,6 +13,7 @@ from tunemark.harness.worker.batches import Share, load_samples, micro_batches, 
 from tunemark.harness.worker.gates import packed_documents
 from tunemark.harness.worker.models import build_model, shape_of
 from tunemark.harness.worker.packing import pack, packed_mask
+from tunemark.schema.planned_shape import Work, measured_shape
 
 documents = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 
@@ -118,3 +119,29 @@ def test_held_out_documents_that_fill_no_row_are_evaluated_too(packed):
 def test_an_epoch_of_packed_documents_is_as_many_rows_as_their_tokens_fill(packed):
     plan, _, _ = packed()
     assert rows_of_an_epoch(plan, [{"input_ids": range(40)}] * 8) == 5
+
+
+def test_without_borders_a_row_is_one_document_to_the_model_and_the_check_says_so(facts, machine):
+    plan = resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, "data.document_borders=false"))).plan
+    batch = next(micro_batches(plan, load_samples(plan, 4096, None, None).training, shape_of(plan, facts.model("tiny-llama"))))
+    assert set(batch.tensors) == {"input_ids", "labels"}
+    assert torch.equal(batch.tensors["input_ids"], batch.tensors["labels"])
+    assert batch.counts.supervised_tokens == batch.counts.real_tokens - batch.counts.rows
+    gate = packed_documents(plan, None, batch.tensors)
+    assert (gate["passed"], "see each other" in gate["detail"]) == (None, True)
+
+
+def test_packing_without_borders_is_declared_where_it_is_asked_for(facts, machine):
+    resolved = resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, "data.document_borders=false")))
+    assert resolved.unsupported is None
+    assert "data.document_borders" in {override.field for override in resolved.overrides}
+
+
+def test_attention_without_borders_is_counted_over_whole_rows(facts, machine):
+    work = Work(steps=10, seconds=1.0, slot_tokens=2560, real_tokens=2560, supervised_tokens=2500, documents=60, rows=40)
+    plans = [
+        resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, *more))).plan for more in ((), ("data.document_borders=false",))
+    ]
+    with_borders, without = (measured_shape(plan, facts.model("tiny-llama"), work).document_lengths for plan in plans)
+    assert without == (64, 64, 64, 64)
+    assert len(with_borders) == 6

@@ -181,3 +181,19 @@ def test_weights_of_another_architecture_are_refused_by_the_fields_that_differ(f
     with pytest.raises(ValueError, match="layers 1 instead of"):
         refuse_another_architecture(config_of(card.model_copy(update={"layers": 1})), card)
     refuse_another_architecture(config_of(card, vocabulary=77), card)
+
+
+def test_gemma_2_with_sdpa_is_refused_as_transformers_would_when_it_loads(facts, machine):
+    resolved = resolve("trainer-8k-gemma-2-9b-lora", facts, machine, Options(overrides=("attention=sdpa",)))
+    assert "caps its attention scores" in resolved.unsupported
+    assert resolve("trainer-8k-gemma-2-9b-lora", facts, machine, Options()).unsupported is None
+
+
+def test_what_is_planned_without_an_attention_kernel_is_what_transformers_has_no_kernel_for():
+    from transformers.models.gemma2.modeling_gemma2 import Gemma2PreTrainedModel
+
+    from tunemark.harness.planning import WITHOUT_ATTENTION
+
+    if int(__import__("transformers").__version__.split(".")[0]) >= 5:
+        assert not Gemma2PreTrainedModel._supports_sdpa
+    assert set(WITHOUT_ATTENTION) == {("gemma2", "sdpa")}

@@ -229,3 +229,11 @@ def test_a_valid_submission_passes_the_published_json_schema() -> None:
     jsonschema.validate(json.loads(canonical_json(make_submission())), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(make_content(**{"outcome.status": "fine"}), schema)
+
+
+def test_packed_documents_that_see_each_other_compare_with_no_others():
+    packed = dict.fromkeys(COMPARABILITY_KEYS, "x") | {"packing": True}
+    bordered, without = (comparability_group({**packed, "document_borders": borders}) for borders in (True, False))
+    assert bordered == comparability_group(packed) != without
+    padded = packed | {"packing": False}
+    assert comparability_group({**padded, "document_borders": False}) == comparability_group(padded)

@@ -56,8 +56,7 @@ def card_problems(submission: Submission, card: WorkloadCard, facts: FactBase) -
     """Yield a problem for each setting that differs from the card and is not declared."""
     declared = {override.field for override in submission.overrides}
     for setting in (*settings(submission.plan, card), *_weights_from(submission.plan, card, facts)):
-        on_axis = any(axis.field == setting.field and setting.run in axis.values for axis in card.axes)
-        if setting.run != setting.said and not on_axis and not _covers(declared, setting.field):
+        if setting.run not in (setting.said, *card.own_values(setting.field)) and not _covers(declared, setting.field):
             yield Problem(
                 f"plan.{setting.place}", repr(setting.run), f"the card {card.key} says {setting.said!r}; {_fix(submission, setting)}"
             )

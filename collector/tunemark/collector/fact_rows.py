@@ -9,7 +9,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
 from tunemark.schema.support import SupportMatrix
 from tunemark.schema.vocabulary import Dtype
-from tunemark.schema.workload_cards import WorkloadCard
+from tunemark.schema.workload_cards import Settings, WorkloadCard
 
 PEAK_COLUMNS = {
     "peak_bf16_tflops": Dtype.BF16,
@@ -117,8 +117,15 @@ def _workload(card: WorkloadCard, matrix: str | None) -> Row:
 
 
 def _axes(card: WorkloadCard) -> Iterator[Row]:
-    for position, axis in enumerate(card.axes, start=1):
-        yield {"workload": card.key, "position": position, "field": axis.field, "choices": [text(value) or "none" for value in axis.values]}
+    rows = [(axis.field + _at(axis.at), [text(value) or "none" for value in axis.values]) for axis in card.axes]
+    rows += [(", ".join(point), [", ".join(text(value) or "none" for value in point.values())]) for point in card.points]
+    for position, (field, choices) in enumerate(rows, start=1):
+        yield {"workload": card.key, "position": position, "field": field, "choices": choices}
+
+
+def _at(settings: Settings) -> str:
+    """Return the settings that an axis was varied at, in words."""
+    return f" at {', '.join(f'{field}={text(value)}' for field, value in settings.items())}" if settings else ""
 
 
 def _support(matrix: SupportMatrix | None) -> Iterator[Row]:

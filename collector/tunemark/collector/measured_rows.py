@@ -81,7 +81,7 @@ def _conditions(submission: Submission) -> Row:
         **compared,
         "micro_batch": plan.batch.micro_batch,
         "gradient_accumulation": plan.batch.gradient_accumulation,
-        "comparability_group": comparability_group(compared),
+        "comparability_group": comparability_group({**compared, "document_borders": plan.data.document_borders}),
     }
 
 

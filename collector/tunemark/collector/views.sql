@@ -96,7 +96,7 @@ create table workloads (                    -- cards of data/workloads
 create table workload_axes (                -- settings of workloads that their source varied
     workload varchar not null,
     position integer not null,
-    field varchar not null,                 -- dotted path in the card
+    field varchar not null,                 -- dotted path in the card, or paths of what was changed together
     choices varchar[] not null,             -- what it was set to; each is a run of the standard division
     primary key (workload, position)
 );

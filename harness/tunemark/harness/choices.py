@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from tunemark.harness.devices.generations import FEATURE_OF, Generation
 from tunemark.harness.machine import Machine
@@ -12,11 +12,10 @@ from tunemark.harness.worker.text import check_file
 from tunemark.schema.adapters import targets_in
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
-from tunemark.schema.plan import DataChoice, Launcher, LoraSettings, Measurement, ModelChoice, Precision
-from tunemark.schema.vocabulary import DataSource, Dtype, Padding, Task, Weights
+from tunemark.schema.plan import DataChoice, Launcher, LoraSettings, ModelChoice, Precision
+from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Padding, Task, Weights
 from tunemark.schema.workload_cards import WorkloadCard
 
-DEFAULT_MAX_TRAIN_S = 300.0
 Value = TypeVar("Value")
 
 
@@ -34,6 +33,7 @@ class Options:
     epochs: int | None = None
     max_train_s: float | None = None
     timeout_s: float | None = None
+    no_step_s: float | None = None
     seed: int | None = None
     devices: int | None = None
     """Processes, one a device, over all nodes."""
@@ -106,12 +106,12 @@ def lora_choice(card: WorkloadCard, facts: FactBase, reasons: Reasons) -> LoraSe
     return card.lora.model_copy(update={"target_modules": targets})
 
 
-def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple[DataChoice, str | None]:
+def data_choice(card: WorkloadCard, machine: Machine, options: Options, reasons: Reasons) -> tuple[DataChoice, str | None]:
     """Return the samples, and the hub id or path they are read from."""
     asked, colon, where = options.data.partition(":")
     if colon and not where:
         raise TunemarkError("--data", options.data, "name the file, folder or data set after the colon")
-    source = card.data.source if asked == "card" else _data_source(options.data)
+    source = card.data.source if asked == "card" else data_source(options.data)
     name, sha256, place = card.data.name, None, None
     if source is DataSource.FILE:
         place = where or card.data.name
@@ -148,15 +148,25 @@ def data_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple
         template=card.data.template,
         tokenizer=tokenizer,
         sequence_length=card.data.sequence_length,
-        padding=padding_choice(card, source, name, options, reasons),
+        padding=padding_choice(card, machine, source, name, options, reasons),
         packing=card.data.packing,
+        document_borders=borders_choice(card, machine, options, reasons),
         training_rows=card.data.training_rows,
         evaluation_rows=card.data.evaluation_rows,
     )
     return choice, place
 
 
-def padding_choice(card: WorkloadCard, source: DataSource, name: str, options: Options, reasons: Reasons) -> Padding:
+def borders_choice(card: WorkloadCard, machine: Machine, options: Options, reasons: Reasons) -> bool:
+    """Return whether packed documents do not see each other, which Neuron's kernels cannot see to."""
+    asked = any(assignment.partition("=")[0] == "data.document_borders" for assignment in options.overrides)
+    if not card.data.packing or not card.data.document_borders or asked or machine.backend is not Backend.NEURON:
+        return card.data.document_borders
+    why = "the attention kernels of optimum-neuron know no borders: documents of a row are laid end to end and see each other"
+    return reasons.give("data.document_borders", value=False, why=why)
+
+
+def padding_choice(card: WorkloadCard, machine: Machine, source: DataSource, name: str, options: Options, reasons: Reasons) -> Padding:
     """Return how rows become a rectangle: a card made for full rows says `none`, which rows of different length cannot have.
 
     Raises
@@ -166,12 +176,17 @@ def padding_choice(card: WorkloadCard, source: DataSource, name: str, options: O
 
     """
     said = card.data.padding
-    if said is not Padding.NONE or card.data.packing or (source is DataSource.SYNTHETIC and name in FULL_ROWS):
+    asked = any(assignment.partition("=")[0] == "data.padding" for assignment in options.overrides)
+    full = said is Padding.NONE and (card.data.packing or (source is DataSource.SYNTHETIC and name in FULL_ROWS))
+    if full or said is Padding.STATIC or (said is Padding.DYNAMIC and (asked or machine.backend is not Backend.NEURON)):
         return said
-    if any(assignment.partition("=")[0] == "data.padding" for assignment in options.overrides):
+    if said is Padding.NONE and asked:
         raise TunemarkError(
             "--set data.padding", said.value, f"rows of {name} differ in length; give dynamic or static, or data.packing=true"
         )
+    if machine.backend is Backend.NEURON:
+        why = "rows differ in length, and on Neuron each new length of a micro-batch would be compiled anew: all are padded to the full one"
+        return reasons.give("data.padding", Padding.STATIC, why)
     return reasons.give(
         "data.padding",
         Padding.DYNAMIC,
@@ -179,7 +194,8 @@ def padding_choice(card: WorkloadCard, source: DataSource, name: str, options: O
     )
 
 
-def _data_source(text: str) -> DataSource:
+def data_source(text: str) -> DataSource:
+    """Return the kind of source that `--data` names."""
     kind = text.partition(":")[0]
     if kind not in {source.value for source in DataSource}:
         raise TunemarkError("--data", text, "give synthetic, file:PATH or hub:NAME")
@@ -203,46 +219,3 @@ def precision_choice(card: WorkloadCard, machine: Machine, generation: Generatio
         "fp16 updates vanish, so its weights are kept in fp32" if compute is Dtype.FP16 else "weights are stored in the compute format",
     )
     return Precision(parameters=parameters, compute=compute)
-
-
-def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> Measurement:
-    """Return when the run may stop."""
-    if options.epochs is not None and card.data.training_rows is None and options.data in {"card", "synthetic"}:
-        raise TunemarkError(
-            "--epochs", options.epochs, "these synthetic rows have no end; give --set data.training_rows=N, --data file:PATH, or --steps"
-        )
-    stop = card.stop
-    limits: dict[Literal["max_steps", "epochs"], int | None] = {"max_steps": options.max_steps, "epochs": options.epochs}
-    if options.max_steps is None and options.epochs is None:
-        limits = {"max_steps": stop.max_steps, "epochs": stop.epochs}
-    whole = options.max_steps is not None or limits["epochs"] is not None
-    asked = options.max_steps is not None or options.epochs is not None
-    # Steps that were asked for are all done: the card's limit of time is for runs that nobody gave an end.
-    seconds = options.max_train_s if options.max_train_s is not None or asked else stop.max_train_s
-    if seconds is None and not any(limits.values()):
-        seconds = DEFAULT_MAX_TRAIN_S
-    until = _until(options, reasons, whole=whole)
-    return Measurement(
-        **limits,
-        max_train_s=seconds,
-        timeout_s=options.timeout_s if options.timeout_s is not None else Measurement().timeout_s,
-        until_relative_ci=until,
-        timing="strict" if options.strict_timing else "events",
-        evaluate=card.data.evaluation_rows > 0,
-        save=options.save,
-        probe=options.probe,
-        gates=options.gates,
-        seed=card.seed if options.seed is None else options.seed,
-    )
-
-
-def _until(options: Options, reasons: Reasons, *, whole: bool) -> float | None:
-    """Return the relative half-width of the interval of throughput at which a run may stop early, or None."""
-    field = "measurement.until_relative_ci"
-    if options.until_ci is not None:
-        return reasons.give(field, options.until_ci, "asked for with --until-ci")
-    if whole:
-        return reasons.give(field, None, "all of the steps that were asked for are done")
-    return reasons.give(
-        field, Measurement().until_relative_ci, "the default: a steady window whose 95% interval is this narrow needs no more steps"
-    )

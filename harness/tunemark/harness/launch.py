@@ -17,6 +17,7 @@ from typing import Literal
 import psutil
 
 from tunemark.harness import neuron_rules
+from tunemark.harness.patience import Patience
 from tunemark.harness.planning import Resolved
 from tunemark.harness.spawn import command, environment, with_memory_limit
 from tunemark.harness.telemetry import Sampler, Telemetry
@@ -56,7 +57,7 @@ class Finished:
     exit_code: int
     """Negative: the signal that ended it."""
     ended_by: str | None
-    """`interrupted` or `timeout` when this process ended the worker."""
+    """`interrupted`, `timeout` or `no step` when this process ended the worker."""
     host_oom_kills: int
     """Processes that the kernel killed for memory while the worker ran."""
     model_cache: CacheState
@@ -156,19 +157,19 @@ def _watch(
     pid: int, reader: LogReader, plan: Plan, folder: Path, stopped: threading.Event, on_progress: Callable[[WorkLog], None]
 ) -> tuple[str | None, int, "os._Rusage"]:  # type: ignore[name-defined]
     """Follow the worker until it ends; end it when asked to or when its time is over."""
-    ended_by, deadline_s, judge = None, time.monotonic() + plan.measurement.timeout_s, _Judge(plan)
+    judge, clock = _Judge(plan), Patience(plan.measurement, time.monotonic())
     while True:
         done, status, usage = os.wait4(pid, os.WNOHANG)
         log = reader.read()
         on_progress(log)
         if done:
-            return ended_by, status, usage
+            return None, status, usage
         if judge.sure(log):
             # A full disk must not end the run that it belongs to.
             with contextlib.suppress(OSError):
                 (folder / STOP_FILE).touch()
-        if stopped.is_set() or time.monotonic() > deadline_s:
-            ended_by = "interrupted" if stopped.is_set() else "timeout"
+        ended_by = "interrupted" if stopped.is_set() else clock.spent(log, time.monotonic())
+        if ended_by:
             status, usage = _end(pid)
             return ended_by, status, usage
         stopped.wait(POLL_S)

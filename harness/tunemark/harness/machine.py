@@ -18,7 +18,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
-__all__ = ["PACKAGES", "Machine", "cpu_model", "detect", "package_versions", "usable_cores", "visible_indexes"]
+__all__ = ["OF_VENDORS", "PACKAGES", "Machine", "cpu_model", "detect", "package_versions", "usable_cores", "visible_indexes"]
 
 PACKAGES = (
     "torch",

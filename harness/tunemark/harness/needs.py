@@ -35,7 +35,7 @@ OF_NEURON_TRAINER: dict[Feature, Need] = dict.fromkeys(
     OPTIMUM_NEURON,
 )
 """Causal language models on Neuron devices."""
-TORCH_XLA: Need = ("torch-xla", "install the Neuron stack of the SDK")
+TORCH_XLA: Need = ("torch-xla", "install torch-neuronx of the Neuron SDK, as the README says")
 OF_NEURON_LOOP: dict[Feature, Need] = dict.fromkeys((Feature.FULL, Feature.LORA), TORCH_XLA)
 """Classifiers on Neuron devices."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from tunemark.harness.devices.features import Feature
 from tunemark.harness.needs import OF_NEURON_LOOP, OF_NEURON_TRAINER, Need
 from tunemark.schema.plan import Plan
-from tunemark.schema.vocabulary import Dtype, Strategy, Task
+from tunemark.schema.vocabulary import Dtype, Padding, Strategy, Task
 
 ATTENTION = {"eager": "eager", "sdpa": "flash_attention_2", "flash_attention_2": "flash_attention_2"}
 """Attention of a plan -> that of optimum-neuron, which calls its own kernel by that name and has no other fused one."""
@@ -26,10 +26,19 @@ def needs(plan: Plan) -> dict[Feature, Need]:
     return OF_NEURON_TRAINER if by_trainer(plan) else OF_NEURON_LOOP
 
 
+def family_reason(plan: Plan, family: str) -> str | None:
+    """Return why a model of a family cannot be trained on Neuron devices, or None."""
+    if not by_trainer(plan) or family in FAMILIES:
+        return None
+    return f"{plan.model.key} is of family {family}, and optimum-neuron trains {', '.join(FAMILIES)}"
+
+
 def reasons(plan: Plan) -> Iterator[str]:
     """Yield why a plan cannot be trained on Neuron devices."""
     if plan.device.strategy in {Strategy.ZERO2, Strategy.ZERO3}:
         yield f"{plan.device.strategy.value}: optimum-neuron shares optimizer states only; use zero1"
+    if plan.data.padding is Padding.DYNAMIC and not plan.data.packing:
+        yield "dynamic padding: each new length is another graph, which is compiled for minutes; use data.padding=static"
     yield from _of_trainer(plan) if by_trainer(plan) else _of_loop(plan)
 
 
@@ -50,7 +59,7 @@ def _of_trainer(plan: Plan) -> Iterator[str]:
 
 def _of_loop(plan: Plan) -> Iterator[str]:
     if plan.device.count > 1:
-        yield "a classifier is trained on one NeuronCore in this version; use --devices 1"
+        yield "a classifier is trained on one NeuronCore in this version, which exchanges no gradients over XLA; use --devices 1"
     if plan.model.attention.startswith("flash_attention"):
         yield "flash attention for classifiers; use attention=sdpa"
 

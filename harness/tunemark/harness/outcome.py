@@ -31,6 +31,12 @@ def _ending(finished: Finished) -> tuple[Status, str | None, str | None]:
             f"not finished after {finished.wall_s:.0f} s",
             "raise --timeout, or find out what hangs in the phase named here",
         )
+    if finished.ended_by == "no step":
+        return (
+            Status.TIMEOUT,
+            f"nothing got on any more: ended after {finished.wall_s:.0f} s with {len(finished.log.steps)} steps done",
+            "find out what hangs in the phase named here, or give slow steps longer with --no-step-timeout",
+        )
     killed = killed_by(finished)
     # The other processes only saw that one was gone.
     if log.failure and not (killed and finished.exit_code > 0):

@@ -10,13 +10,12 @@ from tunemark.schema.plan import LoraSettings, Quantisation
 from tunemark.schema.submission import Override
 from tunemark.schema.workload_cards import WorkloadCard
 
-IDENTITY = ("key", "title", "description", "source", "tier", "not_stated", "axes")
+IDENTITY = ("key", "title", "description", "source", "tier", "not_stated", "axes", "points")
 
 
 def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[WorkloadCard, tuple[Override, ...]]:
-    """Return the changed card and what was changed; the card's own value, or one on an axis of the card, is no override."""
+    """Return the changed card and what was changed; the card's own value, or one that its source has too, is no override."""
     content = card.model_dump(mode="json")
-    axes = {axis.field: axis.values for axis in card.axes}
     changed = []
     for assignment in assignments:
         field, equals, text = assignment.partition("=")
@@ -26,7 +25,7 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
         before, place[last] = place[last], _value(text)
         if field == "method":
             _follow_method(content)
-        if place[last] != before and place[last] not in axes.get(field, ()):
+        if place[last] != before and place[last] not in card.own_values(field):
             changed.append((field, before, place[last]))
     try:
         result = WorkloadCard.model_validate(content)

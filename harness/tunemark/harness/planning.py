@@ -4,17 +4,18 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tunemark.harness import neuron_rules
 from tunemark.harness.choices import (
     Options,
     Reasons,
     data_choice,
     lora_choice,
-    measurement_choice,
     model_choice,
     precision_choice,
     weights_choice,
 )
 from tunemark.harness.devices.generations import generation_of
+from tunemark.harness.ending import measurement_choice
 from tunemark.harness.machine import Machine
 from tunemark.harness.overrides import apply_overrides
 from tunemark.harness.sharing import batch_choice, device_choice
@@ -22,7 +23,7 @@ from tunemark.harness.spawn import Node
 from tunemark.harness.support import unsupported_reason
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
-from tunemark.schema.plan import Plan
+from tunemark.schema.plan import Attention, Plan
 from tunemark.schema.submission import Override
 from tunemark.schema.vocabulary import Backend, Weights
 from tunemark.schema.workload_cards import WorkloadCard
@@ -34,6 +35,13 @@ LEARNED_POSITIONS = ("bert", "gpt2")
 """Families with a table of positions, which ends."""
 WITH_LIGER = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
 """Families that Liger has kernels for; it leaves another model as it is and says nothing."""
+WITHOUT_ATTENTION: dict[tuple[str, Attention], str] = {
+    (
+        "gemma2",
+        "sdpa",
+    ): "it caps its attention scores, which torch's kernel cannot, and transformers refuses to load it so; use attention=eager",
+}
+"""Family and attention kernel that transformers does not load together, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
     accelerator = facts.recognise_accelerator(machine.devices[0].name)
     generation = generation_of(machine.backend, machine.target, accelerator.architecture if accelerator else None)
     weights, weights_from = weights_choice(card, facts, options)
-    data, data_from = data_choice(card, options, reasons)
+    data, data_from = data_choice(card, machine, options, reasons)
     device = device_choice(card, machine, accelerator, options, reasons)
     plan = Plan(
         workload=card.key,
@@ -92,11 +100,16 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
 
 
 def _of_model(plan: Plan, facts: FactBase) -> str | None:
-    """Return why a model cannot be trained this way on any device, or None."""
+    """Return why a model cannot be trained this way, or None."""
     card = facts.model(plan.model.key)
     # A model that turns its positions can read longer rows than it was made for.
     if card.family in LEARNED_POSITIONS and plan.data.sequence_length > card.context_length:
         return f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
+    without = WITHOUT_ATTENTION.get((card.family, plan.model.attention))
+    if without is not None:
+        return f"{card.key} with attention={plan.model.attention}: {without}"
+    if plan.device.backend is Backend.NEURON:
+        return neuron_rules.family_reason(plan, card.family)
     if plan.model.fused_kernels == "liger" and card.family not in WITH_LIGER:
         return f"Liger has kernels for {', '.join(WITH_LIGER)}, not for {card.family}; use fused_kernels=none"
     return None
@@ -117,30 +130,29 @@ def _source_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[
 
     A seed, a number of steps and a time limit are no overrides: they say how long and on which draw the same work is done.
     """
-    pairs = [
+    pairs: list[tuple[str, str | int, str | int]] = [
         ("weights", card.weights.value, plan.model.weights.value),
         ("data.source", card.data.source.value, plan.data.source.value),
         ("data.name", card.data.name, plan.data.name),
         ("data.padding", card.data.padding.value, plan.data.padding.value),
+        ("data.document_borders", card.data.document_borders, plan.data.document_borders),
         *_sharing(card, plan),
     ]
     if plan.model.weights is Weights.PRETRAINED:
         pairs.append(("weights.from", facts.model(card.model).hub_id or "none", plan.model.hub_id or "a local directory"))
-    return tuple(Override(field=field, card=before, run=after) for field, before, after in pairs if before != after)
+    return tuple(
+        Override(field=field, card=before, run=after) for field, before, after in pairs if after not in (before, *card.own_values(field))
+    )
 
 
 def _sharing(card: WorkloadCard, plan: Plan) -> Iterator[tuple[str, str | int, str | int]]:
     """Yield what is shared otherwise than the card says. A card for one device is run on several as it is: each gets its batch."""
-    if card.devices.count > 1 and card.devices.count != plan.device.count and not _on_axis(card, "devices.count", plan.device.count):
-        yield "devices.count", card.devices.count, plan.device.count
-    if card.devices.strategy != "auto" and card.devices.strategy is not plan.device.strategy:
-        yield "devices.strategy", card.devices.strategy.value, plan.device.strategy.value
-    if card.devices.offload != plan.device.offload:
-        yield "devices.offload", card.devices.offload, plan.device.offload
-
-
-def _on_axis(card: WorkloadCard, field: str, value: object) -> bool:
-    return any(axis.field == field and value in axis.values for axis in card.axes)
+    pairs: list[tuple[str, str | int, str | int]] = [("devices.offload", card.devices.offload, plan.device.offload)]
+    if card.devices.count > 1:
+        pairs.append(("devices.count", card.devices.count, plan.device.count))
+    if card.devices.strategy != "auto":
+        pairs.append(("devices.strategy", card.devices.strategy.value, plan.device.strategy.value))
+    yield from ((field, said, run) for field, said, run in pairs if run not in (said, *card.own_values(field)))
 
 
 def refuse_unsupported(resolved: Resolved) -> None:

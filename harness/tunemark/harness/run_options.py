@@ -64,7 +64,19 @@ class RunOptions:
             "--until-ci", "Stop once the 95% interval of throughput is within this share, such as 1%; the default without --steps.", TIME
         ),
     ] = None
-    timeout_s: Annotated[float | None, _option("--timeout", "End the worker after so many seconds in all.", TIME, min=1)] = None
+    timeout_s: Annotated[
+        float | None, _option("--timeout", "End the worker after so many seconds in all; without it no time is too long.", TIME, min=1)
+    ] = None
+    no_step_s: Annotated[
+        float | None,
+        _option(
+            "--no-step-timeout",
+            "End the worker after so many seconds without a completed step; four times as many while it loads, compiles or evaluates. "
+            "900 unless given.",
+            TIME,
+            min=1,
+        ),
+    ] = None
     strict_timing: Annotated[
         bool, _option("--strict-timing", "Wait for the device after each step instead of at the window's ends.", TIME)
     ] = False
@@ -100,6 +112,7 @@ class RunOptions:
             epochs=self.epochs,
             max_train_s=self.max_train_s,
             timeout_s=self.timeout_s,
+            no_step_s=self.no_step_s,
             seed=self.seed,
             devices=self.devices,
             strategy=self.strategy,

@@ -47,6 +47,19 @@ def _count(card: WorkloadCard, options: Options, reasons: Reasons) -> int:
     return count
 
 
+def ill_shared(device: DeviceChoice) -> str | None:
+    """Return why so many devices cannot share the work that way, or None."""
+    several = [strategy.value for strategy in Strategy if strategy is not Strategy.SINGLE]
+    if device.count == 1 and device.strategy is not Strategy.SINGLE:
+        return f"{device.strategy.value}: one device shares nothing; leave --strategy out, or give --devices"
+    if device.count > 1 and device.strategy is Strategy.SINGLE:
+        return f"single: {device.count} devices need one of {', '.join(several)}"
+    apart = device.tensor_parallel * device.pipeline_parallel
+    if device.count % apart:
+        return f"{device.count} devices: tensor x pipeline parallel is {apart}; give a multiple of it"
+    return None
+
+
 def too_many(device: DeviceChoice, machine: Machine) -> str | None:
     """Return why a machine has too few devices for a plan, or None."""
     here, per_node = len(machine.devices), device.count // device.nodes
@@ -69,11 +82,7 @@ def _strategy(card: WorkloadCard, count: int, options: Options, reasons: Reasons
         )
     if asked not in words:
         raise TunemarkError("--strategy", asked, did_you_mean(asked, words))
-    strategy = Strategy(asked)
-    if (strategy is Strategy.SINGLE) != (count == 1):
-        fix = "one device shares nothing; leave --strategy out" if count == 1 else f"{count} devices need one of {', '.join(words[1:])}"
-        raise TunemarkError("--strategy", strategy.value, fix)
-    return reasons.give("device.strategy", strategy, why)
+    return reasons.give("device.strategy", Strategy(asked), why)
 
 
 def _offload(card: WorkloadCard, options: Options) -> Offload:
@@ -96,10 +105,9 @@ def batch_choice(card: WorkloadCard, device: DeviceChoice, reasons: Reasons) -> 
     """Return the batch from one micro-step to one optimizer step."""
     micro, accumulation = card.batch.micro_batch, card.batch.gradient_accumulation
     apart = device.tensor_parallel * device.pipeline_parallel
-    if device.count % apart:
-        raise TunemarkError("--devices", device.count, f"tensor x pipeline parallel is {apart}; give a multiple of it")
     why = "each device sees different rows" if apart == 1 else f"{device.count} devices / tensor x pipeline parallel {apart}"
-    replicas = reasons.give("batch.data_parallel", device.count // apart, why)
+    # Devices that cannot be shared so are told as unsupported; until then a plan has one replica.
+    replicas = reasons.give("batch.data_parallel", max(1, device.count // apart), why)
     rows = reasons.give(
         "batch.global_batch",
         micro * accumulation * replicas,

@@ -12,7 +12,7 @@ from tunemark.harness.devices.features import Feature
 from tunemark.harness.devices.generations import Generation
 from tunemark.harness.machine import Machine
 from tunemark.harness.needs import NEEDS
-from tunemark.harness.sharing import too_many
+from tunemark.harness.sharing import ill_shared, too_many
 from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import Backend, Checkpointing, Dtype, Method, Strategy
 
@@ -20,7 +20,7 @@ ASKED: dict[Feature, Callable[[Plan], bool]] = {
     Feature.FULL: lambda plan: plan.method is Method.FULL,
     Feature.LORA: lambda plan: plan.method is Method.LORA,
     Feature.QLORA: lambda plan: plan.method is Method.QLORA,
-    Feature.PACKING: lambda plan: plan.data.packing,
+    Feature.PACKING: lambda plan: plan.data.packing and plan.data.document_borders,
     Feature.FULL_CHECKPOINTING: lambda plan: plan.model.gradient_checkpointing is Checkpointing.FULL,
     Feature.SELECTIVE_CHECKPOINTING: lambda plan: plan.model.gradient_checkpointing is Checkpointing.SELECTIVE,
     Feature.FLASH_ATTENTION: lambda plan: plan.model.attention == "flash_attention_2",
@@ -54,9 +54,7 @@ def unsupported_reason(plan: Plan, machine: Machine, generation: Generation | No
 
 
 def _reasons(plan: Plan, machine: Machine, generation: Generation | None) -> Iterator[str]:
-    shortage = too_many(plan.device, machine)
-    if shortage:
-        yield shortage
+    yield from filter(None, (ill_shared(plan.device), too_many(plan.device, machine)))
     missing = cannot(plan.device.backend)
     asked = [feature for feature, asks in ASKED.items() if asks(plan)]
     yield from (f"{feature.value} on {plan.device.backend.value}: {missing[feature]}" for feature in asked if feature in missing)
@@ -92,7 +90,7 @@ def _together(plan: Plan) -> Iterator[str]:
         yield "fsdp2 multiplies in the format of the weights, which fp16 keeps in fp32; use ddp, zero1 to zero3, or compute=fp32"
     if plan.data.packing and plan.model.task.value != "causal_lm":
         yield "only a causal language model can be trained on packed documents; use data.packing=false"
-    if plan.data.packing and plan.model.attention == "flex_attention":
+    if plan.data.packing and plan.data.document_borders and plan.model.attention == "flex_attention":
         yield "packed documents are masked for eager, sdpa and flash attention; use one of these"
     if plan.method is Method.QLORA and plan.model.compile != "none":
         yield "four-bit weights recompile without end under torch.compile; use compile=none"

@@ -12,7 +12,7 @@ COMPARABILITY_KEYS: dict[str, str] = {
     "dataset": "the same data set or token source",
     "sequence_length": "the same sequence length",
     "padding": "the same padding",
-    "packing": "the same packing",
+    "packing": "the same packing, with or without borders between the documents of a row",
     "global_batch": "the same rows in an optimizer step",
     "precision": "the same class of number format",
     "optimizer": "the same optimizer",
@@ -21,8 +21,13 @@ COMPARABILITY_KEYS: dict[str, str] = {
 
 
 def comparability_group(conditions: Mapping[str, object]) -> str | None:
-    """Return a name shared by comparable results, or None when a key is unknown: the unknown compares with nothing."""
+    """Return a name shared by comparable results, or None when a key is unknown: the unknown compares with nothing.
+
+    Packed documents have borders unless `document_borders` is False: without them each token has more to look at.
+    """
     values = [conditions.get(key) for key in COMPARABILITY_KEYS]
     if any(value is None for value in values):
         return None
+    if conditions["packing"] and conditions.get("document_borders") is False:
+        values.append("without borders")
     return "/".join(str(value) for value in values)

@@ -98,6 +98,8 @@ class DataChoice(Frozen):
     """`none` when each row is full."""
     packing: bool = False
     """True when several documents share a row."""
+    document_borders: bool = True
+    """False when documents that share a row see each other: plain concatenation. Without packing it means nothing."""
     training_rows: PositiveCount | None = None
     """Rows that make one epoch; null when rows are generated without end."""
     evaluation_rows: Count = 0
@@ -188,9 +190,14 @@ class Measurement(Frozen):
     epochs: PositiveCount | None = None
     """Stop after this many passes over the rows."""
     max_train_s: Seconds | None = None
-    """Stop training after this many seconds, steady or not."""
-    timeout_s: Seconds = 3_600.0
-    """The worker is ended after this many seconds without having finished."""
+    """Stop training after this many seconds, steady or not, but not before `min_steps`."""
+    min_steps: Count = 0
+    """Steps that are done even when they take longer than `max_train_s`: fewer would say nothing."""
+    timeout_s: Seconds | None = None
+    """The worker is ended after this many seconds without having finished; null leaves it the time that its steps need."""
+    no_step_s: Seconds | None = None
+    """The worker is ended after this many seconds without a completed step; null never does. While it loads, compiles, evaluates
+    or saves it has four times as long, and where steps are slow ten times the longest one."""
     until_relative_ci: float | None = Field(default=0.01, gt=0, lt=1)
     """Stop early once the 95% interval of throughput is within this share of it; null runs to the other limits."""
     timing: Literal["events", "strict"] = "events"

@@ -114,8 +114,10 @@ def measured_shape(plan: Plan, card: ModelCard, work: Work) -> TrainingShape:
     as much as lengths are spread.
     """
     packed, longest = plan.data.packing, plan.data.sequence_length
+    # Without borders all tokens of a row attend as those of one document.
+    pieces = work.rows if packed and not plan.data.document_borders else work.pieces(packed=packed)
     tokens = max(1, round(work.real_tokens / work.steps))
-    documents = min(tokens, max(1, round(work.pieces(packed=packed) / work.steps), -(-tokens // longest)))
+    documents = min(tokens, max(1, round(pieces / work.steps), -(-tokens // longest)))
     if documents > MOST_DOCUMENTS:
         # The same mean length; who asks for a ledger scales it to the tokens that there were.
         tokens, documents = round(tokens / documents * MOST_DOCUMENTS), MOST_DOCUMENTS

@@ -24,6 +24,8 @@ class WorkloadData(Frozen):
     """How rows are filled."""
     packing: bool = False
     """Whether documents share a row."""
+    document_borders: bool = True
+    """Whether documents that share a row do not see each other."""
     training_rows: PositiveCount | None = None
     """Rows of an epoch, the first of the data set; null takes all, or generates rows without end."""
     evaluation_rows: Count = 0
@@ -54,13 +56,21 @@ class WorkloadDevices(Frozen):
     """Devices that share the stack of layers."""
 
 
+Value = str | float | int | bool | None
+"""What a setting can be."""
+Settings = Annotated[dict[Text, Value], Field(max_length=20)]
+"""Dotted paths in a card and their values."""
+
+
 class Axis(Frozen):
     """A setting that the source varied. Each of its values is the card's own: a run of one is in the standard division."""
 
     field: Text
     """Dotted path in this card."""
-    values: Annotated[tuple[str | float | int | bool | None, ...], Field(min_length=2)]
+    values: Annotated[tuple[Value, ...], Field(min_length=2)]
     """What it was set to."""
+    at: Settings = Field(default_factory=dict)
+    """Other settings, where the source varied this one at others than the card's."""
 
 
 class GoldenLosses(Frozen):
@@ -142,6 +152,8 @@ class WorkloadCard(Frozen):
     """Devices it is made for."""
     axes: Annotated[tuple[Axis, ...], Field(max_length=20)] = ()
     """Settings that the source varied: `tunemark sweep` runs them."""
+    points: Annotated[tuple[Settings, ...], Field(max_length=20)] = ()
+    """Settings that the source changed together: `tunemark sweep` runs each as one point, and each value is the card's own."""
     stop: WorkloadStop = WorkloadStop()
     """When it may stop."""
     seed: Count = 0
@@ -159,3 +171,9 @@ class WorkloadCard(Frozen):
             msg = f"task is {self.task.value!r} and labels is {self.labels}; labels go with classification only"
             raise ValueError(msg)
         return self
+
+    def own_values(self, field: str) -> tuple[Value, ...]:
+        """Return what the source set a setting to beside the card's value: a run of these is in the standard division."""
+        on_axes = [value for axis in self.axes if axis.field == field for value in axis.values]
+        together = [settings[field] for settings in (*(axis.at for axis in self.axes), *self.points) if field in settings]
+        return tuple(dict.fromkeys([*on_axes, *together]))

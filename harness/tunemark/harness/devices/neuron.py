@@ -15,7 +15,7 @@ from tunemark.schema.submission import MemoryReading
 
 CANNOT: dict[Feature, str] = {
     Feature.QLORA: "optimum-neuron trains no quantised weights; use method lora",
-    Feature.PACKING: "the attention kernels of optimum-neuron know no borders of documents; use data.packing=false",
+    Feature.PACKING: "the attention kernels of optimum-neuron know no borders of documents; use data.document_borders=false",
     Feature.SELECTIVE_CHECKPOINTING: "PyTorch/XLA recomputes whole blocks; use gradient_checkpointing=full or none",
     Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
     Feature.FLEX_ATTENTION: "without a kernel for these devices; use attention=sdpa",

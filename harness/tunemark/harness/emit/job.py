@@ -10,9 +10,10 @@ from tunemark.harness.planning import refuse_unsupported, resolve
 from tunemark.harness.run_options import RunOptions
 from tunemark.schema.facts import FactBase
 from tunemark.schema.plan import Plan
-from tunemark.schema.vocabulary import Method, Strategy
+from tunemark.schema.vocabulary import Backend, Method, Strategy
 
 PORT = 29_500
+DAY_S = 86_400
 MARGIN_S = 900
 """For queueing between nodes, imports and the first download."""
 
@@ -33,21 +34,30 @@ class Job:
 
     @property
     def hours_minutes(self) -> tuple[int, int]:
-        """Return the time to ask for: the worker's own limit and a margin."""
-        minutes = math.ceil((self.plan.measurement.timeout_s + MARGIN_S) / 60)
+        """Return the time to ask for: the worker's own limit and a margin; a day where it has none."""
+        limit = self.plan.measurement.timeout_s
+        minutes = math.ceil((DAY_S if limit is None else limit + MARGIN_S) / 60)
         return divmod(minutes, 60)
 
     @property
+    def time_reason(self) -> str:
+        """Return where the time comes from, and how to ask for another."""
+        if self.plan.measurement.timeout_s is not None:
+            return "Time: that of --timeout, and a margin for imports and downloads."
+        return "Time: a day, since no --timeout was given. It is a guess: `sbatch --time=HH:MM:SS FILE`, or plan with --timeout SECONDS."
+
+    @property
     def extras(self) -> tuple[str, ...]:
-        """Return the optional parts of Tunemark that it needs."""
+        """Return the optional parts of Tunemark that it needs beside `make setup`; Neuron machines are set up otherwise."""
         plan = self.plan
         qlora = plan.method is Method.QLORA or plan.optimizer.name.endswith("8bit")
         wanted = {
             "nvidia": self.target.card.vendor == "NVIDIA",
             "qlora": qlora,
             "distributed": plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3},
-            "neuron": self.target.card.vendor == "AWS",
         }
+        if self.target.backend is Backend.NEURON:
+            return ()
         return tuple(name for name, needed in wanted.items() if needed)
 
     def command(self, program: str, rank: str, head: str) -> str:

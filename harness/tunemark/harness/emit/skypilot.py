@@ -14,6 +14,18 @@ NAMES_FILE = Path(__file__).with_name("skypilot.toml")
 LOCAL = ("file:", "pretrained:/", "pretrained:.", "pretrained:~")
 """Beginnings of values that name something on the machine that plans."""
 PROGRAM = ".venv/bin/tunemark"
+NEURON_IMAGE = "skypilot:neuron-ubuntu-2204"
+"""SkyPilot's name of AWS' Deep Learning AMI Neuron (Ubuntu 22.04), its default for these devices: drivers, runtime and tools."""
+NEURON_SETUP = """\
+# Drivers, runtime and tools are the image's. Its environments have Python 3.10 and Tunemark needs 3.11, so compiler and torch
+# come from AWS' index, in the versions that optimum-neuron pins. Written from their documents, not yet tried on such a machine.
+python3 -m pip install --quiet uv
+python3 -m uv venv --quiet --python 3.11 .venv
+python3 -m uv pip install --quiet --python .venv/bin/python --extra-index-url https://pip.repos.neuron.amazonaws.com \\
+  'optimum-neuron[neuronx,training]==0.4.5' 'datasets>=4.0' 'psutil>=7' 'pydantic>=2.11' 'rich>=14' 'typer>=0.16'
+# Without dependencies: the compiler pins an older numpy than Tunemark asks for elsewhere.
+python3 -m uv pip install --quiet --python .venv/bin/python --no-deps --editable .
+"""
 
 
 def skypilot(job: Job) -> str:
@@ -39,21 +51,22 @@ def task(job: Job) -> dict[str, Any]:
 
 
 def _setup(job: Job) -> str:
-    extras = f".venv/bin/pip install --quiet --editable '.[{','.join(job.extras)}]'" if job.extras else ""
-    # The Neuron stack pins another torch than the lock: it gets an environment of its own.
-    first = "python3 -m venv .venv" if job.target.backend is Backend.NEURON else "make setup"
-    return f"{first}\n{extras}\n" if extras else f"{first}\n"
+    if job.target.backend is Backend.NEURON:
+        return NEURON_SETUP
+    extras = f".venv/bin/pip install --quiet --editable '.[{','.join(job.extras)}]'\n" if job.extras else ""
+    return f"make setup\n{extras}"
 
 
 def _resources(job: Job) -> dict[str, Any]:
     target = job.target
+    image = {"image_id": NEURON_IMAGE} if target.backend is Backend.NEURON else {}
     if target.instance is not None:
-        return {"infra": target.provider, "instance_type": target.instance}
+        return {"infra": target.provider, "instance_type": target.instance, **image}
     names: dict[str, str] = tomllib.loads(NAMES_FILE.read_text(encoding="utf-8"))
     if target.card.key not in names:
         fix = f"SkyPilot's catalogue has no name for it that is known here; name an --instance, or {did_you_mean(target.card.key, names)}"
         raise TunemarkError("--accelerator", target.card.key, fix)
-    return {"accelerators": f"{names[target.card.key]}:{target.accelerators}"}
+    return {"accelerators": f"{names[target.card.key]}:{target.accelerators}", **image}
 
 
 def _script(job: Job) -> str:

@@ -5,6 +5,10 @@ import shlex
 from tunemark.harness.emit.job import PORT, Job
 from tunemark.schema.vocabulary import Backend
 
+NEURON_ENVIRONMENT = (
+    "# .venv is one with the Neuron stack beside Tunemark: README, `On a Neuron machine`. Name another with TUNEMARK=PROGRAM.",
+    "# Not yet tried on such a machine.",
+)
 PROGRAM = '"$TUNEMARK"'
 
 
@@ -16,6 +20,7 @@ def slurm(job: Job) -> str:
         "#!/bin/bash",
         f"# {job.plan.workload} on {job.target.text}. Made by `tunemark plan {job.plan.workload} --emit slurm`.",
         "# Partition and account are the cluster's own: give them to sbatch, as in `sbatch --partition=gpu FILE`.",
+        f"# {job.time_reason}",
         f"#SBATCH --job-name={job.name}",
         f"#SBATCH --nodes={target.nodes}",
         "#SBATCH --ntasks-per-node=1",
@@ -33,6 +38,7 @@ def _body(job: Job) -> list[str]:
     several = ['HEAD_NODE="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)"', "export HEAD_NODE"]
     return [
         "set -euo pipefail",
+        *(NEURON_ENVIRONMENT if job.target.backend is Backend.NEURON else ()),
         'cd "$SLURM_SUBMIT_DIR"',
         'export TUNEMARK="${TUNEMARK:-.venv/bin/tunemark}"',
         *(several if job.target.nodes > 1 else []),

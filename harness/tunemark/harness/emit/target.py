@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from tunemark.harness.devices.generations import FORMATS
-from tunemark.harness.machine import PACKAGES, Machine, detect
+from tunemark.harness.machine import OF_VENDORS, PACKAGES, Machine, detect
 from tunemark.schema.cards import AcceleratorCard, PriceRow
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
@@ -60,7 +60,7 @@ class Target:
             devices=(device,) * self.per_node,
             compute_dtypes=FORMATS[self.backend],
             target=None,
-            packages=dict.fromkeys(PACKAGES, "to be installed"),
+            packages=dict.fromkeys((*PACKAGES, *OF_VENDORS) if self.backend is Backend.NEURON else PACKAGES, "to be installed"),
         )
 
 

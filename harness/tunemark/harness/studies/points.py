@@ -108,7 +108,7 @@ def axis_of(text: str, card: WorkloadCard) -> Values:
     """
     name, equals, listed = text.partition("=")
     field = field_named(name, "--over", card)
-    own = next((tuple(written(value) for value in axis.values) for axis in card.axes if axis.field == field), ())
+    own = tuple(dict.fromkeys(written(value) for axis in card.axes if axis.field == field for value in axis.values))
     values = tuple(value.strip() for value in listed.split(",") if value.strip()) if equals else own
     if not values:
         raise TunemarkError("--over", text, "give a setting and its values, such as batch_size=8,16,32")
@@ -119,9 +119,12 @@ def axis_of(text: str, card: WorkloadCard) -> Values:
 
 
 def star_of_card(card: WorkloadCard) -> list[Point]:
-    """Return the card as it is, and each value of its axes with all else as the card has it: all combinations would be thousands."""
-    own = [Point(((axis.field, written(value)),)) for axis in card.axes for value in axis.values]
-    return [Point(()), *own]
+    """Return the card as it is, each value of its axes, and its points, with all else as the card has it.
+
+    An axis is gone along where its source did; all combinations would be thousands.
+    """
+    along = [{**axis.at, axis.field: value} for axis in card.axes for value in axis.values]
+    return [Point(tuple((field, written(value)) for field, value in settings.items())) for settings in ({}, *along, *card.points)]
 
 
 def written(value: object) -> str:

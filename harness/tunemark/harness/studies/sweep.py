@@ -76,7 +76,7 @@ def _run_points(workload: str, options: Options, bench: Bench, plans: dict[Point
 def _points(overs: Sequence[str], card: WorkloadCard, repeats: int) -> list[Point]:
     if overs:
         return grid([axis_of(text, card) for text in overs])
-    if not card.axes and repeats == 1:
+    if not card.axes and not card.points and repeats == 1:
         fix = (
             "the card has no axes of its own; say what to vary, such as --over batch_size=8,16,32, or how often to repeat it with --repeats"
         )

@@ -147,7 +147,8 @@ def counts_of(plan: Plan, rows: list[Any]) -> Counts:
     """Return the counts of rows that make one micro-batch."""
     if plan.data.packing:
         length = plan.data.sequence_length
-        pieces = sum(len(row.pieces) for row in rows)
+        # The first token of a piece is predicted from nothing; without borders a row is one piece.
+        pieces = sum(len(row.pieces) for row in rows) if plan.data.document_borders else len(rows)
         return Counts(len(rows) * length, len(rows) * length, len(rows) * length - pieces, sum(row.documents for row in rows), len(rows))
     lengths = [len(sample["input_ids"]) for sample in rows]
     width = _width(plan, lengths)
@@ -163,6 +164,9 @@ def tensors_of(plan: Plan, rows: list[Any], model: Shape) -> dict[str, Any]:
     """
     import torch  # noqa: PLC0415
 
+    if plan.data.packing and not plan.data.document_borders:
+        ids = np.stack([row.ids for row in rows])
+        return {"input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(ids.copy())}
     if plan.data.packing:
         return packed_tensors(rows, plan.model.attention, model.window, mixed_windows=model.mixed_windows)
     lengths = [len(sample["input_ids"]) for sample in rows]

@@ -62,6 +62,8 @@ def packed_documents(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[st
     gate = {"name": "packed_documents", "passed": None}
     if not plan.data.packing:
         return gate | {"detail": "documents are not packed"}
+    if not plan.data.document_borders:
+        return gate | {"detail": "packed documents see each other, as the plan says"}
     borders = (tensors["position_ids"][0] == 0).nonzero().flatten().tolist()
     if len(borders) < 2:  # noqa: PLR2004 - two documents are needed to tell them apart
         return gate | {"detail": "the first row holds one document only"}

@@ -87,7 +87,7 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
             gradients = engine.gradients()
         engine.forget_gradients()
         step += 1
-        result = device.host_copy(agree(trainer, loss, wants=trainer.stop.wants(device.now() - started_s)))
+        result = device.host_copy(agree(trainer, loss, wants=trainer.stop.wants(device.now() - started_s, step)))
         graphs_before, graphs = graphs, compiled_graphs()
         pending.append(Done(device.stamp(), own, result, counts, graphs - graphs_before, device.held_bytes()))
         if trainer.strict:

@@ -18,14 +18,17 @@ class StopRule:
     """Every process knows these by itself."""
     seconds: float | None
     told: Path
+    at_least: int = 0
+    """Steps before which time alone ends nothing."""
 
     def planned(self, done: int) -> bool:
         """Return whether all planned steps are done."""
         return self.steps is not None and done >= self.steps
 
-    def wants(self, trained_s: float) -> bool:
+    def wants(self, trained_s: float, done: int) -> bool:
         """Return whether this process wants to stop now: clocks and files are not the same to all, so several processes vote."""
-        return (self.seconds is not None and trained_s >= self.seconds) or self.told.exists()
+        late = self.seconds is not None and trained_s >= self.seconds and done >= self.at_least
+        return late or self.told.exists()
 
 
 def planned_steps(plan: Plan, training_rows: int | None) -> int | None:
@@ -43,4 +46,5 @@ def planned_steps(plan: Plan, training_rows: int | None) -> int | None:
 
 def stop_rule(plan: Plan, training_rows: int | None, folder: Path) -> StopRule:
     """Return the rule of a plan."""
-    return StopRule(planned_steps(plan, training_rows), plan.measurement.max_train_s, folder / STOP_FILE)
+    rules = plan.measurement
+    return StopRule(planned_steps(plan, training_rows), rules.max_train_s, folder / STOP_FILE, rules.min_steps)

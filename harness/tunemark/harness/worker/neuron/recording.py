@@ -28,7 +28,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         self._pending: deque[Done] = deque()
         self._last: tuple[Any, Any] | None = None
         self._reading: Reading | None = None
-        self._started_s, self._graphs = 0.0, 0
+        self._started_s, self._graphs, self._steps = 0.0, 0, 0
         self.gradients = NO_GRADIENTS
 
     def watching(self, training_step: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,8 +67,9 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         All processes have read the same steps here, so all end after the same one.
         """
         trainer = self._trainer
+        self._steps += 1
         replicas = trainer.engine.processes // self._plan.device.pipeline_parallel
-        wants = trainer.stop.wants(trainer.device.now() - self._started_s)
+        wants = trainer.stop.wants(trainer.device.now() - self._started_s, self._steps)
         # Summed over all processes: of a pipeline's stages only the last has a loss, and tensor-parallel ones have the same.
         result = agree(trainer, sum(self._losses) / replicas, wants=wants)
         self._losses.clear()

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.harness.devices import Device
-from tunemark.harness.devices.protocol import DeviceUnavailable
-from tunemark.harness.neuron_rules import FAMILIES
 from tunemark.harness.worker.architectures import config_of
 from tunemark.harness.worker.batches import Share, load_samples, micro_batches
 from tunemark.harness.worker.log import Log
@@ -38,7 +36,6 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> Trainer:
     from optimum.neuron import NeuronTrainer, NeuronTrainingArguments  # noqa: PLC0415 - on Neuron machines only
 
     plan, card = order.plan, order.card
-    refuse_family(card)
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, card.vocabulary, order.data_from, order.weights_from)
     steps = planned_steps(plan, samples.training_rows)
@@ -75,13 +72,6 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> Trainer:
     log.phase(Phase.TEARDOWN, device.now())
     trainer.scheduler = theirs
     return trainer  # type: ignore[no-any-return]
-
-
-def refuse_family(card: ModelCard) -> None:
-    """Raise DeviceUnavailable for a model that optimum-neuron cannot train."""
-    if card.family not in FAMILIES:
-        msg = f"optimum-neuron trains {', '.join(FAMILIES)}, and {card.key} is of family {card.family}"
-        raise DeviceUnavailable(msg)
 
 
 def assert_world(plan: Plan, data_parallel: int) -> int:
