@@ -14,6 +14,12 @@ NAMES_FILE = Path(__file__).with_name("skypilot.toml")
 LOCAL = ("file:", "pretrained:/", "pretrained:.", "pretrained:~")
 """Beginnings of values that name something on the machine that plans."""
 PROGRAM = ".venv/bin/tunemark"
+HEAD = """\
+# {workload} on {where}, from a checkout of Tunemark:
+#   sky launch -c tunemark -i 10 FILE                             # stops the machines ten minutes after the run
+#   rsync -a tunemark:sky_workdir/submissions/ submissions/       # while they are up: brings the submission here
+#   sky down tunemark                                             # a stopped machine's disk still costs
+"""
 NEURON_IMAGE = "skypilot:neuron-ubuntu-2204"
 """SkyPilot's name of AWS' Deep Learning AMI Neuron (Ubuntu 22.04), its default for these devices: drivers, runtime and tools."""
 NEURON_SETUP = """\
@@ -34,7 +40,7 @@ def skypilot(job: Job) -> str:
         if value.startswith(LOCAL):
             option = "--data" if value.startswith("file:") else "--weights"
             raise TunemarkError(option, value, "is on this machine only; name one of the hub, or synthetic data and random weights")
-    head = f"# {job.plan.workload} on {job.target.text}: `sky launch FILE` in a checkout of Tunemark.\n"
+    head = HEAD.format(workload=job.plan.workload, where=job.target.text)
     return head + "".join(f"{line}\n" for line in _lines(task(job)))
 
 
