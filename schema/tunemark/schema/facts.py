@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.files import project_root
+from tunemark.schema.known import Known
 from tunemark.schema.naming import AWS, suggest_accelerator, suggest_card, suggest_instance
 from tunemark.schema.support import FILE as SUPPORT
 from tunemark.schema.support import SupportMatrix
@@ -57,6 +58,14 @@ class FactBase:
     def prices(self) -> tuple[PriceRow, ...]:
         """The price book."""
         return tuple(row for _, row in read_prices(self.root / "prices" / "prices.csv"))
+
+    @cached_property
+    def known(self) -> Known:
+        """Releases, data sets, generations and bounds from practice; empty where data/ has none."""
+        merged: dict[str, object] = {}
+        for path in sorted((self.root / "known").glob("*.toml")):
+            merged |= _toml(path)
+        return validated(Known, merged, str(self.root / "known"))
 
     @cached_property
     def support(self) -> SupportMatrix | None:
@@ -130,7 +139,7 @@ class FactBase:
 
     def read_all(self) -> None:
         """Read every card and price; raises TunemarkError for the first that is wrong."""
-        _ = self.accelerators, self.models, self.workloads, self.prices, self.support
+        _ = self.accelerators, self.models, self.workloads, self.prices, self.support, self.known
 
     def workload_sha256(self, key: str) -> str:
         """Return the content hash of a workload: of its file, and of its key where the file holds several."""

@@ -1,0 +1,125 @@
+"""The evidence of a checkout: documents and results of data/published, and the submissions, as rules see them."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tunemark.collector.audit.evidence import Base, Run
+from tunemark.collector.fact_files import DOCUMENT, RESULT
+from tunemark.collector.record_files import SUBMISSIONS, records_in
+from tunemark.schema.derive import derive
+from tunemark.schema.facts import FactBase
+from tunemark.schema.history import InvalidRecord, read_record
+from tunemark.schema.physics import physics
+from tunemark.schema.published import Claim, Conditions, PublishedResult, SourceDocument
+from tunemark.schema.submission import Submission
+from tunemark.schema.vocabulary import PublishedStatus, Status
+
+
+def base_of(root: Path, facts: FactBase | None = None) -> Base:
+    """Return the evidence of a checkout. Files that cannot be read are left out: `tunemark validate` names them."""
+    facts = facts or FactBase(root / "data")
+    published = records_in(root / "data" / "published").files
+    results = [_read(path) for path in published if RESULT.fullmatch(path.name)]
+    documents = [_read(path) for path in published if path.name == DOCUMENT]
+    submissions = [(path, _read(path)) for path in records_in(root / SUBMISSIONS).files]
+    runs = [
+        *(published_run(one, facts) for one in results if isinstance(one, PublishedResult)),
+        *(measured_run(one, path.stem, facts) for path, one in submissions if isinstance(one, Submission)),
+    ]
+    return Base(tuple(runs), tuple(one for one in documents if isinstance(one, SourceDocument)), facts)
+
+
+def with_files(base: Base, paths: Iterable[Path]) -> tuple[Base, list[str]]:
+    """Return the evidence with records of further files, and the ids of all records in these files."""
+    runs, documents, ids = dict(base.by_id), dict(base.document_of), []
+    for path in paths:
+        record = read_record(path.read_bytes())
+        if isinstance(record, PublishedResult):
+            runs[record.id] = published_run(record, base.facts)
+            ids.append(record.id)
+        elif isinstance(record, Submission):
+            runs[_id(path.stem)] = measured_run(record, path.stem, base.facts)
+            ids.append(_id(path.stem))
+        elif isinstance(record, SourceDocument):
+            documents[record.id] = record
+            ids.extend(statement.id for statement in record.statements)
+    return Base(tuple(runs.values()), tuple(documents.values()), base.facts), ids
+
+
+def published_run(result: PublishedResult, facts: FactBase) -> Run:
+    """Return a published result as rules see it."""
+    conditions = result.conditions
+    return Run(
+        id=result.id,
+        source=result.source,
+        section=result.section,
+        conditions=conditions,
+        claims=dict(result.claims),
+        labels=dict(result.labels),
+        out_of_memory=result.status is PublishedStatus.OOM,
+        model=facts.models.get(conditions.model or ""),
+        accelerator=facts.accelerators.get(conditions.accelerator or ""),
+        dataset=facts.known.dataset(conditions.dataset),
+    )
+
+
+def measured_run(submission: Submission, stem: str, facts: FactBase) -> Run:
+    """Return a submission as rules see it: its derived figures in place of claims, with all of their digits."""
+    plan = submission.plan
+    model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
+    ok = submission.outcome.status is Status.OK
+    derived = derive(submission)
+    figures: dict[str, float | None] = {
+        "tokens_per_s": derived.tokens_per_s.value if derived.tokens_per_s else None,
+        "peak_memory_bytes": submission.memory.device_allocated.peak_bytes,
+        "wall_s": submission.process.wall_s,
+    }
+    if ok:
+        figures |= {name: known.value for name, known in physics(submission, derived, model, accelerator).figures().items()}
+    return Run(
+        id=_id(stem),
+        source="measured",
+        section=plan.workload,
+        conditions=_conditions(submission),
+        claims=_as_claims(figures),
+        labels={"accelerator": submission.environment.devices[0].name},
+        out_of_memory=submission.outcome.status in {Status.OOM_DEVICE, Status.OOM_HOST},
+        model=model,
+        accelerator=accelerator,
+        dataset=None,
+        measured=True,
+    )
+
+
+def _conditions(submission: Submission) -> Conditions:
+    plan = submission.plan
+    return Conditions(
+        model=plan.model.key,
+        method=plan.method,
+        accelerator=plan.device.accelerator,
+        accelerator_count=plan.device.count,
+        micro_batch=plan.batch.micro_batch,
+        gradient_accumulation=plan.batch.gradient_accumulation,
+        sequence_length=plan.data.sequence_length,
+        padding=plan.data.padding,
+        packing=plan.data.packing,
+        precision=plan.precision.compute.value,
+        framework=dict(submission.environment.packages),
+        settings={"gradient_checkpointing": plan.model.gradient_checkpointing.value != "none", "data_parallel": plan.batch.data_parallel},
+    )
+
+
+def _as_claims(figures: Mapping[str, float | None]) -> dict[str, Claim]:
+    return {name: Claim(value=value, printed=f"{value:.12g}") for name, value in figures.items() if value is not None}
+
+
+def _id(stem: str) -> str:
+    """Return the id of a submission, the last part of its file's name."""
+    return stem.rsplit("-", 1)[-1]
+
+
+def _read(path: Path) -> object:
+    try:
+        return read_record(path.read_bytes())
+    except (InvalidRecord, ValueError, OSError, RecursionError):
+        return None
