@@ -196,8 +196,9 @@ def test_a_price_dated_by_a_catalogue_names_its_version() -> None:
 # figures
 
 FACTORS = {
-    **dict.fromkeys(["", "s", "s/it", "x", "\N{MULTIPLICATION SIGN}", "W", "epochs", "tok/s", "samples/s", "steps/s", "tokens/s", "flops/byte", "FLOP"], 1.0),
+    **dict.fromkeys(["", "s", "s/it", "x", "\N{MULTIPLICATION SIGN}", "W", "epochs", "tok/s", "samples/s", "steps/s", "tokens/s", "flops/byte", "FLOPs/byte", "FLOP", "models/year"], 1.0),
     "GiB": 2.0**30, "GF": 2.0**30, "GB": 1e9, "B": 1e9, "GB/s": 1e9, "TB/s": 1e12, "%": 0.01, "ms": 1e-3,
+    "GFLOPS": 1e9, "TFLOPS": 1e12, "TFLOP/s": 1e12,
 }  # fmt: skip
 SECONDS = {"day": 86_400, "h": 3_600, "hour": 3_600, "m": 60, "min": 60, "minute": 60, "s": 1}
 NOT_PLAIN = {"10th epoch", "77+ hours", "76.3% of the available 40GB", "90.67% of the available 160GB"}
@@ -205,7 +206,7 @@ NOT_PLAIN = {"10th epoch", "77+ hours", "76.3% of the available 40GB", "90.67% o
 
 def read(printed: str) -> float | None:
     """Return the value of a figure that is a plain number with a unit, a clock time or a duration; None for others."""
-    text = re.sub(r" (\([^)]*\)|vs Full)$", "", printed).replace(",", "").lstrip("~$")
+    text = re.sub(r" (\([^)]*\)|vs Full)$", "", printed).replace(",", "").lstrip("~$+>")
     if re.fullmatch(r"(\d+:)?\d+:\d+(\.\d+)?", text):
         return sum(float(part) * 60**place for place, part in enumerate(reversed(text.split(":"))))
     parts = re.findall(r"([\d.]+) ?(day|hour|h|minute|min|m|s)s?(?: and)?(?: |(?=\d)|$)", text)
@@ -218,6 +219,10 @@ def read(printed: str) -> float | None:
 def claims() -> Iterator[tuple[str, Claim]]:
     for row in (*RESULTS.values(), *STATEMENTS.values()):
         yield from ((f"{row.id}/{key}", claim) for key, claim in row.claims.items())
+    for statement in STATEMENTS.values():
+        for key, value in statement.assertion or ():
+            if isinstance(value, Claim):
+                yield f"{statement.id}/{key}", value
 
 
 def test_the_reader_of_figures_understands_every_way_of_printing_that_occurs() -> None:

@@ -59,7 +59,7 @@ class Conclusion(Frozen):
     """A sentence that draws a conclusion without a figure of its own."""
 
     kind: Literal["conclusion"] = "conclusion"
-    about: Literal["speed", "memory", "quality", "utilisation", "cost", "scaling"]
+    about: Literal["speed", "memory", "quality", "utilisation", "cost", "scaling", "energy"]
     records: Records = ()
     """Results that it is drawn from."""
     basis: tuple[Text, ...] = ()

@@ -1,16 +1,50 @@
 """The rules of the audit, family by family: one module each."""
 
-from tunemark.collector.audit import arithmetic, catalogue, duplicates, epochs, memory, ordering, relative, scaling, utilisation
+from tunemark.collector.audit import (
+    advice,
+    arithmetic,
+    catalogue,
+    comparison,
+    costs,
+    definitions,
+    duplicates,
+    effects,
+    epochs,
+    formulas,
+    memory,
+    model_memory,
+    ordering,
+    outliers,
+    prices,
+    relative,
+    scaling,
+    significance,
+    statements,
+    utilisation,
+)
 from tunemark.collector.audit.rule import Rule
 
-RULES: tuple[Rule, ...] = (
-    *utilisation.RULES,
-    *memory.RULES,
-    *arithmetic.RULES,
-    *epochs.RULES,
-    *relative.RULES,
-    *scaling.RULES,
-    *ordering.RULES,
-    *duplicates.RULES,
-    *catalogue.RULES,
+FAMILIES = (
+    utilisation,
+    memory,
+    model_memory,
+    arithmetic,
+    epochs,
+    definitions,
+    formulas,
+    prices,
+    costs,
+    scaling,
+    relative,
+    comparison,
+    outliers,
+    ordering,
+    duplicates,
+    catalogue,
+    advice,
+    significance,
+    statements,
+    effects,
 )
+
+RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.RULES)
