@@ -8,9 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tunemark.collector.audit.engine import audit
+from tunemark.collector.audit.loaded import base_of
 from tunemark.collector.database import arrow_schemas, as_arrow, build_database
 from tunemark.collector.document_files import document_file_rows
 from tunemark.collector.fact_rows import fact_rows
+from tunemark.collector.finding_rows import finding_rows
 from tunemark.collector.importers.converted_files import converted_file_rows
 from tunemark.collector.judging import Verdict, judge
 from tunemark.collector.measured_rows import measured_rows
@@ -72,6 +75,7 @@ def collect(root: Path, database: Path, advance: Advance = lambda: None, as_of: 
     accepted = accept(_submissions(root, facts, schemas, advance), committed_files(root))
     rows.setdefault("result_rows", []).extend(_headlines(accepted.kept))
     problems = [*undescribed, *accepted.problems]
+    merge(rows, finding_rows(audit(base_of(root, facts, {one.result_id for one in accepted.kept}))))
     rows["load_problems"] = _problem_rows(problems)
     tables = {
         name: _joined(as_arrow(rows.get(name, []), schema), (part.tables.get(name) for part in accepted.kept))

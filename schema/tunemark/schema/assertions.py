@@ -94,6 +94,7 @@ class Metric(Frozen):
         "peak of live tensors",
         "peak held by the allocator",
         "held by the allocator at the end of a step",
+        "used of the device",
         "real tokens",
         "slots of tokens",
         "micro-step",

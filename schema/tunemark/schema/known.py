@@ -8,6 +8,7 @@ from datetime import date
 from pydantic import Field
 
 from tunemark.schema.base import Frozen, Key, PositiveCount, Text
+from tunemark.schema.errors import Exit, TunemarkError
 
 
 class Release(Frozen):
@@ -82,5 +83,8 @@ class Known(Frozen):
         return next((one.tensor_core_generation for one in self.generations if one.architecture == architecture), None)
 
     def practice(self, key: str) -> float:
-        """Return a bound; raises KeyError for one that is not there."""
-        return {one.key: one.value for one in self.practices}[key]
+        """Return a bound; raises TunemarkError for one that is not there."""
+        found = next((one.value for one in self.practices if one.key == key), None)
+        if found is None:
+            raise TunemarkError("data/known/practices.toml", key, "is not there; the audit needs this bound", exit_code=Exit.INVALID)
+        return found

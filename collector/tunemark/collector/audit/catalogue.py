@@ -12,6 +12,8 @@ from tunemark.schema.errors import bare
 from tunemark.schema.naming import suggest_instance
 from tunemark.schema.vocabulary import Dtype
 
+STATE = re.compile(r"/\s*(P(?:[2-9]|1[0-5]))\b")
+"""Performance states of NVIDIA devices, P0 to P15 from fastest to idle (nvidia-smi's manual)."""
 TOTAL_TOLERANCE = 0.09
 """GB against GiB, 7%, and rounding."""
 INSTANCE = re.compile(r"\b[a-z]{1,3}\d[a-z0-9]*(?:-[a-z0-9]+)?[.-]\d*x?large\b", re.IGNORECASE)
@@ -136,57 +138,18 @@ def precision_on_device(base: Base) -> Iterator[Found]:
             )
 
 
-def versions(base: Base) -> Iterator[Found]:
-    """Yield versions that do not exist, and versions that are newer than the document says it is."""
-    for (source, library, version), ids in sorted(_versions(base).items()):
-        for series in base.facts.known.series:
-            found = re.match(r"[A-Za-z ]*([0-9][0-9.]*)", version)
-            if series.library == library and version.startswith(series.prefix) and found and found[1].rstrip(".") not in series.versions:
-                yield Found(
-                    SUSPICIOUS,
-                    tuple(ids),
-                    f"{library} {version}",
-                    f"{series.prefix} has {', '.join(series.versions)}; {found[1]} does not exist ({series.source})",
-                    {"version": version},
-                )
-        document, release = base.document_of.get(source), base.facts.known.released_on(library, version)
-        if document and document.stated_on and release and release.released_on > document.stated_on:
-            days = (release.released_on - document.stated_on).days
-            yield Found(
-                IMPOSSIBLE,
-                tuple(ids),
-                f"{library} {version} in a document of {document.stated_on}",
-                f"{library} {version} came out on {release.released_on} ({release.source}), {days} days after the day the document states",
-                {"released_on": release.released_on.isoformat(), "stated_on": document.stated_on.isoformat()},
-            )
-
-
-def _versions(base: Base) -> dict[tuple[str, str, str], list[str]]:
-    used: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+def device_names(base: Base) -> Iterator[Found]:
+    """Yield names of devices with a performance state in them, which is no part of a name."""
     for run in base.runs:
-        if not run.measured:
-            for library, version in run.conditions.framework.items():
-                used[run.source, library, version].append(run.id)
-    for statement in base.statements.values():
-        if {"library", "version"} <= set(statement.labels):
-            used[statement.id[:3], statement.labels["library"], statement.labels["version"]].append(statement.id)
-    return used
-
-
-def document_dates(base: Base) -> Iterator[Found]:
-    """Yield documents that say they are older than the repository they were written in."""
-    for document in base.documents:
-        if document.stated_on and document.committed_on and document.stated_on < document.committed_on:
-            days = (document.committed_on - document.stated_on).days
-            about = tuple(statement.id for statement in document.statements if "last_updated" in statement.labels)
-            if not about:
-                continue
+        found = STATE.search(run.labels.get("accelerator", ""))
+        if found and run.accelerator is not None:
+            name = run.labels["accelerator"]
             yield Found(
                 SUSPICIOUS,
-                about,
-                f"dated {document.stated_on}",
-                f"its repository first had it on {document.committed_on}, {days} days later",
-                {"stated_on": document.stated_on.isoformat(), "committed_on": document.committed_on.isoformat()},
+                (run.id,),
+                f"device {name!r}",
+                f"the device is {run.accelerator.name}; {found[1]} is the performance state that nvidia-smi shows beside it, and {found[1]} is that of an idle device",
+                {"printed": name, "state": found[1]},
             )
 
 
@@ -224,19 +187,11 @@ RULES = (
         precision_on_device,
     ),
     Rule(
-        "versions",
-        "a version that does not exist, or is newer than its document",
+        "device-name",
+        "a device's name with something else in it",
         "catalogue",
-        "Nothing can be used before it is released.",
-        (SUSPICIOUS, IMPOSSIBLE),
-        versions,
-    ),
-    Rule(
-        "document-date",
-        "a date before the document existed",
-        "catalogue",
-        "A document is written after it is begun.",
+        "Devices are called as their maker calls them; a state of a moment is no part of it.",
         (SUSPICIOUS,),
-        document_dates,
+        device_names,
     ),
 )

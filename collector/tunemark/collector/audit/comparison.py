@@ -66,6 +66,7 @@ def words(base: Base) -> Iterator[Found]:
             continue
         yield from _against_words(base, statement, said, *spans)
         yield from _totals(base, statement, said, *spans)
+        yield from _times(base, statement, said, *spans)
 
 
 def _against_words(base: Base, statement: Statement, said: Comparison, first: Span, last: Span) -> Iterator[Found]:
@@ -85,6 +86,24 @@ def _against_words(base: Base, statement: Statement, said: Comparison, first: Sp
             f"{first.value:g} / {last.value:g} = {ratio.value:.2f}, which is not '{said.relation}'",
             {"ratio": ratio.value},
         )
+
+
+def _times(base: Base, statement: Statement, said: Comparison, first: Span, last: Span) -> Iterator[Found]:
+    """Yield rates that are compared, where the times of the same work say another ratio."""
+    runs = base.named((said.records[0], said.records[-1]))
+    if not said.quantity.startswith("samples_per_s") or len(runs) < 2 or runs[0].training_rows != runs[1].training_rows:  # noqa: PLR2004 - a pair
+        return
+    mine, theirs = (run.span("epoch_time_s") or run.span("train_time_s") for run in runs)
+    if mine is None or theirs is None or (first / last).widened(0.05).overlaps(theirs / mine):
+        return
+    by_time = theirs / mine
+    yield Found(
+        INCONSISTENT,
+        (statement.id, *said.records),
+        f"{said.quantity} {said.relation}: {_shown(base, said)}",
+        f"rates {first.value:g} / {last.value:g} = {first.value / last.value:.2f}, but times of the same rows {theirs.value:g} s / {mine.value:g} s = {by_time.value:.2f}",
+        {"ratio of rates": first.value / last.value, "ratio of times": by_time.value},
+    )
 
 
 def _totals(base: Base, statement: Statement, said: Comparison, first: Span, last: Span) -> Iterator[Found]:

@@ -14,7 +14,13 @@ BYTES_OF = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
 NOT_A_PEAK = {"held by the allocator at the end of a step"}
 PEAKS = frozenset({"peak_memory_bytes", "device_memory_peak_share"})
 COUNTERS = {"batches x training batch", "rows of the data set"}
-TOKENS = frozenset({"real tokens", "slots of tokens"})
+KINDS = {
+    "tokens": frozenset({"real tokens", "slots of tokens"}),
+    "peak memory": frozenset(
+        {"peak of live tensors", "peak held by the allocator", "held by the allocator at the end of a step", "used of the device"}
+    ),
+}
+"""What one name is counted as in different documents."""
 FAR = 1.25
 
 
@@ -70,26 +76,27 @@ def _units(name: str, metric: Metric, runs: list[Run]) -> Iterator[Found]:
         )
 
 
-def tokens(base: Base) -> Iterator[Found]:
-    """Yield token counts of several sources that count different things under one name."""
-    counted: dict[str, list[tuple[str, Metric]]] = defaultdict(list)
-    for statement, metric in base.assertions(Metric):
-        if metric.counts in TOKENS:
-            counted[metric.counts].append((statement.id, metric))
-    if len(counted) > 1:
-        names = [name for found in counted.values() for name, _ in found]
-        records = [record for found in counted.values() for _, metric in found for record in metric.records]
-        yield Found(
-            AMBIGUOUS,
-            (*names, *records),
-            "tokens a second of several sources",
-            "; ".join(
-                f"{counts}: {', '.join(f'{name} ({len(metric.records)} results)' for name, metric in found)}"
-                for counts, found in counted.items()
+def across_sources(base: Base) -> Iterator[Found]:
+    """Yield figures of several sources that count different things under one name."""
+    for name, kinds in KINDS.items():
+        counted: dict[str, list[tuple[str, Metric]]] = defaultdict(list)
+        for statement, metric in base.assertions(Metric):
+            if metric.counts in kinds:
+                counted[metric.counts].append((statement.id, metric))
+        if len(counted) > 1:
+            statements = [one for found in counted.values() for one, _ in found]
+            records = [record for found in counted.values() for _, metric in found for record in metric.records]
+            yield Found(
+                AMBIGUOUS,
+                (*statements, *records),
+                f"{name} of several sources",
+                "; ".join(
+                    f"{counts}: {', '.join(f'{one} ({len(metric.records)} results)' for one, metric in found)}"
+                    for counts, found in counted.items()
+                )
+                + ". One name, several counts (definitions.md 6 and 11): figures of different kinds share no ranking",
+                {counts: len(found) for counts, found in counted.items()},
             )
-            + ". Real tokens leave out padding, slots do not (definitions.md 6); rates of both kinds share no ranking",
-            {counts: len(found) for counts, found in counted.items()},
-        )
 
 
 def roofs(base: Base) -> Iterator[Found]:
@@ -144,12 +151,12 @@ RULES = (
         metrics,
     ),
     Rule(
-        "token-definition",
-        "tokens that count different things",
+        "counted-differently",
+        "one name for different counts in several sources",
         "definitions",
-        "Slots, real and supervised tokens are three counts (definitions.md 6).",
+        "Slots, real and supervised tokens are three counts (definitions.md 6); allocated, reserved and used memory as well (11).",
         (AMBIGUOUS,),
-        tokens,
+        across_sources,
     ),
     Rule(
         "roof",

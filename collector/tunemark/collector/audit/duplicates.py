@@ -10,6 +10,8 @@ from tunemark.collector.audit.rule import SUSPICIOUS, Found, Rule
 FEWEST = 2
 """Figures that two rows must share to be suspected at all."""
 SIGNIFICANT = 3
+DEVICES = 3
+"""Kinds of device with one accuracy that are no chance any more."""
 RATES = ("tokens_per_s", "samples_per_s", "train_time_s")
 MEASURED = frozenset(
     {
@@ -30,11 +32,11 @@ def copied_rows(base: Base) -> Iterator[Found]:
     """Yield pairs of models of one source whose rows agree to the digit, each in the same place of its table."""
     pairs: dict[tuple[str, ...], list[tuple[Run, Run]]] = defaultdict(list)
     differing: dict[tuple[str, ...], int] = defaultdict(int)
-    for index, one in enumerate(base.runs):
-        for other in base.runs[index + 1 :]:
+    for index, one in enumerate(base.published):
+        for other in base.published[index + 1 :]:
             a, b = one.conditions, other.conditions
             place = (a.method, a.accelerator, a.accelerator_count, a.micro_batch, a.sequence_length)
-            if one.source != other.source or a.model == b.model or None in {a.model, b.model} or one.measured:
+            if one.source != other.source or a.model == b.model or None in {a.model, b.model}:
                 continue
             if place != (b.method, b.accelerator, b.accelerator_count, b.micro_batch, b.sequence_length) or one.section != other.section:
                 continue
@@ -60,10 +62,10 @@ def copied_rows(base: Base) -> Iterator[Found]:
 
 def equal_rates(base: Base) -> Iterator[Found]:
     """Yield different methods on one device with the same digits of a rate."""
-    for index, one in enumerate(base.runs):
-        for other in base.runs[index + 1 :]:
+    for index, one in enumerate(base.published):
+        for other in base.published[index + 1 :]:
             a, b = one.conditions, other.conditions
-            if one.source != other.source or a.method == b.method or one.measured or a.model is None:
+            if one.source != other.source or a.method == b.method or a.model is None:
                 continue
             if (a.model, a.accelerator, a.accelerator_count) != (b.model, b.accelerator, b.accelerator_count):
                 continue
@@ -79,6 +81,29 @@ def equal_rates(base: Base) -> Iterator[Found]:
                         f"{name} is {one.claims[name].value:g} for both, although their work differs",
                         {name: one.claims[name].value},
                     )
+
+
+def equal_quality(base: Base) -> Iterator[Found]:
+    """Yield tables in which several devices reach the same accuracy to the digit."""
+    groups: dict[tuple[object, ...], list[Run]] = defaultdict(list)
+    for run in base.runs:
+        if "accuracy" in run.claims and run.accelerator is not None and not run.measured:
+            groups[run.source, run.section, run.conditions.model, run.claims["accuracy"].printed].append(run)
+    for runs in groups.values():
+        devices = {run.conditions.accelerator for run in runs}
+        if len(devices) < DEVICES:
+            continue
+        first = runs[0]
+        rows = first.dataset.test_rows if first.dataset else None
+        step = f"; one row of {rows:,} changes it by {100 / rows:.2f} points" if rows else ""
+        yield Found(
+            SUSPICIOUS,
+            tuple(run.id for run in runs),
+            f"accuracy {first.claims['accuracy'].printed} on {len(devices)} kinds of device",
+            f"{', '.join(run.accelerator.name for run in runs if run.accelerator)} all reach {first.claims['accuracy'].printed}{step}: other devices add up in another order, "
+            "so runs of their own differ in a few rows. It was measured once",
+            {"devices": len(devices)},
+        )
 
 
 RULES = (
@@ -97,5 +122,13 @@ RULES = (
         "Different work takes different time; equal digits are copied or estimated.",
         (SUSPICIOUS,),
         equal_rates,
+    ),
+    Rule(
+        "equal-quality",
+        "several devices with the same accuracy to the digit",
+        "duplicates",
+        "Sums in another order give other last bits, and training amplifies them: accuracies of separate runs differ by some rows.",
+        (SUSPICIOUS,),
+        equal_quality,
     ),
 )

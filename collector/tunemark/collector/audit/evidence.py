@@ -90,6 +90,21 @@ class Base:
     facts: FactBase
 
     @cached_property
+    def published(self) -> tuple[Run, ...]:
+        """Results of documents: few enough to compare each with each."""
+        return tuple(run for run in self.runs if not run.measured)
+
+    @cached_property
+    def alike(self) -> tuple[tuple[Run, ...], ...]:
+        """Results of one source with the same model, method and device, together: pairs are looked for within these."""
+        groups: dict[tuple[object, ...], list[Run]] = {}
+        for run in self.runs:
+            if run.conditions.model is not None:
+                key = (run.source, run.conditions.model, run.conditions.method, run.conditions.accelerator)
+                groups.setdefault(key, []).append(run)
+        return tuple(tuple(group) for group in groups.values())
+
+    @cached_property
     def by_id(self) -> dict[str, Run]:
         """Results by id."""
         return {run.id: run for run in self.runs}

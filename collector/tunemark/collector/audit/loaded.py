@@ -1,6 +1,6 @@
 """The evidence of a checkout: documents and results of data/published, and the submissions, as rules see them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from tunemark.collector.audit.evidence import Base, Run
@@ -15,16 +15,27 @@ from tunemark.schema.submission import Submission
 from tunemark.schema.vocabulary import PublishedStatus, Status
 
 
-def base_of(root: Path, facts: FactBase | None = None) -> Base:
-    """Return the evidence of a checkout. Files that cannot be read are left out: `tunemark validate` names them."""
+def base_of(root: Path, facts: FactBase | None = None, accepted: Collection[str] | None = None) -> Base:
+    """Return the evidence of a checkout. Files that cannot be read are left out: `tunemark validate` names them.
+
+    Parameters
+    ----------
+    root
+        The checkout.
+    facts
+        Its facts, when they are read already.
+    accepted
+        Ids of the submissions to audit; all that can be read when left out.
+
+    """
     facts = facts or FactBase(root / "data")
     published = records_in(root / "data" / "published").files
     results = [_read(path) for path in published if RESULT.fullmatch(path.name)]
     documents = [_read(path) for path in published if path.name == DOCUMENT]
-    submissions = [(path, _read(path)) for path in records_in(root / SUBMISSIONS).files]
+    files = [path for path in records_in(root / SUBMISSIONS).files if accepted is None or _id(path.stem) in accepted]
     runs = [
         *(published_run(one, facts) for one in results if isinstance(one, PublishedResult)),
-        *(measured_run(one, path.stem, facts) for path, one in submissions if isinstance(one, Submission)),
+        *(run for path in files if (run := _measured(path, facts)) is not None),
     ]
     return Base(tuple(runs), tuple(one for one in documents if isinstance(one, SourceDocument)), facts)
 
@@ -89,6 +100,17 @@ def measured_run(submission: Submission, stem: str, facts: FactBase) -> Run:
         dataset=None,
         measured=True,
     )
+
+
+def _measured(path: Path, facts: FactBase) -> Run | None:
+    submission = _read(path)
+    if not isinstance(submission, Submission):
+        return None
+    try:
+        return measured_run(submission, path.stem, facts)
+    except (ArithmeticError, ValueError, IndexError):
+        # What cannot be derived is refused by `tunemark validate`.
+        return None
 
 
 def _conditions(submission: Submission) -> Conditions:

@@ -7,6 +7,7 @@ from tunemark.collector.audit.physics_of import kept_with_recompute, weight_byte
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.rates import precision_class
 from tunemark.schema.architecture import count_parameters
+from tunemark.schema.memory.estimate import CONTEXT
 from tunemark.schema.vocabulary import Method
 
 GIB = 2**30
@@ -94,7 +95,7 @@ def out_of_memory(base: Base) -> Iterator[Found]:
         if not run.out_of_memory or run.accelerator is None or run.accelerator.memory_gib is None:
             continue
         room = run.accelerator.memory_gib * GIB * usable
-        for other in base.runs:
+        for other in base.published:
             readings = other.readings("peak_memory_bytes")
             if other.source == run.source and readings and same_work(run, other) and max(span.high for _, span in readings) < room:
                 yield Found(
@@ -149,6 +150,27 @@ def _logits(run: Run) -> float:
     return 2.0 * rows * length * run.model.vocabulary
 
 
+def below_usual_needs(base: Base) -> Iterator[Found]:
+    """Yield adapters in so little memory that no room is left for logits and what a device needs to run at all."""
+    for run in base.runs:
+        readings, length, rows = run.readings("peak_memory_bytes"), run.conditions.sequence_length, run.conditions.micro_batch or 1
+        if run.model is None or length is None or run.conditions.method is Method.FULL or run.devices > 1 or not readings or run.measured:
+            continue
+        if run.conditions.settings.get("fsdp_cpu_offload"):
+            continue
+        floor, words = _floor(run)
+        logits = 2.0 * rows * length * run.model.vocabulary if run.model.family != "bert" else 0.0
+        needed, high = floor + logits + CONTEXT, max(span.high for _, span in readings)
+        if floor <= high < needed:
+            yield Found(
+                SUSPICIOUS,
+                (run.id,),
+                run.printed("peak_memory_bytes"),
+                f"{words}, logits of {rows} x {length:,} tokens {logits / 1e9:.2f} GB, the device's own {CONTEXT / 1e9:.2f} GB = {needed / 1e9:.1f} GB > {high / 1e9:.1f} GB; only a fused loss and a tool that leaves out the device's own come below",
+                {"claimed_bytes": readings[0][1].value, "needed_bytes": needed},
+            )
+
+
 RULES = (
     Rule(
         "memory-capacity",
@@ -183,5 +205,13 @@ RULES = (
         "The same micro-step needs about the same memory on any device.",
         (INCONSISTENT,),
         out_of_memory,
+    ),
+    Rule(
+        "memory-usual",
+        "adapters in less memory than logits and the device leave",
+        "memory",
+        "Beside weights and the inputs of blocks there are the logits of a plain loss, and half a GiB that the driver takes.",
+        (SUSPICIOUS,),
+        below_usual_needs,
     ),
 )

@@ -1,10 +1,11 @@
 """Memory of the model itself: what its parameters take in any format, and in which unit a figure is right."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.physics_of import weight_bytes
-from tunemark.collector.audit.rule import INCONSISTENT, Found, Rule
+from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.span import Span
 from tunemark.schema.architecture import count_parameters
 from tunemark.schema.vocabulary import Method
@@ -52,6 +53,34 @@ def unit_of_memory(base: Base) -> Iterator[Found]:
             )
 
 
+def across_devices(base: Base) -> Iterator[Found]:
+    """Yield the same model and method with other memory of the model on other devices."""
+    groups: dict[tuple[object, ...], list[Run]] = defaultdict(list)
+    for run in base.runs:
+        if "model_memory_bytes" in run.claims and run.accelerator is not None and not run.measured:
+            groups[run.source, run.conditions.model, run.conditions.method, run.devices].append(run)
+    for runs in groups.values():
+        low, high = min(runs, key=_printed), max(runs, key=_printed)
+        spans = Span.of(low.claims["model_memory_bytes"]), Span.of(high.claims["model_memory_bytes"])
+        if spans[0].overlaps(spans[1]):
+            continue
+        ratio = spans[1].value / spans[0].value
+        yield Found(
+            INCONSISTENT if ratio > 1 + MODEL_MEMORY_TOLERANCE else SUSPICIOUS,
+            tuple(run.id for run in sorted(runs, key=_printed)),
+            ", ".join(
+                f"{run.claims['model_memory_bytes'].printed} ({run.accelerator.name if run.accelerator else ''})"
+                for run in sorted(runs, key=_printed)
+            ),
+            f"{ratio:.2f} times for the same parameters in the same format; parameters do not change with the device",
+            {"ratio": ratio},
+        )
+
+
+def _printed(run: Run) -> float:
+    return run.claims["model_memory_bytes"].value
+
+
 def _model_bytes(run: Run) -> dict[str, float]:
     if run.model is None:
         raise ValueError(run.id)
@@ -80,5 +109,13 @@ RULES = (
         "GiB is 2^30 bytes and GB 10^9: 7% apart, enough for a model's parameters to tell which was meant.",
         (INCONSISTENT,),
         unit_of_memory,
+    ),
+    Rule(
+        "model-memory-across-devices",
+        "the same model in other memory on other devices",
+        "ordering",
+        "Parameters and their format are those of the model and the method, not of the device.",
+        (SUSPICIOUS, INCONSISTENT),
+        across_devices,
     ),
 )

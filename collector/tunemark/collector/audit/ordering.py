@@ -17,8 +17,8 @@ MORE_MEMORY = 1.05
 
 def _pairs(base: Base, first: Method, second: Method) -> Iterator[tuple[Run, Run]]:
     """Yield results of two methods with the same model, device and micro-step, of one source."""
-    for one in base.runs:
-        for other in base.runs:
+    for one in base.published:
+        for other in base.published:
             a, b = one.conditions, other.conditions
             if (
                 one.source == other.source
@@ -29,7 +29,6 @@ def _pairs(base: Base, first: Method, second: Method) -> Iterator[tuple[Run, Run
                 and a.micro_batch == b.micro_batch
                 and one.section == other.section
                 and a.settings.get("fsdp_cpu_offload") == b.settings.get("fsdp_cpu_offload")
-                and not one.measured
             ):
                 yield one, other
 

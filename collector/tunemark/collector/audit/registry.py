@@ -21,6 +21,7 @@ from tunemark.collector.audit import (
     significance,
     statements,
     utilisation,
+    versions,
 )
 from tunemark.collector.audit.rule import Rule
 
@@ -41,6 +42,7 @@ FAMILIES = (
     ordering,
     duplicates,
     catalogue,
+    versions,
     advice,
     significance,
     statements,

@@ -1,6 +1,7 @@
 """Scaling: more devices do not do more than their number, and need no more memory each."""
 
 from collections.abc import Iterator
+from itertools import product
 
 from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.rule import IMPOSSIBLE, SUSPICIOUS, Found, Rule
@@ -14,17 +15,14 @@ MORE_MEMORY = 1.05
 
 def pairs(base: Base) -> Iterator[tuple[Run, Run]]:
     """Yield results that differ in the number of devices only: fewer devices first."""
-    for few in base.runs:
-        for many in base.runs:
+    for group in base.alike:
+        counted = [run for run in group if run.conditions.accelerator_count is not None]
+        if len({run.devices for run in counted}) < 2:  # noqa: PLR2004 - nothing to compare
+            continue
+        for few, many in product(counted, counted):
             a, b = few.conditions, many.conditions
-            same = (
-                few.source == many.source
-                and a.model is not None
-                and (a.model, a.method, a.accelerator) == (b.model, b.method, b.accelerator)
-            )
             work = (a.micro_batch, a.sequence_length, a.dataset) == (b.micro_batch, b.sequence_length, b.dataset)
-            more = a.accelerator_count is not None and b.accelerator_count is not None and a.accelerator_count < b.accelerator_count
-            if same and work and more and a.settings.get("fsdp_cpu_offload") == b.settings.get("fsdp_cpu_offload"):
+            if few.devices < many.devices and work and a.settings.get("fsdp_cpu_offload") == b.settings.get("fsdp_cpu_offload"):
                 yield few, many
 
 

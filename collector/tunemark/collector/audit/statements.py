@@ -4,12 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tunemark.collector.audit.evidence import Base, Run
-from tunemark.collector.audit.physics_of import flop_per_token, peak_flop_per_s
-from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Found, Rule
+from tunemark.collector.audit.physics_of import flop_per_token, peak_flop_per_s, weight_bytes
+from tunemark.collector.audit.rule import AMBIGUOUS, INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.token_rates import samples_per_s, token_rates
 from tunemark.schema.assertions import Conclusion, Stated
 from tunemark.schema.assertions_of_hardware import Link
 from tunemark.schema.claims import Scalar
+from tunemark.schema.vocabulary import Method
 
 HELD_OUT = frozenset(
     {"eval_loss", "accuracy", "token_accuracy", "eval_loss_epoch1", "eval_loss_epoch2", "accuracy_epoch1", "accuracy_epoch2"}
@@ -125,6 +126,23 @@ def links(base: Base) -> Iterator[Found]:
             yield Found(INCONSISTENT, (statement.id,), f"link to {link.target}", f"not found in {link.checked_in}", {"target": link.target})
 
 
+def method_not_said(base: Base) -> Iterator[Found]:
+    """Yield results whose method the source leaves open; what each reading would need in memory."""
+    for run in base.runs:
+        if "method" not in run.conditions.assumed or run.model is None:
+            continue
+        sizes = {method: weight_bytes(run.model, method)[0] for method in (Method.LORA, Method.QLORA)}
+        peak = run.readings("peak_memory_bytes")
+        room = f", and {run.claims['peak_memory_bytes'].printed} holds both" if peak and peak[0][1].value > max(sizes.values()) else ""
+        yield Found(
+            AMBIGUOUS,
+            (run.id,),
+            f"method: {run.labels.get('method', 'not said')}",
+            "; ".join(f"read as {method.value}: weights of {size / 1e9:.1f} GB" for method, size in sizes.items()) + room,
+            {f"bytes, {method.value}": size for method, size in sizes.items()},
+        )
+
+
 RULES = (
     Rule(
         "stated-twice",
@@ -143,4 +161,12 @@ RULES = (
         conclusions,
     ),
     Rule("link", "a link that leads nowhere", "statements", "What is linked can be read.", (INCONSISTENT,), links),
+    Rule(
+        "method-not-said",
+        "a method that the source leaves open",
+        "definitions",
+        "Parameter-efficient is LoRA or QLoRA: weights of 16 or of 4 bits, and other speeds.",
+        (AMBIGUOUS,),
+        method_not_said,
+    ),
 )

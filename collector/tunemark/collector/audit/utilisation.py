@@ -10,6 +10,9 @@ from tunemark.collector.audit.settled import settled_reading
 from tunemark.collector.audit.span import Span
 from tunemark.collector.audit.token_rates import Rate, samples_per_s, token_rates
 
+FAR = 1.5
+"""A profile of one step leaves out waiting, but not a third of the time."""
+
 
 def _share(run: Run, rate: Rate, *, recompute: bool = False) -> tuple[Span, str] | None:
     peak, length = peak_flop_per_s(run), run.conditions.sequence_length
@@ -143,6 +146,24 @@ def claimed_shares(base: Base) -> Iterator[Found]:
             )
 
 
+def claimed_against_rate(base: Base) -> Iterator[Found]:
+    """Yield claimed utilisations that the result's own rate does not give."""
+    for run in base.runs:
+        mfu, rates = run.span("mfu"), [rate for rate in token_rates(run) if rate.quantity in {"tokens_per_s", "samples_per_s"}]
+        settled = settled_reading(run, "samples_per_s")
+        rate = next((one for one in rates if settled and one.meaning == settled[0]), rates[0] if len(rates) == 1 else None)
+        found = _share(run, rate) if rate is not None else None
+        if run.measured or mfu is None or found is None or mfu.low <= found[0].high * FAR:
+            continue
+        yield Found(
+            SUSPICIOUS,
+            (run.id,),
+            run.printed("mfu", "samples_per_s", "profile_step_time_s"),
+            f"{found[1]}: {mfu.value / found[0].value:.1f} times less than the claimed {mfu.value:.2%}, which is of a profiled graph and not of the run",
+            {"claimed": mfu.value, "utilisation": found[0].value},
+        )
+
+
 RULES = (
     Rule(
         "utilisation",
@@ -177,5 +198,13 @@ RULES = (
         "HFU is MFU with recomputed work added (definitions.md 9 and 10); neither can exceed 1.",
         (IMPOSSIBLE, INCONSISTENT),
         claimed_shares,
+    ),
+    Rule(
+        "mfu-and-rate",
+        "a claimed utilisation that the result's own rate does not give",
+        "utilisation",
+        "MFU is model FLOPs over time x peak; the rate of the same result gives both (definitions.md 9).",
+        (SUSPICIOUS,),
+        claimed_against_rate,
     ),
 )
