@@ -7,6 +7,7 @@ from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.fact_files import DOCUMENT, RESULT
 from tunemark.collector.record_files import SUBMISSIONS, records_in
 from tunemark.schema.derive import derive
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
 from tunemark.schema.history import InvalidRecord, read_record
 from tunemark.schema.physics import physics
@@ -41,10 +42,20 @@ def base_of(root: Path, facts: FactBase | None = None, accepted: Collection[str]
 
 
 def with_files(base: Base, paths: Iterable[Path]) -> tuple[Base, list[str]]:
-    """Return the evidence with records of further files, and the ids of all records in these files."""
+    """Return the evidence with records of further files, and the ids of all records in these files.
+
+    Raises
+    ------
+    TunemarkError
+        With exit code 3 for a file that is no record.
+
+    """
     runs, documents, ids = dict(base.by_id), dict(base.document_of), []
     for path in paths:
-        record = read_record(path.read_bytes())
+        try:
+            record = read_record(path.read_bytes())
+        except (InvalidRecord, ValueError, OSError) as error:
+            raise TunemarkError(str(path), "", f"is no record: {error}; `tunemark validate` says more", exit_code=Exit.INVALID) from error
         if isinstance(record, PublishedResult):
             runs[record.id] = published_run(record, base.facts)
             ids.append(record.id)
