@@ -32,6 +32,9 @@ class Run:
     accelerator: AcceleratorCard | None
     dataset: DatasetFact | None
     measured: bool = False
+    """From our own harness: its figures were derived from a raw log, with all of their digits."""
+    converted: bool = False
+    """From the raw logs of another harness."""
 
     def span(self, quantity: str) -> Span | None:
         """Return a figure that has one meaning, with the width of its last digit; None where it is not claimed or ambiguous."""
@@ -92,7 +95,7 @@ class Base:
     @cached_property
     def published(self) -> tuple[Run, ...]:
         """Results of documents: few enough to compare each with each."""
-        return tuple(run for run in self.runs if not run.measured)
+        return tuple(run for run in self.runs if not run.measured and not run.converted)
 
     @cached_property
     def alike(self) -> tuple[tuple[Run, ...], ...]:

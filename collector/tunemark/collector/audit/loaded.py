@@ -5,7 +5,8 @@ from pathlib import Path
 
 from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.fact_files import DOCUMENT, RESULT
-from tunemark.collector.record_files import SUBMISSIONS, records_in
+from tunemark.collector.record_files import CONVERTED, SUBMISSIONS, records_in
+from tunemark.schema.converted import ConvertedResult, training_rate
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
@@ -36,6 +37,7 @@ def base_of(root: Path, facts: FactBase | None = None, accepted: Collection[str]
     files = [path for path in records_in(root / SUBMISSIONS).files if accepted is None or _id(path.stem) in accepted]
     runs = [
         *(published_run(one, facts) for one in results if isinstance(one, PublishedResult)),
+        *(converted_run(one, facts) for path in records_in(root / CONVERTED).files if isinstance(one := _read(path), ConvertedResult)),
         *(run for path in files if (run := _measured(path, facts)) is not None),
     ]
     return Base(tuple(runs), tuple(one for one in documents if isinstance(one, SourceDocument)), facts)
@@ -56,8 +58,10 @@ def with_files(base: Base, paths: Iterable[Path]) -> tuple[Base, list[str]]:
             record = read_record(path.read_bytes())
         except (InvalidRecord, ValueError, OSError) as error:
             raise TunemarkError(str(path), "", f"is no record: {error}; `tunemark validate` says more", exit_code=Exit.INVALID) from error
-        if isinstance(record, PublishedResult):
-            runs[record.id] = published_run(record, base.facts)
+        if isinstance(record, PublishedResult | ConvertedResult):
+            runs[record.id] = (
+                published_run(record, base.facts) if isinstance(record, PublishedResult) else converted_run(record, base.facts)
+            )
             ids.append(record.id)
         elif isinstance(record, Submission):
             runs[_id(path.stem)] = measured_run(record, path.stem, base.facts)
@@ -82,6 +86,24 @@ def published_run(result: PublishedResult, facts: FactBase) -> Run:
         model=facts.models.get(conditions.model or ""),
         accelerator=facts.accelerators.get(conditions.accelerator or ""),
         dataset=facts.known.dataset(conditions.dataset),
+    )
+
+
+def converted_run(result: ConvertedResult, facts: FactBase) -> Run:
+    """Return an entry of another harness as rules see it: its rate over all runs that reached the target."""
+    conditions, rate = result.conditions, training_rate(result)
+    return Run(
+        id=result.id,
+        source=f"{result.harness}-{result.round}",
+        section=result.submitter,
+        conditions=conditions,
+        claims=_as_claims({"samples_per_s": rate.value if rate else None}),
+        labels={"accelerator": result.system.accelerator_printed or ""},
+        out_of_memory=False,
+        model=facts.models.get(conditions.model or ""),
+        accelerator=facts.accelerators.get(conditions.accelerator or ""),
+        dataset=facts.known.dataset(conditions.dataset),
+        converted=True,
     )
 
 

@@ -20,6 +20,7 @@ from tunemark.collector.audit import (
     scaling,
     significance,
     statements,
+    unsaid,
     utilisation,
     versions,
 )
@@ -32,6 +33,7 @@ FAMILIES = (
     arithmetic,
     epochs,
     definitions,
+    unsaid,
     formulas,
     prices,
     costs,

@@ -128,7 +128,7 @@ def links(base: Base) -> Iterator[Found]:
 
 def method_not_said(base: Base) -> Iterator[Found]:
     """Yield results whose method the source leaves open; what each reading would need in memory."""
-    for run in base.runs:
+    for run in base.published:
         if "method" not in run.conditions.assumed or run.model is None:
             continue
         sizes = {method: weight_bytes(run.model, method)[0] for method in (Method.LORA, Method.QLORA)}
