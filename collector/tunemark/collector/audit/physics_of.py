@@ -61,10 +61,17 @@ def _narrowest(card: ModelCard) -> tuple[str, ...]:
 def flop_per_token(run: Run, sequence_length: int, *, recompute: bool = False) -> float:
     """Return the FLOPs that a device has to do for a token (definitions.md 8 to 10); recomputed blocks only when said."""
     kept = Checkpointing.FULL if recompute else Checkpointing.NONE
-    ledger = flops_ledger(shape_of(run, sequence_length=sequence_length, micro_batch=1, checkpointing=kept))
+    shape = shape_of(run, sequence_length=sequence_length, micro_batch=1, checkpointing=kept)
+    rank = run.setting("lora_r") or 1
     # Documents that share a row need not see each other, and how long they are is not known: attention is left out.
-    unknown = ledger.of("forward_attention", "backward_attention") if run.conditions.packing else 0
-    return ((ledger.hardware_flops if recompute else ledger.model_flops) - unknown) / ledger.tokens
+    return _flop_per_token(shape.model.key, shape.method, sequence_length, rank, kept, attention=not run.conditions.packing)
+
+
+@lru_cache(maxsize=4_096)
+def _flop_per_token(key: str, method: Method, length: int, rank: int, kept: Checkpointing, *, attention: bool) -> float:
+    ledger = flops_ledger(_cheapest(key, method, length, 1, rank, kept))
+    flops = ledger.hardware_flops if kept is Checkpointing.FULL else ledger.model_flops
+    return (flops - (0 if attention else ledger.of("forward_attention", "backward_attention"))) / ledger.tokens
 
 
 def peak_flop_per_s(run: Run) -> float | None:
