@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tunemark.collector.audit.evidence import Base, Run
+from tunemark.collector.audit.evidence import Base, Run, label, quoted
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.span import Span
 from tunemark.collector.audit.token_rates import rows_per_step
@@ -52,7 +52,7 @@ def changes(base: Base) -> Iterator[Found]:
             yield Found(
                 INCONSISTENT,
                 (statement.id, *said.records),
-                f"{said.change.printed} from {_shown(base, said)}",
+                f"{said.change.printed} from {label(said.quantity)} {_shown(base, said)}",
                 f"{'share' if said.change_is == 'share' else 'ratio'} = {computed.value:.3f}, not {said.change.printed}",
                 {"computed": computed.value, "printed": printed.value},
             )
@@ -82,7 +82,7 @@ def _against_words(base: Base, statement: Statement, said: Comparison, first: Sp
         yield Found(
             INCONSISTENT,
             (statement.id, *said.records),
-            f"{said.quantity} {said.relation}: {_shown(base, said)}",
+            f"{label(said.quantity)} {said.relation}: {_shown(base, said)}{quoted(statement)}",
             f"{first.value:g} / {last.value:g} = {ratio.value:.2f}, which is not '{said.relation}'",
             {"ratio": ratio.value},
         )
@@ -100,7 +100,7 @@ def _times(base: Base, statement: Statement, said: Comparison, first: Span, last
     yield Found(
         INCONSISTENT,
         (statement.id, *said.records),
-        f"{said.quantity} {said.relation}: {_shown(base, said)}",
+        f"{label(said.quantity)} {said.relation}: {_shown(base, said)}{quoted(statement)}",
         f"rates {first.value:g} / {last.value:g} = {first.value / last.value:.2f}, but times of the same rows {theirs.value:g} s / {mine.value:g} s = {by_time.value:.2f}",
         {"ratio of rates": first.value / last.value, "ratio of times": by_time.value},
     )
@@ -119,7 +119,7 @@ def _totals(base: Base, statement: Statement, said: Comparison, first: Span, las
     yield Found(
         INCONSISTENT,
         (statement.id, *said.records),
-        f"{said.quantity} {said.relation}: {_shown(base, said)}",
+        f"{label(said.quantity)} {said.relation}: {_shown(base, said)}{quoted(statement)}",
         f"{first.value:.2%} x {totals[0][0]:g} {unit} = {amounts[0].value:.2f}, {last.value:.2%} x {totals[1][0]:g} {unit} = {amounts[1].value:.2f}: "
         f"{ratio.value:.1f} times, where the shares say {of_shares.value:.2f} times; shares of different totals cannot be compared",
         {"ratio of amounts": ratio.value, "ratio of shares": of_shares.value},
@@ -146,7 +146,7 @@ def ranges(base: Base) -> Iterator[Found]:
             yield Found(
                 INCONSISTENT,
                 (statement.id, *outside, *values),
-                f"{said.low.printed} to {said.high.printed} over {len(values)} rows",
+                f"{label(said.quantity)} {said.low.printed} to {said.high.printed} over {len(values)} rows{quoted(statement)}",
                 f"the rows are {', '.join(f'{base.by_id[name].claims[said.quantity].printed} ({name})' for name in values)}: {', '.join(outside)} lies outside",
                 {"lowest": min(span.value for span in values.values()), "highest": max(span.value for span in values.values())},
             )
@@ -164,7 +164,7 @@ def extremes(base: Base) -> Iterator[Found]:
             yield Found(
                 INCONSISTENT,
                 (statement.id, said.best, best),
-                f"{said.where} {said.quantity}: {claims[said.best].printed}",
+                f"{said.where} {label(said.quantity)}: {claims[said.best].printed}{quoted(statement)}",
                 f"{best} has {claims[best].printed}",
                 {"claimed": claims[said.best].value, "best": claims[best].value},
             )
@@ -190,7 +190,7 @@ def comparability(base: Base) -> Iterator[Found]:
             yield Found(
                 INCONSISTENT if WORK & set(differing) else SUSPICIOUS,
                 (statement.id, *said.records),
-                f"{said.quantity} of {', '.join(said.records)} side by side",
+                f"{label(said.quantity)} of {len(runs)} results side by side",
                 "; ".join(f"{key}: {', '.join(f'{value} ({name})' for name, value in values.items())}" for key, values in differing.items())
                 + ". Their times and rates are not of the same work",
                 {"differing": ", ".join(differing)},

@@ -11,10 +11,22 @@ from tunemark.schema.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts import FactBase
 from tunemark.schema.known import DatasetFact
 from tunemark.schema.published import Claim, Conditions, SourceDocument, Statement
+from tunemark.schema.quantities import QUANTITIES
 
 Kind = TypeVar("Kind", bound=Assertion)
 COUNTS = frozenset({"steps", "total_steps", "epochs", "tokens"})
 """Whole numbers of these are counted, not rounded."""
+
+
+def label(quantity: str) -> str:
+    """Return what readers call a quantity."""
+    return QUANTITIES[quantity].label if quantity in QUANTITIES else quantity
+
+
+def quoted(statement: Statement) -> str:
+    """Return the words of a statement as the document prints them, in quotation marks; empty where it has none."""
+    words = statement.labels.get("claim") or ", ".join(statement.labels.values())
+    return f" ('{words}')" if words else ""
 
 
 @dataclass(frozen=True)
@@ -52,7 +64,7 @@ class Run:
 
     def printed(self, *quantities: str) -> str:
         """Return figures as they are printed, for a sentence."""
-        return ", ".join(f"{name} {self.claims[name].printed}" for name in quantities if name in self.claims)
+        return ", ".join(f"{label(name)} {self.claims[name].printed}" for name in quantities if name in self.claims)
 
     @property
     def devices(self) -> int:
