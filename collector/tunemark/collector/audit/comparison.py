@@ -170,7 +170,7 @@ def extremes(base: Base) -> Iterator[Found]:
             )
 
 
-KEYS = ("model", "method", "dataset", "sequence length", "rows of the training", "precision", "rows of a step")
+KEYS = ("model", "method", "dataset", "sequence length", "rows of the training", "precision", "rows of a step", "torch")
 WORK = frozenset(KEYS[:5])
 """What changes the work; the others change how it is done."""
 
@@ -192,7 +192,11 @@ def comparability(base: Base) -> Iterator[Found]:
                 (statement.id, *said.records),
                 f"{label(said.quantity)} of {len(runs)} results side by side",
                 "; ".join(f"{key}: {', '.join(f'{value} ({name})' for name, value in values.items())}" for key, values in differing.items())
-                + ". Their times and rates are not of the same work",
+                + (
+                    ". Their times and rates are not of the same work"
+                    if WORK & set(differing)
+                    else ". The work is the same, the conditions are not"
+                ),
                 {"differing": ", ".join(differing)},
             )
 
@@ -207,6 +211,7 @@ def _key(run: Run, key: str) -> object:
         "rows of the training": round(steps.value) * rows if steps and rows else None,
         "precision": precision_class(conditions.precision),
         "rows of a step": rows,
+        "torch": conditions.framework.get("torch"),
     }[key]
 
 

@@ -16,6 +16,7 @@ PEAKS = frozenset({"peak_memory_bytes", "device_memory_peak_share"})
 COUNTERS = {"batches x training batch", "rows of the data set"}
 KINDS = {
     "tokens": frozenset({"real tokens", "slots of tokens"}),
+    "a step": frozenset({"micro-step", "optimizer step"}),
     "peak memory": frozenset(
         {"peak of live tensors", "peak held by the allocator", "held by the allocator at the end of a step", "used of the device"}
     ),
@@ -94,7 +95,7 @@ def across_sources(base: Base) -> Iterator[Found]:
                     f"{counts}: {', '.join(f'{one} ({len(metric.records)} results)' for one, metric in found)}"
                     for counts, found in counted.items()
                 )
-                + ". One name, several counts (definitions.md 6 and 11): figures of different kinds share no ranking",
+                + ". One name, several counts (definitions.md 1, 6 and 11): figures of different kinds share no ranking",
                 {counts: len(found) for counts, found in counted.items()},
             )
 
