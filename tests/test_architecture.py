@@ -38,7 +38,15 @@ def test_tunemark_is_a_namespace_so_that_each_room_is_a_source_root():
 
 @pytest.mark.parametrize(
     "command",
-    [["--help"], ["validate", "--help"], ["collect", "--help"], ["query", "--help"], ["site", "build", "--help"], ["plan", "smoke-lora"]],
+    [
+        ["--help"],
+        ["audit", "--verdict", "impossible"],
+        ["validate", "--help"],
+        ["collect", "--help"],
+        ["query", "--help"],
+        ["site", "build", "--help"],
+        ["plan", "smoke-lora"],
+    ],
 )
 def test_a_command_outside_training_never_imports_torch(command):
     code = f"import sys, tunemark.cli as cli\ntry:\n cli.app({command!r}, standalone_mode=False)\nfinally:\n print('torch' in sys.modules)"

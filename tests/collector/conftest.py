@@ -9,7 +9,7 @@ from factories import CHECKOUT, Said, Tunemark
 
 from tunemark import cli
 
-FACT_FOLDERS = ("accelerators", "models", "workloads", "prices")
+FACT_FOLDERS = ("accelerators", "known", "models", "workloads", "prices")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import math
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from tunemark.schema.base import canonical_json
 from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.published import Claim, Conditions, PublishedResult, SourceDocument, Statement
+from tunemark.schema.quantities import QUANTITIES
 
 DATA = Path(__file__).parents[2] / "data"
 GOLDEN: dict[str, dict[str, list[list[str]]]] = json.loads((Path(__file__).parent / "document_tables.json").read_text(encoding="utf-8"))
@@ -109,6 +110,31 @@ def test_statements_are_numbered_without_repetition_in_their_own_source() -> Non
         ]
 
 
+def named_by(assertion: Any) -> Iterator[tuple[str, str]]:
+    """Yield (field, name) of everything that an assertion refers to."""
+    for field, value in assertion or ():
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, str):
+                yield field, str(one)
+
+
+def test_what_an_assertion_refers_to_is_there() -> None:
+    records = (*RESULTS, *STATEMENTS)
+    known: dict[str, Collection[str]] = {
+        **dict.fromkeys(["records", "best", "among", "used_for", "result", "offer", "bills"], records),
+        **dict.fromkeys(["accelerator", "accelerators"], ACCELERATORS),
+        **dict.fromkeys(["quantity", "base_quantity", "basis"], QUANTITIES),
+        "models": MODELS,
+    }
+    wrong = [
+        (statement.id, field, name)
+        for statement in STATEMENTS.values()
+        for field, name in named_by(statement.assertion)
+        if field in known and name not in known[field]
+    ]
+    assert wrong == []
+
+
 def test_every_model_and_accelerator_of_a_record_has_a_card() -> None:
     named = {result.conditions.model for result in RESULTS.values()} - {None}
     assert named <= set(MODELS)
@@ -196,8 +222,9 @@ def test_a_price_dated_by_a_catalogue_names_its_version() -> None:
 # figures
 
 FACTORS = {
-    **dict.fromkeys(["", "s", "s/it", "x", "\N{MULTIPLICATION SIGN}", "W", "epochs", "tok/s", "samples/s", "steps/s", "tokens/s", "flops/byte", "FLOP"], 1.0),
+    **dict.fromkeys(["", "s", "s/it", "x", "\N{MULTIPLICATION SIGN}", "W", "epochs", "tok/s", "samples/s", "steps/s", "tokens/s", "flops/byte", "FLOPs/byte", "FLOP", "models/year"], 1.0),
     "GiB": 2.0**30, "GF": 2.0**30, "GB": 1e9, "B": 1e9, "GB/s": 1e9, "TB/s": 1e12, "%": 0.01, "ms": 1e-3,
+    "GFLOPS": 1e9, "TFLOPS": 1e12, "TFLOP/s": 1e12,
 }  # fmt: skip
 SECONDS = {"day": 86_400, "h": 3_600, "hour": 3_600, "m": 60, "min": 60, "minute": 60, "s": 1}
 NOT_PLAIN = {"10th epoch", "77+ hours", "76.3% of the available 40GB", "90.67% of the available 160GB"}
@@ -205,7 +232,7 @@ NOT_PLAIN = {"10th epoch", "77+ hours", "76.3% of the available 40GB", "90.67% o
 
 def read(printed: str) -> float | None:
     """Return the value of a figure that is a plain number with a unit, a clock time or a duration; None for others."""
-    text = re.sub(r" (\([^)]*\)|vs Full)$", "", printed).replace(",", "").lstrip("~$")
+    text = re.sub(r" (\([^)]*\)|vs Full)$", "", printed).replace(",", "").lstrip("~$+>")
     if re.fullmatch(r"(\d+:)?\d+:\d+(\.\d+)?", text):
         return sum(float(part) * 60**place for place, part in enumerate(reversed(text.split(":"))))
     parts = re.findall(r"([\d.]+) ?(day|hour|h|minute|min|m|s)s?(?: and)?(?: |(?=\d)|$)", text)
@@ -218,6 +245,10 @@ def read(printed: str) -> float | None:
 def claims() -> Iterator[tuple[str, Claim]]:
     for row in (*RESULTS.values(), *STATEMENTS.values()):
         yield from ((f"{row.id}/{key}", claim) for key, claim in row.claims.items())
+    for statement in STATEMENTS.values():
+        for key, value in statement.assertion or ():
+            if isinstance(value, Claim):
+                yield f"{statement.id}/{key}", value
 
 
 def test_the_reader_of_figures_understands_every_way_of_printing_that_occurs() -> None:

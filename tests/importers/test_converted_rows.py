@@ -20,7 +20,7 @@ NAME = "mlperf-v5.0-nvidia-tyche-ngpu512-ngc25.04-nemo"
 def checkout(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with one converted result of each of two rounds."""
     root = tmp_path / "checkout"
-    for folder in ("accelerators", "models", "workloads", "prices"):
+    for folder in ("accelerators", "known", "models", "workloads", "prices"):
         shutil.copytree(project / "data" / folder, root / "data" / folder)
     for name in (f"v5.0/{NAME}", "v5.1/mlperf-v5.1-dell-1xxe9780x8b200-sxm-180gb"):
         target = root / "data" / "converted" / "mlperf" / f"{name}.json"

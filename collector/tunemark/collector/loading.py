@@ -8,9 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tunemark.collector.audit.engine import audit
+from tunemark.collector.audit.loaded import base_of, measured_run
 from tunemark.collector.database import arrow_schemas, as_arrow, build_database
 from tunemark.collector.document_files import document_file_rows
 from tunemark.collector.fact_rows import fact_rows
+from tunemark.collector.finding_rows import finding_rows
 from tunemark.collector.importers.converted_files import converted_file_rows
 from tunemark.collector.judging import Verdict, judge
 from tunemark.collector.measured_rows import measured_rows
@@ -72,6 +75,7 @@ def collect(root: Path, database: Path, advance: Advance = lambda: None, as_of: 
     accepted = accept(_submissions(root, facts, schemas, advance), committed_files(root))
     rows.setdefault("result_rows", []).extend(_headlines(accepted.kept))
     problems = [*undescribed, *accepted.problems]
+    merge(rows, finding_rows(audit(base_of(root, facts, [one.run for one in accepted.kept if one.run is not None]))))
     rows["load_problems"] = _problem_rows(problems)
     tables = {
         name: _joined(as_arrow(rows.get(name, []), schema), (part.tables.get(name) for part in accepted.kept))
@@ -122,13 +126,14 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
             (Problem("format", repr(getattr(record, "format", None)), "is not a submission; published results live in data/published"),),
         )
     try:
+        run = measured_run(record, path.stem, facts, verdict.derived)
         rows = measured_rows(record, verdict.derived, facts, verdict.result_id, file, verdict.sha256)
         tables = {name: as_arrow(part, schemas[name]) for name, part in rows.items()}
     except (ValueError, TypeError, ArithmeticError) as error:
         # Arrow's own errors are among these. Whatever a record may hold, it stops no other record.
         return Loaded(file, (Problem("record", "", f"holds a value that the database cannot: {error}"),))
     del tables["result_rows"]
-    return replace(judged(file, verdict), headline=rows["result_rows"][0], tables=tables)
+    return replace(judged(file, verdict), headline=rows["result_rows"][0], tables=tables, run=run)
 
 
 def _headlines(accepted: Iterable[Loaded]) -> list[Row]:

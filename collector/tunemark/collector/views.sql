@@ -430,6 +430,24 @@ create table warnings (                     -- doubts about measured results
     message varchar not null
 );
 
+create table audit_rules (                  -- the rules of the audit
+    rule varchar primary key,
+    family varchar not null,
+    title varchar not null,                 -- what it looks for
+    why varchar not null,                   -- from first principles
+    verdicts varchar[] not null             -- those it can give
+);
+
+create table findings (                     -- what those rules found, `tunemark audit`
+    finding integer primary key,            -- from 1, in the order of the audit
+    rule varchar not null,
+    verdict varchar not null,               -- impossible | inconsistent | suspicious | ambiguous
+    record_ids varchar[] not null,          -- results and statements that it is about, its subject first
+    claim varchar not null,                 -- what they claim, as printed
+    calculation varchar not null,           -- written out, with its numbers
+    numbers varchar not null                -- the numbers used, as JSON
+);
+
 create table load_problems (                -- files that were not loaded, with the reason
     file varchar not null,
     field varchar not null,
@@ -439,10 +457,19 @@ create table load_problems (                -- files that were not loaded, with 
 
 -- Views ---------------------------------------------------------------------------------------------
 
+-- Each finding once for each record that it is about.
+create view record_findings as
+select unnest(record_ids) as record_id, finding, rule, family, title, verdict, claim, calculation
+from findings
+left join audit_rules using (rule);
+
 -- All results with readable names. Start here.
 create view results as
 select
-    r.*,
+    -- What the audit calls impossible is shown, and shares no ranking.
+    r.* replace (r.rankable and not r.result_id in (select record_id from record_findings where verdict = 'impossible') as rankable),
+    r.result_id in (select record_id from record_findings where verdict = 'impossible') as impossible,
+    (select count(*) from record_findings f where f.record_id = r.result_id) as findings,
     coalesce(m.name, r.model) as model_name,
     coalesce(a.name, r.accelerator_printed) as accelerator_name,
     coalesce(s.title, 'Measured with the Tunemark harness') as source_title,

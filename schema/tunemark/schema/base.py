@@ -14,6 +14,8 @@ Share = Annotated[float, Field(ge=0, le=1, description="A share of a named total
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80, description="The name of a card in data/.")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Text = Annotated[str, Field(min_length=1, max_length=2_000)]
+RecordId = Annotated[str, Field(pattern=r"^[0-9]{3}-S?[0-9]{2,3}$", description="A published result or a statement of a document.")]
+Records = tuple[RecordId, ...]
 
 
 class Frozen(BaseModel):

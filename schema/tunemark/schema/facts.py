@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.files import project_root
+from tunemark.schema.known import Known
 from tunemark.schema.naming import AWS, suggest_accelerator, suggest_card, suggest_instance
 from tunemark.schema.support import FILE as SUPPORT
 from tunemark.schema.support import SupportMatrix
@@ -57,6 +58,14 @@ class FactBase:
     def prices(self) -> tuple[PriceRow, ...]:
         """The price book."""
         return tuple(row for _, row in read_prices(self.root / "prices" / "prices.csv"))
+
+    @cached_property
+    def known(self) -> Known:
+        """Releases, data sets, generations and bounds from practice; empty where data/ has none."""
+        merged: dict[str, object] = {}
+        for path in sorted((self.root / "known").glob("*.toml")):
+            merged |= dict(read_known(path))
+        return Known.model_validate(merged)
 
     @cached_property
     def support(self) -> SupportMatrix | None:
@@ -130,7 +139,7 @@ class FactBase:
 
     def read_all(self) -> None:
         """Read every card and price; raises TunemarkError for the first that is wrong."""
-        _ = self.accelerators, self.models, self.workloads, self.prices, self.support
+        _ = self.accelerators, self.models, self.workloads, self.prices, self.support, self.known
 
     def workload_sha256(self, key: str) -> str:
         """Return the content hash of a workload: of its file, and of its key where the file holds several."""
@@ -164,6 +173,12 @@ def read_card(path: Path, kind: type[Keyed]) -> Keyed:
             f"{path}: key", card.key, f"a card is named as its file; rename one to the other ({path.stem})", exit_code=Exit.INVALID
         )
     return card
+
+
+def read_known(path: Path) -> dict[str, object]:
+    """Return what a file of data/known holds, by kind; raises TunemarkError (exit code 3) for what is no such file."""
+    known = validated(Known, _toml(path), str(path))
+    return {name: getattr(known, name) for name in known.model_fields_set}
 
 
 def read_prices(path: Path) -> Iterator[tuple[int, PriceRow]]:

@@ -2,58 +2,36 @@
 
 Format history:
 
-- `tunemark.published/1`: first format.
+- `tunemark.published/1`: first format. Statements may carry an `assertion`, documents further dates.
 """
 
-import re
 from datetime import date
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from tunemark.schema.assertions import Assertion
 from tunemark.schema.base import Count, Frozen, Key, PositiveCount, Text
+from tunemark.schema.claims import Claim, Reading, Scalar
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.vocabulary import Method, Padding, PublishedStatus
+
+__all__ = [
+    "Claim",
+    "Conditions",
+    "DocumentTable",
+    "Origin",
+    "PublishedResult",
+    "Reading",
+    "Scalar",
+    "SourceDocument",
+    "Statement",
+]
 
 FORMAT: Literal["tunemark.published/1"] = "tunemark.published/1"
 SOURCE_FORMAT: Literal["tunemark.source/1"] = "tunemark.source/1"
 
-Scalar = str | float | int | bool | None
 SourceId = Annotated[str, Field(pattern=r"^[0-9]{3}$")]
-
-
-class Reading(Frozen):
-    """One way to read an ambiguous figure."""
-
-    meaning: Text
-    """What the figure would mean."""
-    value: float
-    """Its value then, in the unit of its quantity."""
-
-
-class Claim(Frozen):
-    """One printed figure."""
-
-    value: float
-    """In the unit of its quantity (seconds, bytes, shares of 1, ...)."""
-    printed: Text
-    """The figure exactly as printed, unit included, such as `78 GiB` or `2h 15m`."""
-    readings: tuple[Reading, ...] = ()
-    """All readings, when the document leaves open what it means; `value` is then the literal one."""
-    note: Text | None = None
-    """What is doubtful about it."""
-
-    @property
-    def resolution(self) -> float | None:
-        """Half of the last printed digit, relative to the figure; null where the figure is not one plain number with a unit.
-
-        A duration in parts (`2h 15m`, `1:26:57`) or a word has no single last digit, and tolerance rules must treat it apart.
-        """
-        found = re.fullmatch(r"[~$]?\s*([0-9][0-9,]*(?:\.([0-9]+))?)\s*([^\d:]*)", self.printed)
-        if not found:
-            return None
-        number = float(found[1].replace(",", ""))
-        return 0.5 * 10.0 ** -len(found[2] or "") / number if number else None
 
 
 class Origin(Frozen):
@@ -145,7 +123,7 @@ class PublishedResult(Frozen):
 class Statement(Frozen):
     """A row of a document that is not a result of a run: a price, a device's data, a recommendation."""
 
-    id: Annotated[str, Field(pattern=r"^[0-9]{3}-S[0-9]{2}$")]
+    id: Annotated[str, Field(pattern=r"^[0-9]{3}-S[0-9]{2,3}$")]
     """Source and number."""
     section: Text
     """Table or section of the document."""
@@ -153,8 +131,20 @@ class Statement(Frozen):
     """Words exactly as printed, by a short name."""
     claims: dict[str, Claim] = Field(default_factory=dict)
     """Printed figures by quantity."""
+    assertion: Assertion | None = None
+    """What it asserts, in a form that rules can check; null for words that nothing can be checked of."""
+    origin: Origin = Origin(kind="document")
+    """Document or repository."""
     note: Text | None = None
     """What a reader must know about it."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        unknown = sorted(set(self.claims) - set(QUANTITIES))
+        if unknown:
+            msg = f"claims name {', '.join(unknown)}, not in the registry of quantities"
+            raise ValueError(msg)
+        return self
 
 
 class DocumentTable(Frozen):
@@ -195,6 +185,10 @@ class SourceDocument(Frozen):
     """Who wrote it."""
     published_on: Text | None = None
     """Its date, as exactly as it is known."""
+    stated_on: date | None = None
+    """The day that it states of itself."""
+    committed_on: date | None = None
+    """The day on which its repository first had it."""
     read_on: date | None = None
     """Day on which it was read."""
     url: Text | None = None

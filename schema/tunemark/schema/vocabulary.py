@@ -148,6 +148,19 @@ class Trust(StrEnum):
     REPRODUCED = "reproduced"
 
 
+class AuditVerdict(StrEnum):
+    """What a finding of the audit says about a claim, worst first. Where nothing is found nothing is said."""
+
+    IMPOSSIBLE = "impossible"
+    """No machine, catalogue or calendar allows it."""
+    INCONSISTENT = "inconsistent"
+    """It contradicts another claim of the same source, or arithmetic."""
+    SUSPICIOUS = "suspicious"
+    """It can be, but it is unlikely or nothing stands behind it."""
+    AMBIGUOUS = "ambiguous"
+    """It can be read in several ways."""
+
+
 class PriceKind(StrEnum):
     """On which terms an instance is paid for."""
 

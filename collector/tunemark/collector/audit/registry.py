@@ -1,0 +1,58 @@
+"""The rules of the audit, family by family: one module each."""
+
+from tunemark.collector.audit import (
+    advice,
+    arithmetic,
+    catalogue,
+    comparison,
+    costs,
+    definitions,
+    device_data,
+    duplicates,
+    effects,
+    epochs,
+    formulas,
+    memory,
+    model_memory,
+    ordering,
+    outliers,
+    prices,
+    relative,
+    scaling,
+    side_by_side,
+    significance,
+    statements,
+    unsaid,
+    utilisation,
+    versions,
+)
+from tunemark.collector.audit.rule import Rule
+
+FAMILIES = (
+    utilisation,
+    memory,
+    model_memory,
+    arithmetic,
+    epochs,
+    definitions,
+    unsaid,
+    formulas,
+    prices,
+    costs,
+    scaling,
+    relative,
+    comparison,
+    side_by_side,
+    outliers,
+    ordering,
+    duplicates,
+    catalogue,
+    versions,
+    device_data,
+    advice,
+    significance,
+    statements,
+    effects,
+)
+
+RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.RULES)

@@ -1,0 +1,96 @@
+"""Facts about the world that are neither a device, a model nor a price: releases, data sets, generations, practice.
+
+One file per kind in data/known, each with its source. What is not there is unknown, never assumed.
+"""
+
+from datetime import date
+
+from pydantic import Field
+
+from tunemark.schema.base import Frozen, Key, PositiveCount, Text
+from tunemark.schema.errors import Exit, TunemarkError
+
+
+class Release(Frozen):
+    """When a version of a library came out."""
+
+    library: Text
+    version: Text
+    released_on: date
+    source: Text
+    verified: bool = True
+    """False when the day was not read at the source."""
+
+
+class Series(Frozen):
+    """All versions of a series that has ended, or those so far."""
+
+    library: Text
+    prefix: Text
+    """Text in front of the version as documents print it, such as `Ubuntu 22.04`."""
+    versions: tuple[Text, ...]
+    source: Text
+
+
+class DatasetFact(Frozen):
+    """Rows of a data set."""
+
+    key: Text
+    """Its name, as documents print it."""
+    training_rows: PositiveCount
+    validation_rows: PositiveCount | None = None
+    test_rows: PositiveCount | None = None
+    source: Text
+    verified: bool = True
+    """False when it was not read at the source."""
+
+
+class Generation(Frozen):
+    """Tensor cores of an architecture."""
+
+    architecture: Text
+    tensor_core_generation: PositiveCount
+    source: Text
+    verified: bool = True
+    """False when it was not read at the source."""
+
+
+class Practice(Frozen):
+    """A bound from practice that rules compare with."""
+
+    key: Key
+    value: float
+    meaning: Text
+    source: Text
+    verified: bool = True
+    """False when it was not read at the source."""
+
+
+class Known(Frozen):
+    """Everything in data/known."""
+
+    releases: tuple[Release, ...] = ()
+    series: tuple[Series, ...] = ()
+    datasets: tuple[DatasetFact, ...] = ()
+    generations: tuple[Generation, ...] = ()
+    practices: tuple[Practice, ...] = Field(default=())
+
+    def released_on(self, library: str, version: str) -> Release | None:
+        """Return the release of a version, or None when it is not known."""
+        return next((one for one in self.releases if one.library == library and one.version == version), None)
+
+    def dataset(self, printed: str | None) -> DatasetFact | None:
+        """Return the data set that printed words name, or None."""
+        words = (printed or "").lower()
+        return next((one for one in self.datasets if one.key.lower() in words), None)
+
+    def generation(self, architecture: str | None) -> int | None:
+        """Return the generation of an architecture's tensor cores, or None."""
+        return next((one.tensor_core_generation for one in self.generations if one.architecture == architecture), None)
+
+    def practice(self, key: str) -> float:
+        """Return a bound; raises TunemarkError for one that is not there."""
+        found = next((one.value for one in self.practices if one.key == key), None)
+        if found is None:
+            raise TunemarkError("data/known/practices.toml", key, "is not there; the audit needs this bound", exit_code=Exit.INVALID)
+        return found

@@ -1,0 +1,549 @@
+"""Each rule finds what is wrong and leaves alone what is right: one example of each, made by hand."""
+
+import pytest
+from audit_making import A100, H100, T4, claim, evidence, gb, result, said
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunemark.collector.audit.registry import RULES
+
+BERT = {"model": "bert-base-uncased", "method": "full", "sequence_length": 128, "dataset": "dair-ai/emotion"}
+
+
+def pair(kind, **more):
+    """A statement that compares result 1 with result 2."""
+    return said({"kind": "comparison", "quantity": kind, "records": ["900-001", "900-002"], **more})
+
+
+def several(name, *values, **conditions):
+    return [result(number, claims={name: value}, **conditions) for number, value in enumerate(values, start=1)]
+
+
+def stated(value, number, **more):
+    return said(
+        {"kind": "stated", "setting": "gradient_accumulation", "value": value, "place": f"place {number}", "records": ["900-001"], **more},
+        number,
+    )
+
+
+def offer(price, *, used_for=(), **more):
+    plain = {"kind": "offer", "provider": "aws", "accelerator": A100, "instance": "p4de", "used_for": list(used_for)}
+    return said(plain | more, claims={"price_usd_per_hour": claim(price, f"${price}")})
+
+
+def bill(number=2, *, claims, **more):
+    return said({"kind": "bill", "offer": "900-S01", "accelerator": A100, **more}, number, claims=claims)
+
+
+def metric(counts, quantity="peak_memory_bytes", number=1, records=("900-001",), **more):
+    return said({"kind": "metric", "quantity": quantity, "counts": counts, "records": list(records), **more}, number)
+
+
+def formula(*terms, quantity="tokens_per_s", unit="token/s", **more):
+    return said(
+        {
+            "kind": "formula",
+            "quantity": quantity,
+            "unit": unit,
+            "terms": [dict(zip(("name", "unit", "power", "value"), term, strict=False)) for term in terms],
+            **more,
+        }
+    )
+
+
+def advice(number=1, **more):
+    return said({"kind": "advice", "accelerators": [A100], **more}, number)
+
+
+def effect(**more):
+    return said({"kind": "effect", "measure": "gradient-checkpointing", "quantity": "peak_memory_bytes", "printed": "30-40%", **more})
+
+
+def accuracies(first, second, relation="higher"):
+    rows = [result(number, claims={"accuracy": claim(value, f"{value:.2%}")}, **BERT) for number, value in ((1, first), (2, second))]
+    return evidence(*rows, pair("accuracy", relation=relation))
+
+
+OFF, ON = {"gradient_checkpointing": False}, {"gradient_checkpointing": True}
+FULL, QLORA = {"method": "full"}, {"method": "qlora"}
+
+EXAMPLES = {
+    "utilisation": (evidence(result(claims={"tokens_per_s": 14_000})), evidence(result(claims={"tokens_per_s": 5_000}))),
+    "utilisation-and-memory": (
+        evidence(result(claims={"tokens_per_s": 7_600, "peak_memory_bytes": gb(18)})),
+        evidence(result(claims={"tokens_per_s": 6_000, "peak_memory_bytes": gb(60)})),
+    ),
+    "sample-length": (
+        evidence(result(claims={"samples_per_s": 2.0}, sequence_length=None)),
+        evidence(result(claims={"samples_per_s": 2.0})),
+    ),
+    "claimed-utilisation": (
+        *(evidence(result(claims={"mfu": claim(0.35, "35.0%"), "hfu": claim(share, f"{share:.1%}")})) for share in (0.3, 0.4)),
+    ),
+    "mfu-and-rate": (
+        evidence(result(claims={"mfu": 0.4, "tokens_per_s": 1_000})),
+        evidence(result(claims={"mfu": 0.4, "tokens_per_s": 4_450})),
+    ),
+    "memory-capacity": (evidence(result(claims={"peak_memory_bytes": gb(90)})), evidence(result(claims={"peak_memory_bytes": gb(80)}))),
+    "memory-floor": (evidence(result(claims={"peak_memory_bytes": gb(13)})), evidence(result(claims={"peak_memory_bytes": gb(18)}))),
+    "memory-states": (
+        evidence(result(claims={"peak_memory_bytes": gb(60)}, precision="Mixed precision (bf16)", **FULL)),
+        evidence(result(claims={"peak_memory_bytes": gb(60)}, precision="bf16", **FULL)),
+    ),
+    "memory-usual": (evidence(result(claims={"peak_memory_bytes": gb(16)})), evidence(result(claims={"peak_memory_bytes": gb(18)}))),
+    "model-memory": (
+        evidence(result(claims={"model_memory_bytes": gb(13)}, **QLORA)),
+        evidence(result(claims={"model_memory_bytes": gb(13.5)})),
+    ),
+    "memory-unit": (
+        evidence(result(claims={"model_memory_bytes": claim(13.5 * 2**30, "13.5 GiB", as_printed=13.5 * 2**30, GB=13.5e9)})),
+        evidence(result(claims={"model_memory_bytes": claim(12.6 * 2**30, "12.6 GiB", as_printed=12.6 * 2**30, GB=12.6e9)})),
+    ),
+    "model-memory-across-devices": (
+        evidence(
+            *(result(n, accelerator=key, claims={"model_memory_bytes": gb(size)}) for n, key, size in ((1, A100, 13.5), (2, H100, 12.9)))
+        ),
+        evidence(*(result(n, accelerator=key, claims={"model_memory_bytes": gb(13.5)}) for n, key in ((1, A100), (2, H100)))),
+    ),
+    "memory-failure": (
+        evidence(result(1, status="oom"), result(2, accelerator=H100, claims={"peak_memory_bytes": gb(60)})),
+        evidence(result(1, status="oom"), result(2, accelerator="nvidia-b200", claims={"peak_memory_bytes": gb(150)})),
+    ),
+    "rate-times-time": (
+        evidence(result(claims={"samples_per_s_reported": 100.0, "epochs": 3.0, "train_time_s": 160.0}, **BERT)),
+        evidence(result(claims={"samples_per_s_reported": 300.0, "epochs": 3.0, "train_time_s": 160.0}, **BERT)),
+    ),
+    "rows-of-a-step": (
+        evidence(result(claims={"samples_per_s": 8.0, "steps_per_s": 1.0})),
+        evidence(result(claims={"samples_per_s": 4.0, "steps_per_s": 1.0})),
+    ),
+    "steps-times-step": (
+        evidence(result(claims={"steps": 300.0, "step_time_s": claim(2.0, "2.00 s"), "train_time_s": 500.0})),
+        evidence(result(claims={"steps": 300.0, "step_time_s": claim(2.0, "2.00 s"), "train_time_s": 601.0})),
+    ),
+    "wall-covers-training": (
+        evidence(result(claims={"wall_s": 400.0, "train_time_s": 500.0})),
+        evidence(result(claims={"wall_s": 520.0, "train_time_s": 500.0})),
+    ),
+    "cpu-time": (
+        evidence(
+            result(claims={"wall_s": 100.0, "user_s": 900.0, "system_s": 100.0}, instance="trn1.2xlarge", accelerator="aws-trainium1")
+        ),
+        evidence(result(claims={"wall_s": 100.0, "user_s": 700.0, "system_s": 50.0}, instance="trn1.2xlarge", accelerator="aws-trainium1")),
+    ),
+    "evaluation-rows": (
+        evidence(result(claims={"eval_samples_per_s": 2_000.0, "eval_time_s": 3.0}, **BERT)),
+        evidence(result(claims={"eval_samples_per_s": 1_000.0, "eval_time_s": 2.0}, **BERT)),
+    ),
+    "epoch-times": (
+        evidence(result(claims={"epochs": 3.0, "epoch_time_s": 100.0, "train_time_s": 400.0})),
+        evidence(result(claims={"epochs": 3.0, "epoch_time_s": 100.0, "train_time_s": 300.0})),
+    ),
+    "epoch-work": (
+        evidence(*(result(n, claims={"tokens_per_s": rate, "epoch_time_s": 100.0}) for n, rate in ((1, 5_000), (2, 4_000)))),
+        evidence(
+            *(result(n, claims={"tokens_per_s": rate, "epoch_time_s": time}) for n, rate, time in ((1, 5_000, 100.0), (2, 4_000, 125.0)))
+        ),
+    ),
+    "short-run": (
+        evidence(*(result(n, claims={"steps": steps, "step_time_s": time}) for n, steps, time in ((1, 2.0, 30.0), (2, 100.0, 20.0)))),
+        evidence(*(result(n, claims={"steps": steps, "step_time_s": time}) for n, steps, time in ((1, 50.0, 30.0), (2, 100.0, 20.0)))),
+    ),
+    "metric": (
+        evidence(result(claims={"peak_memory_bytes": gb(20)}), metric("held by the allocator at the end of a step", scope="rank")),
+        evidence(result(claims={"peak_memory_bytes": gb(20)}), metric("peak of live tensors", scope="device", bytes_per_unit=1e9)),
+    ),
+    "counted-differently": (
+        evidence(
+            *several("tokens_per_s", 4_000, 3_000),
+            metric("real tokens", "tokens_per_s"),
+            metric("slots of tokens", "tokens_per_s", 2, ("900-002",)),
+        ),
+        evidence(
+            *several("tokens_per_s", 4_000, 3_000),
+            metric("real tokens", "tokens_per_s"),
+            metric("real tokens", "tokens_per_s", 2, ("900-002",)),
+        ),
+    ),
+    "formula-units": (
+        evidence(formula(("peak", "FLOP/s"), ("work", "FLOP/token", -1), ("sequence_length", "token", -1))),
+        evidence(formula(("peak", "FLOP/s"), ("work", "FLOP/token", -1))),
+    ),
+    "formula-values": (
+        evidence(
+            result(claims={"peak_memory_bytes": gb(18)}),
+            formula(
+                ("parameters", "parameter"),
+                ("bytes", "byte/parameter", 1, 8.0),
+                quantity="peak_memory_bytes",
+                unit="byte",
+                records=["900-001"],
+            ),
+        ),
+        evidence(
+            result(claims={"peak_memory_bytes": gb(18)}),
+            formula(
+                ("parameters", "parameter"),
+                ("bytes", "byte/parameter", 1, 2.6),
+                quantity="peak_memory_bytes",
+                unit="byte",
+                records=["900-001"],
+            ),
+        ),
+    ),
+    "roof": tuple(
+        evidence(
+            result(
+                claims={
+                    "hardware_flop": claim(1e12, "1.000 TFLOPS"),
+                    "profile_step_time_s": claim(0.1, "100.0 ms"),
+                    "hfu": claim(0.1, "10.00%"),
+                }
+            ),
+            said(
+                {
+                    "kind": "roof",
+                    "accelerator": "aws-trainium1",
+                    "peak_flop_per_s": claim(peak),
+                    "bandwidth_bytes_per_s": claim(8.2e11),
+                    "records": ["900-001"],
+                }
+            ),
+        )
+        for peak in (190e12, 100e12)
+    ),
+    "offer-holds": (evidence(offer(30.0, instance="p4d")), evidence(offer(40.97))),
+    "price-scope": (
+        evidence(offer(32.77, instance="p4d", accelerator="nvidia-a100-40gb-sxm")),
+        evidence(offer(4.1, instance="p4d", accelerator="nvidia-a100-40gb-sxm")),
+    ),
+    "price-times": tuple(
+        evidence(said(None, claims={"price_usd_per_hour": claim(1.29, "$1.29"), "price_usd_per_day": claim(day, f"${day:g}")}))
+        for day in (41.0, 31.0)
+    ),
+    "cost-of-a-run": tuple(
+        evidence(offer(4.0), bill(claims={"train_time_s": claim(36_000.0, "10h"), "cost_usd": claim(cost, f"${cost:g}")}))
+        for cost in (80.0, 40.0)
+    ),
+    "time-of-a-bill": tuple(
+        evidence(
+            result(claims={"epoch_time_s": claim(7_200.0, "2h 00m")}),
+            offer(4.0),
+            bill(claims={"train_time_s": claim(hours * 3_600, f"{hours}h"), "epochs": claim(10.0, "10 epochs")}, result="900-001"),
+        )
+        for hours in (30, 20)
+    ),
+    "cost-of-samples": tuple(
+        evidence(
+            result(claims={"tokens_per_s": 2_048}),
+            offer(3.6),
+            bill(claims={"cost_per_1m_samples_usd": claim(cost, f"${cost:g}")}, result="900-001"),
+        )
+        for cost in (300.0, 1_000.0)
+    ),
+    "owned-inputs": tuple(
+        evidence(bill(claims={"train_time_s": claim(36_000.0, "10h"), "cost_local_usd": claim(8.0, "$8")}, owned_inputs=inputs))
+        for inputs in ([], ["purchase price", "years"])
+    ),
+    "break-even": (
+        evidence(
+            bill(claims={"cost_usd": claim(28.0, "$28"), "cost_local_usd": claim(18.0, "$18")}),
+            said({"kind": "break_even", "runs_per_year": claim(100.0, ">100"), "bills": ["900-S02"]}, 3),
+        ),
+        evidence(
+            bill(claims={"cost_usd": claim(28.0, "$28")}),
+            said({"kind": "break_even", "runs_per_year": claim(100.0, ">100"), "bills": ["900-S02"]}, 3),
+        ),
+    ),
+    "scaling-efficiency": tuple(
+        evidence(*(result(n, accelerator_count=count, claims={"tokens_per_s": rate}) for n, count, rate in ((1, 1, 1_000), (2, 4, more))))
+        for more in (4_600, 3_900)
+    ),
+    "memory-with-devices": tuple(
+        evidence(
+            *(result(n, accelerator_count=count, claims={"peak_memory_bytes": gb(size)}) for n, count, size in ((1, 1, 30), (2, 4, more)))
+        )
+        for more in (36, 28)
+    ),
+    "host-memory-with-devices": tuple(
+        evidence(
+            *(
+                result(n, accelerator_count=count, claims={"host_memory_peak_share": share, "host_memory_total_bytes": gb(100)})
+                for n, count, share in ((1, 1, 0.05), (2, 4, more))
+            )
+        )
+        for more in (0.9, 0.2)
+    ),
+    "host-memory-floor": tuple(
+        evidence(result(claims={"host_memory_peak_share": share, "host_memory_total_bytes": gb(100)})) for share in (0.03, 0.2)
+    ),
+    "relative-column": tuple(
+        evidence(
+            result(1, claims={"tokens_per_s": 5_000, "relative_speed": claim(1.0, "1.00x")}),
+            result(2, claims={"tokens_per_s": 4_000, "relative_speed": claim(share, f"{share:.2f}x")}),
+        )
+        for share in (0.9, 0.8)
+    ),
+    "efficiency-column": tuple(
+        evidence(
+            result(1, claims={"tokens_per_s": 1_000, "scaling_efficiency": claim(1.0, "1.00x")}),
+            result(2, accelerator_count=2, claims={"tokens_per_s": 1_900, "scaling_efficiency": claim(share, f"{share:.2f}x")}),
+        )
+        for share in (0.9, 0.95)
+    ),
+    "saving-column": tuple(
+        evidence(
+            result(1, claims={"peak_memory_bytes": gb(28)}, **FULL),
+            result(2, claims={"peak_memory_bytes": gb(8), "memory_reduction": claim(share, f"{share:.0%}")}, **QLORA),
+        )
+        for share in (0.6, 0.71)
+    ),
+    "share-of-total": tuple(
+        evidence(result(claims={"device_memory_peak_share": 0.5, "device_memory_total_bytes": gb(80), "peak_memory_bytes": gb(size)}))
+        for size in (60, 40)
+    ),
+    "counter-not-rate": tuple(
+        evidence(
+            *(result(n, micro_batch=8 * n, claims={"eval_samples_per_s": claim(rate(n), f"{rate(n):.1f}")}, **BERT) for n in (1, 2, 3, 4))
+        )
+        for rate in ((lambda n: 42.0 * 8 * n), (lambda n: 900.0 + n))
+    ),
+    "printed-change": tuple(
+        evidence(*several("train_time_s", 100.0, 450.0), pair("train_time_s", change=claim(ratio, f"{ratio:g}x"))) for ratio in (5.5, 4.5)
+    ),
+    "words-against-figures": tuple(
+        evidence(*several("train_loss", 0.13, second), pair("train_loss", relation="about equal")) for second in (0.03, 0.12)
+    ),
+    "headline-range": tuple(
+        evidence(
+            *several("speedup", 3.7, 7.2),
+            said({"kind": "range", "quantity": "speedup", "records": ["900-001", "900-002"], "low": claim(low), "high": claim(7.3)}),
+        )
+        for low in (5.5, 3.7)
+    ),
+    "superlative": tuple(
+        evidence(
+            *several("tokens_per_s", 4_000, 5_000),
+            said({"kind": "extreme", "quantity": "tokens_per_s", "best": best, "among": ["900-001", "900-002"], "where": "highest"}),
+        )
+        for best in ("900-001", "900-002")
+    ),
+    "comparability": tuple(
+        evidence(
+            result(1, claims={"train_time_s": 100.0}),
+            result(2, accelerator=H100, sequence_length=length, claims={"train_time_s": 90.0}),
+            pair("train_time_s"),
+        )
+        for length in (512, 2048)
+    ),
+    "cross-source": tuple(
+        evidence(result(1, claims={"tokens_per_s": 4_000}), result(1, source="901", claims={"tokens_per_s": rate}))
+        for rate in (1_000, 3_000)
+    ),
+    "qlora-memory": tuple(
+        evidence(result(1, claims={"peak_memory_bytes": gb(size)}, **QLORA), result(2, claims={"peak_memory_bytes": gb(36)}))
+        for size in (48, 30)
+    ),
+    "lora-memory": tuple(
+        evidence(result(1, claims={"peak_memory_bytes": gb(size)}), result(2, claims={"peak_memory_bytes": gb(60)}, **FULL))
+        for size in (70, 36)
+    ),
+    "slower-with-less-work": tuple(
+        evidence(result(1, claims={"tokens_per_s": rate}), result(2, claims={"tokens_per_s": 3_000}, **FULL)) for rate in (2_000, 4_000)
+    ),
+    "memory-across-devices": tuple(
+        evidence(result(1, claims={"peak_memory_bytes": gb(20)}), result(2, accelerator=H100, claims={"peak_memory_bytes": gb(size)}))
+        for size in (32, 21)
+    ),
+    "copied-rows": tuple(
+        evidence(
+            *(
+                result(n, model=model, claims={"step_time_s": time, "peak_memory_bytes": gb(36)})
+                for n, model, time in ((1, "llama-3-8b", 6.4), (2, "llama-3.1-8b", other))
+            )
+        )
+        for other in (6.4, 6.5)
+    ),
+    "equal-rates": tuple(
+        evidence(result(1, claims={"tokens_per_s": 4_651}), result(2, claims={"tokens_per_s": rate}, **QLORA)) for rate in (4_651, 4_012)
+    ),
+    "equal-quality": tuple(
+        evidence(
+            *(
+                result(n, accelerator=key, claims={"accuracy": claim(share, f"{share:.2%}")}, **BERT)
+                for n, key, share in ((1, A100, 0.9465), (2, H100, 0.9465), (3, T4, third))
+            )
+        )
+        for third in (0.9465, 0.944)
+    ),
+    "instance-exists": tuple(evidence(result(labels={"instance": name})) for name in ("g5.13xlarge", "g5.12xlarge")),
+    "instance-holds": tuple(evidence(result(labels={"instance": name})) for name in ("p4d.24xlarge", "p4de.24xlarge")),
+    "context-length": tuple(evidence(result(sequence_length=length)) for length in (8_192, 4_096)),
+    "precision-on-device": tuple(evidence(result(accelerator=key, claims={"tokens_per_s": 100.0})) for key in (T4, A100)),
+    "device-name": tuple(evidence(result(labels={"accelerator": name})) for name in ("Nvidia A100/P8", "Nvidia A100")),
+    "versions": tuple(evidence(result(framework={"bitsandbytes": "0.46.0"}), stated_on=day) for day in ("2024-10-30", "2025-10-30")),
+    "document-date": tuple(
+        evidence(said(None, labels={"last_updated": day}), stated_on=day, committed_on="2025-10-30") for day in ("2024-10-30", "2025-10-30")
+    ),
+    "device-memory": tuple(evidence(advice(accelerators=["nvidia-rtx-4070-ti"], printed_memory_gb=memory)) for memory in (16, 12)),
+    "device-data": tuple(
+        evidence(said({"kind": "device", "accelerator": A100, "tensor_core_generation": generation})) for generation in (2, 3)
+    ),
+    "advice-contradicts": tuple(
+        evidence(advice(parameters_from_b=13, parameters_to_b=13), advice(2, parameters_from_b=size, says="not recommended"))
+        for size in (13, 30)
+    ),
+    "advice-and-tables": tuple(
+        evidence(
+            result(accelerator=None, accelerator_count=None, claims={"peak_memory_bytes": gb(size)}, **FULL),
+            advice(parameters_to_b=7, methods=["full"]),
+        )
+        for size in (110, 60)
+    ),
+    "memory-tables": tuple(
+        evidence(
+            *(
+                result(n, section=f"Table {n}", accelerator=None, accelerator_count=None, claims={"peak_memory_bytes": gb(size)})
+                for n, size in ((1, 28), (2, other))
+            )
+        )
+        for other in (56, 29)
+    ),
+    "budget": tuple(evidence(advice(accelerators=["nvidia-rtx-a6000"], budget_to_usd=usd)) for usd in (2_000, 5_000)),
+    "significance": (accuracies(0.9430, 0.9405), accuracies(0.9465, 0.9290)),
+    "stated-twice": (evidence(result(gradient_accumulation=32), stated(1, 1)), evidence(result(gradient_accumulation=32), stated(32, 1))),
+    "unsupported": tuple(
+        evidence(
+            result(claims={"train_loss": 0.03, **more}),
+            said({"kind": "conclusion", "about": "quality", "records": ["900-001"], "basis": ["train_loss", "eval_loss"]}),
+        )
+        for more in ({}, {"eval_loss": 0.4})
+    ),
+    "link": tuple(
+        evidence(said({"kind": "link", "target": "a page", "exists": there, "checked_in": "the repository"})) for there in (False, True)
+    ),
+    "method-not-said": tuple(evidence(result(assumed=assumed)) for assumed in (("method",), ())),
+    "effect": tuple(
+        evidence(
+            result(1, claims={"peak_memory_bytes": gb(size)}, settings=ON),
+            result(2, claims={"peak_memory_bytes": gb(40)}, settings=OFF),
+            effect(low=0.3, high=0.4, records=["900-001", "900-002"]),
+        )
+        for size in (39, 26)
+    ),
+    "trainer-flops": tuple(
+        evidence(
+            result(
+                claims={
+                    "total_flops": claim(6 * 85_646_592 * 1_000 * tokens),
+                    "samples_per_s": claim(10.0, "10.00"),
+                    "train_time_s": 100.0,
+                },
+                **BERT,
+            )
+        )
+        for tokens in (512, 128)
+    ),
+    "device-not-said": tuple(evidence(result(accelerator=H100, assumed=assumed)) for assumed in (("accelerator",), ())),
+    "batch-scope": tuple(evidence(result(accelerator_count=2, global_batch=rows)) for rows in (None, 8)),
+    "growth": tuple(evidence(result(), effect(grows=grows, over="sequence_length")) for grows in ("quadratic", "linear")),
+    "driver": tuple(
+        evidence(
+            result(1, claims={"tokens_per_s": rate}),
+            result(2, accelerator=H100, claims={"tokens_per_s": 5_000}),
+            said({"kind": "driver", "property": "memory_bandwidth_gb_s", "quantity": "tokens_per_s", "records": ["900-001", "900-002"]}),
+        )
+        for rate in (6_000, 3_000)
+    ),
+}
+"""Rule -> evidence that is wrong, evidence that is right."""
+
+
+def test_every_rule_has_an_example():
+    assert set(EXAMPLES) == {rule.id for rule in RULES}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_finds_what_is_wrong(rule):
+    assert list(rule.findings(EXAMPLES[rule.id][0]))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_leaves_alone_what_is_right(rule):
+    assert not list(rule.findings(EXAMPLES[rule.id][1]))
+
+
+def verdicts(rule, base):
+    found = next(one for one in RULES if one.id == rule)
+    return {one.verdict.value for one in found.findings(base)}
+
+
+def test_of_two_readings_the_impossible_one_falls_out_and_the_figure_stays_ambiguous():
+    readings = claim(6.4, "6.4", optimizer_step=6.4, micro_step=204.8)
+    run = result(
+        claims={"step_time_s": readings},
+        model="llama-3.1-8b",
+        accelerator=H100,
+        micro_batch=2,
+        gradient_accumulation=32,
+        sequence_length=8192,
+    )
+    base = evidence(run)
+    assert verdicts("utilisation", base) == {"ambiguous"}
+    (finding,) = next(rule for rule in RULES if rule.id == "utilisation").findings(base)
+    assert "only 'micro step' is left" in finding.calculation
+
+
+def test_learned_positions_end_where_rotary_ones_only_get_worse():
+    assert verdicts("context-length", evidence(result(model="gpt2", method="full", sequence_length=2048))) == {"inconsistent"}
+    assert verdicts("context-length", evidence(result(sequence_length=8192))) == {"suspicious"}
+
+
+def test_a_run_that_was_billed_for_another_machine_is_a_contradiction_and_no_impossible_offer():
+    assert verdicts("offer-holds", evidence(offer(30.0, instance="p4d"))) == {"impossible"}
+    assert "impossible" not in verdicts("offer-holds", evidence(result(), offer(30.0, instance="p4d", used_for=["900-001"])))
+
+
+def test_a_price_that_agrees_with_another_kind_of_device_by_chance_is_not_called_its_price():
+    same = offer(0.44, provider="runpod", accelerator="nvidia-rtx-4090", instance=None)
+    assert not verdicts("price-scope", evidence(same))
+
+
+def test_twice_the_speed_of_twice_the_devices_is_suspicious_and_beyond_that_impossible():
+    def base(rate):
+        return evidence(
+            *(result(n, accelerator_count=count, claims={"tokens_per_s": one}) for n, count, one in ((1, 1, 1_000), (2, 2, rate)))
+        )
+
+    assert verdicts("scaling-efficiency", base(1_960)) == set()
+    assert verdicts("scaling-efficiency", base(2_300)) == {"suspicious"}
+    assert verdicts("scaling-efficiency", base(5_000)) == {"impossible"}
+
+
+@given(st.floats(min_value=0.01, max_value=100))
+def test_a_rate_that_is_its_own_work_over_time_is_never_called_wrong(hours):
+    seconds = hours * 3_600
+    rows = 16_000
+    run = result(
+        claims={
+            "samples_per_s": claim(3 * rows / seconds, f"{3 * rows / seconds:.6g}"),
+            "epochs": 3.0,
+            "train_time_s": claim(seconds, f"{seconds:.6g}"),
+        },
+        **BERT,
+    )
+    assert not verdicts("rate-times-time", evidence(run))
+
+
+@given(st.floats(min_value=0.2, max_value=0.99))
+def test_utilisation_below_the_peak_is_never_impossible(share):
+    base = evidence(result(claims={"tokens_per_s": claim(share * 312e12 / 28.1e9, f"{share * 312e12 / 28.1e9:.6g}")}))
+    assert "impossible" not in verdicts("utilisation", base)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_is_silent_where_there_is_nothing(rule):
+    assert not list(rule.findings(evidence()))
+    assert not list(
+        rule.findings(evidence(result(accelerator=None, accelerator_count=None, sequence_length=None, micro_batch=None, precision=None)))
+    )

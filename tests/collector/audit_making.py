@@ -1,0 +1,80 @@
+"""Evidence made by hand: results and statements of a document that does not exist."""
+
+from datetime import date
+from functools import cache
+from pathlib import Path
+
+from tunemark.collector.audit.evidence import Base
+from tunemark.collector.audit.loaded import published_run
+from tunemark.schema.facts import FactBase
+from tunemark.schema.published import Claim, Conditions, Origin, PublishedResult, Reading, SourceDocument, Statement
+
+SOURCE = "900"
+A100, H100, T4 = "nvidia-a100-80gb-sxm", "nvidia-h100-80gb-sxm", "nvidia-t4"
+
+
+@cache
+def facts():
+    return FactBase(Path(__file__).parents[2] / "data")
+
+
+def claim(value, printed=None, **readings):
+    """A figure; readings by their meaning, with underscores for spaces."""
+    shown = printed if printed is not None else f"{value:,.10g}"
+    return Claim(
+        value=value, printed=shown, readings=tuple(Reading(meaning=name.replace("_", " "), value=one) for name, one in readings.items())
+    )
+
+
+def gb(amount, **readings):
+    return claim(amount * 1e9, f"{amount:g} GB", **readings)
+
+
+def result(number=1, *, claims=None, labels=None, section="Table", status="ok", source=SOURCE, **conditions):
+    """A LoRA run of Llama 2 7B, 4 rows of 2,048 tokens on one A100, unless told otherwise."""
+    plain = {
+        "model": "llama-2-7b",
+        "method": "lora",
+        "accelerator": A100,
+        "accelerator_count": 1,
+        "micro_batch": 4,
+        "gradient_accumulation": 1,
+        "sequence_length": 2048,
+        "padding": "none",
+        "precision": "bf16",
+    }
+    return PublishedResult(
+        id=f"{source}-{number:03d}",
+        source=source,
+        section=section,
+        origin=Origin(kind="document"),
+        labels=labels or {"model": "Llama 2 7B"},
+        conditions=Conditions.model_validate(plain | conditions),
+        claims={name: one if isinstance(one, Claim) else claim(one) for name, one in (claims or {}).items()},
+        status=status,
+    )
+
+
+def said(assertion, number=1, *, claims=None, labels=None):
+    return Statement(
+        id=f"{SOURCE}-S{number:02d}",
+        section="Text",
+        labels=labels or {},
+        claims={name: one if isinstance(one, Claim) else claim(one) for name, one in (claims or {}).items()},
+        assertion=assertion,
+    )
+
+
+def evidence(*records, stated_on=None, committed_on=None):
+    """The evidence of results and statements."""
+    results = [one for one in records if isinstance(one, PublishedResult)]
+    document = SourceDocument(
+        id=SOURCE,
+        title="A document",
+        summary="Made by hand.",
+        results=len(results),
+        statements=tuple(one for one in records if isinstance(one, Statement)),
+        stated_on=date.fromisoformat(stated_on) if stated_on else None,
+        committed_on=date.fromisoformat(committed_on) if committed_on else None,
+    )
+    return Base(tuple(published_run(one, facts()) for one in results), (document,), facts())
