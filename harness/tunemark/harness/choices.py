@@ -49,6 +49,8 @@ class Options:
     gates: bool = True
     save: bool = False
     """Write what was trained at the end, and measure how long that takes."""
+    cold: bool = False
+    """Compile everything anew, in fresh cache folders."""
 
 
 class Reasons(dict[str, str]):
@@ -230,6 +232,7 @@ def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -
         timing="strict" if options.strict_timing else "events",
         evaluate=card.data.evaluation_rows > 0,
         save=options.save,
+        cold=options.cold,
         probe=options.probe,
         gates=options.gates,
         seed=card.seed if options.seed is None else options.seed,

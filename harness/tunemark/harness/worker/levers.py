@@ -88,16 +88,6 @@ def compiled_graphs() -> int:
     return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
 
 
-def compile_cache() -> str:
-    """Return whether every compiled graph came from the cache: `warm`, `cold`, or `none` when nothing was compiled."""
-    import sys  # noqa: PLC0415
-
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    seen = dynamo.counters["inductor"] if dynamo else {}
-    hits, misses = seen.get("fxgraph_cache_hit", 0), seen.get("fxgraph_cache_miss", 0)
-    return "none" if not hits + misses else "warm" if not misses else "cold"
-
-
 def _compiled(model: Any, stack: list[Any]) -> str:  # noqa: ANN401 - torch modules
     """Return what was given to torch.compile, read from the modules."""
     if getattr(model, "_compiled_call_impl", None) is not None:

@@ -38,8 +38,9 @@ class Order(BaseModel):
 def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
     """Load, check, train, evaluate, and log what was seen on the way. Returns what is to be held until the process ends."""
     from tunemark.harness.worker.batches import Share, load_samples, micro_batches  # noqa: PLC0415 - the import phase is over
+    from tunemark.harness.worker.compile_cache import CacheWatch  # noqa: PLC0415
     from tunemark.harness.worker.evaluation import evaluate  # noqa: PLC0415
-    from tunemark.harness.worker.levers import compile_cache, compile_model  # noqa: PLC0415
+    from tunemark.harness.worker.levers import compile_model  # noqa: PLC0415
     from tunemark.harness.worker.models import build_model, model_facts, shape_of  # noqa: PLC0415
     from tunemark.harness.worker.ranks import rank_of_this_process, report_ranks  # noqa: PLC0415
     from tunemark.harness.worker.saving import save  # noqa: PLC0415
@@ -51,6 +52,7 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
         return run_by_trainer(order, device, log, folder)
     plan, share = order.plan, Share(rank_of_this_process(), order.plan.batch.data_parallel)
     _refuse_another_device(order, device)
+    caches = CacheWatch.of(plan, folder)
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
     log.phase(Phase.LOAD, device.now())
@@ -73,7 +75,7 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
         log.phase(Phase.SAVE, device.now())
         log.event("saved", bytes=save(trainer.engine, folder / "saved", rank=share.rank))
     log.phase(Phase.TEARDOWN, device.now())
-    log.event("compile_cache", state=compile_cache())
+    log.event("compile_cache", **caches.state())
     report_ranks(trainer, log)
     trainer.engine.close()
     return trainer

@@ -66,7 +66,7 @@ OF_OTHER_RUNS: dict[str, Shows] = {
     "The frontier of a device's memory": lambda one: one.row["status"] == "oom_device" and one.row["study_kind"] == "frontier",
 }
 """What a run shows by ending in another way."""
-PROOFS: dict[str, Shows] = {what: lambda one, shows=shows: one.well and shows(one) for what, shows in OF_GOOD_RUNS.items()} | OF_OTHER_RUNS  # type: ignore[misc]
+PROOFS: dict[str, Shows] = {what: lambda one, shows=shows: one.well and shows(one) for what, shows in OF_GOOD_RUNS.items()} | OF_OTHER_RUNS
 """What only an accelerator can prove -> whether a result shows it."""
 
 
