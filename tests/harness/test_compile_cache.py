@@ -46,6 +46,8 @@ def test_a_cold_run_has_its_caches_in_the_folder_that_is_removed_with_it(facts, 
 def test_a_cold_run_overrules_a_cache_folder_in_the_flags_of_the_neuron_compiler(monkeypatch, tmp_path):
     monkeypatch.setenv("NEURON_CC_FLAGS", "--cache_dir=/var/shared -O1")
     assert compile_cache.fresh(tmp_path)["NEURON_CC_FLAGS"] == "-O1"
+    monkeypatch.setenv("NEURON_CC_FLAGS", "--cache_dir=/var/shared")
+    assert compile_cache.fresh(tmp_path)["NEURON_CC_FLAGS"] == ""
     assert neuron_folder({"NEURON_CC_FLAGS": "--cache_dir=/var/shared -O1", "NEURON_COMPILE_CACHE_URL": "/other"}) == "/var/shared"
     assert neuron_folder({"NEURON_COMPILE_CACHE_URL": "s3://bucket/cache"}) == "s3://bucket/cache"
     assert neuron_folder({}) == compile_cache.NEURON_DEFAULT

@@ -7,11 +7,12 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import psutil
@@ -130,9 +131,14 @@ def _spawn(resolved: Resolved, folder: Path) -> "subprocess.Popen[bytes]":
 
 
 def of_run(plan: Plan, folder: Path) -> dict[str, str]:
-    """Return what the worker's environment has in this run, and on the plan's device family, only."""
+    """Return what the worker's environment has in this run only."""
     caches = fresh(folder / "caches") if plan.measurement.cold else {}
-    return caches | (neuron_rules.environment(plan, {**os.environ, **caches}) if plan.device.backend is Backend.NEURON else {})
+    return caches | of_family(plan, caches)
+
+
+def of_family(plan: Plan, of_this_run: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Return what the worker's environment has on the plan's device family only."""
+    return neuron_rules.environment(plan, {**os.environ, **of_this_run}) if plan.device.backend is Backend.NEURON else {}
 
 
 def end_leftovers(folder: Path) -> None:

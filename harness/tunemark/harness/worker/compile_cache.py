@@ -29,7 +29,7 @@ def fresh(folder: Path) -> dict[str, str]:
         "TRITON_CACHE_DIR": str(folder / "triton"),
         "CUDA_CACHE_PATH": str(folder / "cuda"),
         "NEURON_COMPILE_CACHE_URL": str(folder / "neuron"),
-        **({"NEURON_CC_FLAGS": flags} if flags else {}),
+        **({"NEURON_CC_FLAGS": flags} if "NEURON_CC_FLAGS" in os.environ else {}),
     }
 
 
