@@ -153,6 +153,9 @@ def test_real_text_trains_a_classifier_and_evaluates_it_on_the_test_file(tmp_pat
     assert done.returncode == 0, done.stderr
     assert submission.division is Division.OPEN
     assert submission.evaluation.rows == 60
+    assert submission.evaluation.split == "all rows of file test.txt"
+    assert submission.evaluation.loss_standard_error > 0
+    assert run_json(done)["accuracy_standard_error"] == pytest.approx(derive(submission).accuracy_standard_error)
     assert submission.evaluation.accuracy > 0.6
     assert sum(submission.trace.real_tokens) < sum(submission.trace.slot_tokens)
 

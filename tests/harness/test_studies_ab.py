@@ -116,6 +116,12 @@ def test_a_loss_that_differs_from_seed_to_seed_gives_no_verdict_of_its_own(tmp_p
     assert result.loss.verdict == "no significant difference"
 
 
+@pytest.mark.parametrize(("better", "said"), [(0.05, "accuracy: no significant difference: +5.0"), (0.2, "accuracy: B differs: +20.0")])
+def test_accuracies_within_two_standard_errors_are_said_not_to_differ(tmp_path, better, said):
+    result, _ = compare(tmp_path, lambda plan, ran: {**drifting(plan, ran), "accuracy": 0.7 + better * is_b(plan)}, pairs=3)
+    assert said in "\n".join(verdict(result))
+
+
 def test_an_arm_that_does_not_fit_ends_it_without_a_verdict(tmp_path):
     result, scripted = compare(tmp_path, lambda plan, _ran: {"status": Status.OOM_HOST if is_b(plan) else Status.OK})
     assert len(scripted.ran) == 2

@@ -224,6 +224,8 @@ class Evaluation(Frozen):
     """How many."""
     loss: float | None = None
     """Mean loss."""
+    loss_standard_error: float | None = Field(default=None, ge=0)
+    """Its standard error, from the spread of micro-batches; null with fewer than two of them."""
     accuracy: float | None = Field(default=None, ge=0, le=1)
     """Share of rows classified correctly, for classification."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import mean, median
 from typing import Literal, get_args
 
 from tunemark.harness.planning import Options, Resolved
@@ -11,6 +11,7 @@ from tunemark.harness.studies.series import Bench, Done, Series, Stopped, say
 from tunemark.schema.comparison import Change, break_even_steps, loss_after, paired_change
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.statistics import ShareDifference, share_difference
 from tunemark.schema.steady import RANKABLE_STEPS
 from tunemark.schema.submission import Submission
 from tunemark.schema.vocabulary import Status
@@ -51,6 +52,8 @@ class Compared:
     """Of peak memory."""
     loss: Change | None
     """Of the training loss after equal tokens; None where there is none above 0."""
+    accuracy: ShareDifference | None
+    """Of the means over the pairs, on the rows of one evaluation, which all runs share; None where nothing was classified."""
     break_even: tuple[BreakEven, ...]
     """By state of the compile cache; empty when B is not faster, or neither compiles."""
     ended: str | None
@@ -139,6 +142,7 @@ def compared(study_id: str, arms: dict[str, Point], runs: Sequence[Done], ended:
         step_time=_change([(_median_step(one), _median_step(other)) for one, other in derived]),
         memory=_change([(one.peak_memory.peak_bytes, other.peak_memory.peak_bytes) for one, other in derived]),
         loss=_change([(loss_after(one.trace, tokens), loss_after(other.trace, tokens)) for one, other in pairs]),
+        accuracy=_accuracy(pairs),
         break_even=_break_even(pairs, derived, speed),
         ended=ended
         or (
@@ -175,6 +179,15 @@ def _change(pairs: Sequence[tuple[float | None, float | None]]) -> Change | None
     """Return the change over the pairs that have both values, each above 0."""
     whole = [(one, other) for one, other in pairs if one and other and min(one, other) > 0]
     return paired_change([one for one, _ in whole], [other for _, other in whole]) if whole else None
+
+
+def _accuracy(pairs: Sequence[tuple[Submission, Submission]]) -> ShareDifference | None:
+    judged = [(one.evaluation, other.evaluation) for one, other in pairs if one.evaluation and other.evaluation]
+    known = [(one, other) for one, other in judged if one.accuracy is not None and other.accuracy is not None]
+    if not known:
+        return None
+    a, b = (mean(arm.accuracy or 0.0 for arm in arms) for arms in zip(*known, strict=True))
+    return share_difference(a, min(one.rows for one, _ in known), b, min(other.rows for _, other in known))
 
 
 def _break_even(

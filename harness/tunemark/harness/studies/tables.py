@@ -42,6 +42,10 @@ def verdict(result: Compared) -> list[str]:
         lines.append(f"peak memory: {_said(result.memory, 'higher', 'lower')}")
     if result.loss:
         lines.append(f"loss after equal tokens: {_said(result.loss, 'higher', 'lower')}")
+    if result.accuracy:
+        word = "B differs" if result.accuracy.significant else "no significant difference"
+        points, error = 100 * result.accuracy.difference, 100 * result.accuracy.standard_error
+        lines.append(f"accuracy: {word}: {points:+.1f} points (standard error {error:.1f}; within two of them is no difference)")
     if result.loss_changed:
         lines.append("B does not train as A does: its speed is that of another training")
     return [*lines, *map(_earned_back, result.break_even)]
