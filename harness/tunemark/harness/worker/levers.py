@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tunemark.harness.worker.observed import places_of, quantisation_of, sdpa_kernel, stochastic_rounding
 from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import Checkpointing
 
@@ -112,6 +113,10 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
         else word
         if recomputing == len(stack)
         else f"{recomputing} of {len(stack)} blocks",
+        "attention_kernel": sdpa_kernel(plan, inner),
+        "quantisation": quantisation_of(inner),
+        "parameters_on": places_of(inner.parameters()),
+        "stochastic_rounding": stochastic_rounding(),
         "optimizer": f"{type(bare).__module__.split('.')[0]} {type(bare).__name__}",
         "trainable_dtypes": sorted({str(parameter.dtype).removeprefix("torch.") for parameter in trained}),
         "processes": processes,
