@@ -17,7 +17,7 @@ FACTS = FactBase(ROOT / "data")
 STEPS = 120
 
 
-def make_log(plan, *, step_s=0.1, steps=STEPS, noise=0.01, seed=1, loss=2.0, first_s=0.0, compiled_s=0.0):
+def make_log(plan, *, step_s=0.1, steps=STEPS, noise=0.01, seed=1, loss=2.0, first_s=0.0, compiled_s=0.0, cache=None, accuracy=None):
     """Return the log of a worker whose steps take about `step_s`, the first one `compiled_s` longer for compiling."""
     rows = plan.batch.global_batch
     tokens = rows * plan.data.sequence_length
@@ -31,6 +31,8 @@ def make_log(plan, *, step_s=0.1, steps=STEPS, noise=0.01, seed=1, loss=2.0, fir
         steps=[{"completed_at_s": float(end), "loss": loss, **counts} for end in ends],
         memory={"allocated": {"peak_bytes": 2**30, "method": "scripted"}, "reserved": {"peak_bytes": 2**30, "method": "scripted"}},
         events=[{"step": 1, "what": "compile", "amount": 1}] if compiled_s else [],
+        compile_cache={"state": cache or ("warm" if compiled_s else "none"), "reason": None},
+        evaluation=None if accuracy is None else {"split": "scripted", "rows": 100, "loss": 1.0, "accuracy": accuracy},
         ended=True,
     )
 

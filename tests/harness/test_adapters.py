@@ -12,9 +12,11 @@ from tunemark.harness.worker.batches import load_samples, micro_batches
 from tunemark.harness.worker.gates import adapter_gradient
 from tunemark.harness.worker.models import build_model, model_facts, shape_of
 from tunemark.schema.adapters import DEFAULT, GROUPS, group, layer_names
+from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.history import read_record
 from tunemark.schema.linear_layers import NAMES, endings
+from tunemark.schema.physics import physics
 from tunemark.schema.planned_shape import shape_of_plan
 from tunemark.schema.vocabulary import Status
 
@@ -122,3 +124,27 @@ def test_bert_is_trained_with_adapters_from_the_command_line(tmp_path):
     submission = only_submission(tmp_path)
     assert submission.outcome.status is Status.OK
     assert next(gate for gate in submission.gates if gate.name == "adapter_gradient").passed
+
+
+EMBEDDED = ('lora.target_modules=["embed_tokens", "q_proj"]',)
+
+
+def test_an_adapter_on_the_embedding_must_receive_its_gradient_too(facts, tmp_path):
+    resolved, card = planned(facts, "qwen3", *EMBEDDED)
+    plan, model = resolved.plan, built(resolved, card, tmp_path)
+    batch = next(micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card)))
+    gate = adapter_gradient(plan, model, batch.tensors)
+    assert gate["passed"]
+    assert gate["detail"] == "a gradient reaches 3 of 3 adapters"
+    table = dict(model.named_parameters())["base_model.model.model.embed_tokens.lora_embedding_A.default"]
+    table.register_hook(lambda gradient: gradient * 0)
+    gate = adapter_gradient(plan, model, batch.tensors)
+    assert not gate["passed"]
+    assert gate["detail"] == "a gradient reaches 2 of 3 adapters"
+
+
+def test_the_flops_of_a_run_with_an_adapter_on_the_embedding_are_known(facts):
+    resolved, card = planned(facts, "qwen3", *EMBEDDED)
+    submission = make_run(resolved)
+    figures = physics(submission, derive(submission), card, None).figures()
+    assert figures["model_flop_per_s"].value

@@ -153,6 +153,9 @@ def test_real_text_trains_a_classifier_and_evaluates_it_on_the_test_file(tmp_pat
     assert done.returncode == 0, done.stderr
     assert submission.division is Division.OPEN
     assert submission.evaluation.rows == 60
+    assert submission.evaluation.split == "all rows of file test.txt"
+    assert submission.evaluation.loss_standard_error > 0
+    assert run_json(done)["accuracy_standard_error"] == pytest.approx(derive(submission).accuracy_standard_error)
     assert submission.evaluation.accuracy > 0.6
     assert sum(submission.trace.real_tokens) < sum(submission.trace.slot_tokens)
 
@@ -270,3 +273,29 @@ def test_the_log_of_a_run_is_removed_from_the_temporary_folder(tmp_path):
     tunemark("run", "smoke-lora", "--steps", 2, "--out", tmp_path / "out", *SMALL, env={"TMPDIR": str(tmp_path)})
     # Torch keeps a cache folder of its own there.
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("tunemark-")]
+
+
+def test_a_run_that_is_sure_of_its_throughput_ends_before_its_steps_are_done(tmp_path):
+    done = tunemark("run", "smoke-lora", "--steps", 20_000, "--until-ci", "30%", "--timeout", 300, "--no-probe", "--out", tmp_path, *SMALL)
+    submission = only_submission(tmp_path)
+    assert submission.outcome.status is Status.OK, done.stderr
+    assert submission.plan.measurement.until_relative_ci == pytest.approx(0.3)
+    assert len(submission.trace) < 20_000
+    assert derive(submission).window.stable
+    assert derive(submission).tokens_per_s.relative_half_width <= 0.3
+
+
+NO_ROOM = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000)); sys.argv = ['tunemark', *sys.argv[1:]]; runpy.run_module('tunemark.cli', run_name='__main__')"
+"""No file may grow beyond this: the record is smaller, the weights are not."""
+
+
+def test_a_disk_that_is_full_when_weights_are_saved_leaves_the_steps_and_says_what_to_do(tmp_path):
+    quick = ("--steps", "2", "--no-probe", "--no-gates", "--save", "--out", str(tmp_path), *SMALL)
+    done = subprocess.run(
+        [sys.executable, "-c", NO_ROOM, "run", "smoke-full", *quick], capture_output=True, text=True, check=False, timeout=120
+    )
+    submission = only_submission(tmp_path)
+    assert (submission.outcome.status, submission.outcome.phase) == (Status.CRASH, Phase.SAVE), done.stderr
+    assert submission.outcome.last_good_step == len(submission.trace) == 2
+    assert submission.saved_bytes is None
+    assert "TMPDIR" in submission.outcome.fix

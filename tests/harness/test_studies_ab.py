@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from study_making import ScriptedBench
+from study_making import FACTS, ScriptedBench
 
 from tunemark.harness.planning import Options
 from tunemark.harness.studies.arms import order, run_ab
 from tunemark.harness.studies.tables import verdict
+from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.vocabulary import Status
+from tunemark.schema.vocabulary import Division, Status
 
 A, B = "batch_size=4", "attention=eager"
 
@@ -57,13 +58,68 @@ def test_a_setting_that_changes_the_loss_is_said_to(tmp_path):
     assert "another training" in "\n".join(verdict(result))
 
 
-def test_compiling_is_earned_back_after_its_overhead_over_the_gain(tmp_path):
-    def script(plan, _ran):
-        return {"step_s": 0.08 if is_b(plan) else 0.1, "noise": 0.0, "compiled_s": 30.0 if is_b(plan) else 0.0}
+def compiling(plan, ran, *, cold_runs):
+    """Return a run of an arm A, or of an arm B that compiles for 30 s with a cold cache and for 4 s with a warm one."""
+    cold = ran < cold_runs
+    took_s, cache = (30.0 if cold else 4.0, "cold" if cold else "warm") if is_b(plan) else (0.0, "none")
+    return {"step_s": 0.08 if is_b(plan) else 0.1, "noise": 0.0, "compiled_s": took_s, "cache": cache}
 
-    result, _ = compare(tmp_path, script, pairs=3)
-    assert result.break_even_steps == pytest.approx(1500)
-    assert "earned back after 1,500 steps" in "\n".join(verdict(result))
+
+def test_compiling_is_earned_back_after_its_overhead_over_the_gain_with_each_state_of_the_cache(tmp_path):
+    result, _ = compare(tmp_path, lambda plan, ran: compiling(plan, ran, cold_runs=2), pairs=4)
+    assert [(one.cache, one.pairs, one.steps) for one in result.break_even] == [
+        ("cold", 1, pytest.approx(1500)),
+        ("warm", 3, pytest.approx(200)),
+    ]
+    said = "\n".join(verdict(result))
+    assert "compiling with a cold cache: earned back after 1,500 steps (1 pair)" in said
+    assert "compiling with a warm cache: earned back after 200 steps (3 pairs)" in said
+
+
+def test_a_state_of_the_cache_that_no_pair_had_is_said_not_to_be_measured(tmp_path):
+    result, _ = compare(tmp_path, lambda plan, ran: compiling(plan, ran, cold_runs=0), pairs=3)
+    assert "compiling with a cold cache: not measured; --cold asks for it" in verdict(result)
+
+
+def test_nothing_is_earned_back_where_nothing_is_compiled(tmp_path):
+    result, _ = compare(tmp_path, lambda plan, ran: drifting(plan, ran, gain=0.2), pairs=6)
+    assert result.throughput.verdict == "higher"
+    assert result.break_even == ()
+
+
+def test_both_runs_of_a_pair_have_one_seed_and_each_pair_another(tmp_path):
+    result, _ = compare(tmp_path, drifting, pairs=3)
+    seeds = {run.point: run.record.submission.plan.measurement.seed for run in result.runs}
+    first = FACTS.workload("smoke-lora").seed
+    for pair in (1, 2, 3):
+        assert {seed for point, seed in seeds.items() if point.endswith(f"pair {pair}")} == {first + pair - 1}
+    last = result.runs[-1].record.submission
+    assert "pair 3 of an A/B" in last.plan.reasons["measurement.seed"]
+
+
+def test_the_seed_of_a_pair_is_no_override_and_keeps_runs_comparable(tmp_path):
+    scripted = ScriptedBench(tmp_path, drifting)
+    result = run_ab("smoke-lora", "seed=7", "compile=blocks", Options(), scripted.bench, pairs=2)
+    runs = [run.record.submission for run in result.runs if run.point.startswith("a")]
+    assert [run.plan.measurement.seed for run in runs] == [7, 8]
+    assert {run.division for run in runs} == {Division.STANDARD}
+    assert not any("seed" in key for key in COMPARABILITY_KEYS)
+
+
+def test_a_loss_that_differs_from_seed_to_seed_gives_no_verdict_of_its_own(tmp_path):
+    def script(plan, ran):
+        chance = np.random.default_rng(1000 * plan.measurement.seed + is_b(plan)).normal(0, 0.02)
+        return {**drifting(plan, ran), "loss": 2.0 * float(np.exp(chance))}
+
+    result, _ = compare(tmp_path, script)
+    assert result.loss.change.high - result.loss.change.low > 0.02
+    assert result.loss.verdict == "no significant difference"
+
+
+@pytest.mark.parametrize(("better", "said"), [(0.05, "accuracy: no significant difference: +5.0"), (0.2, "accuracy: B differs: +20.0")])
+def test_accuracies_within_two_standard_errors_are_said_not_to_differ(tmp_path, better, said):
+    result, _ = compare(tmp_path, lambda plan, ran: {**drifting(plan, ran), "accuracy": 0.7 + better * is_b(plan)}, pairs=3)
+    assert said in "\n".join(verdict(result))
 
 
 def test_an_arm_that_does_not_fit_ends_it_without_a_verdict(tmp_path):

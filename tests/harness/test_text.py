@@ -1,5 +1,8 @@
 """Text becomes samples in the same way each time."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 from harness_making import ROOT
 
@@ -59,3 +62,22 @@ def test_a_trained_tokenizer_is_the_same_each_time():
     rows = text.read_rows(DataSource.FILE, TEXT, "train")
     one, other = (text.word_level_tokenizer(rows, 200).get_vocab() for _ in range(2))
     assert one == other
+
+
+@pytest.mark.parametrize("stem", ["test", "val", "validation", "eval"])
+def test_the_file_that_was_evaluated_on_is_named(tmp_path, stem):
+    (tmp_path / "train.txt").write_text("a b;x\n")
+    (tmp_path / f"{stem}.txt").write_text("a b;x\nc d;x\n")
+    name, rows = text.read_split(DataSource.FILE, str(tmp_path), "evaluation")
+    assert (name, len(rows)) == (f"file {stem}.txt", 2)
+
+
+def test_the_split_of_a_hub_data_set_that_was_evaluated_on_is_named(monkeypatch):
+    def load_dataset(_place, split):
+        if split == "test":
+            msg = 'Unknown split "test". Should be one of ["train", "validation"].'
+            raise ValueError(msg)
+        return [{"text": "a b", "label": 1}]
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    assert text.read_split(DataSource.HUB, "some/data", "evaluation")[0] == "split validation"

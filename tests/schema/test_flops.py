@@ -13,7 +13,7 @@ from tunemark.schema.cards import ModelCard
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts import FactBase
 from tunemark.schema.flops import attention_pairs, flops_ledger, palm_flops, parameters_only_flops, utilisation
-from tunemark.schema.linear_layers import every_target
+from tunemark.schema.linear_layers import TOKEN_TABLES, every_target
 from tunemark.schema.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
 
@@ -107,6 +107,8 @@ def _with_adapters(model: Any, shape: TrainingShape) -> Any:
 
     task = "SEQ_CLS" if shape.labels else "CAUSAL_LM"
     adapted = rf".*\.(\d+)\.({'|'.join(linear.path.replace('.', '[.]') for linear in shape.adapted)})"
+    if shape.tokens_adapted:
+        adapted += rf"|.*\.({'|'.join(TOKEN_TABLES)})"
     return peft.get_peft_model(model, peft.LoraConfig(r=shape.lora_rank, target_modules=adapted, task_type=task))
 
 
@@ -123,6 +125,21 @@ def test_matmul_and_attention_of_both_passes_equal_what_torch_counts(family: str
     # The counter knows no masks: it counts s^2 pairs of each row, so the ledger is asked for the same.
     shape = make_shape(tiny(family), method)
     assert by_class(shape) == counted(shape)
+
+
+@pytest.mark.parametrize("checkpointing", [Checkpointing.NONE, Checkpointing.FULL])
+@pytest.mark.parametrize(("family", "table"), [("llama", "embed_tokens"), ("gpt2", "wte"), ("bert", "word_embeddings")])
+def test_an_adapter_on_the_embedding_costs_what_torch_counts(family: str, table: str, checkpointing: Checkpointing) -> None:
+    card = tiny(family)
+    shape = make_shape(card, Method.LORA, lora_targets=(*targets_of(card), table), checkpointing=checkpointing)
+    assert by_class(shape) == counted(shape)
+    bare = make_shape(card, Method.LORA)
+    assert shape.adapter_weights - bare.adapter_weights == 3 * (card.vocabulary + card.hidden_size)
+
+
+def test_an_adapter_on_a_layer_outside_of_the_blocks_that_is_not_counted_is_refused_with_the_reason() -> None:
+    with pytest.raises(TunemarkError, match="outside of the blocks"):
+        make_shape(tiny("llama"), Method.LORA, lora_targets=("q_proj", "lm_head"))
 
 
 @pytest.mark.parametrize("method", [Method.FULL, Method.LORA])

@@ -123,3 +123,30 @@ def test_noise_is_no_drift() -> None:
 def test_every_trace_has_a_window_within_it(times: list[float]) -> None:
     window = steady_window(trace_of(times), RULES)
     assert 0 <= window.first <= window.stop == len(times)
+
+
+@pytest.mark.parametrize(("share", "n", "error"), [(0.5, 100, 0.05), (0.9, 400, 0.015)])
+def test_the_standard_error_of_a_share_is_that_of_the_binomial(share: float, n: int, error: float) -> None:
+    assert statistics.share_error(share, n) == pytest.approx(error)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_share_of_none_or_all_rows_is_not_known_without_error(share: float) -> None:
+    assert 0 < statistics.share_error(share, 60) < 0.03
+
+
+@pytest.mark.parametrize(("other", "differs"), [(0.80, False), (0.86, False), (0.95, True)])
+def test_accuracies_within_two_standard_errors_do_not_differ(other: float, differs: bool) -> None:
+    found = statistics.share_difference(0.80, 200, other, 200)
+    assert found.significant is differs
+    assert found.difference == pytest.approx(other - 0.80)
+
+
+def test_the_error_of_a_weighted_mean_is_that_of_many_draws() -> None:
+    rng = np.random.default_rng(3)
+    weights = rng.integers(5, 15, size=(2_000, 40)).astype(float)
+    values = rng.normal(2.0, 0.5, size=weights.shape)
+    found = [statistics.weighted_mean(list(v), list(w)) for v, w in zip(values, weights, strict=True)]
+    means = [mean for mean, _ in found]
+    assert np.mean([error for _, error in found if error is not None]) == pytest.approx(np.std(means), rel=0.1)
+    assert statistics.weighted_mean([2.0], [3.0]) == (2.0, None)

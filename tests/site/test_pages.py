@@ -1,12 +1,15 @@
 """What the pages say, before they are laid out."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fixture_database import AB, CRASHED, MEASURED, OTHER, SLOWER, STRANGE
 
 from tunemark.schema.formats import MISSING
+from tunemark.schema.statistics import share_error
 from tunemark.site import ranking, tables, wording
 from tunemark.site.page import Page
 from tunemark.site.pages import all_pages, documents, results
@@ -280,3 +283,22 @@ def test_a_workload_tells_what_its_source_varied_and_what_it_does_not_say(catalo
     assert "What its source varied" in text
     assert "this was chosen here: seed" in text
     assert "## smoke" in markdown(pages_by_path(catalogue)["workloads/index"])
+
+
+def judged(accuracy: float, rows: int = 200) -> dict[str, Any]:
+    return {"accuracy": accuracy, "accuracy_se": share_error(accuracy, rows), "evaluation_rows": rows}
+
+
+@pytest.mark.parametrize(("other", "said"), [(0.84, "Accuracy: no significant difference"), (0.95, "Accuracy: differs")])
+def test_accuracies_of_two_arms_within_two_standard_errors_do_not_differ(catalogue: Catalogue, other: float, said: str) -> None:
+    of_arm = {"A": judged(0.8), "B": judged(other)}
+    arms = [row | of_arm.get((row["study_point"] or "-")[0], {}) for row in catalogue.results]
+    page = pages_by_path(replace(catalogue, results=arms))[f"studies/{AB}"]
+    assert said in str(page.context["verdict"])
+    assert "standard error 2.8 points" in markdown(page)
+
+
+def test_an_accuracy_is_shown_with_its_standard_error(catalogue: Catalogue) -> None:
+    rows = [row | judged(0.8) if row["result_id"] == MEASURED else row for row in catalogue.results]
+    text = markdown(pages_by_path(replace(catalogue, results=rows))[f"results/{MEASURED}"])
+    assert "standard error 2.8 points of 200 rows; a difference within two standard errors is no difference" in text

@@ -6,11 +6,8 @@ import numpy as np
 
 from tunemark.collector.rows import Row, Rows
 from tunemark.schema.derive import Derived
-from tunemark.schema.evidence import Effective
-from tunemark.schema.plan import Plan
+from tunemark.schema.requested import compared
 from tunemark.schema.submission import Submission
-
-TORCH_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
 def evidence_rows(submission: Submission, derived: Derived, result_id: str) -> Rows:
@@ -67,28 +64,9 @@ def _gates(submission: Submission) -> Iterator[Row]:
 def _effective(submission: Submission) -> Iterator[Row]:
     if submission.effective is None:
         return
-    for position, (setting, asked, was, agrees) in enumerate(_pairs(submission.plan, submission.effective), start=1):
-        yield {"position": position, "setting": setting, "requested": asked, "effective": was, "agrees": agrees}
-
-
-def _pairs(plan: Plan, seen: Effective) -> Iterator[tuple[str, str, str, bool | None]]:
-    """Yield (setting, requested, effective, whether they agree); null where a library has names of its own."""
-    same = {
-        "attention": (plan.model.attention, seen.attention),
-        "fused_kernels": (plan.model.fused_kernels, seen.fused_kernels),
-        "gradient_checkpointing": (plan.model.gradient_checkpointing.value, seen.gradient_checkpointing),
-        "processes": (str(plan.device.count), str(seen.processes)),
-    }
-    for setting, (asked, was) in same.items():
-        yield setting, asked, was, asked == was
-    yield "compile", plan.model.compile, seen.compile, plan.model.compile == seen.compile.partition(",")[0]
-    stored, trained = plan.precision.parameters.value, [TORCH_NAMES.get(name, name) for name in seen.trainable_dtypes]
-    yield "trained_format", stored, ", ".join(trained) or "nothing is trained", trained == [stored]
-    yield "optimizer", plan.optimizer.name, seen.optimizer, None
-    if seen.sharding or plan.device.count > 1:
-        yield "sharding", plan.device.strategy.value, seen.sharding or "none", None
-    if seen.process_group or plan.device.count > 1:
-        yield "process_group", "what suits the device", seen.process_group or "none", None
+    levers = compared(submission.plan, submission.effective, submission.trace)
+    for position, lever in enumerate(levers, start=1):
+        yield {"position": position, **lever._asdict()}
 
 
 def _ranks(submission: Submission, derived: Derived) -> Iterator[Row]:

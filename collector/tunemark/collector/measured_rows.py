@@ -110,7 +110,13 @@ def _headlines(submission: Submission, derived: Derived) -> Row:
         **(
             {}
             if evaluation is None
-            else {"eval_loss": evaluation.loss, "accuracy": evaluation.accuracy, "evaluation_rows": evaluation.rows}
+            else {
+                "eval_loss": evaluation.loss,
+                "eval_loss_se": evaluation.loss_standard_error,
+                "accuracy": evaluation.accuracy,
+                "accuracy_se": derived.accuracy_standard_error,
+                "evaluation_rows": evaluation.rows,
+            }
         ),
         **({} if window is None else {"stable": window.stable, "steady_steps": window.steps, "steady_verdict": window.verdict}),
         **({} if model is None else {"parameters": model.parameters, "trainable_parameters": model.trainable_parameters}),

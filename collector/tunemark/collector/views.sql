@@ -250,7 +250,9 @@ create table result_rows (                  -- one row each; read the view `resu
     loss_start double,
     train_loss double,
     eval_loss double,
+    eval_loss_se double,                    -- its standard error
     accuracy double,
+    accuracy_se double,                     -- its standard error: a difference within two of them is none
     evaluation_rows bigint,
     stable boolean,                         -- steady window found, for measured results
     steady_steps integer,

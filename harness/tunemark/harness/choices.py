@@ -49,6 +49,8 @@ class Options:
     gates: bool = True
     save: bool = False
     """Write what was trained at the end, and measure how long that takes."""
+    cold: bool = False
+    """Compile everything anew, in fresh cache folders."""
 
 
 class Reasons(dict[str, str]):

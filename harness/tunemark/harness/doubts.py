@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from tunemark.harness.machine import Machine
 from tunemark.schema.derive import Derived
-from tunemark.schema.evidence import Effective, Probe
-from tunemark.schema.plan import Plan
+from tunemark.schema.evidence import Probe
+from tunemark.schema.requested import compared
 from tunemark.schema.steady import RANKABLE_STEPS
 from tunemark.schema.submission import Submission, Utilisation, Warned
 from tunemark.schema.vocabulary import Doubt, Weights
@@ -75,17 +75,10 @@ def _of_gates_and_levers(submission: Submission) -> Iterator[Warned]:
         if gate.passed is False:
             yield Warned(doubt=Doubt.GATE_FAILED, message=f"{gate.name}: {gate.detail}")
     if submission.effective:
-        for name, asked, got in _levers(submission.plan, submission.effective):
-            if asked != got:
-                yield Warned(doubt=Doubt.FALLBACK, message=f"{name} {asked} was asked for, {got} was used")
-
-
-def _levers(plan: Plan, seen: Effective) -> Iterator[tuple[str, str, str]]:
-    """Yield levers as they were asked for and as they were."""
-    yield "attention", plan.model.attention, seen.attention
-    yield "fused_kernels", plan.model.fused_kernels, seen.fused_kernels
-    yield "compile", plan.model.compile, seen.compile.partition(",")[0]
-    yield "gradient_checkpointing", plan.model.gradient_checkpointing.value, seen.gradient_checkpointing
+        for lever in compared(submission.plan, submission.effective, submission.trace):
+            if lever.agrees is False:
+                message = f"{lever.setting} {lever.requested} was asked for, {lever.effective} was used"
+                yield Warned(doubt=Doubt.FALLBACK, message=message)
 
 
 def _of_use(use: Utilisation, machine: Machine) -> Iterator[Warned]:

@@ -34,6 +34,7 @@ def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -
         timing="strict" if options.strict_timing else "events",
         evaluate=card.data.evaluation_rows > 0,
         save=options.save,
+        cold=options.cold,
         probe=options.probe,
         gates=options.gates,
         seed=card.seed if options.seed is None else options.seed,

@@ -7,11 +7,12 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import psutil
@@ -23,6 +24,7 @@ from tunemark.harness.spawn import command, environment, with_memory_limit
 from tunemark.harness.telemetry import Sampler, Telemetry
 from tunemark.harness.telemetry.opening import sampler_of
 from tunemark.harness.worker.__main__ import LOG_FILE, ORDER_FILE
+from tunemark.harness.worker.compile_cache import OUTPUT_FILE, fresh
 from tunemark.harness.worker.ranks import MAXRSS_UNIT
 from tunemark.harness.worker.run import Order
 from tunemark.harness.worker.stopping import STOP_FILE
@@ -40,7 +42,6 @@ GRACE_S = 5.0
 JUDGE_AGAIN_AFTER = 1.15
 """Steadiness is judged each time the steps have grown by this factor: judging costs CPU time beside the worker."""
 OUTPUT_TAIL_BYTES = 8_000
-OUTPUT_FILE = "output"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +127,19 @@ def _spawn(resolved: Resolved, folder: Path) -> "subprocess.Popen[bytes]":
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            env=environment(resolved.plan.device) | of_family(resolved.plan),
+            env=environment(resolved.plan.device) | of_run(resolved.plan, folder),
         )
 
 
-def of_family(plan: Plan) -> dict[str, str]:
+def of_run(plan: Plan, folder: Path) -> dict[str, str]:
+    """Return what the worker's environment has in this run only."""
+    caches = fresh(folder / "caches") if plan.measurement.cold else {}
+    return caches | of_family(plan, caches)
+
+
+def of_family(plan: Plan, of_this_run: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     """Return what the worker's environment has on the plan's device family only."""
-    return neuron_rules.environment(plan, os.environ) if plan.device.backend is Backend.NEURON else {}
+    return neuron_rules.environment(plan, {**os.environ, **of_this_run}) if plan.device.backend is Backend.NEURON else {}
 
 
 def end_leftovers(folder: Path) -> None:

@@ -71,6 +71,7 @@ def assemble(resolved: Resolved, machine: Machine, finished: Finished, further: 
             system_s=finished.system_s,
             model_cache=finished.model_cache,
             compile_cache=log.compile_cache["state"] if log.compile_cache else "none",
+            compile_cache_reason=log.compile_cache["reason"] if log.compile_cache else None,
         ),
         model=ModelFacts.model_validate(log.model) if log.model else None,
         trace=log.trace(),

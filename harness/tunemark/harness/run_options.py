@@ -86,6 +86,10 @@ class RunOptions:
         bool,
         _option("--save", "Write what was trained to a temporary folder at the end: the phase save. It is removed again.", TIME),
     ] = False
+    cold: Annotated[
+        bool,
+        _option("--cold", "Compile everything anew: caches of compiled graphs are in folders of the run, and removed with it.", TIME),
+    ] = False
     backend: Annotated[Family | None, _option("--backend", "Use this device family of the machine instead of the fastest.", DEVICES)] = None
     devices: Annotated[int | None, _option("--devices", "Train on so many devices, over all nodes.", DEVICES, min=1)] = None
     strategy: Annotated[str | None, _option("--strategy", "How they share the work: ddp, fsdp2, zero1, zero2 or zero3.", DEVICES)] = None
@@ -125,6 +129,7 @@ class RunOptions:
             probe=self.probe,
             gates=self.gates,
             save=self.save,
+            cold=self.cold,
         )
 
 

@@ -103,6 +103,7 @@ def summary(submission: Submission) -> dict[str, Any]:
         "loss_start": derived.loss_start,
         "train_loss": derived.train_loss,
         "accuracy": submission.evaluation.accuracy if submission.evaluation else None,
+        "accuracy_standard_error": derived.accuracy_standard_error,
         "gates": {gate.name: gate.passed for gate in submission.gates},
         **{name: known.value for name, known in found.figures().items()},
         "compile_overhead_s": derived.compile_overhead_s,
@@ -155,8 +156,10 @@ def _lines(submission: Submission, derived: Derived) -> list[tuple[str, str]]:
     lines.append(("peak memory", f"{QUANTITIES['peak_memory_bytes'].text(memory.peak_bytes)} ({memory.method or memory.reason})"))
     if derived.train_loss is not None and derived.loss_start is not None:
         lines.append(("loss", f"{derived.loss_start:.3f} -> {derived.train_loss:.3f}"))
-    if submission.evaluation and submission.evaluation.accuracy is not None:
-        lines.append(("accuracy", f"{submission.evaluation.accuracy:.1%} of {submission.evaluation.rows} rows"))
+    held_out, error = submission.evaluation, derived.accuracy_standard_error
+    if held_out and held_out.accuracy is not None and error is not None:
+        said = f"{held_out.accuracy:.1%}, standard error {100 * error:.1f} points ({held_out.split}: {held_out.rows})"
+        lines.append(("accuracy", said))
     lines += _evidence_lines(submission, derived)
     lines.append(
         (

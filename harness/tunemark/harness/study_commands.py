@@ -171,7 +171,8 @@ def ab(
     """Compare two settings: A B, B A, A B .. in fresh processes, each a submission, and a verdict with its interval.
 
     B is called faster only when the 95% interval of the pairs' ratios lies wholly above nothing gained. Memory and
-    loss are compared too: a setting that changes the loss is said to. With compilation, how many steps earn it back.
+    loss are compared too: a setting that changes the loss is said to. Both runs of a pair have the same seed, each pair
+    another. With compilation, how many steps earn it back, with a cold cache (the first pair, or --cold) and a warm one.
     """
     from tunemark.harness.studies.arms import run_ab  # noqa: PLC0415 - only a series needs processes and statistics
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415

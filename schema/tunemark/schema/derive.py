@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tunemark.schema.statistics import Interval, Spread, ratio_interval, spread
+from tunemark.schema.statistics import Interval, Spread, ratio_interval, share_error, spread
 from tunemark.schema.steady import RANKABLE_STEPS, SteadyWindow, settled_after, steady_window
 from tunemark.schema.submission import MemoryReading, Submission
 from tunemark.schema.trace import StepTrace
@@ -39,6 +39,8 @@ class Derived:
     """Mean loss of the first steps."""
     train_loss: float | None
     """Mean loss of the last steps."""
+    accuracy_standard_error: float | None
+    """Of the share of evaluation rows classified correctly."""
     peak_memory: MemoryReading
     """The headline memory: the device allocator's where there is one, else the host's."""
     compile_overhead_s: float | None
@@ -81,6 +83,7 @@ def derive(submission: Submission) -> Derived:
     )
     rates = rates_over(trace, window) if window is not None and window.steps else None
     losses = [loss for loss in trace.loss if loss is not None]
+    held_out = submission.evaluation
     return Derived(
         window=window,
         step_time=rates.step_time if rates else None,
@@ -92,6 +95,7 @@ def derive(submission: Submission) -> Derived:
         phases=phases(submission, window, rates.step_time.p50 if rates else None),
         loss_start=float(np.mean(losses[:LOSS_WINDOW])) if losses else None,
         train_loss=float(np.mean(losses[-LOSS_WINDOW:])) if losses else None,
+        accuracy_standard_error=share_error(held_out.accuracy, held_out.rows) if held_out and held_out.accuracy is not None else None,
         peak_memory=headline_memory(submission),
         compile_overhead_s=sum(compile_overhead(submission, window, rates.step_time.p50).values()) if rates and window else None,
         slowest_rank=slowest_rank(submission, window) if window is not None else None,

@@ -16,15 +16,27 @@ class Effective(Frozen):
     """What really ran, read from the model, the optimizer and the process group. The plan says what was asked."""
 
     attention: Text
-    """Attention implementation of the model."""
+    """Attention implementation that the model was built with, by its configuration. Which kernel each call got is not observed."""
+    attention_kernel: Text | None = None
+    """With `sdpa`: the kernel that torch says it chooses for rows of this shape and format here; null elsewhere, and when compiled."""
     fused_kernels: Text
     """`liger` when its kernels were put in, else `none`."""
     compile: Text
     """What was compiled, with the back end; `none` when nothing was."""
     gradient_checkpointing: Text
     """Which blocks recompute: `none`, `full`, or how many of how many."""
+    compute: Text | None = None
+    """Number format of the first matrix product in training; null where it could not be seen, as in a compiled graph."""
+    quantisation: Text | None = None
+    """Four-bit format of the stored weights, `, double` when its constants are quantised too, `none` without; null when not looked at."""
     optimizer: Text
     """Class of the optimizer."""
+    parameters_on: Annotated[tuple[Text, ...], Field(max_length=10)] = ()
+    """Kinds of device that hold the parameters, as torch calls them; empty when not looked at."""
+    optimizer_states_on: Annotated[tuple[Text, ...], Field(max_length=10)] = ()
+    """Kinds of device that hold the optimizer's states after training; empty when not looked at, or without states."""
+    stochastic_rounding: bool | None = None
+    """What the Neuron runtime was told; null on other devices."""
     trainable_dtypes: Annotated[tuple[Text, ...], Field(max_length=10)]
     """Number formats of the weights that receive a gradient."""
     processes: PositiveCount

@@ -95,7 +95,8 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
 
     """
     block, head, attention = _block_matmul(shape), _head(shape), _attention(shape, pairs)
-    adapters = 2 * shape.tokens * shape.model.layers * _adapter_weights_per_block(shape)
+    in_blocks = 2 * shape.tokens * shape.model.layers * _adapter_weights_per_block(shape)
+    adapters = in_blocks + 2 * shape.tokens * _adapter_of_tokens(shape)
     tokens, live = shape.tokens, _live_blocks(shape)
     trained = live if shape.method is Method.FULL else 0
     not_needed = _first_inputs(shape)
@@ -107,13 +108,13 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
         ),
         FlopsLine("forward_attention", attention, f"4 x {_width(shape.model):,} x {attention // (4 * _width(shape.model)):,} pairs"),
         FlopsLine("forward_head", head, "2 x weights of the head x what passes through it"),
-        FlopsLine("forward_adapters", adapters, f"2 x {shape.model.layers * _adapter_weights_per_block(shape):,} x {tokens:,}"),
+        FlopsLine("forward_adapters", adapters, f"2 x {adapters // (2 * tokens):,} x {tokens:,}"),
         FlopsLine("backward_input", block * live - exact, f"as forward_matmul, in {live} blocks that gradients pass through"),
         FlopsLine("backward_weight", block * trained, f"as forward_matmul, in {trained} blocks whose weights are trained"),
         FlopsLine("backward_head", backward_head, head_formula),
         FlopsLine("backward_attention", 2 * attention * live // shape.model.layers, "2 x forward_attention"),
         FlopsLine("backward_adapters", 2 * adapters, "2 x forward_adapters: input and weight gradients"),
-        _recompute(shape, block * live, attention * live // shape.model.layers, adapters),
+        _recompute(shape, block * live, attention * live // shape.model.layers, in_blocks),
     )
     return FlopsLedger(lines, tokens, 0 if shape.method is Method.FULL else not_needed)
 
@@ -175,6 +176,11 @@ def _adapter_weights_per_block(shape: TrainingShape) -> int:
     return sum(shape.lora_rank * (linear.inputs + linear.outputs) * linear.active for linear in shape.adapted)
 
 
+def _adapter_of_tokens(shape: TrainingShape) -> int:
+    """Return the weights of an embedding's adapter that tokens are multiplied with: its first matrix is looked up, not multiplied."""
+    return shape.lora_rank * shape.model.hidden_size if shape.tokens_adapted else 0
+
+
 def _live_blocks(shape: TrainingShape) -> int:
     """Return through how many blocks gradients flow back."""
     return shape.model.layers - shape.frozen_blocks
@@ -187,7 +193,7 @@ def _first_inputs(shape: TrainingShape) -> int:
     norms after the block. With checkpointing, peft makes the embeddings' output require a gradient and the work is done.
     """
     full, encoder = shape.method is Method.FULL, FAMILIES[shape.model.family].encoder
-    if shape.embeddings_train or not _live_blocks(shape) or (full and not encoder):
+    if shape.embeddings_train or shape.tokens_adapted or not _live_blocks(shape) or (full and not encoder):
         return 0
     if not full and shape.checkpointing is not Checkpointing.NONE:
         return 0
@@ -228,7 +234,7 @@ def _backward_head(shape: TrainingShape) -> tuple[int, str]:
 def _recompute(shape: TrainingShape, block: int, attention: int, adapters: int) -> FlopsLine:
     if shape.checkpointing is Checkpointing.FULL:
         flops = block + attention + adapters
-        return FlopsLine("recompute", flops, "forward of every block once more: forward_matmul + forward_attention + forward_adapters")
+        return FlopsLine("recompute", flops, "forward of every block once more: forward_matmul + forward_attention + its adapters")
     if shape.checkpointing is Checkpointing.SELECTIVE:
         return FlopsLine("recompute", 0, "selective checkpointing keeps the results of matrix products and of attention")
     return FlopsLine("recompute", 0, "nothing is recomputed")

@@ -24,6 +24,8 @@ class Names:
     """What chooses among experts. Experts are one parameter each, no layers that peft puts adapters on."""
 
 
+TOKEN_TABLES = ("embed_tokens", "wte", "word_embeddings")
+"""What the table that token ids are looked up in is called. An adapter on it looks up too, and then multiplies once."""
 QUERY_KEY_VALUE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
 LLAMA = Names(QUERY_KEY_VALUE, ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"))
 NAMES: dict[str, Names] = {
@@ -76,20 +78,32 @@ def block_linears(card: ModelCard) -> tuple[Linear, ...]:
 
 
 def adapted_linears(card: ModelCard, targets: tuple[str, ...]) -> tuple[Linear, ...]:
-    """Return the linear layers that get an adapter; a name matches as in peft, whole or as the end of a dotted path.
+    """Return the linear layers of a block that get an adapter; a name matches as in peft, whole or as the end of a dotted path.
 
     Raises
     ------
     TunemarkError
-        When a target is the name of no linear layer of the family.
+        When a target is the name of no linear layer of the family, or of a layer outside of the blocks that is not counted.
 
     """
-    linears = block_linears(card)
+    linears, outside = block_linears(card), NAMES[card.family].outside
     names = sorted({end for linear in linears for end in endings(linear.path)})
     for target in targets:
-        if target not in names:
-            raise TunemarkError("lora_targets", target, f"no linear layer of family {card.family!r}; {did_you_mean(target, names)}")
+        if target in {*names, *_token_tables(card)}:
+            continue
+        if target in outside:
+            raise TunemarkError("lora_targets", target, "adapters on this layer outside of the blocks are not counted in this version")
+        raise TunemarkError("lora_targets", target, f"no linear layer of family {card.family!r}; {did_you_mean(target, names)}")
     return tuple(linear for linear in linears if set(endings(linear.path)) & set(targets))
+
+
+def adapts_tokens(card: ModelCard, targets: tuple[str, ...]) -> bool:
+    """Return whether the table of the token ids gets an adapter."""
+    return bool(_token_tables(card) & set(targets))
+
+
+def _token_tables(card: ModelCard) -> set[str]:
+    return set(TOKEN_TABLES) & set(NAMES[card.family].outside)
 
 
 def every_target(card: ModelCard) -> tuple[str, ...]:

@@ -206,6 +206,8 @@ class Measurement(Frozen):
     """Evaluate on held-out rows after training."""
     save: bool = False
     """Write what was trained, adapters or the whole model, to a temporary folder at the end, as the phase `save`, and remove it."""
+    cold: bool = False
+    """Keep the caches of compiled graphs in fresh folders of this run, so that everything is compiled anew, and remove them."""
     probe: bool = True
     """Measure the device's achievable matrix rate before and after training."""
     gates: bool = True

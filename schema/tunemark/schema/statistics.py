@@ -1,6 +1,7 @@
 """Robust statistics of a series of step times. Pure functions of numpy arrays; seeds are fixed, results reproducible."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,8 @@ BOOTSTRAP_CELLS = 100_000
 CONFIDENCE = 0.95
 NORMAL_QUANTILE = 1.959963984540054
 MAX_SLOPE_POINTS = 400
+SIGNIFICANT_ERRORS = 2
+"""A difference within so many standard errors is no difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,21 @@ class Interval:
     def relative_half_width(self) -> float:
         """Half of the interval over the estimate."""
         return (self.high - self.low) / 2 / self.value if self.value else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class ShareDifference:
+    """Two shares of rows, such as accuracies, side by side (definitions.md, 16)."""
+
+    difference: float
+    """Of the second against the first."""
+    standard_error: float
+    """Of the difference, the rows taken as drawn at random."""
+
+    @property
+    def significant(self) -> bool:
+        """Return whether they differ: by more than two standard errors."""
+        return abs(self.difference) > SIGNIFICANT_ERRORS * self.standard_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +160,30 @@ def _draw(work: Floats, times: Floats, starts: NDArray[np.int64], length: int) -
     index = ((starts[:, :, None] + np.arange(length)) % n).reshape(len(starts), -1)[:, :n]
     draws: Floats = work[index].sum(axis=1) / times[index].sum(axis=1)
     return draws
+
+
+def share_error(share: float, n: int) -> float:
+    """Return the standard error of a share of n rows, sqrt(p (1 - p) / n).
+
+    Where no row or every row is right that formula says 0, which n rows cannot know: p is then taken as that of one more
+    row of each kind (Laplace).
+    """
+    p = share if 0 < share < 1 else (share * n + 1) / (n + 2)
+    return math.sqrt(p * (1 - p) / n)
+
+
+def share_difference(one: float, n_one: int, other: float, n_other: int) -> ShareDifference:
+    """Compare two shares, of `n_one` and `n_other` rows."""
+    return ShareDifference(other - one, math.hypot(share_error(one, n_one), share_error(other, n_other)))
+
+
+def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> tuple[float, float | None]:
+    """Return the mean of values, both of shape (n,), and its standard error from their spread; None below two values.
+
+    That of a ratio of sums (Cochran 1977, 6.3): sqrt(n / (n - 1) x sum of (weight x distance from the mean)^2) / sum of weights.
+    """
+    x, w = np.asarray(values, dtype=float), np.asarray(weights, dtype=float)
+    mean = float((x * w).sum() / w.sum())
+    if len(x) < 2:  # noqa: PLR2004 - one value has no spread
+        return mean, None
+    return mean, math.sqrt(len(x) / (len(x) - 1) * float(((w * (x - mean)) ** 2).sum())) / float(w.sum())

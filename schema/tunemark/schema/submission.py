@@ -121,8 +121,17 @@ class ProcessTimes(Frozen):
     """CPU seconds in the kernel, child processes included."""
     model_cache: Literal["cold", "warm", "none"] = "none"
     """Whether weights or data had to be downloaded; `none` when nothing comes from a hub."""
-    compile_cache: Literal["cold", "warm", "none"] = "none"
-    """Whether compiled graphs were there already; `none` when nothing is compiled."""
+    compile_cache: Literal["cold", "warm", "none"] | None = "none"
+    """Whether compiled graphs were there already, all of them: `warm`; `none` when nothing is compiled; null where it cannot be told."""
+    compile_cache_reason: Text | None = None
+    """Why it is null."""
+
+    @model_validator(mode="after")
+    def _state_or_reason(self) -> Self:
+        if (self.compile_cache is None) != (self.compile_cache_reason is not None):
+            msg = f"compile_cache is {self.compile_cache!r} with reason {self.compile_cache_reason!r}; give a state, or null and a reason"
+            raise ValueError(msg)
+        return self
 
 
 class ModelFacts(Frozen):
@@ -215,6 +224,8 @@ class Evaluation(Frozen):
     """How many."""
     loss: float | None = None
     """Mean loss."""
+    loss_standard_error: float | None = Field(default=None, ge=0)
+    """Its standard error, from the spread of micro-batches; null with fewer than two of them."""
     accuracy: float | None = Field(default=None, ge=0, le=1)
     """Share of rows classified correctly, for classification."""
 

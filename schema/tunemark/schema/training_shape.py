@@ -5,7 +5,7 @@ from typing import Literal
 
 from tunemark.schema.cards import ModelCard
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.linear_layers import Linear, adapted_linears, every_target
+from tunemark.schema.linear_layers import Linear, adapted_linears, adapts_tokens, every_target
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 BYTES: dict[Dtype, float] = {
@@ -138,9 +138,16 @@ class TrainingShape:
         return adapted_linears(self.model, targets)
 
     @property
+    def tokens_adapted(self) -> bool:
+        """Whether the table of the token ids has an adapter."""
+        return self.method is not Method.FULL and adapts_tokens(self.model, self.lora_targets)
+
+    @property
     def adapter_weights(self) -> int:
-        """Weights of all adapters: rank x (inputs + outputs) of each adapted matrix, every expert counted."""
-        return self.model.layers * sum(self.lora_rank * (one.inputs + one.outputs) * one.copies for one in self.adapted)
+        """Weights of all adapters: rank x (inputs + outputs) of each adapted matrix, every expert counted, and of an adapted table."""
+        blocks = self.model.layers * sum((one.inputs + one.outputs) * one.copies for one in self.adapted)
+        table = self.model.vocabulary + self.model.hidden_size if self.tokens_adapted else 0
+        return self.lora_rank * (blocks + table)
 
     @property
     def embeddings_train(self) -> bool:

@@ -67,6 +67,13 @@ def memory_cell(row: Row) -> Cell:
     return tables.quantity("peak_memory_bytes", row["peak_memory_bytes"], small=row["peak_memory_method"] or "")
 
 
+def accuracy_cell(row: Row) -> Cell:
+    """Return the accuracy with its standard error."""
+    error = row["accuracy_se"]
+    small = "" if error is None else f"standard error {wording.standard_error('accuracy', error)}"
+    return tables.quantity("accuracy", row["accuracy"], small=small)
+
+
 def cost_cell(cost: Row | None, column: str = "usd_per_1k_samples", key: str = "cost_per_1k_samples_usd") -> Cell:
     """Return a cost and the offer it stands on."""
     value = cost[column] if cost else None

@@ -162,3 +162,8 @@ def result_title(row: Row) -> str:
     """Return the name of a result: model, method, devices."""
     how = "full fine-tuning" if row["method"] == "full" else method(row)
     return f"{row['model_name'] or 'Model unknown'}, {how}, {devices(row)}"
+
+
+def standard_error(key: str, error: float) -> str:
+    """Return the standard error of a quality: of an accuracy in points."""
+    return f"{100 * error:.1f} points" if key == "accuracy" else f"{error:.2g}"

@@ -1,16 +1,18 @@
 """A/B: two settings in turn, each run in a fresh process, and what may be said of their difference."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
+from statistics import mean, median
+from typing import Literal, get_args
 
-from tunemark.harness.planning import Options
+from tunemark.harness.planning import Options, Resolved
 from tunemark.harness.studies.points import Point, card_with, settings_of
 from tunemark.harness.studies.series import Bench, Done, Series, Stopped, say
 from tunemark.schema.comparison import Change, break_even_steps, loss_after, paired_change
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.plan import Plan
+from tunemark.schema.statistics import ShareDifference, share_difference
 from tunemark.schema.steady import RANKABLE_STEPS
 from tunemark.schema.submission import Submission
 from tunemark.schema.vocabulary import Status
@@ -20,6 +22,18 @@ LOSS_TOLERANCE = 0.01
 HOPELESS = (Status.UNSUPPORTED, Status.OOM_DEVICE, Status.OOM_HOST)
 """What a second try of the same settings would end in again."""
 ARMS = ("a", "b")
+CacheState = Literal["cold", "warm"]
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """After how many steps B has earned back what it compiles longer, with the cache in one state (definitions.md, 14)."""
+
+    cache: CacheState
+    pairs: int
+    """Pairs whose compiled graphs were all in this state; 0: not measured."""
+    steps: float | None
+    """0 when B compiles no longer than A; None without a pair, and when the median step of B is no shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +53,10 @@ class Compared:
     """Of peak memory."""
     loss: Change | None
     """Of the training loss after equal tokens; None where there is none above 0."""
-    break_even_steps: float | None
-    """After how many steps B has earned back what it compiles longer; None when it never does, or compiles no longer."""
+    accuracy: ShareDifference | None
+    """Of the means over the pairs, on the rows of one evaluation, which all runs share; None where nothing was classified."""
+    break_even: tuple[BreakEven, ...]
+    """By state of the compile cache; empty when B is not faster, or neither compiles."""
     ended: str | None
     """Why there are fewer pairs than asked, or None."""
     runs: tuple[Done, ...]
@@ -82,7 +98,7 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
     try:
         with series.stoppable():
             for turn, arm in ((pair, arm) for pair in range(1, pairs + 1) for arm in order(pair)):
-                _refuse_hopeless(series.run(_name(arm, arms[arm], turn), plans[arm]))
+                _refuse_hopeless(series.run(_name(arm, arms[arm], turn), of_pair(plans[arm], turn)))
     except Stopped as stopped:
         ended = f"stopped at {stopped}"
         say(ended)
@@ -107,6 +123,16 @@ def order(pair: int) -> tuple[str, ...]:
     return ARMS if pair % 2 else ARMS[::-1]
 
 
+def of_pair(resolved: Resolved, pair: int) -> Resolved:
+    """Return the plan of a pair: both of its runs have the same seed and each pair has another, else all losses of an arm would be one."""
+    plan = resolved.plan
+    first = plan.measurement.seed
+    measurement = plan.measurement.model_copy(update={"seed": first + pair - 1})
+    why = f"pair {pair} of an A/B: seed {first} for the first pair and one more for each after it, the same for both runs of a pair"
+    reasons = {**plan.reasons, "measurement.seed": why}
+    return replace(resolved, plan=plan.model_copy(update={"measurement": measurement, "reasons": reasons}))
+
+
 def _name(arm: str, point: Point, pair: int) -> str:
     return f"{arm}: {point.text}, pair {pair}" if pair else f"{arm}: {point.text}"
 
@@ -126,7 +152,8 @@ def compared(study_id: str, arms: dict[str, Point], runs: Sequence[Done], ended:
         step_time=_change([(_median_step(one), _median_step(other)) for one, other in derived]),
         memory=_change([(one.peak_memory.peak_bytes, other.peak_memory.peak_bytes) for one, other in derived]),
         loss=_change([(loss_after(one.trace, tokens), loss_after(other.trace, tokens)) for one, other in pairs]),
-        break_even_steps=_break_even(derived, speed),
+        accuracy=_accuracy(pairs),
+        break_even=_break_even(pairs, derived, speed),
         ended=ended
         or (
             f"no pair has two runs that are ok, pass their checks and have {RANKABLE_STEPS} steps after warm-up; give more --steps"
@@ -164,9 +191,37 @@ def _change(pairs: Sequence[tuple[float | None, float | None]]) -> Change | None
     return paired_change([one for one, _ in whole], [other for _, other in whole]) if whole else None
 
 
-def _break_even(derived: Sequence[tuple[Derived, Derived]], speed: Change | None) -> float | None:
-    if speed is None or speed.verdict != "higher":
+def _accuracy(pairs: Sequence[tuple[Submission, Submission]]) -> ShareDifference | None:
+    judged = [(one.evaluation, other.evaluation) for one, other in pairs if one.evaluation and other.evaluation]
+    known = [(one, other) for one, other in judged if one.accuracy is not None and other.accuracy is not None]
+    if not known:
         return None
-    overhead = median((other.compile_overhead_s or 0.0) - (one.compile_overhead_s or 0.0) for one, other in derived)
+    a, b = (mean(arm.accuracy or 0.0 for arm in arms) for arms in zip(*known, strict=True))
+    return share_difference(a, min(one.rows for one, _ in known), b, min(other.rows for _, other in known))
+
+
+def _break_even(
+    pairs: Sequence[tuple[Submission, Submission]], derived: Sequence[tuple[Derived, Derived]], speed: Change | None
+) -> tuple[BreakEven, ...]:
+    states = [_cache_state(pair) for pair in pairs]
+    if speed is None or speed.verdict != "higher" or all(state == "none" for state in states):
+        return ()
     gain = median(one.step_time.p50 - other.step_time.p50 for one, other in derived if one.step_time and other.step_time)
-    return break_even_steps(overhead, gain) if overhead > 0 else None
+    return tuple(
+        _in_state(cache, [pair for pair, state in zip(derived, states, strict=True) if state == cache], gain)
+        for cache in get_args(CacheState)
+    )
+
+
+def _cache_state(pair: tuple[Submission, Submission]) -> str | None:
+    """Return the state of the cache that the runs of a pair had in common; None where they had none, or it is not known."""
+    states = {run.process.compile_cache for run in pair}
+    compiled = states - {"none"}
+    return compiled.pop() if len(compiled) == 1 else None if compiled else "none"
+
+
+def _in_state(cache: CacheState, derived: Sequence[tuple[Derived, Derived]], gain_s: float) -> BreakEven:
+    if not derived:
+        return BreakEven(cache, 0, None)
+    overhead_s = median((other.compile_overhead_s or 0.0) - (one.compile_overhead_s or 0.0) for one, other in derived)
+    return BreakEven(cache, len(derived), break_even_steps(overhead_s, gain_s))

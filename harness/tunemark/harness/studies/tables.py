@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from tunemark.harness.studies.arms import Compared
+from tunemark.harness.studies.arms import BreakEven, Compared
 from tunemark.harness.studies.frontier import Edge
 from tunemark.schema import formats
 from tunemark.schema.comparison import SIGN_TEST_PAIRS, Change
@@ -42,11 +42,27 @@ def verdict(result: Compared) -> list[str]:
         lines.append(f"peak memory: {_said(result.memory, 'higher', 'lower')}")
     if result.loss:
         lines.append(f"loss after equal tokens: {_said(result.loss, 'higher', 'lower')}")
+    if result.accuracy:
+        word = "B differs" if result.accuracy.significant else "no significant difference"
+        points, error = 100 * result.accuracy.difference, 100 * result.accuracy.standard_error
+        lines.append(f"accuracy: {word}: {points:+.1f} points (standard error {error:.1f}; within two of them is no difference)")
     if result.loss_changed:
         lines.append("B does not train as A does: its speed is that of another training")
-    if result.break_even_steps is not None:
-        lines.append(f"compiling is earned back after {math.ceil(result.break_even_steps):,} steps")
-    return lines
+    return [*lines, *map(_earned_back, result.break_even)]
+
+
+def _earned_back(found: BreakEven) -> str:
+    said = f"compiling with a {found.cache} cache"
+    if not found.pairs:
+        return f"{said}: not measured{'; --cold asks for it' if found.cache == 'cold' else ''}"
+    if found.steps is None:
+        return f"{said}: never earned back, the median step of B is no shorter"
+    of = f"({found.pairs} pair{'s' * (found.pairs != 1)})"
+    return (
+        f"{said}: earned back after {math.ceil(round(found.steps, 3)):,} steps {of}"
+        if found.steps
+        else f"{said}: B needs no longer for it {of}"
+    )
 
 
 def _said(change: Change, higher: str, lower: str) -> str:

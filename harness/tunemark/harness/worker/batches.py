@@ -61,6 +61,7 @@ class Samples:
     """Rows of one epoch; None when there is no end."""
     evaluation: list[Sample]
     evaluation_split: str
+    """Which rows these are."""
     vocabulary: int | None
     """Size of a tokenizer trained here; None keeps the model card's."""
 
@@ -87,7 +88,8 @@ def _text_samples(plan: Plan, vocabulary: int, data_from: str, weights_from: str
 
     data = plan.data
     rows = text.read_rows(data.source, data_from, "train", data.template)[: data.training_rows]
-    held_out = text.read_rows(data.source, data_from, "evaluation", data.template)[: data.evaluation_rows] if data.evaluation_rows else []
+    split, all_held_out = text.read_split(data.source, data_from, "evaluation", data.template) if data.evaluation_rows else ("", [])
+    held_out = all_held_out[: data.evaluation_rows]
     trained = data.tokenizer == "word-level"
     tokenizer = text.word_level_tokenizer(rows, vocabulary) if trained else transformers.AutoTokenizer.from_pretrained(weights_from)
     labels = text.label_ids(rows, plan.model.labels) if plan.model.labels else None
@@ -97,7 +99,7 @@ def _text_samples(plan: Plan, vocabulary: int, data_from: str, weights_from: str
         _shuffled(training, plan.measurement.seed),
         rows_of_an_epoch(plan, training),
         evaluation,
-        "the first rows of the test file or split",
+        f"{'all' if len(held_out) == len(all_held_out) else 'the first'} rows of {split}",
         len(tokenizer) if trained else None,
     )
 

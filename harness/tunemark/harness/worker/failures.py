@@ -48,7 +48,11 @@ RULES: tuple[tuple[tuple[str, ...], Status, str], ...] = (
         Status.OOM_HOST,
         LESS_MEMORY,
     ),
-    (("no space left on device",), Status.CRASH, "free disk space, or name another folder with TMPDIR"),
+    (
+        ("no space left on device", "disk quota exceeded", "file too large"),
+        Status.CRASH,
+        "free disk space, or name another folder with TMPDIR",
+    ),
     (
         ("is not a valid model identifier", "repositorynotfound", "datasetnotfound", "doesn't exist on the hub"),
         Status.CRASH,

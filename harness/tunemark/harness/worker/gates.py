@@ -11,6 +11,8 @@ from tunemark.schema.vocabulary import Method, Strategy
 SHARDED = (Strategy.FSDP2, Strategy.ZERO3)
 NOISE = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
 """Largest difference of logits, relative to their spread, that rounding may cause: kernels may change with nothing."""
+ZERO_AT_FIRST = ("lora_B", "lora_embedding_A")
+"""The matrix of an adapter that peft fills with zeros: of a linear layer the second, of an embedding the first."""
 
 
 def check(plan: Plan, model: Any, device: Device, batch: MicroBatch) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a torch module
@@ -42,8 +44,8 @@ def adapter_gradient(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[st
     model(**tensors).loss.backward()
     trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     without = [name for name, parameter in trained if parameter.grad is None]
-    # The first of an adapter's two matrices has no gradient while the second is still zero.
-    matters = [parameter for name, parameter in trained if plan.method is Method.FULL or "lora_B" in name]
+    # Of an adapter's two matrices, the one that is not zero has no gradient while the other still is.
+    matters = [parameter for name, parameter in trained if plan.method is Method.FULL or any(zero in name for zero in ZERO_AT_FIRST)]
     arrived = sum(parameter.grad is not None and bool(torch.count_nonzero(parameter.grad)) for parameter in matters)
     model.zero_grad(set_to_none=True)
     enough = arrived == len(matters) if plan.method is not Method.FULL else arrived > 0

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tunemark.harness.worker.observed import places_of, quantisation_of, sdpa_kernel, stochastic_rounding
 from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import Checkpointing
 
@@ -88,16 +89,6 @@ def compiled_graphs() -> int:
     return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
 
 
-def compile_cache() -> str:
-    """Return whether every compiled graph came from the cache: `warm`, `cold`, or `none` when nothing was compiled."""
-    import sys  # noqa: PLC0415
-
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    seen = dynamo.counters["inductor"] if dynamo else {}
-    hits, misses = seen.get("fxgraph_cache_hit", 0), seen.get("fxgraph_cache_miss", 0)
-    return "none" if not hits + misses else "warm" if not misses else "cold"
-
-
 def _compiled(model: Any, stack: list[Any]) -> str:  # noqa: ANN401 - torch modules
     """Return what was given to torch.compile, read from the modules."""
     if getattr(model, "_compiled_call_impl", None) is not None:
@@ -122,6 +113,10 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
         else word
         if recomputing == len(stack)
         else f"{recomputing} of {len(stack)} blocks",
+        "attention_kernel": sdpa_kernel(plan, inner),
+        "quantisation": quantisation_of(inner),
+        "parameters_on": places_of(inner.parameters()),
+        "stochastic_rounding": stochastic_rounding(),
         "optimizer": f"{type(bare).__module__.split('.')[0]} {type(bare).__name__}",
         "trainable_dtypes": sorted({str(parameter.dtype).removeprefix("torch.") for parameter in trained}),
         "processes": processes,

@@ -39,6 +39,8 @@ class Trainer:
     rank: int = 0
     strict: bool = False
     """Wait for the device after each step."""
+    effective: dict[str, Any] = field(default_factory=dict)
+    """What was seen of the levers, as `submission.effective` holds it."""
     own_work_s: list[float] = field(default_factory=list)
     """Of each step, seconds before gradients are exchanged; filled with several processes only."""
     votes: list[bool] = field(default_factory=list)

@@ -38,9 +38,11 @@ class Order(BaseModel):
 def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
     """Load, check, train, evaluate, and log what was seen on the way. Returns what is to be held until the process ends."""
     from tunemark.harness.worker.batches import Share, load_samples, micro_batches  # noqa: PLC0415 - the import phase is over
+    from tunemark.harness.worker.compile_cache import CacheWatch  # noqa: PLC0415
     from tunemark.harness.worker.evaluation import evaluate  # noqa: PLC0415
-    from tunemark.harness.worker.levers import compile_cache, compile_model  # noqa: PLC0415
+    from tunemark.harness.worker.levers import compile_model  # noqa: PLC0415
     from tunemark.harness.worker.models import build_model, model_facts, shape_of  # noqa: PLC0415
+    from tunemark.harness.worker.observed import states_of  # noqa: PLC0415
     from tunemark.harness.worker.ranks import rank_of_this_process, report_ranks  # noqa: PLC0415
     from tunemark.harness.worker.saving import save  # noqa: PLC0415
     from tunemark.harness.worker.stopping import planned_steps, stop_rule  # noqa: PLC0415
@@ -51,6 +53,7 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
         return run_by_trainer(order, device, log, folder)
     plan, share = order.plan, Share(rank_of_this_process(), order.plan.batch.data_parallel)
     _refuse_another_device(order, device)
+    caches = CacheWatch.of(plan, folder)
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
     log.phase(Phase.LOAD, device.now())
@@ -66,6 +69,7 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
     trainer.stop, trainer.rank = stop_rule(plan, samples.training_rows, folder), share.rank
     gradients = train_between_probes(plan, trainer, batches)
     log.event("model", **model_facts(trainer.engine.model, trainer.engine.optimizer, gradients))
+    log.event("effective", **_with(trainer.effective, optimizer_states_on=states_of(trainer.engine.optimizer)))
     if samples.evaluation:
         log.phase(Phase.EVAL, device.now())
         log.event("evaluation", split=samples.evaluation_split, **evaluate(plan, trainer.engine.model, shape, device, samples.evaluation))
@@ -73,7 +77,7 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
         log.phase(Phase.SAVE, device.now())
         log.event("saved", bytes=save(trainer.engine, folder / "saved", rank=share.rank))
     log.phase(Phase.TEARDOWN, device.now())
-    log.event("compile_cache", state=compile_cache())
+    log.event("compile_cache", **caches.state())
     report_ranks(trainer, log)
     trainer.engine.close()
     return trainer
@@ -91,8 +95,9 @@ def prepare(plan: Plan, model: Any, device: Device, log: Log, steps: int | None)
     from transformers import get_scheduler  # noqa: PLC0415
 
     from tunemark.harness.worker.engines import open_accelerator, shard, wrap  # noqa: PLC0415
-    from tunemark.harness.worker.levers import effective  # noqa: PLC0415
+    from tunemark.harness.worker.levers import blocks, effective  # noqa: PLC0415
     from tunemark.harness.worker.loop import Trainer  # noqa: PLC0415
+    from tunemark.harness.worker.observed import watch_compute  # noqa: PLC0415
     from tunemark.harness.worker.optimizers import build_optimizer  # noqa: PLC0415
     from tunemark.harness.worker.stopping import StopRule  # noqa: PLC0415
 
@@ -106,7 +111,11 @@ def prepare(plan: Plan, model: Any, device: Device, log: Log, steps: int | None)
     # A schedule that falls needs an end; without one it is laid over more steps than any run takes.
     scheduler = get_scheduler(plan.optimizer.scheduler, optimizer, plan.optimizer.warmup_steps, steps or ENDLESS)
     group = torch.distributed.get_backend() if engine.processes > 1 else None
-    log.event("effective", **effective(plan, engine.model, optimizer, engine.processes, group, engine.sharding))
+    seen = effective(plan, engine.model, optimizer, engine.processes, group, engine.sharding)
+    log.event("effective", **seen)
+    bare = engine.bare
+    # What the first step shows is written over it, and where states live once there are some.
+    watch_compute(bare, blocks(bare), lambda kind: log.event("effective", **_with(seen, compute=kind)))
     return Trainer(
         engine=engine,
         scheduler=scheduler,
@@ -115,7 +124,14 @@ def prepare(plan: Plan, model: Any, device: Device, log: Log, steps: int | None)
         gradient_accumulation=plan.batch.gradient_accumulation,
         stop=StopRule(steps, None, Path()),
         strict=plan.measurement.timing == "strict",
+        effective=seen,
     )
+
+
+def _with(seen: dict[str, Any], **more: object) -> dict[str, Any]:
+    """Return what takes effect with more of it, which later calls know too."""
+    seen.update(more)
+    return seen
 
 
 def check_first(plan: Plan, model: Any, device: Device, log: Log, batches: Iterator["MicroBatch"]) -> Iterator["MicroBatch"]:  # noqa: ANN401

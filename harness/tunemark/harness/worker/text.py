@@ -19,7 +19,12 @@ SPECIAL = tuple(MARKS.values())
 
 
 def read_rows(source: DataSource, place: str, split: str, template: str | None = None) -> list[Row]:
-    """Return rows with `text` and, where there is one, `label`, of the split `train` or `evaluation`.
+    """Return rows with `text` and, where there is one, `label`, of the split `train` or `evaluation`."""
+    return read_split(source, place, split, template)[1]
+
+
+def read_split(source: DataSource, place: str, split: str, template: str | None = None) -> tuple[str, list[Row]]:
+    """Return which file or split was read for `train` or `evaluation`, and its rows.
 
     Raises
     ------
@@ -27,20 +32,23 @@ def read_rows(source: DataSource, place: str, split: str, template: str | None =
         When the split or its text column is missing; names the columns that are there.
 
     """
-    rows = list(_hub_rows(place, split) if source is DataSource.HUB else _file_rows(place, split))
+    name, found = _hub_rows(place, split) if source is DataSource.HUB else _file_rows(place, split)
+    rows = list(found)
     if not rows:
         names = " or ".join(f"{stem}.txt" for stem in SPLITS[split])
         msg = (
             f"{Path(place).name!r} has no {split} rows; give a folder with {names} (.csv and .jsonl do too), or a data set with that split"
         )
         raise ValueError(msg)
-    return [_named(row, split, template) for row in rows]
+    return name, [_named(row, split, template) for row in rows]
 
 
-def _file_rows(place: str, split: str) -> Iterator[Row]:
+def _file_rows(place: str, split: str) -> tuple[str, Iterator[Row]]:
     path = split_file(place, split)
-    if path is None:
-        return
+    return ("", iter(())) if path is None else (f"file {path.name}", _lines_of(path))
+
+
+def _lines_of(path: Path) -> Iterator[Row]:
     with path.open(newline="", encoding="utf-8", errors="strict") as file:
         if path.suffix == ".csv":
             yield from csv.DictReader(file)
@@ -55,17 +63,16 @@ def _file_rows(place: str, split: str) -> Iterator[Row]:
                 yield {"text": text, "label": label} if labelled else {"text": line.rstrip("\n")}
 
 
-def _hub_rows(place: str, split: str) -> Iterator[Row]:
+def _hub_rows(place: str, split: str) -> tuple[str, Iterator[Row]]:
     import datasets  # noqa: PLC0415
 
     for name in (split,) if split == "train" else ("test", "validation"):
         try:
-            yield from datasets.load_dataset(place, split=name)
+            return f"split {name}", iter(datasets.load_dataset(place, split=name))
         except ValueError as error:
             if "split" not in str(error).lower():
                 raise
-        else:
-            return
+    return "", iter(())
 
 
 def _named(row: Row, split: str, template: str | None) -> Row:

@@ -94,12 +94,23 @@ def _spread(row: Row) -> str:
 
 
 def _figures(row: Row) -> list[Fact]:
-    shown = [Fact(QUANTITIES[key].label, QUANTITIES[key].text(row[key])) for key in (*TIMES, *QUALITY) if row[key] is not None]
+    shown = [
+        Fact(QUANTITIES[key].label, QUANTITIES[key].text(row[key]), _error(row, key)) for key in (*TIMES, *QUALITY) if row[key] is not None
+    ]
     if row["evaluation_rows"] is not None:
         shown.append(Fact("Evaluation rows", wording.plain(row["evaluation_rows"])))
     if row["padding_efficiency"] is not None:
         shown.append(Fact("Padding efficiency", f"{row['padding_efficiency']:.1%}", "real tokens as a share of slots"))
     return shown
+
+
+def _error(row: Row, key: str) -> str:
+    """Return the standard error of a quality, and what follows from it; empty where there is none."""
+    error = row.get(f"{key}_se")
+    if error is None:
+        return ""
+    said = f"standard error {wording.standard_error(key, error)}"
+    return f"{said} of {row['evaluation_rows']} rows; a difference within two standard errors is no difference"
 
 
 def _costs(catalogue: Catalogue, row: Row) -> Table | None:

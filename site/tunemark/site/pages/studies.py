@@ -5,11 +5,12 @@ from collections.abc import Iterator
 
 from tunemark.schema.comparison import Change, paired_change
 from tunemark.schema.formats import MISSING, percent
+from tunemark.schema.statistics import share_difference
 from tunemark.site import tables, wording
 from tunemark.site.page import Fact, Page, result_path, study_path, workload_path
 from tunemark.site.pages.evidence import STUDIES
 from tunemark.site.queries import Catalogue, Row
-from tunemark.site.results_table import cost_cell, memory_cell, rate_cell, status_cell
+from tunemark.site.results_table import accuracy_cell, cost_cell, memory_cell, rate_cell, status_cell
 from tunemark.site.tables import Cell, Column, Line, Table
 
 CRUMBS = (("Studies", "studies/index"),)
@@ -79,6 +80,7 @@ def _facts(study: Row) -> list[Fact]:
 
 def _table(catalogue: Catalogue, runs: list[Row]) -> Table:
     first = next((row["tokens_per_s"] for row in runs if row["tokens_per_s"]), None)
+    judged = any(row["accuracy"] is not None for row in runs)
     columns = [
         Column("Point", explained="Leads to the result."),
         Column("Status"),
@@ -87,12 +89,15 @@ def _table(catalogue: Catalogue, runs: list[Row]) -> Table:
         tables.head("step_time_s"),
         tables.head("peak_memory_bytes"),
         tables.head("train_loss"),
+        *([tables.head("accuracy")] if judged else []),
         Column("Cost per 1k samples", numeric=True),
     ]
-    return tables.table("Runs of this study", columns, (_line(catalogue, row, first) for row in runs), interactive=True, searchable=False)
+    return tables.table(
+        "Runs of this study", columns, (_line(catalogue, row, first, judged=judged) for row in runs), interactive=True, searchable=False
+    )
 
 
-def _line(catalogue: Catalogue, row: Row, first: float | None) -> Line:
+def _line(catalogue: Catalogue, row: Row, first: float | None, *, judged: bool) -> Line:
     against = row["tokens_per_s"] / first if row["tokens_per_s"] and first else None
     point = Cell(row["study_point"], small=f"run {row['study_position']}", href=result_path(row["result_id"]), sort=row["study_position"])
     cells = (
@@ -103,6 +108,7 @@ def _line(catalogue: Catalogue, row: Row, first: float | None) -> Line:
         tables.quantity("step_time_s", row["step_time_s"]),
         memory_cell(row),
         tables.quantity("train_loss", row["train_loss"]),
+        *([accuracy_cell(row)] if judged else []),
         cost_cell(catalogue.cheapest.get(row["result_id"])),
     )
     return Line(cells, last=row["failed"])
@@ -125,18 +131,35 @@ def _verdict(kind: str, runs: list[Row]) -> str:
 def _of_arms(runs: list[Row]) -> str:
     """Return the verdict on tokens a second of arm B against arm A, from the pairs that both ended well."""
     rates: dict[str, dict[str, float]] = {"A": {}, "B": {}}
+    right: dict[str, list[Row]] = {"A": [], "B": []}
     settings = {"A": MISSING, "B": MISSING}
     for row in runs:
         found = ARM.fullmatch(row["study_point"])
         if found is not None:
             settings[found["arm"]] = found["settings"]
+            if row["accuracy"] is not None and row["evaluation_rows"] and not row["failed"]:
+                right[found["arm"]].append(row)
             if row["tokens_per_s"] and not row["failed"] and found["pair"]:
                 rates[found["arm"]][found["pair"]] = row["tokens_per_s"]
     pairs = sorted(set(rates["A"]) & set(rates["B"]))
     if not pairs:
         return "No pair of runs ended well, so there is no verdict."
     change = paired_change([rates["A"][pair] for pair in pairs], [rates["B"][pair] for pair in pairs])
-    return f"Tokens/s of B ({settings['B']}) against A ({settings['A']}): {_said(change)}."
+    return f"Tokens/s of B ({settings['B']}) against A ({settings['A']}): {_said(change)}.{_accuracies(right['A'], right['B'])}"
+
+
+def _accuracies(a: list[Row], b: list[Row]) -> str:
+    """Return whether the mean accuracies of two arms differ; empty where nothing was classified.
+
+    All runs of an arm classify the same rows, so that they say no more of other rows than one of them does.
+    """
+    if not a or not b:
+        return ""
+    means = [sum(row["accuracy"] for row in rows) / len(rows) for rows in (a, b)]
+    found = share_difference(means[0], min(row["evaluation_rows"] for row in a), means[1], min(row["evaluation_rows"] for row in b))
+    verdict = "differs" if found.significant else "no significant difference"
+    errors = f"standard error {wording.standard_error('accuracy', found.standard_error)}"
+    return f" Accuracy: {verdict}, {means[0]:.1%} and {means[1]:.1%} ({100 * found.difference:+.1f} points, {errors})."
 
 
 def _said(change: Change) -> str:

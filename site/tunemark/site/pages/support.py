@@ -1,30 +1,15 @@
 """What each device family can be asked for, from the harness' own table, and what no run of ours has shown yet."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from tunemark.site import tables, wording
 from tunemark.site.page import Page
+from tunemark.site.pages.proofs import PROOFS, Shown, Shows, shown
 from tunemark.site.queries import Catalogue, Row
 from tunemark.site.tables import Cell, Column, Line, Table
 
 CRUMBS = (("Guide", "guide/index"),)
-Shows = Callable[[Row], bool]
-PROOFS: dict[str, Shows] = {
-    "Flash attention": lambda row: (row["attention"] or "").startswith("flash"),
-    "Flex attention": lambda row: row["attention"] == "flex_attention",
-    "Liger's fused kernels": lambda row: row["fused_kernels"] == "liger",
-    "torch.compile on an accelerator": lambda row: (row["compile"] or "none") != "none" and row["backend"] != "cpu",
-    "Collectives of NCCL or RCCL": lambda row: row["process_group"] == "nccl",
-    "Collectives of Neuron": lambda row: row["process_group"] == "xla",
-    "Collectives of oneCCL": lambda row: row["process_group"] in {"ccl", "xccl"},
-    "Several machines": lambda row: (row["nodes"] or 1) > 1,
-    "Energy from the hardware's counter": lambda row: row["energy_source"] == "counter",
-    "Energy integrated from power": lambda row: row["energy_source"] == "integrated",
-    "Peak memory of a device's allocator": lambda row: "memory_allocated" in (row["peak_memory_method"] or ""),
-    "MFU against a dense peak": lambda row: row["mfu"] is not None,
-}
-"""What only an accelerator can prove -> whether a result shows it."""
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
@@ -86,19 +71,19 @@ def _cell(row: Row | None) -> Cell:
 
 
 def _proofs(catalogue: Catalogue, backends: list[str]) -> Table:
-    rows = [row for row in _measured(catalogue) if row["status"] == "ok"]
+    seen = list(shown(catalogue))
     proofs: dict[str, Shows] = {
         **{f"The code for {wording.backend(one)}": partial(_runs_on, one) for one in backends if one != "cpu"},
         **PROOFS,
     }
     columns = [Column("What"), Column("Results that show it", numeric=True), Column("Evidence")]
-    return tables.table("What only an accelerator can prove", columns, (_proof(what, rows, shows) for what, shows in proofs.items()))
+    return tables.table("What only an accelerator can prove", columns, (_proof(what, seen, shows) for what, shows in proofs.items()))
 
 
-def _runs_on(backend: str, row: Row) -> bool:
-    return bool(row["backend"] == backend)
+def _runs_on(backend: str, one: Shown) -> bool:
+    return one.well and bool(one.row["backend"] == backend)
 
 
-def _proof(what: str, rows: list[Row], shows: Shows) -> Line:
-    number = sum(shows(row) for row in rows)
+def _proof(what: str, seen: list[Shown], shows: Shows) -> Line:
+    number = sum(shows(one) for one in seen)
     return Line((tables.text(what), Cell(str(number), sort=number), _evidence(number)))

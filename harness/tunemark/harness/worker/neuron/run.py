@@ -7,6 +7,7 @@ from typing import Any
 from tunemark.harness.devices import Device
 from tunemark.harness.worker.architectures import config_of
 from tunemark.harness.worker.batches import Share, load_samples, micro_batches
+from tunemark.harness.worker.compile_cache import CacheWatch
 from tunemark.harness.worker.log import Log
 from tunemark.harness.worker.loop import Trainer
 from tunemark.harness.worker.models import model_facts, shape_of
@@ -36,6 +37,7 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> Trainer:
     from optimum.neuron import NeuronTrainer, NeuronTrainingArguments  # noqa: PLC0415 - on Neuron machines only
 
     plan, card = order.plan, order.card
+    caches = CacheWatch.of(plan, folder)
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, card.vocabulary, order.data_from, order.weights_from)
     steps = planned_steps(plan, samples.training_rows)
@@ -70,6 +72,7 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> Trainer:
         log.event("memory", allocated=peaks.allocated.model_dump(), reserved=peaks.reserved.model_dump())
     log.event("model", **model_facts(theirs.model, theirs.optimizer, recorder.gradients) | whole)
     log.phase(Phase.TEARDOWN, device.now())
+    log.event("compile_cache", **caches.state())
     trainer.scheduler = theirs
     return trainer  # type: ignore[no-any-return]
 

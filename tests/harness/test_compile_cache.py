@@ -1,0 +1,96 @@
+"""The state of the compile cache: cold and warm are told apart, a cold run can be asked for, and what cannot be told says why."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+from harness_making import make_machine, only_submission, tunemark
+
+from tunemark.harness.launch import of_run
+from tunemark.harness.planning import Options, resolve
+from tunemark.harness.worker import compile_cache
+from tunemark.harness.worker.compile_cache import CacheWatch, neuron_folder
+from tunemark.schema.vocabulary import Status
+
+QUICK = ("--steps", 3, "--set", "compile=blocks", "--set", "data.sequence_length=16", "--no-probe", "--no-gates")
+
+
+def cache_of_a_run(out, folder, *more):
+    done = tunemark("run", "smoke-lora", *QUICK, *more, "--out", out, env={"TORCHINDUCTOR_CACHE_DIR": str(folder)})
+    submission = only_submission(out)
+    assert submission.outcome.status is Status.OK, done.stderr
+    return submission
+
+
+@pytest.mark.slow
+def test_the_same_compiled_run_finds_a_cold_cache_then_a_warm_one_and_a_cold_one_where_that_is_asked_for(tmp_path):
+    folder = tmp_path / "cache"
+    first = cache_of_a_run(tmp_path / "first", folder)
+    filled = sorted(folder.rglob("*"))
+    second = cache_of_a_run(tmp_path / "second", folder)
+    third = cache_of_a_run(tmp_path / "third", folder, "--cold")
+    assert [run.process.compile_cache for run in (first, second, third)] == ["cold", "warm", "cold"]
+    assert [run.plan.measurement.cold for run in (first, second, third)] == [False, False, True]
+    assert filled
+    assert len(sorted(folder.rglob("*"))) == len(filled)
+
+
+def test_a_cold_run_has_its_caches_in_the_folder_that_is_removed_with_it(facts, tmp_path):
+    plan = resolve("smoke-lora", facts, make_machine(), Options(cold=True)).plan
+    environment = of_run(plan, tmp_path)
+    assert {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "NEURON_COMPILE_CACHE_URL"} <= set(environment)
+    assert all(value.startswith(str(tmp_path)) for value in environment.values())
+    assert of_run(plan.model_copy(update={"measurement": plan.measurement.model_copy(update={"cold": False})}), tmp_path) == {}
+
+
+def test_a_cold_run_overrules_a_cache_folder_in_the_flags_of_the_neuron_compiler(monkeypatch, tmp_path):
+    monkeypatch.setenv("NEURON_CC_FLAGS", "--cache_dir=/var/shared -O1")
+    assert compile_cache.fresh(tmp_path)["NEURON_CC_FLAGS"] == "-O1"
+    monkeypatch.setenv("NEURON_CC_FLAGS", "--cache_dir=/var/shared")
+    assert compile_cache.fresh(tmp_path)["NEURON_CC_FLAGS"] == ""
+    assert neuron_folder({"NEURON_CC_FLAGS": "--cache_dir=/var/shared -O1", "NEURON_COMPILE_CACHE_URL": "/other"}) == "/var/shared"
+    assert neuron_folder({"NEURON_COMPILE_CACHE_URL": "s3://bucket/cache"}) == "s3://bucket/cache"
+    assert neuron_folder({}) == compile_cache.NEURON_DEFAULT
+
+
+HIT = "INFO ||NEURON_CC_WRAPPER||: Using a cached neff at CACHE/MODULE_1/model.neff\n"
+
+
+@pytest.mark.parametrize(
+    ("in_folder", "graphs", "printed", "said"),
+    [
+        ((0, 2), 2, "", ("cold", None)),
+        ((3, 4), 2, HIT, ("cold", None)),
+        ((3, 3), 2, HIT, ("warm", None)),
+        ((3, 3), 0, "", ("none", None)),
+        ((3, 3), 2, "", (None, "printed no hit")),
+        ((None, None), 2, HIT, (None, "some graphs came from it")),
+        ((None, None), 2, "", (None, "no hit was printed")),
+    ],
+)
+def test_on_neuron_the_cache_is_told_by_its_folder_and_by_what_the_compiler_prints(tmp_path, monkeypatch, in_folder, graphs, printed, said):
+    (before, after), (state, reason) = in_folder, said
+    monkeypatch.setattr(compile_cache, "compiled_graphs", lambda: graphs)
+    place = tmp_path / "cache"
+    for number in range(after or 0):
+        (place / f"MODULE_{number}").mkdir(parents=True)
+        (place / f"MODULE_{number}" / "model.neff").touch()
+    (tmp_path / "output").write_text(printed)
+    found = CacheWatch("s3://bucket/cache" if before is None else str(place), before, tmp_path / "output").state()
+    assert found["state"] == state
+    assert reason is None or reason in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("counters", "state"),
+    [
+        ({"inductor": {}, "stats": {"unique_graphs": 0}}, "none"),
+        ({"inductor": {"fxgraph_cache_hit": 2}, "stats": {"unique_graphs": 2}}, "warm"),
+        ({"inductor": {"fxgraph_cache_hit": 2, "fxgraph_cache_miss": 1}, "stats": {"unique_graphs": 3}}, "cold"),
+        ({"inductor": {"fxgraph_cache_bypass": 1}, "stats": {"unique_graphs": 1}}, "cold"),
+        ({"inductor": {}, "stats": {"unique_graphs": 1}}, "cold"),
+    ],
+)
+def test_a_graph_that_passed_the_cache_by_was_compiled_anew(monkeypatch, counters, state):
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters=counters))
+    assert compile_cache.of_torch() == state

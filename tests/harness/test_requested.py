@@ -1,0 +1,116 @@
+"""Requested against effective: a lever that was quietly left out is seen, and a library's own word for the same thing is no difference."""
+
+import pytest
+import torch
+from harness_making import make_machine, only_submission, tunemark
+from study_making import FACTS, make_run
+
+from tunemark.harness import neuron_rules
+from tunemark.harness.planning import Options, resolve
+from tunemark.harness.worker.observed import places_of, watch_compute
+from tunemark.schema.evidence import Effective
+from tunemark.schema.requested import NEURON_ATTENTION, compared
+from tunemark.schema.vocabulary import Backend, Padding, Status
+
+RAN = Effective(
+    attention="sdpa",
+    fused_kernels="none",
+    compile="none",
+    compute="fp32",
+    gradient_checkpointing="none",
+    quantisation="none",
+    optimizer="torch AdamW",
+    trainable_dtypes=("float32",),
+    parameters_on=("cpu",),
+    optimizer_states_on=("cpu",),
+    processes=1,
+)
+RUN = make_run(resolve("smoke-lora", FACTS, make_machine(), Options()))
+
+
+def verdicts(plan=RUN.plan, trace=RUN.trace, **seen):
+    return {lever.setting: lever.agrees for lever in compared(plan, RAN.model_copy(update=seen), trace)}
+
+
+def on(backend, **device):
+    changed = RUN.plan.device.model_copy(update={"backend": backend, **device})
+    return RUN.plan.model_copy(update={"device": changed})
+
+
+def test_a_run_that_did_all_that_was_asked_differs_in_nothing():
+    assert set(verdicts().values()) == {True}
+
+
+@pytest.mark.parametrize(
+    ("setting", "seen"),
+    [
+        ("compute_format", {"compute": "bf16"}),
+        ("optimizer", {"optimizer": "torch SGD"}),
+        ("quantisation", {"quantisation": "nf4, double"}),
+        ("trained_format", {"trainable_dtypes": ("bfloat16",)}),
+        ("attention", {"attention": "eager"}),
+        ("stochastic_rounding", {"stochastic_rounding": True}),
+    ],
+)
+def test_a_lever_that_is_not_as_asked_is_seen(setting, seen):
+    assert [name for name, agrees in verdicts(**seen).items() if not agrees] == [setting]
+
+
+@pytest.mark.parametrize(
+    ("offload", "parameters", "states", "differ"),
+    [
+        ("none", "cuda", "cuda", []),
+        ("optimizer", "cuda", "cpu", []),
+        ("optimizer", "cuda", "cuda", ["optimizer_states_on"]),
+        ("all", "cuda", "cpu", ["parameters_on"]),
+        ("none", "cuda", "cpu", ["optimizer_states_on"]),
+    ],
+)
+def test_offload_is_seen_by_where_parameters_and_states_live(offload, parameters, states, differ):
+    found = verdicts(on(Backend.CUDA, offload=offload), parameters_on=(parameters,), optimizer_states_on=(states,))
+    assert [name for name, agrees in found.items() if not agrees] == differ
+
+
+def test_packing_that_put_one_document_in_each_row_is_seen():
+    packed = RUN.plan.model_copy(update={"data": RUN.plan.data.model_copy(update={"packing": True, "padding": Padding.NONE})})
+    one_each = tuple(real - rows for real, rows in zip(RUN.trace.real_tokens, RUN.trace.rows, strict=True))
+    assert verdicts(packed, RUN.trace.model_copy(update={"supervised_tokens": one_each}))["packing"] is False
+    more = tuple(tokens - 5 for tokens in one_each)
+    assert verdicts(packed, RUN.trace.model_copy(update={"supervised_tokens": more}))["packing"] is True
+
+
+def test_an_optimizer_that_wraps_another_is_not_judged_by_its_class():
+    assert verdicts(optimizer="optimum NeuronZero1Optimizer")["optimizer"] is None
+
+
+def test_on_neuron_sdpa_means_the_one_fused_kernel_that_there_is():
+    neuron = on(Backend.NEURON)
+    seen = {"parameters_on": (), "optimizer_states_on": ()}
+    assert verdicts(neuron, attention="flash_attention_2", **seen)["attention"] is True
+    assert verdicts(neuron, attention="eager", **seen)["attention"] is False
+    assert {asked: neuron_rules.ATTENTION[asked] for asked in NEURON_ATTENTION} == NEURON_ATTENTION
+
+
+def test_the_format_of_the_first_product_is_what_autocast_makes_it():
+    seen, model = [], torch.nn.Sequential(torch.nn.Linear(4, 4))
+    watch_compute(model, list(model), seen.append)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(torch.zeros(1, 4))
+    model(torch.zeros(1, 4))
+    assert seen == ["bf16"]
+
+
+def test_counters_of_an_optimizer_are_no_states():
+    assert places_of([torch.tensor(3.0), torch.zeros(2, device="meta")]) == ["meta"]
+
+
+@pytest.mark.slow
+def test_a_four_bit_run_in_bf16_shows_all_of_it_and_has_no_doubt_of_a_fallback(tmp_path):
+    sets = ("method=qlora", "compute=bf16", "data.sequence_length=64")
+    done = tunemark("run", "smoke-lora", "--steps", 3, "--no-probe", *(part for one in sets for part in ("--set", one)), "--out", tmp_path)
+    submission = only_submission(tmp_path)
+    assert submission.outcome.status is Status.OK, done.stderr
+    seen = submission.effective
+    assert (seen.compute, seen.quantisation, seen.attention_kernel is not None) == ("bf16", "nf4, double", True)
+    assert (seen.parameters_on, seen.optimizer_states_on) == (("cpu",), ("cpu",))
+    assert "fallback" not in {warned.doubt.value for warned in submission.warnings}
