@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from harness_making import make_machine, only_submission, tunemark
 
-from tunemark.harness.launch import of_run
 from tunemark.harness.planning import Options, resolve
+from tunemark.harness.spawn import of_run
 from tunemark.harness.worker import compile_cache
 from tunemark.harness.worker.compile_cache import CacheWatch, neuron_folder
 from tunemark.schema.vocabulary import Status

@@ -13,9 +13,10 @@ from neuron_api import FIXTURE, installed, read_api, reader
 
 from tunemark.harness import neuron_rules, spawn
 from tunemark.harness.devices.fake import Fake
-from tunemark.harness.launch import Finished, of_family
+from tunemark.harness.launch import Finished
 from tunemark.harness.planning import Options, resolve
 from tunemark.harness.record import Further, assemble
+from tunemark.harness.spawn import of_family
 from tunemark.harness.studies.points import Point, written
 from tunemark.harness.telemetry import Telemetry
 from tunemark.harness.worker.batches import Counts, MicroBatch

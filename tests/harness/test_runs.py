@@ -261,9 +261,8 @@ def test_a_missing_model_without_network_says_what_to_do(tmp_path):
 
 
 def test_a_submission_that_cannot_be_written_is_printed_instead(tmp_path):
-    blocked = tmp_path / "file"
-    blocked.write_text("not a folder")
-    done = tunemark("run", "smoke-lora", "--steps", 2, "--out", blocked, *SMALL)
+    (tmp_path / "smoke-lora").write_text("not a folder")
+    done = tunemark("run", "smoke-lora", "--steps", 2, "--out", tmp_path, *SMALL)
     assert done.returncode == 1
     assert json.loads(done.stdout)["outcome"]["status"] == "ok"
     assert "--out" in done.stderr

@@ -7,24 +7,22 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 import psutil
 
-from tunemark.harness import neuron_rules
 from tunemark.harness.patience import Patience
 from tunemark.harness.planning import Resolved
-from tunemark.harness.spawn import command, environment, with_memory_limit
+from tunemark.harness.spawn import command, environment, of_run, with_memory_limit
 from tunemark.harness.telemetry import Sampler, Telemetry
 from tunemark.harness.telemetry.opening import sampler_of
 from tunemark.harness.worker.__main__ import LOG_FILE, ORDER_FILE
-from tunemark.harness.worker.compile_cache import OUTPUT_FILE, fresh
+from tunemark.harness.worker.compile_cache import OUTPUT_FILE
 from tunemark.harness.worker.ranks import MAXRSS_UNIT
 from tunemark.harness.worker.run import Order
 from tunemark.harness.worker.stopping import STOP_FILE
@@ -33,7 +31,7 @@ from tunemark.schema.cards import ModelCard
 from tunemark.schema.derive import rates_over
 from tunemark.schema.plan import Plan
 from tunemark.schema.steady import settled_after, steady_window
-from tunemark.schema.vocabulary import Backend, DataSource
+from tunemark.schema.vocabulary import DataSource
 
 CacheState = Literal["cold", "warm", "none"]
 
@@ -129,17 +127,6 @@ def _spawn(resolved: Resolved, folder: Path) -> "subprocess.Popen[bytes]":
             start_new_session=True,
             env=environment(resolved.plan.device) | of_run(resolved.plan, folder),
         )
-
-
-def of_run(plan: Plan, folder: Path) -> dict[str, str]:
-    """Return what the worker's environment has in this run only."""
-    caches = fresh(folder / "caches") if plan.measurement.cold else {}
-    return caches | of_family(plan, caches)
-
-
-def of_family(plan: Plan, of_this_run: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """Return what the worker's environment has on the plan's device family only."""
-    return neuron_rules.environment(plan, {**os.environ, **of_this_run}) if plan.device.backend is Backend.NEURON else {}
 
 
 def end_leftovers(folder: Path) -> None:

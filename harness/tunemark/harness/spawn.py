@@ -2,10 +2,14 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
-from tunemark.schema.plan import DeviceChoice
+from tunemark.harness import neuron_rules
+from tunemark.harness.worker.compile_cache import fresh
+from tunemark.schema.plan import DeviceChoice, Plan
 from tunemark.schema.vocabulary import Backend
 
 OF_OTHER_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "ACCELERATE_")
@@ -82,3 +86,14 @@ def environment(device: DeviceChoice) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "TRANSFORMERS_VERBOSITY": "error",
     }
+
+
+def of_run(plan: Plan, folder: Path) -> dict[str, str]:
+    """Return what the worker's environment has in this run only."""
+    caches = fresh(folder / "caches") if plan.measurement.cold else {}
+    return caches | of_family(plan, caches)
+
+
+def of_family(plan: Plan, of_this_run: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Return what the worker's environment has on the plan's device family only."""
+    return neuron_rules.environment(plan, {**os.environ, **of_this_run}) if plan.device.backend is Backend.NEURON else {}
