@@ -10,16 +10,16 @@ by Gauss-Newton steps (Gelman et al., Bayesian Data Analysis, chapters 4 and 15)
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tunemark.schema.throughput.rows import Combination, Observed
-from tunemark.schema.throughput.work import TERMS, Missing, Term, work_seconds
+from tunemark.schema.throughput.work import MEANING, TERMS, Missing, Term, work_seconds
 
-Vector = NDArray[np.float64]
+Array = NDArray[np.float64]
 STEPS = 60
 CLOSE = 1e-9
 
@@ -48,48 +48,22 @@ EFFECTS: dict[str, float] = {
     "release": 0.1,
     "generation": 0.15,
     "stack, generation": 0.1,
-    "accelerator": 0.1,
-    "stack, accelerator": 0.1,
-    "stack, accelerator, method": 0.08,
-    "model": 0.08,
+    "accelerator": 0.07,
+    "stack, accelerator": 0.05,
+    "stack, accelerator, method": 0.05,
+    "model": 0.1,
 }
 """Effect -> standard deviation among its levels, in log space; their mean is zero."""
 SLOPES: dict[str, Prior] = {
     "devices doubled": Prior(0.03, 0.03, "a few percent for each doubling of the devices"),
     "devices per row doubled": Prior(0.05, 0.05, "sharing a row costs more than having one each"),
 }
-SPREADS = {"factor of stack": 0.3, "factor of accelerator": 0.15}
+SPREADS = {"factor of stack": 0.3, "factor of accelerator": 0.07}
+"""How far the factors of one kind of software, and of it on one accelerator, are from those of all, in log space."""
+LINK = 3
+"""Links to the host and between devices differ so many times more: they are of the machine, and cards do not know it."""
 NOISE = 0.06
 """Standard deviation of a row about the model, in log space."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """The posterior: a mean for each parameter that rows speak of, and their covariance."""
-
-    names: tuple[str, ...]
-    mean: Vector
-    covariance: NDArray[np.float64]
-    rows: tuple[Observed, ...]
-    index: dict[str, int] = field(repr=False)
-
-    def predict(self, of: Combination) -> "Estimate | Missing":
-        """Return log device-seconds per token with its standard deviation."""
-        terms = work_seconds(of.shape, of.accelerator)
-        if isinstance(terms, Missing):
-            return terms
-        return self.of_terms(of, terms)
-
-    def of_terms(self, of: Combination, terms: dict[Term, float]) -> "Estimate":
-        """Return the prediction for seconds that are computed already."""
-        value, slopes = _log_seconds(of, terms, lambda name: self.mean[self.index[name]] if name in self.index else _prior(name).mean)
-        known = [(self.index[name], slope) for name, slope in slopes.items() if name in self.index]
-        row = np.zeros(len(self.names))
-        for place, slope in known:
-            row[place] = slope
-        unseen = sum((slope * _prior(name).sd) ** 2 for name, slope in slopes.items() if name not in self.index)
-        variance = float(row @ self.covariance @ row) + unseen
-        return Estimate(value, math.sqrt(variance + NOISE**2), tuple(sorted(name for name in slopes if name not in self.index)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,62 +71,100 @@ class Estimate:
     """A prediction in log space."""
 
     log_seconds: float
+    """Logarithm of device-seconds per token."""
     sd: float
-    """Of one further row: of the parameters, of levels that no row has, and the noise."""
+    """Standard deviation of one further row: of the parameters, of levels that no row has, and the noise."""
     unseen: tuple[str, ...]
     """Parameters that no row spoke of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The posterior: a mean for each parameter that rows speak of, and their covariance."""
+
+    names: tuple[str, ...]
+    mean: Array
+    covariance: Array
+    rows: tuple[Observed, ...]
+    _index: dict[str, int] = field(repr=False)
+
+    def predict(self, of: Combination) -> Estimate | Missing:
+        """Return the prediction for a combination, or why there is none."""
+        terms = work_seconds(of.shape, of.accelerator)
+        return terms if isinstance(terms, Missing) else self.of_terms(of, terms)
+
+    def of_terms(self, of: Combination, terms: Mapping[Term, float]) -> Estimate:
+        """Return the prediction for seconds at the limits that are computed already."""
+        names = parameters(of, terms)
+        design = Design([(of, terms)], names)
+        known = [name in self._index for name in names]
+        mean = np.array([self.mean[self._index[name]] if seen else prior_of(name).mean for name, seen in zip(names, known, strict=True)])
+        value, slopes = design.linear(mean)
+        seen = [self._index[name] for name, is_known in zip(names, known, strict=True) if is_known]
+        slope = slopes[0][known]
+        new = sum((float(one) * prior_of(name).sd) ** 2 for name, one, is_known in zip(names, slopes[0], known, strict=True) if not is_known)
+        variance = float(slope @ self.covariance[np.ix_(seen, seen)] @ slope) + new
+        return Estimate(float(value[0]), math.sqrt(variance + NOISE**2), tuple(name for name, is_known in zip(names, known, strict=True) if not is_known))
+
+
+class Design:
+    """Which parameters each row depends on, as matrices: rows down, parameters across."""
+
+    def __init__(self, rows: Sequence[tuple[Combination, Mapping[Term, float]]], names: Sequence[str]) -> None:
+        place = {name: number for number, name in enumerate(names)}
+        self._seconds = np.array([[terms[term] for term in TERMS] for _, terms in rows]).reshape(len(rows), len(TERMS))
+        self._effects = np.zeros((len(rows), len(names)))
+        self._factors = np.zeros((len(TERMS), len(rows), len(names)))
+        for line, (of, terms) in enumerate(rows):
+            for name, weight in effects_of(of).items():
+                self._effects[line, place[name]] = weight
+            for number, term in enumerate(TERMS):
+                if terms[term] > 0:
+                    self._factors[number, line, [place[name] for name in factors_of(of, term)]] = 1
+
+    def linear(self, mean: Array) -> tuple[Array, Array]:
+        """Return log seconds of each row at these parameters, and their derivatives."""
+        parts = self._seconds.T * np.exp(self._factors @ mean)
+        total = parts.sum(axis=0)
+        slopes = np.einsum("tr,trp->rp", parts / total, self._factors) + self._effects
+        return np.log(total) + self._effects @ mean, slopes
 
 
 def fit(rows: Iterable[Observed]) -> Fit:
     """Return the posterior given rows; without rows it is the prior."""
     rows = tuple(rows)
-    names = tuple(sorted({name for row in rows for name in _parameters(row.of, row.terms)}))
+    names = tuple(sorted({name for row in rows for name in parameters(row.of, row.terms)}))
     index = {name: place for place, name in enumerate(names)}
-    priors = [_prior(name) for name in names]
+    if not rows:
+        return Fit((), np.zeros(0), np.zeros((0, 0)), (), {})
+    design = Design([(row.of, row.terms) for row in rows], names)
+    priors = [prior_of(name) for name in names]
     middle, precision = np.array([one.mean for one in priors]), np.array([1 / one.sd**2 for one in priors])
     observed = np.array([row.log_seconds for row in rows])
-    mean = middle.copy()
+    mean, moved = middle, math.inf
     for _ in range(STEPS):
-        predicted, jacobian = _linear(rows, index, mean)
-        gram = jacobian.T @ jacobian / NOISE**2 + np.diag(precision)
-        step = np.linalg.solve(gram, jacobian.T @ (observed - predicted) / NOISE**2 - precision * (mean - middle)) if names else mean
-        mean = mean + step
-        if not names or float(np.abs(step).max()) < CLOSE:
+        if moved < CLOSE:
             break
-    _, jacobian = _linear(rows, index, mean)
-    covariance = np.linalg.inv(jacobian.T @ jacobian / NOISE**2 + np.diag(precision)) if names else np.zeros((0, 0))
-    return Fit(names, mean, covariance, rows, index)
+        predicted, slopes = design.linear(mean)
+        downhill = slopes.T @ (observed - predicted) / NOISE**2 - precision * (mean - middle)
+        step = np.linalg.solve(slopes.T @ slopes / NOISE**2 + np.diag(precision), downhill)
+        mean, moved = mean + step, float(np.abs(step).max())
+    _, slopes = design.linear(mean)
+    return Fit(names, mean, np.linalg.inv(slopes.T @ slopes / NOISE**2 + np.diag(precision)), rows, index)
 
 
-def _linear(rows: Sequence[Observed], index: dict[str, int], mean: Vector) -> tuple[Vector, NDArray[np.float64]]:
-    predicted, jacobian = np.zeros(len(rows)), np.zeros((len(rows), len(index)))
-    for place, row in enumerate(rows):
-        predicted[place], slopes = _log_seconds(row.of, row.terms, lambda name: mean[index[name]])
-        for name, slope in slopes.items():
-            jacobian[place, index[name]] = slope
-    return predicted, jacobian
+def parameters(of: Combination, terms: Mapping[Term, float]) -> list[str]:
+    """Return the names of all parameters that a combination depends on."""
+    return [*(name for term in TERMS if terms[term] > 0 for name in factors_of(of, term)), *effects_of(of)]
 
 
-def _log_seconds(of: Combination, terms: dict[Term, float], value_of) -> tuple[float, dict[str, float]]:
-    """Return log seconds and its derivative by each parameter."""
-    factors = {term: _factors(of, term) for term in TERMS if terms[term] > 0}
-    parts = {term: math.exp(sum(value_of(name) for name in names)) * terms[term] for term, names in factors.items()}
-    total = sum(parts.values())
-    effects = _effects(of)
-    value = math.log(total) + sum(weight * value_of(name) for name, weight in effects.items())
-    return value, {name: parts[term] / total for term, names in factors.items() for name in names} | effects
-
-
-def _factors(of: Combination, term: Term) -> tuple[str, ...]:
+def factors_of(of: Combination, term: Term) -> tuple[str, ...]:
     """Return the parameters whose sum is the logarithm of a term's factor."""
     return f"factor: {term}", f"factor of stack: {term}, {of.stack}", f"factor of accelerator: {term}, {of.stack}, {of.accelerator.key}"
 
 
-def _parameters(of: Combination, terms: dict[Term, float]) -> list[str]:
-    return [*(name for term in TERMS if terms[term] > 0 for name in _factors(of, term)), *_effects(of)]
-
-
-def _effects(of: Combination) -> dict[str, float]:
+def effects_of(of: Combination) -> dict[str, float]:
+    """Return the effects on a combination with their weights."""
     method, chip = of.shape.method.value, of.accelerator.key
     effects = {
         f"stack: {of.stack}": 1.0,
@@ -171,10 +183,28 @@ def _effects(of: Combination) -> dict[str, float]:
     return {name: weight for name, weight in effects.items() if weight}
 
 
-def _prior(name: str) -> Prior:
+def prior_of(name: str) -> Prior:
+    """Return the prior of a parameter by its name."""
     kind, _, rest = name.partition(": ")
     if kind in SPREADS:
-        return Prior(0.0, SPREADS[kind] * (3 if rest.startswith("exchange") else 1), "")
+        return Prior(0.0, SPREADS[kind] * (LINK if rest.startswith("exchange") else 1), "")
     if kind == "factor":
         return FACTORS[rest]  # type: ignore[index]
     return SLOPES[rest] if kind == "slope" else Prior(0.0, EFFECTS[kind], "")
+
+
+def uses(rows: Iterable[Observed], name: str) -> int:
+    """Return how many rows speak of a parameter."""
+    return sum(name in parameters(row.of, row.terms) for row in rows)
+
+
+def meaning_of_parameter(name: str) -> str:
+    """Return what a parameter is, in words."""
+    kind, _, level = name.partition(": ")
+    if kind == "factor":
+        return f"times longer than at the limit: {MEANING[level]}"  # type: ignore[index]
+    if kind in SPREADS:
+        return f"how much longer again that term takes than with all software: {level.split(', ')[0]}"
+    if kind == "slope":
+        return f"times longer for each doubling: {SLOPES[level].why}"
+    return f"times longer than the mean of every {kind}"
