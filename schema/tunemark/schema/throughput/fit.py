@@ -58,7 +58,7 @@ SLOPES: dict[str, Prior] = {
     "devices doubled": Prior(0.03, 0.03, "a few percent for each doubling of the devices"),
     "devices per row doubled": Prior(0.05, 0.05, "sharing a row costs more than having one each"),
 }
-SPREADS = {"factor of stack": 0.3, "factor of accelerator": 0.07}
+SPREADS = {"factor of stack": 0.5, "factor of accelerator": 0.07}
 """How far the factors of one kind of software, and of it on one accelerator, are from those of all, in log space."""
 LINK = 3
 """Links to the host and between devices differ so many times more: they are of the machine, and cards do not know it."""

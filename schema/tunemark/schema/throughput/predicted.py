@@ -1,7 +1,7 @@
 """A prediction as it is shown: always with its interval, its label, and the results that it rests on; or the reason why there is none."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +9,7 @@ from tunemark.schema.architecture import FAMILIES
 from tunemark.schema.throughput.fit import Fit
 from tunemark.schema.throughput.rows import Combination, Observed
 from tunemark.schema.throughput.work import Missing
+from tunemark.schema.vocabulary import Method
 
 LABEL: Literal["predicted"] = "predicted"
 LEVEL = 0.90
@@ -119,3 +120,12 @@ def _unseen(rows: Sequence[Observed], of: Combination) -> tuple[str, ...]:
         ("model", any(row.of.architecture == of.architecture for row in rows)),
     )
     return tuple(name for name, seen in checks if not seen)
+
+
+def default_stack(rows: Iterable[Observed], method: Method) -> str | None:
+    """Return the software with results of a method on the most pairs of accelerator and model; None without any."""
+    pairs: dict[str, set[tuple[str, str]]] = {}
+    for row in rows:
+        if row.of.shape.method is method:
+            pairs.setdefault(row.of.stack, set()).add((row.of.accelerator.key, row.of.architecture))
+    return max(sorted(pairs), key=lambda stack: len(pairs[stack]), default=None)
