@@ -79,15 +79,21 @@ def estimate(
     samples: Annotated[
         int | None, typer.Option("--samples", help="Rows of the data, taken as full: predict time and cost too.", show_default=False)
     ] = None,
-    tokens: Annotated[int | None, typer.Option("--tokens", help="Tokens of the data: predict time and cost too.", show_default=False)] = None,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", help="Tokens of the data: predict time and cost too.", show_default=False)
+    ] = None,
     epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 1,
     usd_per_hour: Annotated[
         float | None,
-        typer.Option("--usd-per-hour", help="What all devices cost; the price book's cheapest on-demand instance when left out.", show_default=False),
+        typer.Option(
+            "--usd-per-hour", help="What all devices cost; the price book's cheapest on-demand instance when left out.", show_default=False
+        ),
     ] = None,
     like: Annotated[
         str | None,
-        typer.Option("--like", help="Whose software: a document such as 003, mlperf, or measured; that with the most results.", show_default=False),
+        typer.Option(
+            "--like", help="Whose software: a document such as 003, mlperf, or measured; that with the most results.", show_default=False
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:

@@ -61,7 +61,13 @@ def stack_named(fitted: Fit, name: str | None, shape: TrainingShape) -> str:
 
 
 def answers(
-    facts: FactBase, fitted: Fit, shape: TrainingShape, accelerators: Iterable[str], stack: str, tokens: int | None, usd_per_hour: float | None
+    facts: FactBase,
+    fitted: Fit,
+    shape: TrainingShape,
+    accelerators: Iterable[str],
+    stack: str,
+    tokens: int | None,
+    usd_per_hour: float | None,
 ) -> Iterator[Answer]:
     """Yield an answer for each accelerator. What does not fit is not predicted."""
     if usd_per_hour is not None and usd_per_hour <= 0:

@@ -10,7 +10,9 @@ from tunemark.schema.published import SourceDocument
 
 def memory_error_rows(facts: FactBase, documents: Iterable[SourceDocument]) -> list[Row]:
     """Return rows of the documents whose figures of memory have a reading; without one it is not known what is compared."""
-    found = [one for document in documents if document.id in READINGS for one in memory_errors(published_results(facts.root, document.id), facts)]
+    found = [
+        one for document in documents if document.id in READINGS for one in memory_errors(published_results(facts.root, document.id), facts)
+    ]
     return [
         {
             "result_id": one.id,

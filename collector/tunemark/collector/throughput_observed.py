@@ -81,7 +81,9 @@ def _published(base: Base, facts: FactBase, findings: Collection[Finding]) -> It
             elif run.accelerator is None or shape is None:
                 yield result.id, Missing("accelerator, model, row length or micro-batch is not said")
             else:
-                of = Combination(run.accelerator, run.devices, as_run(shape, run), stack_of(run), "", run.devices / (run.replicas or run.devices))
+                of = Combination(
+                    run.accelerator, run.devices, as_run(shape, run), stack_of(run), "", run.devices / (run.replicas or run.devices)
+                )
                 yield result.id, observe(result.id, of, rates[0].tokens_per_s.value)
 
 

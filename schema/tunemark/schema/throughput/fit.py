@@ -102,9 +102,15 @@ class Fit:
         value, slopes = design.linear(mean)
         seen = [self._index[name] for name, is_known in zip(names, known, strict=True) if is_known]
         slope = slopes[0][known]
-        new = sum((float(one) * prior_of(name).sd) ** 2 for name, one, is_known in zip(names, slopes[0], known, strict=True) if not is_known)
+        new = sum(
+            (float(one) * prior_of(name).sd) ** 2 for name, one, is_known in zip(names, slopes[0], known, strict=True) if not is_known
+        )
         variance = float(slope @ self.covariance[np.ix_(seen, seen)] @ slope) + new
-        return Estimate(float(value[0]), math.sqrt(variance + NOISE**2), tuple(name for name, is_known in zip(names, known, strict=True) if not is_known))
+        return Estimate(
+            float(value[0]),
+            math.sqrt(variance + NOISE**2),
+            tuple(name for name, is_known in zip(names, known, strict=True) if not is_known),
+        )
 
 
 class Design:

@@ -89,7 +89,9 @@ def no_data(rows: Sequence[Observed], of: Combination) -> Missing | None:
         return Missing(f"rows of {shape.sequence_length:,} tokens; accepted results have {min(lengths):,} to {max(lengths):,}")
     slots = min(row.of.shape.slots for row in alike)
     if shape.slots < SMALLEST_PART * slots:
-        return Missing(f"micro-batches of {shape.slots:,} tokens; accepted results have {slots:,} or more, and smaller ones wait for launches")
+        return Missing(
+            f"micro-batches of {shape.slots:,} tokens; accepted results have {slots:,} or more, and smaller ones wait for launches"
+        )
     return None
 
 

@@ -80,7 +80,8 @@ def architecture_of(model: ModelCard) -> str:
     """Return the numbers that decide how long a token takes, the vocabulary left out."""
     return (
         f"{model.layers} blocks of {model.hidden_size}/{model.intermediate_size}, "
-        f"{model.attention_heads}/{model.key_value_heads} heads of {model.head_dim}" + (f", {model.experts} experts" if model.experts else "")
+        f"{model.attention_heads}/{model.key_value_heads} heads of {model.head_dim}"
+        + (f", {model.experts} experts" if model.experts else "")
     )
 
 
@@ -92,5 +93,7 @@ def without_copies(rows: Iterable[Observed]) -> tuple[Observed, ...]:
         what = (of.accelerator.key, of.devices, of.stack, of.release, of.architecture, of.shape.method, of.devices_per_row)
         size = (of.shape.sequence_length, of.shape.micro_batch, of.shape.checkpointing, f"{row.device_seconds_per_token:.4g}")
         first = kept.get((*what, *size))
-        kept[*what, *size] = row if first is None else Observed(first.id, first.of, first.device_seconds_per_token, first.terms, (*first.same, row.id))
+        kept[*what, *size] = (
+            row if first is None else Observed(first.id, first.of, first.device_seconds_per_token, first.terms, (*first.same, row.id))
+        )
     return tuple(kept.values())
