@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from tunemark.collector.estimate_time import answers, show, stack_named, tokens_of
+from tunemark.collector.estimate_time import Wanted, answers, show, stack_named, tokens_of
 from tunemark.collector.estimate_time import as_json as throughput_json
 from tunemark.collector.output import print_json, print_table
 from tunemark.collector.throughput_observed import learn_from
@@ -151,7 +151,7 @@ def estimate(
     wanted = throughput or size is not None or like is not None or usd_per_hour is not None
     fitted = fit(learn_from(facts.root.parent, facts).rows) if wanted else None
     stack = stack_named(fitted, like, shape) if fitted else ""
-    predicted = list(answers(facts, fitted, shape, [card.key for card in cards], stack, size, usd_per_hour)) if fitted else []
+    predicted = list(answers(facts, fitted, shape, [card.key for card in cards], Wanted(stack, size, usd_per_hour))) if fitted else []
     if as_json:
         print_json(_as_json(shape, ledger, found) | ({"throughput": throughput_json(predicted, stack)} if fitted else {}))
         return

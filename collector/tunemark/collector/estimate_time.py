@@ -60,18 +60,26 @@ def stack_named(fitted: Fit, name: str | None, shape: TrainingShape) -> str:
     return name
 
 
-def answers(
-    facts: FactBase,
-    fitted: Fit,
-    shape: TrainingShape,
-    accelerators: Iterable[str],
-    stack: str,
-    tokens: int | None,
-    usd_per_hour: float | None,
-) -> Iterator[Answer]:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for beside the shape."""
+
+    stack: str
+    """Whose software."""
+    tokens: int | None
+    """Of the whole job; None for its speed alone."""
+    usd_per_hour: float | None
+    """Of all devices; None for the price book's."""
+
+    def __post_init__(self) -> None:
+        """Refuse a price that is none."""
+        if self.usd_per_hour is not None and self.usd_per_hour <= 0:
+            raise TunemarkError("--usd-per-hour", self.usd_per_hour, "must be above 0")
+
+
+def answers(facts: FactBase, fitted: Fit, shape: TrainingShape, accelerators: Iterable[str], wanted: Wanted) -> Iterator[Answer]:
     """Yield an answer for each accelerator. What does not fit is not predicted."""
-    if usd_per_hour is not None and usd_per_hour <= 0:
-        raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0")
+    stack, release = wanted.stack, newest_release(fitted, wanted.stack)
     devices = shape.world_size * shape.tensor_parallel
     for key in accelerators:
         card = facts.accelerators[key]
@@ -80,13 +88,13 @@ def answers(
         if fit is not None and not fit.fits:
             found = Missing(f"does not fit: {formats.gib(-fit.margin)} short")
         else:
-            found = predict(fitted, Combination(card, devices, shape, stack, newest_release(fitted, stack), float(shape.tensor_parallel)))
+            found = predict(fitted, Combination(card, devices, shape, stack, release, float(shape.tensor_parallel)))
         if isinstance(found, Missing):
             yield Answer(key, card.name, None, found.reason, None, None, None)
             continue
-        seconds = None if tokens is None else found.tokens_per_s.under(tokens)
-        price = price_of(facts.prices, key, devices) if usd_per_hour is None else None
-        hourly = usd_per_hour if price is None else price.usd_per_hour
+        seconds = None if wanted.tokens is None else found.tokens_per_s.under(wanted.tokens)
+        price = price_of(facts.prices, key, devices) if wanted.usd_per_hour is None else None
+        hourly = wanted.usd_per_hour if price is None else price.usd_per_hour
         usd = None if seconds is None or hourly is None else seconds.times(hourly / HOUR_S)
         yield Answer(key, card.name, found, None, seconds, usd, price)
 

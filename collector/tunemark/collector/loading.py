@@ -17,9 +17,9 @@ from tunemark.collector.finding_rows import finding_rows
 from tunemark.collector.importers.converted_files import converted_file_rows
 from tunemark.collector.judging import Verdict, judge
 from tunemark.collector.measured_rows import measured_rows
+from tunemark.collector.memory_error_rows import memory_error_rows
 from tunemark.collector.pool import over_files
 from tunemark.collector.record_files import SUBMISSIONS, Found, records_in, shown_path
-from tunemark.collector.memory_error_rows import memory_error_rows
 from tunemark.collector.rows import Row, merge
 from tunemark.collector.throughput_observed import learn_from
 from tunemark.collector.throughput_rows import throughput_rows

@@ -99,7 +99,7 @@ def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
 
 def meaning_of(reading: str) -> str:
     """Return the words of a reading without its figures."""
-    return reading.split(" (")[0]
+    return reading.split(" (", maxsplit=1)[0]
 
 
 def possible_rates(run: Run, excluded: Collection[str]) -> list[Rate]:

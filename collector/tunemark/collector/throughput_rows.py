@@ -16,7 +16,7 @@ def throughput_rows(learnt: Learnt) -> Rows:
     """Return the rows of `throughput_model`, `throughput_errors` and `throughput_refused`."""
     return {
         "throughput_model": list(_parameters(fit(learnt.rows))),
-        "throughput_errors": [_held_out(one) for way in ("accelerator", "model") for one in leave_out(learnt.rows, way)],  # type: ignore[arg-type]
+        "throughput_errors": [_held_out(one) for way in ("accelerator", "model") for one in leave_out(learnt.rows, way)],
         "throughput_refused": [{"result_id": result, "reason": reason} for result, reason in sorted(learnt.refused.items())],
     }
 

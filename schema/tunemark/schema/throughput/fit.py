@@ -12,6 +12,7 @@ by Gauss-Newton steps (Gelman et al., Bayesian Data Analysis, chapters 4 and 15)
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from tunemark.schema.throughput.rows import Combination, Observed
 from tunemark.schema.throughput.work import MEANING, TERMS, Missing, Term, work_seconds
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating[Any]]
 STEPS = 60
 CLOSE = 1e-9
 
@@ -156,7 +157,8 @@ def fit(rows: Iterable[Observed]) -> Fit:
         step = np.linalg.solve(slopes.T @ slopes / NOISE**2 + np.diag(precision), downhill)
         mean, moved = mean + step, float(np.abs(step).max())
     _, slopes = design.linear(mean)
-    return Fit(names, mean, np.linalg.inv(slopes.T @ slopes / NOISE**2 + np.diag(precision)), rows, index)
+    covariance = np.linalg.inv(slopes.T @ slopes / NOISE**2 + np.diag(precision))
+    return Fit(names, mean, covariance, rows, index)
 
 
 def parameters(of: Combination, terms: Mapping[Term, float]) -> list[str]:

@@ -1,12 +1,13 @@
 """How good predictions are: throughput with each accelerator and each model left out, and memory beside published peaks."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from statistics import median
 
 from tunemark.schema import formats
 from tunemark.site import tables
-from tunemark.site.page import Page, accelerator_path, model_path, result_path
+from tunemark.site.page import Page, result_path
+from tunemark.site.pages.memory_errors import Names, memory_context, percent
 from tunemark.site.queries import Catalogue, Row
 from tunemark.site.tables import Cell, Column, Line, Table
 
@@ -15,11 +16,6 @@ LARGEST_MEDIAN = 0.15
 LEAST_COVERED, MOST_COVERED = 0.85, 0.95
 SHOWN_KINDS = ("factor", "slope", "stack", "generation", "release")
 """Parameters of the page; the database has all of them."""
-CALCULATORS = (
-    ("tunemark estimate", "predicted_bytes"),
-    ("formula of document 004", "formula_004_bytes"),
-    ("accelerate estimate-memory", "accelerate_bytes"),
-)
 FIGURES = (
     Column("Results", numeric=True),
     Column("Median error", numeric=True, explained="Of the absolute errors."),
@@ -32,7 +28,11 @@ FIGURES = (
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the page of errors."""
     yield Page(
-        "guide/predictions", "How good predictions are", "predictions.md.j2", {**_throughput(catalogue), **_memory(catalogue)}, CRUMBS
+        "guide/predictions",
+        "How good predictions are",
+        "predictions.md.j2",
+        {**_throughput(catalogue), **memory_context(catalogue)},
+        CRUMBS,
     )
 
 
@@ -40,36 +40,24 @@ def _throughput(catalogue: Catalogue) -> dict[str, object]:
     known = catalogue.predictions
     accuracy, errors = known["throughput_accuracy"], known["throughput_errors"]
     if not any(row["rows"] for row in accuracy):
-        return {}
-    names = _Names(catalogue)
+        return {"summary": None}
+    names = Names(catalogue)
     return {
         "verdict": _verdict(accuracy),
         "summary": tables.table(
-            "Errors of throughput", [Column("Left out"), Column("Software of"), *FIGURES, Column("Goal")], map(_summary, accuracy)
+            "Errors of throughput",
+            [Column("Left out"), Column("Software of"), *FIGURES, Column("Goal")],
+            map(_summary, accuracy),
+            stacked=True,
         ),
         "accelerators": _groups(errors, "accelerator", lambda row: names.accelerator(row["accelerator"])),
         "models": _groups(errors, "model", lambda row: names.model(row["model"])),
         "rows": _rows(errors, names),
         "parameters": _parameters(known["throughput_model"]),
         "learnt": len({row["result_id"] for row in errors}),
+        "most": Counter(row["stack"] for row in errors if row["left_out"] == "accelerator").most_common(1)[0],
         "refused": _refused(known["throughput_refused"]),
     }
-
-
-class _Names:
-    """Names for readers of cards, and where their pages are."""
-
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._accelerators = {row["accelerator"]: row["name"] for row in catalogue.accelerators}
-        self._models = {row["model"]: row["name"] for row in catalogue.models}
-
-    def accelerator(self, key: str) -> Cell:
-        """Return the cell of an accelerator."""
-        return tables.text(self._accelerators.get(key, key), href=accelerator_path(key) if key in self._accelerators else None)
-
-    def model(self, key: str) -> Cell:
-        """Return the cell of a model."""
-        return tables.text(self._models.get(key, key), href=model_path(key) if key in self._models else None)
 
 
 def _verdict(accuracy: list[Row]) -> str:
@@ -95,9 +83,9 @@ def _summary(row: Row) -> Line:
 def _figures(row: Row) -> tuple[Cell, ...]:
     return (
         Cell(str(row["rows"]), sort=row["rows"]),
-        _percent(row["median_error"]),
-        _percent(row["worst_error"]),
-        _percent(row["coverage"]),
+        percent(row["median_error"]),
+        percent(row["worst_error"]),
+        percent(row["coverage"]),
         Cell(str(row["no_data"]), sort=row["no_data"]),
     )
 
@@ -125,13 +113,7 @@ def _summed(rows: list[Row]) -> Row:
     }
 
 
-def _percent(share: float | None, *, signed: bool = False) -> Cell:
-    if share is None:
-        return tables.text(None)
-    return Cell(f"{share:+.0%}" if signed else f"{share:.1%}", sort=share)
-
-
-def _rows(errors: list[Row], names: _Names) -> Table:
+def _rows(errors: list[Row], names: Names) -> Table:
     columns = [
         Column("Result"),
         Column("Model"),
@@ -145,7 +127,7 @@ def _rows(errors: list[Row], names: _Names) -> Table:
     return tables.table("Each result left out", columns, (_row(row, names) for row in errors), interactive=True, searchable=False)
 
 
-def _row(row: Row, names: _Names) -> Line:
+def _row(row: Row, names: Names) -> Line:
     many = f"{row['accelerator_count']} x " if row["accelerator_count"] > 1 else ""
     known = row["predicted_tokens_per_s"] is not None
     predicted = (
@@ -170,7 +152,7 @@ def _row(row: Row, names: _Names) -> Line:
             tables.text(row["left_out"]),
             Cell(formats.significant(row["tokens_per_s"]), sort=row["tokens_per_s"]),
             predicted,
-            _percent(row["error"], signed=True),
+            percent(row["error"], signed=True),
             tables.text(None)
             if not known
             else Cell("yes", badge="ok", sort="yes")
@@ -208,54 +190,3 @@ def _refused(rows: list[Row]) -> Table | None:
     counted = Counter(row["reason"] for row in rows)
     lines = (Line((tables.text(reason), Cell(str(number), sort=number))) for reason, number in sorted(counted.items()))
     return tables.table("Results that teach nothing", [Column("Why"), Column("Results", numeric=True)], lines, searchable=False)
-
-
-def _memory(catalogue: Catalogue) -> dict[str, object]:
-    rows = catalogue.predictions["memory_errors"]
-    if not rows:
-        return {}
-    names = _Names(catalogue)
-    columns = [
-        Column("Calculator"),
-        Column("Results", numeric=True),
-        Column("Median error", numeric=True),
-        Column("Worst error", numeric=True),
-    ]
-    return {
-        "memory": tables.table("Errors of memory", columns, (_calculator(rows, *one) for one in CALCULATORS)),
-        "memory_rows": _memory_rows(rows, names),
-        "reading": " ".join(dict.fromkeys(row["reading"] for row in rows if row["reading"])),
-    }
-
-
-def _calculator(rows: Iterable[Row], name: str, column: str) -> Line:
-    errors = [abs(row[column] / row["published_bytes"] - 1) for row in rows if row[column] is not None]
-    figures = (_percent(median(errors)), _percent(max(errors))) if errors else (tables.text(None), tables.text(None))
-    return Line((tables.text(name), Cell(str(len(errors)), sort=len(errors)), *figures))
-
-
-def _memory_rows(rows: list[Row], names: _Names) -> Table:
-    columns = [Column("Result"), Column("Model"), Column("Method"), Column("Published", numeric=True)]
-    columns += [Column(name, numeric=True) for name, _ in CALCULATORS]
-    return tables.table("Memory, result by result", columns, (_memory_row(row, names) for row in rows), interactive=True, searchable=False)
-
-
-def _memory_row(row: Row, names: _Names) -> Line:
-    devices = f"{row['accelerator_count']} x " if row["accelerator_count"] > 1 else ""
-    where = names.accelerator(row["accelerator"]).text if row["accelerator"] else "unknown"
-    published = row["published_bytes"]
-    return Line(
-        (
-            Cell(devices + where, small=row["result_id"], href=result_path(row["result_id"]), sort=row["result_id"]),
-            names.model(row["model"]),
-            tables.text(row["method"]),
-            Cell(formats.gb(published), sort=published),
-            *(_beside(row[column], published) for _, column in CALCULATORS),
-        )
-    )
-
-
-def _beside(predicted: float | None, published: float) -> Cell:
-    if predicted is None:
-        return tables.text(None)
-    return Cell(formats.gb(predicted), small=f"{predicted / published - 1:+.0%}", sort=predicted)
