@@ -24,6 +24,9 @@ def make_database(path: Path) -> Path:
         for table, rows in {**_facts(), **_documents(), **_published(), **_measured()}.items():
             for row in rows:
                 insert(connection, table, **row)
+        for table, rows in _predictions().items():
+            for row in rows:
+                insert(connection, table, **row)
         for table, rows in _converted().items():
             for row in rows:
                 insert(connection, table, **row)
@@ -579,5 +582,56 @@ def _converted() -> dict[str, list[dict[str, Any]]]:
             {"result_id": result, "topic": topic, "name": name, "value": value}
             for result, recorded in facts.items()
             for (topic, name), value in recorded.items()
+        ],
+    }
+
+
+def _predictions() -> dict[str, list[dict[str, Any]]]:
+    """Return a result that is met, one that is missed and one without data, each with its accelerator left out."""
+    row = {
+        "left_out": "accelerator",
+        "left_out_group": "nvidia-h100",
+        "stack": "003",
+        "model": "llama-3.1-8b",
+        "method": "lora",
+        "accelerator": "nvidia-h100",
+        "accelerator_count": 1,
+        "tokens_per_s": 2560.0,
+        "same": [],
+    }
+    met = {"predicted_tokens_per_s": 2816.0, "predicted_low": 2400.0, "predicted_high": 3300.0, "error": 0.1, "covered": True}
+    missed = {"predicted_tokens_per_s": 1280.0, "predicted_low": 1000.0, "predicted_high": 1600.0, "error": -0.5, "covered": False}
+    return {
+        "throughput_errors": [
+            {**row, "result_id": "003-001", **met},
+            {**row, "result_id": MEASURED, "stack": "measured", **missed},
+            {**row, "result_id": SLOWER, "stack": "measured", "model": HOSTILE, "no_data": HOSTILE},
+        ],
+        "throughput_model": [
+            {
+                "parameter": "factor: matmul",
+                "kind": "factor",
+                "level": "matmul",
+                "value": 1.5,
+                "low": 1.2,
+                "high": 1.9,
+                "rows": 3,
+                "meaning": "matrix products",
+            }
+        ],
+        "throughput_refused": [{"result_id": OTHER, "reason": HOSTILE}],
+        "memory_errors": [
+            {
+                "result_id": "003-001",
+                "model": "llama-3.1-8b",
+                "method": "lora",
+                "accelerator": "nvidia-h100",
+                "accelerator_count": 1,
+                "published_bytes": 36e9,
+                "predicted_bytes": 37.8e9,
+                "formula_004_bytes": 72e9,
+                "error": 0.05,
+                "reading": "GB, as the code prints.",
+            }
         ],
     }

@@ -126,6 +126,7 @@ def test_charts_are_there_without_javascript(browser: Browser, address: str) -> 
         "guide/fields.html",
         "guide/provenance.html",
         "guide/support.html",
+        "guide/predictions.html",
         "studies/index.html",
         f"studies/{AB}.html",
         STRANGERS[0],

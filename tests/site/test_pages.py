@@ -39,6 +39,7 @@ def test_every_kind_of_thing_has_its_page(catalogue: Catalogue) -> None:
         f"studies/{AB}",
         "studies/index",
         "guide/support",
+        "guide/predictions",
         "accelerators/nvidia-h100",
         "models/llama-3.1-8b",
         "documents/003",
@@ -302,3 +303,38 @@ def test_an_accuracy_is_shown_with_its_standard_error(catalogue: Catalogue) -> N
     rows = [row | judged(0.8) if row["result_id"] == MEASURED else row for row in catalogue.results]
     text = markdown(pages_by_path(replace(catalogue, results=rows))[f"results/{MEASURED}"])
     assert "standard error 2.8 points of 200 rows; a difference within two standard errors is no difference" in text
+
+
+def test_a_prediction_is_shown_with_its_interval_and_what_has_none_says_no_data(catalogue: Catalogue) -> None:
+    rows = pages_by_path(catalogue)["guide/predictions"].context["rows"]
+    assert isinstance(rows, Table)
+    met, missed, silent = (line.cells for line in rows.lines)
+    place = [column.head for column in rows.columns].index("Predicted tokens/s")
+    for cells in (met, missed):
+        assert " to " in cells[place].small
+    assert (met[place].text, met[place + 1].text, met[-1].text) == ("2,820", "+10%", "yes")
+    assert (missed[place + 1].text, missed[-1].text) == ("-50%", "no")
+    assert silent[place].text == "no data"
+    assert silent[place].small
+
+
+def test_the_goal_of_predictions_is_stated_beside_what_is_reached(catalogue: Catalogue) -> None:
+    text = markdown(pages_by_path(catalogue)["guide/predictions"])
+    assert "at most 15%, and 85 to 95%" in text
+    assert "accelerator left out: missed" in text
+
+
+def test_the_memory_model_stands_beside_other_calculators(catalogue: Catalogue) -> None:
+    table = pages_by_path(catalogue)["guide/predictions"].context["memory"]
+    assert isinstance(table, Table)
+    assert [(line.cells[0].text, line.cells[2].text) for line in table.lines] == [
+        ("tunemark estimate", "5.0%"),
+        ("formula of document 004", "100.0%"),
+        ("accelerate estimate-memory", MISSING),
+    ]
+
+
+def test_a_database_without_predictions_still_has_the_page(catalogue: Catalogue) -> None:
+    for table in catalogue.predictions:
+        catalogue.predictions[table] = []
+    assert "no accepted result with a rate" in markdown(pages_by_path(catalogue)["guide/predictions"])

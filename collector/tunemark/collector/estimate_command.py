@@ -1,4 +1,4 @@
-"""`tunemark estimate`: the memory of a training step, line by line, and on which accelerators it fits."""
+"""`tunemark estimate`: the memory of a training step, on which accelerators it fits, and how long a job takes there."""
 
 from dataclasses import fields
 from enum import StrEnum
@@ -6,13 +6,17 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from tunemark.collector.estimate_time import Wanted, answers, show, stack_named, tokens_of
+from tunemark.collector.estimate_time import as_json as throughput_json
 from tunemark.collector.output import print_json, print_table
+from tunemark.collector.throughput_observed import learn_from
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts import FactBase
 from tunemark.schema.formats import gib
 from tunemark.schema.memory.estimate import estimate_memory
 from tunemark.schema.memory.fitting import Fit, fits
 from tunemark.schema.memory.ledger import MOMENTS, MemoryLedger
+from tunemark.schema.throughput.fit import fit
 from tunemark.schema.training_shape import ALL_LINEAR, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
@@ -71,12 +75,36 @@ def estimate(
     devices: Annotated[int, typer.Option("--devices", help="Data-parallel devices.")] = 1,
     tensor_parallel: Annotated[int, typer.Option("--tensor-parallel", help="Devices that share each matrix.")] = 1,
     offload: Annotated[bool, typer.Option("--offload", help="Keep parameters and optimizer states in host memory.")] = False,
+    throughput: Annotated[bool, typer.Option("--throughput", help="Predict tokens a second too, from accepted results.")] = False,
+    samples: Annotated[
+        int | None, typer.Option("--samples", help="Rows of the data, taken as full: predict time and cost too.", show_default=False)
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", help="Tokens of the data: predict time and cost too.", show_default=False)
+    ] = None,
+    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 1,
+    usd_per_hour: Annotated[
+        float | None,
+        typer.Option(
+            "--usd-per-hour", help="What all devices cost; the price book's cheapest on-demand instance when left out.", show_default=False
+        ),
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like", help="Whose software: a document such as 003, mlperf, or measured; that with the most results.", show_default=False
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """Estimate the memory of a training step: each line with its formula, and on which accelerators it fits.
 
     Nothing is run and nothing is fetched: all follows from the model card. Fits is judged by live tensors and what the
     device holds outside of the allocator; a caching allocator takes more while there is more, and gives it back.
+
+    With --throughput, --samples or --tokens it predicts speed, time and cost where it fits, each with an interval of 90%,
+    from the results that the audit accepts; where nothing similar was measured it says so. How often such predictions are
+    right is computed at each `tunemark collect` and shown on the site.
 
     Exit codes: 0 estimated, 2 an unknown model, accelerator or word.
 
@@ -85,6 +113,8 @@ def estimate(
     - `tunemark estimate --model llama-3.1-8b --method lora --seq 8192 --micro-batch 2 --checkpointing full`
 
     - `tunemark estimate -m llama-3.1-8b --method qlora --seq 2048 -a "RTX 4090" -a L4 --json`
+
+    - `tunemark estimate -m llama-3.1-8b --method lora --seq 8192 --micro-batch 2 --checkpointing full --samples 10000 -a "H100 80GB" -a B200`
 
     - `tunemark estimate -m llama-3.1-70b --method full --seq 4096 --devices 16 --sharding fsdp2 --checkpointing full --loss fused`
     """
@@ -115,11 +145,19 @@ def estimate(
         offload=offload,
     )
     ledger = estimate_memory(shape)
-    found = fits(shape, [facts.accelerator(name) for name in accelerator] if accelerator else facts.accelerators.values())
+    cards = [facts.accelerator(name) for name in accelerator] if accelerator else list(facts.accelerators.values())
+    found = fits(shape, cards)
+    size = tokens_of(shape, samples, tokens, epochs)
+    wanted = throughput or size is not None or like is not None or usd_per_hour is not None
+    fitted = fit(learn_from(facts.root.parent, facts).rows) if wanted else None
+    stack = stack_named(fitted, like, shape) if fitted else ""
+    predicted = list(answers(facts, fitted, shape, [card.key for card in cards], Wanted(stack, size, usd_per_hour))) if fitted else []
     if as_json:
-        print_json(_as_json(shape, ledger, found))
-    else:
-        _print(shape, ledger, found)
+        print_json(_as_json(shape, ledger, found) | ({"throughput": throughput_json(predicted, stack)} if fitted else {}))
+        return
+    _print(shape, ledger, found)
+    if fitted:
+        show(predicted, stack)
 
 
 def _word(kind: type[Word], option: str, word: str) -> Word:

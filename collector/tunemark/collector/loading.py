@@ -17,9 +17,12 @@ from tunemark.collector.finding_rows import finding_rows
 from tunemark.collector.importers.converted_files import converted_file_rows
 from tunemark.collector.judging import Verdict, judge
 from tunemark.collector.measured_rows import measured_rows
+from tunemark.collector.memory_error_rows import memory_error_rows
 from tunemark.collector.pool import over_files
 from tunemark.collector.record_files import SUBMISSIONS, Found, records_in, shown_path
 from tunemark.collector.rows import Row, merge
+from tunemark.collector.throughput_observed import learn_from
+from tunemark.collector.throughput_rows import throughput_rows
 from tunemark.collector.together import FileProblems, Loaded, accept, committed_files
 from tunemark.schema.facts import FactBase
 from tunemark.schema.history import Problem
@@ -75,7 +78,11 @@ def collect(root: Path, database: Path, advance: Advance = lambda: None, as_of: 
     accepted = accept(_submissions(root, facts, schemas, advance), committed_files(root))
     rows.setdefault("result_rows", []).extend(_headlines(accepted.kept))
     problems = [*undescribed, *accepted.problems]
-    merge(rows, finding_rows(audit(base_of(root, facts, [one.run for one in accepted.kept if one.run is not None]))))
+    base = base_of(root, facts, [one.run for one in accepted.kept if one.run is not None])
+    findings = audit(base)
+    merge(rows, finding_rows(findings))
+    merge(rows, throughput_rows(learn_from(root, facts, base, findings)))
+    merge(rows, {"memory_errors": memory_error_rows(facts, base.documents)})
     rows["load_problems"] = _problem_rows(problems)
     tables = {
         name: _joined(as_arrow(rows.get(name, []), schema), (part.tables.get(name) for part in accepted.kept))

@@ -450,6 +450,56 @@ create table findings (                     -- what those rules found, `tunemark
     numbers varchar not null                -- the numbers used, as JSON
 );
 
+create table throughput_model (             -- parameters of the model that predicts throughput, learnt from accepted results
+    parameter varchar primary key,          -- kind and level, such as `factor: matmul`
+    kind varchar not null,                  -- factor of a term of the roofline | effect of software, generation, ... | slope
+    level varchar not null,
+    value double not null,                  -- times longer
+    low double not null,                    -- 90% interval
+    high double not null,
+    rows integer not null,                  -- results that speak of it
+    meaning varchar not null
+);
+
+create table throughput_errors (            -- each result beside its prediction from results without its accelerator, or without its model
+    left_out varchar not null,              -- accelerator | model
+    result_id varchar not null,
+    left_out_group varchar not null,        -- which one: a card of an accelerator, or the shape of a model
+    stack varchar not null,                 -- whose software: a document, mlperf, measured
+    model varchar not null,
+    method varchar not null,
+    accelerator varchar not null,
+    accelerator_count integer not null,
+    tokens_per_s double not null,           -- of the result, all devices
+    predicted_tokens_per_s double,          -- NULL where nothing similar was left
+    predicted_low double,                   -- 90% interval
+    predicted_high double,
+    error double,                           -- predicted over that of the result, less 1
+    covered boolean,                        -- whether the interval holds the result
+    no_data varchar,                        -- why there is no prediction
+    same varchar[] not null,                -- results with the same digits at the same combination: no further evidence
+    primary key (left_out, result_id)
+);
+
+create table throughput_refused (           -- results with a rate from which nothing is learnt
+    result_id varchar primary key,
+    reason varchar not null
+);
+
+create table memory_errors (                -- published peaks of memory beside predictions
+    result_id varchar primary key,
+    model varchar not null,
+    method varchar not null,
+    accelerator varchar,
+    accelerator_count integer not null,
+    published_bytes double not null,        -- read as `reading` says
+    predicted_bytes double not null,        -- by `tunemark estimate`
+    formula_004_bytes double not null,      -- by the formula of document 004
+    accelerate_bytes double,                -- by `accelerate estimate-memory`, where it gives a figure
+    error double not null,                  -- predicted over published, less 1
+    reading varchar                         -- how the document's figures are read
+);
+
 create table load_problems (                -- files that were not loaded, with the reason
     file varchar not null,
     field varchar not null,
@@ -481,6 +531,19 @@ from result_rows r
 left join models m using (model)
 left join accelerators a using (accelerator)
 left join sources s on s.source = r.source;
+
+-- How good predictions of throughput are, by what was left out and by software; `all` is every row.
+create view throughput_accuracy as
+select
+    left_out,
+    case when grouping(stack) = 1 then 'all' else stack end as stack,
+    count(error) as rows,
+    count(*) - count(error) as no_data,
+    median(abs(error)) as median_error,
+    max(abs(error)) as worst_error,
+    avg(covered::integer) as coverage
+from throughput_errors
+group by grouping sets ((left_out), (left_out, stack));
 
 -- Series of measured results: sweeps, frontiers, A/B comparisons, repeats.
 create view studies as

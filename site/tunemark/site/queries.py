@@ -53,6 +53,14 @@ EVIDENCE = {
     "memory_lines": "position",
 }
 """Tables of what measured results saw beside their steps, with the order of their rows."""
+PREDICTIONS = {
+    "throughput_accuracy": "left_out, stack = 'all' desc, stack",
+    "throughput_errors": "left_out, left_out_group, result_id",
+    "throughput_model": "kind, level",
+    "throughput_refused": "reason, result_id",
+    "memory_errors": "result_id",
+}
+"""Tables and views of how good predictions are, with the order of their rows."""
 PROBLEMS = "select * from load_problems order by file, field, value"
 
 
@@ -129,6 +137,8 @@ class Catalogue:
     studies: list[Row]
     evidence: dict[str, dict[str, list[Row]]]
     """Tables of `EVIDENCE`, by result."""
+    predictions: dict[str, list[Row]]
+    """Those of `PREDICTIONS`."""
 
     @classmethod
     def read(cls, database: Database) -> Self:
@@ -162,6 +172,10 @@ class Catalogue:
             evidence={
                 table: _by(ask(f"select * from {table} order by result_id, {order}"), "result_id")  # noqa: S608 - our own names
                 for table, order in EVIDENCE.items()
+            },
+            predictions={
+                table: ask(f"select * from {table} order by {order}")  # noqa: S608 - our own names
+                for table, order in PREDICTIONS.items()
             },
         )
 

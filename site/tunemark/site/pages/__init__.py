@@ -12,6 +12,7 @@ from tunemark.site.pages import (
     home,
     measured,
     models,
+    predictions,
     provenance,
     published,
     results,
@@ -42,5 +43,6 @@ _KINDS = (
     cost,
     guide,
     support,
+    predictions,
     provenance,
 )

@@ -1,0 +1,31 @@
+"""The error of the memory model on each published peak, as rows."""
+
+from collections.abc import Iterable
+
+from tunemark.collector.rows import Row
+from tunemark.schema.facts import FactBase
+from tunemark.schema.memory.published import READINGS, memory_errors, published_results
+from tunemark.schema.published import SourceDocument
+
+
+def memory_error_rows(facts: FactBase, documents: Iterable[SourceDocument]) -> list[Row]:
+    """Return rows of the documents whose figures of memory have a reading; without one it is not known what is compared."""
+    found = [
+        one for document in documents if document.id in READINGS for one in memory_errors(published_results(facts.root, document.id), facts)
+    ]
+    return [
+        {
+            "result_id": one.id,
+            "model": one.model,
+            "method": one.method.value,
+            "accelerator": one.accelerator,
+            "accelerator_count": one.devices,
+            "published_bytes": one.published,
+            "predicted_bytes": one.predicted,
+            "formula_004_bytes": one.formula_004,
+            "accelerate_bytes": one.accelerate,
+            "error": one.error,
+            "reading": " ".join(READINGS[one.id.split("-")[0]].because),
+        }
+        for one in found
+    ]

@@ -1,0 +1,185 @@
+"""Which accepted results teach the model of throughput: those whose tokens a second are known and not refuted by the audit."""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tunemark.collector.audit.engine import audit
+from tunemark.collector.audit.evidence import Base, Run
+from tunemark.collector.audit.loaded import base_of
+from tunemark.collector.audit.registry import RULES
+from tunemark.collector.audit.token_rates import Rate, token_rates
+from tunemark.collector.record_files import CONVERTED, SUBMISSIONS, records_in
+from tunemark.schema.converted import ConvertedResult, training_rate
+from tunemark.schema.derive import derive
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts import FactBase
+from tunemark.schema.findings import Finding
+from tunemark.schema.history import InvalidRecord, read_record
+from tunemark.schema.memory.published import READINGS, published_results, published_shape
+from tunemark.schema.peaks import part_of_card
+from tunemark.schema.planned_shape import shape_of_plan, shape_problem, work_in
+from tunemark.schema.submission import Submission
+from tunemark.schema.throughput.rows import Combination, Observed, observe, without_copies
+from tunemark.schema.throughput.work import Missing
+from tunemark.schema.training_shape import TrainingShape
+from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method, Status
+
+COUNTED = ("tokens_per_s", "tokens", "step_time_s")
+"""Figures that tokens a second follow from without guessing how far rows were filled."""
+REFUTED = (AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT)
+OF_THE_RATE = frozenset({"utilisation", "scaling"})
+"""Families of rules that judge how fast something was."""
+OF_THE_RUN = frozenset({"context-length", "precision-on-device"})
+"""Rules by which the run itself cannot have been."""
+MLPERF_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What may be learnt from, and what may not."""
+
+    rows: tuple[Observed, ...]
+    """Copies left out."""
+    refused: dict[str, str]
+    """Result -> why its rate teaches nothing."""
+
+
+def learn_from(root: Path, facts: FactBase | None = None, base: Base | None = None, findings: Collection[Finding] | None = None) -> Learnt:
+    """Return the rows of a checkout; the audit is run when its findings are not given."""
+    facts = facts or FactBase(root / "data")
+    base = base or base_of(root, facts)
+    findings = audit(base) if findings is None else findings
+    found = [
+        *_published(base, facts, findings),
+        *_converted(root, facts),
+        *_measured(root, facts, {run.id for run in base.runs if run.measured}),
+    ]
+    rows = without_copies(row for _, row in found if isinstance(row, Observed))
+    return Learnt(rows, {result: row.reason for result, row in found if isinstance(row, Missing)})
+
+
+Found = tuple[str, Observed | Missing]
+
+
+def _published(base: Base, facts: FactBase, findings: Collection[Finding]) -> Iterator[Found]:
+    refuted: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.verdict in REFUTED:
+            refuted.setdefault(finding.records[0], []).append(finding)
+    excluded = excluded_readings(findings)
+    for document in base.documents:
+        for result in published_results(facts.root, document.id):
+            run = base.by_id.get(result.id)
+            rates = [] if run is None else possible_rates(run, excluded.get(document.id, frozenset()))
+            if run is None or not rates:
+                continue
+            doubt = next((one for one in refuted.get(result.id, ()) if _concerns(one, rates[0])), None)
+            shape = published_shape(result, facts)
+            if doubt is not None:
+                yield result.id, Missing(f"the audit calls it {doubt.verdict.value}: {doubt.rule}")
+            elif run.accelerator is None or shape is None:
+                yield result.id, Missing("accelerator, model, row length or micro-batch is not said")
+            else:
+                of = Combination(
+                    run.accelerator, run.devices, as_run(shape, run), stack_of(run), "", run.devices / (run.replicas or run.devices)
+                )
+                yield result.id, observe(result.id, of, rates[0].tokens_per_s.value)
+
+
+def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
+    """Return by document the readings of a step that the audit excludes for one of its rows: a document means one thing by a word."""
+    excluded: dict[str, set[str]] = {}
+    for finding in findings:
+        for name, share in finding.numbers.items():
+            if finding.rule == "utilisation" and name.startswith("utilisation, ") and isinstance(share, float) and share > 1:
+                excluded.setdefault(finding.records[0].split("-")[0], set()).add(meaning_of(name.removeprefix("utilisation, ")))
+    return {document: frozenset(meanings) for document, meanings in excluded.items()}
+
+
+def meaning_of(reading: str) -> str:
+    """Return the words of a reading without its figures."""
+    return reading.split(" (", maxsplit=1)[0]
+
+
+def possible_rates(run: Run, excluded: Collection[str]) -> list[Rate]:
+    """Return the rates that count tokens: plain ones, and an ambiguous one of which one reading is left."""
+    counted = [rate for rate in token_rates(run) if rate.quantity in COUNTED]
+    left = [rate for rate in counted if rate.meaning and meaning_of(rate.meaning) not in excluded]
+    return [rate for rate in counted if not rate.meaning] or (left if len(left) == 1 else [])
+
+
+def _concerns(finding: Finding, rate: Rate) -> bool:
+    """Return whether a finding is about how fast it was: by its rule, or by arithmetic on the figure that the rate follows from."""
+    family = next((rule.family for rule in RULES if rule.id == finding.rule), "")
+    return family in OF_THE_RATE or finding.rule in OF_THE_RUN or (family == "arithmetic" and rate.quantity in finding.claim)
+
+
+def stack_of(run: Run) -> str:
+    """Return whose software it was: the document's, and apart from its GPU rows that of Neuron devices."""
+    return f"{run.source} neuron" if any("neuron" in name for name in run.conditions.framework) else run.source
+
+
+def as_run(shape: TrainingShape, run: Run) -> TrainingShape:
+    """Return the shape as it was run: Gemma 2 attends eagerly in transformers; quantised layers multiply in fp32 where that is known, else in 16 bits."""
+    if shape.model.family == "gemma2":
+        shape = replace(shape, attention="eager")
+    if shape.method is Method.QLORA and run.source not in READINGS:
+        shape = replace(shape, parameters=Dtype.BF16, activations=Dtype.BF16)
+    return shape
+
+
+def _converted(root: Path, facts: FactBase) -> Iterator[Found]:
+    for path in records_in(root / CONVERTED).files:
+        record = _read(path)
+        rate = training_rate(record) if isinstance(record, ConvertedResult) else None
+        if not isinstance(record, ConvertedResult) or rate is None:
+            continue
+        said = record.conditions
+        model, accelerator = facts.models.get(said.model or ""), facts.accelerators.get(said.accelerator or "")
+        count, batch, length = said.accelerator_count, said.global_batch, said.sequence_length
+        if model is None or accelerator is None or not count or not batch or not length:
+            yield record.id, Missing("accelerator, devices or batch is not said")
+            continue
+        # Loops of this benchmark are fused throughout; a packed row is what each device, or a group of them, computes.
+        rank = said.settings.get("lora_rank")
+        shape = TrainingShape(
+            model,
+            said.method,
+            length,
+            lora_rank=rank if isinstance(rank, int) else 16,
+            lora_targets=MLPERF_TARGETS,
+            lora_dropout=0.1,
+            adapters=Dtype.BF16,
+            loss="fused",
+        )
+        of = Combination(accelerator, count, shape, record.harness, record.round, max(1.0, count / batch))
+        yield record.id, observe(record.id, of, rate.value * length)
+
+
+def _measured(root: Path, facts: FactBase, accepted: Collection[str]) -> Iterator[Found]:
+    """Yield rankable submissions on devices with a card; slots are counted, as padding is computed too."""
+    for path in records_in(root / SUBMISSIONS).files:
+        result_id, record = path.stem.rsplit("-", 1)[-1], _read(path)
+        if not isinstance(record, Submission) or result_id not in accepted or record.outcome.status is not Status.OK:
+            continue
+        plan, derived = record.plan, derive(record)
+        model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
+        if model is None or accelerator is None or not derived.rankable or derived.window is None:
+            yield result_id, Missing("not rankable, or a device or model without a card")
+            continue
+        problem, part = shape_problem(plan, model), part_of_card(record, accelerator)
+        if problem is not None or part != 1:
+            yield result_id, Missing(problem or "a device that is a part of what its card describes")
+            continue
+        work = work_in(record.trace, derived.window)
+        count = plan.device.count
+        of = Combination(accelerator, count, shape_of_plan(plan, model), "measured", "", max(1.0, count / plan.batch.data_parallel))
+        yield result_id, observe(result_id, of, work.slot_tokens / work.seconds)
+
+
+def _read(path: Path) -> object:
+    try:
+        return read_record(path.read_bytes())
+    except (InvalidRecord, TunemarkError, ValueError, OSError, RecursionError):
+        return None

@@ -1,0 +1,192 @@
+"""How good predictions are: throughput with each accelerator and each model left out, and memory beside published peaks."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from statistics import median
+
+from tunemark.schema import formats
+from tunemark.site import tables
+from tunemark.site.page import Page, result_path
+from tunemark.site.pages.memory_errors import Names, memory_context, percent
+from tunemark.site.queries import Catalogue, Row
+from tunemark.site.tables import Cell, Column, Line, Table
+
+CRUMBS = (("Guide", "guide/index"),)
+LARGEST_MEDIAN = 0.15
+LEAST_COVERED, MOST_COVERED = 0.85, 0.95
+SHOWN_KINDS = ("factor", "slope", "stack", "generation", "release")
+"""Parameters of the page; the database has all of them."""
+FIGURES = (
+    Column("Results", numeric=True),
+    Column("Median error", numeric=True, explained="Of the absolute errors."),
+    Column("Worst error", numeric=True),
+    Column("Inside", numeric=True, explained="Share of results that lie in their predicted interval of 90%."),
+    Column("No data", numeric=True, explained="Results for which nothing similar was left."),
+)
+
+
+def pages(catalogue: Catalogue) -> Iterator[Page]:
+    """Yield the page of errors."""
+    yield Page(
+        "guide/predictions",
+        "How good predictions are",
+        "predictions.md.j2",
+        {**_throughput(catalogue), **memory_context(catalogue)},
+        CRUMBS,
+    )
+
+
+def _throughput(catalogue: Catalogue) -> dict[str, object]:
+    known = catalogue.predictions
+    accuracy, errors = known["throughput_accuracy"], known["throughput_errors"]
+    if not any(row["rows"] for row in accuracy):
+        return {"summary": None}
+    names = Names(catalogue)
+    return {
+        "verdict": _verdict(accuracy),
+        "summary": tables.table(
+            "Errors of throughput",
+            [Column("Left out"), Column("Software of"), *FIGURES, Column("Goal")],
+            map(_summary, accuracy),
+            stacked=True,
+        ),
+        "accelerators": _groups(errors, "accelerator", lambda row: names.accelerator(row["accelerator"])),
+        "models": _groups(errors, "model", lambda row: names.model(row["model"])),
+        "rows": _rows(errors, names),
+        "parameters": _parameters(known["throughput_model"]),
+        "learnt": len({row["result_id"] for row in errors}),
+        "most": Counter(row["stack"] for row in errors if row["left_out"] == "accelerator").most_common(1)[0],
+        "refused": _refused(known["throughput_refused"]),
+    }
+
+
+def _verdict(accuracy: list[Row]) -> str:
+    """Return whether the goal is met by all rows together, way by way, and where a software misses it."""
+    ways = [f"{row['left_out']} left out: {_goal(row)}" for row in accuracy if row["stack"] == "all" and row["rows"]]
+    missed = [
+        f"{row['left_out']} left out, {row['stack']}" for row in accuracy if row["stack"] != "all" and row["rows"] and _goal(row) != "met"
+    ]
+    return f"Over all results: {'; '.join(ways)}. " + (f"By software alone it is not met for: {'; '.join(missed)}." if missed else "")
+
+
+def _goal(row: Row) -> str:
+    close = row["median_error"] <= LARGEST_MEDIAN
+    return "met" if close and LEAST_COVERED <= row["coverage"] <= MOST_COVERED else "error met, interval missed" if close else "missed"
+
+
+def _summary(row: Row) -> Line:
+    goal = _goal(row) if row["rows"] else ""
+    cell = Cell(goal, badge="ok" if goal == "met" else "ambiguous", sort=goal) if goal else tables.text("no data")
+    return Line((tables.text(row["left_out"]), tables.text(row["stack"]), *_figures(row), cell))
+
+
+def _figures(row: Row) -> tuple[Cell, ...]:
+    return (
+        Cell(str(row["rows"]), sort=row["rows"]),
+        percent(row["median_error"]),
+        percent(row["worst_error"]),
+        percent(row["coverage"]),
+        Cell(str(row["no_data"]), sort=row["no_data"]),
+    )
+
+
+def _groups(errors: list[Row], left_out: str, name: Callable[[Row], Cell]) -> Table:
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in errors:
+        if row["left_out"] == left_out:
+            groups.setdefault((row["left_out_group"], row["stack"]), []).append(row)
+    lines = (Line((name(rows[0]), tables.text(stack), *_figures(_summed(rows)))) for (_, stack), rows in groups.items())
+    return tables.table(
+        f"Errors with the {left_out} left out", [Column(left_out.capitalize()), Column("Software of"), *FIGURES], lines, interactive=True
+    )
+
+
+def _summed(rows: list[Row]) -> Row:
+    errors = [abs(row["error"]) for row in rows if row["error"] is not None]
+    covered = [row["covered"] for row in rows if row["covered"] is not None]
+    return {
+        "rows": len(errors),
+        "no_data": len(rows) - len(errors),
+        "median_error": median(errors) if errors else None,
+        "worst_error": max(errors, default=None),
+        "coverage": sum(covered) / len(covered) if covered else None,
+    }
+
+
+def _rows(errors: list[Row], names: Names) -> Table:
+    columns = [
+        Column("Result"),
+        Column("Model"),
+        Column("Method"),
+        Column("Left out"),
+        Column("Tokens/s", numeric=True, explained="Of the result, all devices."),
+        Column("Predicted tokens/s", numeric=True, explained="From all others, with its interval of 90%."),
+        Column("Error", numeric=True),
+        Column("Inside"),
+    ]
+    return tables.table("Each result left out", columns, (_row(row, names) for row in errors), interactive=True, searchable=False)
+
+
+def _row(row: Row, names: Names) -> Line:
+    many = f"{row['accelerator_count']} x " if row["accelerator_count"] > 1 else ""
+    known = row["predicted_tokens_per_s"] is not None
+    predicted = (
+        Cell(
+            formats.significant(row["predicted_tokens_per_s"]),
+            small=f"{formats.significant(row['predicted_low'])} to {formats.significant(row['predicted_high'])}",
+            sort=row["predicted_tokens_per_s"],
+        )
+        if known
+        else Cell("no data", small=row["no_data"] or "")
+    )
+    return Line(
+        (
+            Cell(
+                many + names.accelerator(row["accelerator"]).text,
+                small=row["result_id"],
+                href=result_path(row["result_id"]),
+                sort=row["result_id"],
+            ),
+            names.model(row["model"]),
+            tables.text(row["method"]),
+            tables.text(row["left_out"]),
+            Cell(formats.significant(row["tokens_per_s"]), sort=row["tokens_per_s"]),
+            predicted,
+            percent(row["error"], signed=True),
+            tables.text(None)
+            if not known
+            else Cell("yes", badge="ok", sort="yes")
+            if row["covered"]
+            else Cell("no", badge="ambiguous", sort="no"),
+        )
+    )
+
+
+def _parameters(rows: list[Row]) -> Table:
+    columns = [
+        Column("Parameter"),
+        Column("Times longer", numeric=True, explained="1 is the limit of the card for a factor, and the mean of all for an effect."),
+        Column("Results", numeric=True, explained="Results that speak of it."),
+        Column("Meaning"),
+    ]
+    shown = [row for row in rows if row["kind"] in SHOWN_KINDS]
+    lines = (
+        Line(
+            (
+                tables.text(row["parameter"]),
+                Cell(f"{row['value']:.2f}", small=f"{row['low']:.2f} to {row['high']:.2f}", sort=row["value"]),
+                Cell(str(row["rows"]), sort=row["rows"]),
+                tables.text(row["meaning"]),
+            )
+        )
+        for row in sorted(shown, key=lambda row: SHOWN_KINDS.index(row["kind"]))
+    )
+    return tables.table("Parameters", columns, lines, interactive=True, searchable=False, stacked=True)
+
+
+def _refused(rows: list[Row]) -> Table | None:
+    if not rows:
+        return None
+    counted = Counter(row["reason"] for row in rows)
+    lines = (Line((tables.text(reason), Cell(str(number), sort=number))) for reason, number in sorted(counted.items()))
+    return tables.table("Results that teach nothing", [Column("Why"), Column("Results", numeric=True)], lines, searchable=False)
