@@ -101,6 +101,16 @@ def test_speed_is_against_the_first_point_that_has_any(tmp_path):
     assert [row.speed for row in rows] == pytest.approx([1.0, 4.0])
 
 
+def test_a_point_with_too_few_steady_steps_has_no_speed_and_its_doubts_are_named(tmp_path):
+    scripted = ScriptedBench(tmp_path, lambda plan, _ran: {"steps": 12 if plan.batch.micro_batch == 4 else 120})
+    few, first, other = run_sweep("smoke-lora", ["batch_size=4,8,16"], Options(), scripted.bench).rows
+    assert few.speed is None
+    assert few.tokens_per_s is not None
+    assert "few_steps" in few.doubts
+    assert (first.speed, first.doubts) == (1.0, ())
+    assert other.speed == pytest.approx(2.0, rel=0.05)
+
+
 def test_a_sweep_without_one_good_point_is_not_to_be_trusted(tmp_path):
     result = run_sweep("smoke-lora", ["batch_size=8,16"], Options(), ScriptedBench(tmp_path, oom_above(1)).bench)
     assert result.exit_code is Exit.UNTRUSTWORTHY

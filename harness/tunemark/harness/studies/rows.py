@@ -10,7 +10,11 @@ from rich.table import Table
 from tunemark.harness.studies.series import Done
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
-from tunemark.schema.vocabulary import Status
+from tunemark.schema.steady import RANKABLE_STEPS
+from tunemark.schema.vocabulary import Doubt, Status
+
+OF_ALL = (Doubt.RANDOM_WEIGHTS, Doubt.UNKNOWN_ACCELERATOR, Doubt.DIRTY_SOURCE)
+"""Doubts that say nothing of one point against another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,9 @@ class Row:
     train_loss: float | None
     """Of several runs the median."""
     speed: float | None
-    """Tokens a second over those of the first point that has any."""
+    """Tokens a second over those of the first point with enough steady steps; null where one of both has too few to be compared."""
+    doubts: tuple[str, ...]
+    """Why its measurement is trusted less, by name; what is so of each run of the workload is left out."""
     message: str | None
     """Why it is not ok."""
     files: tuple[str, ...]
@@ -51,7 +57,7 @@ def rows_of(done: Sequence[Done], point_of: dict[str, str] | None = None) -> lis
         groups.setdefault((point_of or {}).get(run.point, run.point), []).append(run)
     rows: list[Row] = []
     for point, runs in groups.items():
-        first = next((row.tokens_per_s for row in rows if row.tokens_per_s), None)
+        first = next((row.tokens_per_s for row in rows if row.tokens_per_s and row.speed), None)
         rows.append(_row(point, runs, first))
     return rows
 
@@ -67,6 +73,7 @@ def _row(point: str, runs: Sequence[Done], first: float | None) -> Row:
     rate = median(values) if values else None
     peaks = [derive(run.record.submission).peak_memory.peak_bytes for run in runs]
     losses = [one.train_loss for one in derived if one.train_loss is not None]
+    comparable = bool(rates) and all(one.window is not None and one.window.steps >= RANKABLE_STEPS for one in derived)
     steps = [one.step_time.p50 for one in derived if one.step_time]
     return Row(
         point=point,
@@ -79,7 +86,8 @@ def _row(point: str, runs: Sequence[Done], first: float | None) -> Row:
         tokens_per_s_high=high,
         peak_memory_bytes=max((peak for peak in peaks if peak is not None), default=None),
         train_loss=median(losses) if losses else None,
-        speed=rate / (first or rate) if rate else None,
+        speed=rate / (first or rate) if rate and comparable else None,
+        doubts=tuple(dict.fromkeys(w.doubt.value for run in good for w in run.record.submission.warnings if w.doubt not in OF_ALL)),
         message=next((run.record.submission.outcome.message for run in runs if run.status is not Status.OK), None),
         files=tuple(str(run.record.path) for run in runs),
     )
@@ -94,6 +102,7 @@ def table_of(rows: Sequence[Row]) -> Table:
     spread = "lowest to highest" if repeated else "95% interval"
     for head in ("step time", "tokens/s", spread, "peak memory", "loss", "speed"):
         table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("doubts", overflow="fold")
     for row in rows:
         table.add_row(*_cells(row))
     return table
@@ -113,6 +122,7 @@ def _cells(row: Row) -> list[str]:
         formats.gib(row.peak_memory_bytes) if row.peak_memory_bytes else missing,
         f"{row.train_loss:.3f}" if row.train_loss is not None else missing,
         formats.ratio(row.speed) if row.speed else missing,
+        ", ".join(row.doubts),
     ]
 
 
