@@ -9,7 +9,7 @@ from tunemark.harness.planning import Options, resolve
 from tunemark.harness.worker.batches import load_samples, micro_batches
 from tunemark.harness.worker.gates import adapter_gradient, check
 from tunemark.harness.worker.levers import effective
-from tunemark.harness.worker.models import build_model, model_facts, shape_of
+from tunemark.harness.worker.models import build_model, model_facts, shape_of, switch_to_evaluation
 from tunemark.harness.worker.optimizers import build_optimizer, parameter_groups
 from tunemark.schema.vocabulary import Status
 
@@ -142,6 +142,20 @@ def test_a_compiled_run_says_in_which_step_it_compiled_and_what_that_cost(tmp_pa
     again = tmp_path / "again"
     tunemark("run", "smoke-lora", "--steps", 12, "--set", "compile=blocks", "--no-probe", "--out", again)
     assert only_submission(again).process.compile_cache == "warm"
+
+
+def test_evaluating_leaves_four_bit_weights_as_they_were_and_turns_dropout_off(prepared):
+    from bitsandbytes.nn import Linear4bit
+
+    _, model, batch = prepared("method=qlora", "compute=bf16")
+    frozen = [module for module in model.modules() if isinstance(module, Linear4bit)]
+    before = [module.weight.data.clone() for module in frozen]
+    switch_to_evaluation(model)
+    with torch.no_grad():
+        one, two = (model(**batch.tensors).loss for _ in range(2))
+    assert one == two
+    assert all(torch.equal(was, module.weight.data) for was, module in zip(before, frozen, strict=True))
+    assert not any(module.training for module in model.modules() if isinstance(module, torch.nn.Dropout))
 
 
 def test_a_qlora_run_on_this_machine_is_a_valid_submission(tmp_path):

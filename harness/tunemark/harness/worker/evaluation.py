@@ -6,6 +6,7 @@ from typing import Any
 from tunemark.harness.devices import Device
 from tunemark.harness.worker.batches import Shape, micro_batches
 from tunemark.harness.worker.gates import to_device
+from tunemark.harness.worker.models import switch_to_evaluation
 from tunemark.harness.worker.synthetic import Sample
 from tunemark.schema.plan import Plan
 from tunemark.schema.statistics import weighted_mean
@@ -19,7 +20,7 @@ def evaluate(plan: Plan, model: Any, shape: Shape, device: Device, samples: list
     # Held-out documents are looked at one a row: packed, those that fill no row would be left out.
     if plan.data.packing:
         plan = plan.model_copy(update={"data": plan.data.model_copy(update={"packing": False, "padding": Padding.DYNAMIC})})
-    model.eval()
+    switch_to_evaluation(model)
     losses, supervised, correct, rows = [], [], 0, 0
     with torch.no_grad():
         for batch in micro_batches(plan, iter(samples), shape):

@@ -5,6 +5,7 @@ from typing import Any
 
 from tunemark.harness.devices import Device
 from tunemark.harness.worker.batches import MicroBatch
+from tunemark.harness.worker.models import switch_to_evaluation
 from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import Method, Strategy
 
@@ -71,7 +72,7 @@ def packed_documents(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[st
         return gate | {"detail": "the first row holds one document only"}
     start, end = [*borders, tensors["position_ids"].shape[1]][1:3]
     training = model.training
-    model.eval()
+    switch_to_evaluation(model)
     changed = tensors["input_ids"].clone()
     changed[0, :start] = (changed[0, :start] + 1) % int(model.get_input_embeddings().weight.shape[0])
     rest = {name: value for name, value in tensors.items() if name not in {"input_ids", "labels"}}

@@ -167,3 +167,14 @@ def quantisation_constants(parameter: Any) -> list[tuple[str, Any]]:  # noqa: AN
     if getattr(state, "nested", False):
         found += [("scales of scales", state.state2.absmax), ("offset", state.offset)]
     return found
+
+
+def switch_to_evaluation(model: Any) -> None:  # noqa: ANN401 - a torch module
+    """Turn dropout off, and leave four-bit layers as they are.
+
+    On some CPUs bitsandbytes rearranges their weights in place for inference, for good, and refuses sizes that training takes.
+    """
+    model.eval()
+    for module in model.modules():
+        if type(module).__module__.startswith("bitsandbytes."):
+            module.training = True
