@@ -120,3 +120,12 @@ def test_validate_counts_the_results_of_a_document_as_collect_does(published: Pa
 def test_an_error_of_a_worker_process_is_the_same_in_its_parent() -> None:
     error = pickle.loads(pickle.dumps(TunemarkError("field", 3, "fix it", exit_code=Exit.INVALID)))  # noqa: S301 - our own bytes
     assert (str(error), error.exit_code) == ("field: 3: fix it", Exit.INVALID)
+
+
+def test_a_wrong_known_fact_is_named_with_its_file_and_line(checkout, tunemark):
+    path = checkout / "data" / "known" / "releases.toml"
+    path.write_text(path.read_text().replace("released_on = 2025-05-27", 'released_on = "in May"'))
+    said = tunemark("validate", path)
+    assert said.code == 3
+    assert "releases.toml" in said.err
+    assert "released_on" in said.err

@@ -6,7 +6,7 @@ import math
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from tunemark.schema.base import canonical_json
 from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.published import Claim, Conditions, PublishedResult, SourceDocument, Statement
+from tunemark.schema.quantities import QUANTITIES
 
 DATA = Path(__file__).parents[2] / "data"
 GOLDEN: dict[str, dict[str, list[list[str]]]] = json.loads((Path(__file__).parent / "document_tables.json").read_text(encoding="utf-8"))
@@ -107,6 +108,31 @@ def test_statements_are_numbered_without_repetition_in_their_own_source() -> Non
         assert [statement.id for statement in document.statements] == [
             f"{number}-S{place:02d}" for place in range(1, len(document.statements) + 1)
         ]
+
+
+def named_by(assertion: Any) -> Iterator[tuple[str, str]]:
+    """Yield (field, name) of everything that an assertion refers to."""
+    for field, value in assertion or ():
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, str):
+                yield field, str(one)
+
+
+def test_what_an_assertion_refers_to_is_there() -> None:
+    records = (*RESULTS, *STATEMENTS)
+    known: dict[str, Collection[str]] = {
+        **dict.fromkeys(["records", "best", "among", "used_for", "result", "offer", "bills"], records),
+        **dict.fromkeys(["accelerator", "accelerators"], ACCELERATORS),
+        **dict.fromkeys(["quantity", "base_quantity", "basis"], QUANTITIES),
+        "models": MODELS,
+    }
+    wrong = [
+        (statement.id, field, name)
+        for statement in STATEMENTS.values()
+        for field, name in named_by(statement.assertion)
+        if field in known and name not in known[field]
+    ]
+    assert wrong == []
 
 
 def test_every_model_and_accelerator_of_a_record_has_a_card() -> None:

@@ -41,7 +41,11 @@ def audit(
     *,
     source: Annotated[
         list[str] | None,
-        typer.Option("--source", help="A document (`004`) or `measured`; may be given several times.", show_default=False),
+        typer.Option(
+            "--source",
+            help="A document (`004`) `measured` or a round such as `mlperf-v5.1`; may be given several times.",
+            show_default=False,
+        ),
     ] = None,
     rule: Annotated[list[str] | None, typer.Option("--rule", help="A rule; may be given several times.", show_default=False)] = None,
     verdict: Annotated[
@@ -83,12 +87,7 @@ def audit(
     base, ids = _base(paths or [])
     known_sources = sorted({run.source for run in base.runs} | set(base.document_of))
     sources = [_known("--source", name, known_sources) for name in source or ()]
-    measured = [run.id for run in base.runs if run.measured] if "measured" in sources else []
-    found = chosen(run_audit(base), rules=wanted_rules, verdicts=wanted, records=ids)
-    if sources:
-        found = tuple(
-            one for one in found if {record.split("-")[0] for record in one.records} & set(sources) or set(measured) & set(one.records)
-        )
+    found = chosen(run_audit(base), rules=wanted_rules, verdicts=wanted, records=ids or _of_sources(base, sources))
     if as_json:
         print_json([one.model_dump(mode="json") for one in found])
         return
@@ -103,6 +102,12 @@ def _base(paths: list[Path]) -> "tuple[Base, list[str]]":
 
     base = base_of(project_root())
     return with_files(base, named_records(paths).files) if paths else (base, [])
+
+
+def _of_sources(base: "Base", sources: list[str]) -> list[str]:
+    """Return the ids of all results and statements of sources."""
+    results = [run.id for run in base.runs if run.source in sources]
+    return [*results, *(statement for statement in base.statements if statement[:3] in sources)]
 
 
 def _known(option: str, word: str, known: list[str]) -> str:

@@ -11,7 +11,7 @@ from tunemark.collector.record_files import shown_path
 from tunemark.collector.together import FileProblems
 from tunemark.schema.cards import AcceleratorCard, ModelCard
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts import price_lines, price_of, read_card, workloads_of
+from tunemark.schema.facts import price_lines, price_of, read_card, read_known, workloads_of
 from tunemark.schema.history import Problem
 from tunemark.schema.workload_cards import GoldenLosses, WorkloadCard
 
@@ -21,14 +21,14 @@ CARDS: dict[str, type[Any]] = {
     "golden": GoldenLosses,
 }
 """Folder of a card -> its kind; a file of data/workloads may hold several cards."""
-WORKLOADS, PRICES = "workloads", "prices.csv"
+WORKLOADS, KNOWN, PRICES = "workloads", "known", "prices.csv"
 RESULT = re.compile(r"\d{3}-\d{3}\.json")
 DOCUMENT = "source.json"
 
 
 def is_fact_file(path: Path) -> bool:
     """Return whether a file is a card or a price book."""
-    return path.name == PRICES or (path.suffix == ".toml" and path.parent.name in {*CARDS, WORKLOADS})
+    return path.name == PRICES or (path.suffix == ".toml" and path.parent.name in {*CARDS, WORKLOADS, KNOWN})
 
 
 def fact_files(folders: Iterable[Path]) -> list[Path]:
@@ -75,7 +75,7 @@ def _of_file(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]
     elif path.parent.name == WORKLOADS:
         yield from _workloads(path, shown, data)
     else:
-        error = _raised(lambda: read_card(path, CARDS[path.parent.name]))
+        error = _raised(lambda: read_known(path) if path.parent.name == KNOWN else read_card(path, CARDS[path.parent.name]))
         if error:
             yield _problem(error, path, shown)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tunemark.collector.audit.engine import audit
-from tunemark.collector.audit.loaded import base_of
+from tunemark.collector.audit.loaded import base_of, measured_run
 from tunemark.collector.database import arrow_schemas, as_arrow, build_database
 from tunemark.collector.document_files import document_file_rows
 from tunemark.collector.fact_rows import fact_rows
@@ -78,7 +78,7 @@ def collect(root: Path, database: Path, advance: Advance = lambda: None, as_of: 
     accepted = accept(_submissions(root, facts, schemas, advance), committed_files(root))
     rows.setdefault("result_rows", []).extend(_headlines(accepted.kept))
     problems = [*undescribed, *accepted.problems]
-    base = base_of(root, facts, {one.result_id for one in accepted.kept})
+    base = base_of(root, facts, [one.run for one in accepted.kept if one.run is not None])
     findings = audit(base)
     merge(rows, finding_rows(findings))
     merge(rows, throughput_rows(learn_from(root, facts, base, findings)))
@@ -133,13 +133,14 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
             (Problem("format", repr(getattr(record, "format", None)), "is not a submission; published results live in data/published"),),
         )
     try:
+        run = measured_run(record, path.stem, facts, verdict.derived)
         rows = measured_rows(record, verdict.derived, facts, verdict.result_id, file, verdict.sha256)
         tables = {name: as_arrow(part, schemas[name]) for name, part in rows.items()}
     except (ValueError, TypeError, ArithmeticError) as error:
         # Arrow's own errors are among these. Whatever a record may hold, it stops no other record.
         return Loaded(file, (Problem("record", "", f"holds a value that the database cannot: {error}"),))
     del tables["result_rows"]
-    return replace(judged(file, verdict), headline=rows["result_rows"][0], tables=tables)
+    return replace(judged(file, verdict), headline=rows["result_rows"][0], tables=tables, run=run)
 
 
 def _headlines(accepted: Iterable[Loaded]) -> list[Row]:

@@ -14,6 +14,8 @@ from tunemark.schema.history import Problem
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tunemark.collector.audit.evidence import Run
+
 FileProblems = list[tuple[str, Problem]]
 
 
@@ -35,6 +37,8 @@ class Loaded:
     """Its row of `result_rows`."""
     tables: "dict[str, pa.Table]" = field(default_factory=dict)
     """Its rows of all other tables."""
+    run: "Run | None" = None
+    """The result as the audit sees it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,8 +64,8 @@ class FactBase:
         """Releases, data sets, generations and bounds from practice; empty where data/ has none."""
         merged: dict[str, object] = {}
         for path in sorted((self.root / "known").glob("*.toml")):
-            merged |= _toml(path)
-        return validated(Known, merged, str(self.root / "known"))
+            merged |= dict(read_known(path))
+        return Known.model_validate(merged)
 
     @cached_property
     def support(self) -> SupportMatrix | None:
@@ -173,6 +173,12 @@ def read_card(path: Path, kind: type[Keyed]) -> Keyed:
             f"{path}: key", card.key, f"a card is named as its file; rename one to the other ({path.stem})", exit_code=Exit.INVALID
         )
     return card
+
+
+def read_known(path: Path) -> dict[str, object]:
+    """Return what a file of data/known holds, by kind; raises TunemarkError (exit code 3) for what is no such file."""
+    known = validated(Known, _toml(path), str(path))
+    return {name: getattr(known, name) for name in known.model_fields_set}
 
 
 def read_prices(path: Path) -> Iterator[tuple[int, PriceRow]]:

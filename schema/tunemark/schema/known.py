@@ -41,6 +41,8 @@ class DatasetFact(Frozen):
     validation_rows: PositiveCount | None = None
     test_rows: PositiveCount | None = None
     source: Text
+    verified: bool = True
+    """False when it was not read at the source."""
 
 
 class Generation(Frozen):
@@ -49,6 +51,8 @@ class Generation(Frozen):
     architecture: Text
     tensor_core_generation: PositiveCount
     source: Text
+    verified: bool = True
+    """False when it was not read at the source."""
 
 
 class Practice(Frozen):
@@ -58,6 +62,8 @@ class Practice(Frozen):
     value: float
     meaning: Text
     source: Text
+    verified: bool = True
+    """False when it was not read at the source."""
 
 
 class Known(Frozen):

@@ -431,6 +431,21 @@ EXAMPLES = {
         )
         for size in (39, 26)
     ),
+    "trainer-flops": tuple(
+        evidence(
+            result(
+                claims={
+                    "total_flops": claim(6 * 85_646_592 * 1_000 * tokens),
+                    "samples_per_s": claim(10.0, "10.00"),
+                    "train_time_s": 100.0,
+                },
+                **BERT,
+            )
+        )
+        for tokens in (512, 128)
+    ),
+    "device-not-said": tuple(evidence(result(accelerator=H100, assumed=assumed)) for assumed in (("accelerator",), ())),
+    "batch-scope": tuple(evidence(result(accelerator_count=2, global_batch=rows)) for rows in (None, 8)),
     "growth": tuple(evidence(result(), effect(grows=grows, over="sequence_length")) for grows in ("quadratic", "linear")),
     "driver": tuple(
         evidence(

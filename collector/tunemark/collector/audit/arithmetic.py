@@ -7,6 +7,7 @@ from tunemark.collector.audit.rule import INCONSISTENT, Found, Rule
 from tunemark.collector.audit.settled import TAIL, expected_rows
 from tunemark.collector.audit.span import Span
 from tunemark.collector.audit.token_rates import rows_per_step
+from tunemark.schema.architecture import count_parameters
 
 
 def product(run: Run, one: str, other: str, expected: Span, what: str, slack: float) -> Iterator[Found]:
@@ -118,6 +119,31 @@ def cpu_time(base: Base) -> Iterator[Found]:
             )
 
 
+def trainer_flops(base: Base) -> Iterator[Found]:
+    """Yield FLOPs of a trainer that are not those of the rows, at the stated length, that its rate gives.
+
+    transformers estimates 6 x parameters outside of embeddings x tokens (floating_point_ops), padding included.
+    """
+    for run in base.runs:
+        flops, rate, time = run.span("total_flops"), run.readings("samples_per_s"), run.span("train_time_s")
+        length = run.conditions.sequence_length
+        if flops is None or not rate or time is None or length is None or run.model is None:
+            continue
+        count = count_parameters(run.model)
+        tokens = flops / (6.0 * (count.total - count.embedding))
+        seen = [tokens / (one * time) for _, one in rate]
+        if any(one.widened(TAIL).overlaps(Span.exact(float(length))) for one in seen):
+            continue
+        rows = rate[0][1] * time
+        yield Found(
+            INCONSISTENT,
+            (run.id,),
+            run.printed("total_flops", "samples_per_s", "train_time_s"),
+            f"{flops.value:.4g} / (6 x {count.total - count.embedding:,}) = {tokens.value:,.0f} tokens, over {rows.value:,.0f} rows = {seen[0].value:.1f} tokens a row, not {length}",
+            {"tokens_per_row": seen[0].value, "sequence_length": length},
+        )
+
+
 RULES = (
     Rule(
         "rate-times-time",
@@ -158,5 +184,13 @@ RULES = (
         "A core works at most one second a second.",
         (INCONSISTENT,),
         cpu_time,
+    ),
+    Rule(
+        "trainer-flops",
+        "FLOPs of a trainer that are of another length",
+        "arithmetic",
+        "A trainer's estimate is 6 x parameters outside of embeddings x tokens, so it tells how long rows were.",
+        (INCONSISTENT,),
+        trainer_flops,
     ),
 )

@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tunemark.collector.audit.evidence import Base
+from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.rates import precision_class
 from tunemark.schema.architecture import FAMILIES
@@ -101,12 +101,15 @@ def instance_holds(base: Base) -> Iterator[Found]:
 
 
 def context_length(base: Base) -> Iterator[Found]:
-    """Yield rows that are longer than the model was made for."""
+    """Yield lengths of rows beyond what a model was made for, once for all results of a source."""
+    longer: dict[tuple[str, str, int], list[Run]] = defaultdict(list)
     for run in base.runs:
         length = run.conditions.sequence_length
-        if run.model is None or length is None or length <= run.model.context_length:
-            continue
-        learned = FAMILIES[run.model.family].learned_positions
+        if run.model is not None and length is not None and length > run.model.context_length:
+            longer[run.source, run.model.key, length].append(run)
+    for (_, key, length), runs in longer.items():
+        model = base.facts.models[key]
+        learned = FAMILIES[model.family].learned_positions
         why = (
             "its positions are a table of that many rows, so the run ends at once"
             if learned
@@ -114,10 +117,10 @@ def context_length(base: Base) -> Iterator[Found]:
         )
         yield Found(
             INCONSISTENT if learned else SUSPICIOUS,
-            (run.id,),
-            f"{run.model.name} at {length:,} tokens",
-            f"{length:,} > {run.model.context_length:,}, the context of {run.model.name}; {why}",
-            {"sequence_length": length, "context_length": run.model.context_length},
+            tuple(run.id for run in runs),
+            f"{model.name} at {length:,} tokens",
+            f"{length:,} > {model.context_length:,}, the context of {model.name}; {why}",
+            {"sequence_length": length, "context_length": model.context_length},
         )
 
 

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 
-from tunemark.collector.audit.evidence import Base, Run
-from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Found, Rule
+from tunemark.collector.audit.evidence import Base, Run, label, quoted
+from tunemark.collector.audit.rule import INCONSISTENT, Found, Rule
 from tunemark.collector.audit.span import Span
-from tunemark.collector.audit.token_rates import rows_per_step
-from tunemark.collector.rates import precision_class
 from tunemark.schema.assertions import Comparison, Extreme, Range
 from tunemark.schema.published import Statement
 
@@ -14,7 +12,6 @@ SLIGHT = 1.25
 """More than a quarter is not slight, and no equality."""
 ROUNDED_TWICE = 0.004
 LOWER_IS_FASTER = frozenset({"train_time_s", "wall_s", "epoch_time_s", "step_time_s"})
-TIMES_AND_RATES = LOWER_IS_FASTER | {"tokens_per_s", "samples_per_s", "samples_per_s_reported", "relative_speed"}
 
 
 def _spans(base: Base, said: Comparison) -> tuple[Span, Span] | None:
@@ -52,7 +49,7 @@ def changes(base: Base) -> Iterator[Found]:
             yield Found(
                 INCONSISTENT,
                 (statement.id, *said.records),
-                f"{said.change.printed} from {_shown(base, said)}",
+                f"{said.change.printed} from {label(said.quantity)} {_shown(base, said)}",
                 f"{'share' if said.change_is == 'share' else 'ratio'} = {computed.value:.3f}, not {said.change.printed}",
                 {"computed": computed.value, "printed": printed.value},
             )
@@ -82,7 +79,7 @@ def _against_words(base: Base, statement: Statement, said: Comparison, first: Sp
         yield Found(
             INCONSISTENT,
             (statement.id, *said.records),
-            f"{said.quantity} {said.relation}: {_shown(base, said)}",
+            f"{label(said.quantity)} {said.relation}: {_shown(base, said)}{quoted(statement)}",
             f"{first.value:g} / {last.value:g} = {ratio.value:.2f}, which is not '{said.relation}'",
             {"ratio": ratio.value},
         )
@@ -100,7 +97,7 @@ def _times(base: Base, statement: Statement, said: Comparison, first: Span, last
     yield Found(
         INCONSISTENT,
         (statement.id, *said.records),
-        f"{said.quantity} {said.relation}: {_shown(base, said)}",
+        f"{label(said.quantity)} {said.relation}: {_shown(base, said)}{quoted(statement)}",
         f"rates {first.value:g} / {last.value:g} = {first.value / last.value:.2f}, but times of the same rows {theirs.value:g} s / {mine.value:g} s = {by_time.value:.2f}",
         {"ratio of rates": first.value / last.value, "ratio of times": by_time.value},
     )
@@ -119,7 +116,7 @@ def _totals(base: Base, statement: Statement, said: Comparison, first: Span, las
     yield Found(
         INCONSISTENT,
         (statement.id, *said.records),
-        f"{said.quantity} {said.relation}: {_shown(base, said)}",
+        f"{label(said.quantity)} {said.relation}: {_shown(base, said)}{quoted(statement)}",
         f"{first.value:.2%} x {totals[0][0]:g} {unit} = {amounts[0].value:.2f}, {last.value:.2%} x {totals[1][0]:g} {unit} = {amounts[1].value:.2f}: "
         f"{ratio.value:.1f} times, where the shares say {of_shares.value:.2f} times; shares of different totals cannot be compared",
         {"ratio of amounts": ratio.value, "ratio of shares": of_shares.value},
@@ -146,7 +143,7 @@ def ranges(base: Base) -> Iterator[Found]:
             yield Found(
                 INCONSISTENT,
                 (statement.id, *outside, *values),
-                f"{said.low.printed} to {said.high.printed} over {len(values)} rows",
+                f"{label(said.quantity)} {said.low.printed} to {said.high.printed} over {len(values)} rows{quoted(statement)}",
                 f"the rows are {', '.join(f'{base.by_id[name].claims[said.quantity].printed} ({name})' for name in values)}: {', '.join(outside)} lies outside",
                 {"lowest": min(span.value for span in values.values()), "highest": max(span.value for span in values.values())},
             )
@@ -164,50 +161,10 @@ def extremes(base: Base) -> Iterator[Found]:
             yield Found(
                 INCONSISTENT,
                 (statement.id, said.best, best),
-                f"{said.where} {said.quantity}: {claims[said.best].printed}",
+                f"{said.where} {label(said.quantity)}: {claims[said.best].printed}{quoted(statement)}",
                 f"{best} has {claims[best].printed}",
                 {"claimed": claims[said.best].value, "best": claims[best].value},
             )
-
-
-KEYS = ("model", "method", "dataset", "sequence length", "rows of the training", "precision", "rows of a step")
-WORK = frozenset(KEYS[:5])
-"""What changes the work; the others change how it is done."""
-
-
-def comparability(base: Base) -> Iterator[Found]:
-    """Yield results that are set beside each other although their work differs."""
-    for statement, said in base.assertions(Comparison):
-        runs = base.named(dict.fromkeys(said.records))
-        if said.quantity not in TIMES_AND_RATES or len({(run.conditions.accelerator, run.devices) for run in runs}) < 2:  # noqa: PLR2004 - two
-            continue
-        differing = {}
-        for key in KEYS:
-            values = {run.id: value for run in runs if (value := _key(run, key)) is not None}
-            if len(set(values.values())) > 1:
-                differing[key] = values
-        if differing:
-            yield Found(
-                INCONSISTENT if WORK & set(differing) else SUSPICIOUS,
-                (statement.id, *said.records),
-                f"{said.quantity} of {', '.join(said.records)} side by side",
-                "; ".join(f"{key}: {', '.join(f'{value} ({name})' for name, value in values.items())}" for key, values in differing.items())
-                + ". Their times and rates are not of the same work",
-                {"differing": ", ".join(differing)},
-            )
-
-
-def _key(run: Run, key: str) -> object:
-    conditions, rows, steps = run.conditions, rows_per_step(run), run.span("steps")
-    return {
-        "model": conditions.model,
-        "method": conditions.method.value,
-        "dataset": conditions.dataset,
-        "sequence length": conditions.sequence_length,
-        "rows of the training": round(steps.value) * rows if steps and rows else None,
-        "precision": precision_class(conditions.precision),
-        "rows of a step": rows,
-    }[key]
 
 
 RULES = (
@@ -242,13 +199,5 @@ RULES = (
         "The best of several is the extreme of their figures.",
         (INCONSISTENT,),
         extremes,
-    ),
-    Rule(
-        "comparability",
-        "results side by side that did other work",
-        "comparison",
-        "Times and rates compare devices only when model, method, data, length, batch and precision agree (definitions.md 19).",
-        (INCONSISTENT, SUSPICIOUS),
-        comparability,
     ),
 )

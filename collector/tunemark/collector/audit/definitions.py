@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tunemark.collector.audit.evidence import Base, Run
+from tunemark.collector.audit.evidence import Base, Run, label
 from tunemark.collector.audit.rule import AMBIGUOUS, INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.span import Span
 from tunemark.schema.assertions import Metric
@@ -16,6 +16,7 @@ PEAKS = frozenset({"peak_memory_bytes", "device_memory_peak_share"})
 COUNTERS = {"batches x training batch", "rows of the data set"}
 KINDS = {
     "tokens": frozenset({"real tokens", "slots of tokens"}),
+    "a step": frozenset({"micro-step", "optimizer step"}),
     "peak memory": frozenset(
         {"peak of live tensors", "peak held by the allocator", "held by the allocator at the end of a step", "used of the device"}
     ),
@@ -32,7 +33,7 @@ def metrics(base: Base) -> Iterator[Found]:
             yield Found(
                 SUSPICIOUS,
                 (statement.id, *metric.records),
-                f"printed as {metric.quantity}",
+                f"printed as {label(metric.quantity)}",
                 f"the code takes what is {metric.counts}, of one {metric.scope or 'device'}: tensors freed before are not seen, and cached blocks are counted (definitions.md 11)",
                 {"counts": metric.counts},
             )
@@ -40,7 +41,7 @@ def metrics(base: Base) -> Iterator[Found]:
             yield Found(
                 INCONSISTENT,
                 (statement.id, *metric.records),
-                f"printed as {metric.quantity}",
+                f"printed as {label(metric.quantity)}",
                 f"the code divides {metric.counts} by the time, whatever was done in it",
                 {"counts": metric.counts},
             )
@@ -50,7 +51,7 @@ def metrics(base: Base) -> Iterator[Found]:
             yield Found(
                 AMBIGUOUS,
                 (statement.id, *several),
-                f"{metric.quantity} of results on several devices",
+                f"{label(metric.quantity)} of results on several devices",
                 f"the code takes one {metric.scope} only; the others may have more",
                 {"scope": metric.scope},
             )
@@ -69,7 +70,7 @@ def _units(name: str, metric: Metric, runs: list[Run]) -> Iterator[Found]:
         yield Found(
             INCONSISTENT,
             (name, *(one.id for one, _ in wrong)),
-            f"{metric.quantity} in {unit_name}",
+            f"{label(metric.quantity)} in {unit_name}",
             f"the code divides bytes by {metric.bytes_per_unit:g}, and {unit_name} is {BYTES_OF[unit_name]:g} bytes: {run.claims[metric.quantity].printed} is "
             f"{BYTES_OF[unit_name] / metric.bytes_per_unit - 1:.1%} less than it says",
             {"bytes_per_unit": metric.bytes_per_unit, "printed_unit_bytes": BYTES_OF[unit_name]},
@@ -94,7 +95,7 @@ def across_sources(base: Base) -> Iterator[Found]:
                     f"{counts}: {', '.join(f'{one} ({len(metric.records)} results)' for one, metric in found)}"
                     for counts, found in counted.items()
                 )
-                + ". One name, several counts (definitions.md 6 and 11): figures of different kinds share no ranking",
+                + ". One name, several counts (definitions.md 1, 6 and 11): figures of different kinds share no ranking",
                 {counts: len(found) for counts, found in counted.items()},
             )
 

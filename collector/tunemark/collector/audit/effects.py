@@ -1,10 +1,12 @@
 """Effects of a measure: against the rows that show it, and against what memory does with length."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
-from tunemark.collector.audit.evidence import Base
+from tunemark.collector.audit.evidence import Base, label
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Found, Rule
+from tunemark.schema.architecture import FAMILIES
 from tunemark.schema.assertions_of_hardware import Driver, Effect
 from tunemark.schema.cards import ModelCard
 from tunemark.schema.memory.estimate import estimate_memory
@@ -49,8 +51,8 @@ def shown(base: Base) -> Iterator[Found]:
 
 def growth(base: Base) -> Iterator[Found]:
     """Yield claims of how memory grows with the length of a row that the memory model does not have."""
-    card = _reference(base)
     for statement, effect in base.assertions(Effect):
+        card = _reference(base, statement.id[:3])
         if effect.grows is None or effect.over != "sequence_length" or effect.quantity != "peak_memory_bytes" or card is None:
             continue
         lengths = (card.context_length // 2, card.context_length)
@@ -68,10 +70,12 @@ def growth(base: Base) -> Iterator[Found]:
             )
 
 
-def _reference(base: Base) -> ModelCard | None:
-    """Return the model that most results are of, as an example to compute with."""
-    models = [run.model for run in base.runs if run.model is not None and run.model.family == "llama" and not run.measured]
-    return max(models, key=models.count, default=None)
+def _reference(base: Base, source: str) -> ModelCard | None:
+    """Return the decoder that most results of a document are of, as an example to compute with."""
+    decoders = Counter(
+        run.model.key for run in base.published if run.source == source and run.model and not FAMILIES[run.model.family].encoder
+    )
+    return base.facts.models[max(sorted(decoders), key=lambda key: decoders[key])] if decoders else None
 
 
 def _power(card: ModelCard, lengths: tuple[int, int], kernel: str) -> float:
@@ -102,7 +106,7 @@ def drivers(base: Base) -> Iterator[Found]:
             yield Found(
                 SUSPICIOUS,
                 (statement.id, *dict.fromkeys(run.id for pair in against for run in pair)),
-                f"{driver.property} decides {driver.quantity}",
+                f"{driver.property} decides {label(driver.quantity)}",
                 "; ".join(
                     f"{less.accelerator.name if less.accelerator else ''} with {_of(less, driver):g} has {less.claims[driver.quantity].printed}, {more.accelerator.name if more.accelerator else ''} with {_of(more, driver):g} has {more.claims[driver.quantity].printed}"
                     for less, more in against

@@ -19,17 +19,15 @@ def audit(base: Base, rules: Iterable[Rule] = RULES) -> tuple[Finding, ...]:
 
 def chosen(
     findings: Iterable[Finding],
-    sources: Collection[str] = (),
     rules: Collection[str] = (),
     verdicts: Collection[AuditVerdict] = (),
     records: Collection[str] = (),
 ) -> tuple[Finding, ...]:
-    """Return the findings of sources, rules, verdicts and records; an empty choice takes all."""
+    """Return the findings of rules, verdicts and records; an empty choice takes all."""
     return tuple(
         one
         for one in findings
-        if (not sources or any(record.split("-")[0] in sources for record in one.records))
-        and (not rules or one.rule in rules)
+        if (not rules or one.rule in rules)
         and (not verdicts or one.verdict in verdicts)
         and (not records or set(records) & set(one.records))
     )

@@ -11,10 +11,22 @@ from tunemark.schema.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts import FactBase
 from tunemark.schema.known import DatasetFact
 from tunemark.schema.published import Claim, Conditions, SourceDocument, Statement
+from tunemark.schema.quantities import QUANTITIES
 
 Kind = TypeVar("Kind", bound=Assertion)
 COUNTS = frozenset({"steps", "total_steps", "epochs", "tokens"})
 """Whole numbers of these are counted, not rounded."""
+
+
+def label(quantity: str) -> str:
+    """Return what readers call a quantity."""
+    return QUANTITIES[quantity].label if quantity in QUANTITIES else quantity
+
+
+def quoted(statement: Statement) -> str:
+    """Return the words of a statement as the document prints them, in quotation marks; empty where it has none."""
+    words = statement.labels.get("claim") or ", ".join(statement.labels.values())
+    return f" ('{words}')" if words else ""
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,9 @@ class Run:
     accelerator: AcceleratorCard | None
     dataset: DatasetFact | None
     measured: bool = False
+    """From our own harness: its figures were derived from a raw log, with all of their digits."""
+    converted: bool = False
+    """From the raw logs of another harness."""
 
     def span(self, quantity: str) -> Span | None:
         """Return a figure that has one meaning, with the width of its last digit; None where it is not claimed or ambiguous."""
@@ -49,7 +64,7 @@ class Run:
 
     def printed(self, *quantities: str) -> str:
         """Return figures as they are printed, for a sentence."""
-        return ", ".join(f"{name} {self.claims[name].printed}" for name in quantities if name in self.claims)
+        return ", ".join(f"{label(name)} {self.claims[name].printed}" for name in quantities if name in self.claims)
 
     @property
     def devices(self) -> int:
@@ -92,7 +107,7 @@ class Base:
     @cached_property
     def published(self) -> tuple[Run, ...]:
         """Results of documents: few enough to compare each with each."""
-        return tuple(run for run in self.runs if not run.measured)
+        return tuple(run for run in self.runs if not run.measured and not run.converted)
 
     @cached_property
     def alike(self) -> tuple[tuple[Run, ...], ...]:

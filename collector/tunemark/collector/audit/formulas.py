@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tunemark.collector.audit.evidence import Base, Run
+from tunemark.collector.audit.evidence import Base, Run, label
 from tunemark.collector.audit.rule import INCONSISTENT, Found, Rule
 from tunemark.schema.architecture import count_parameters
 from tunemark.schema.assertions import Formula, Term
@@ -24,7 +24,7 @@ def formulas(base: Base) -> Iterator[Found]:
             yield Found(
                 INCONSISTENT,
                 (statement.id,),
-                f"{formula.quantity} in {formula.unit}",
+                f"a formula for {label(formula.quantity)} in {formula.unit}",
                 f"{written} has the unit {_written(units)}, not {formula.unit}",
                 {"unit": _written(units)},
             )
@@ -32,7 +32,11 @@ def formulas(base: Base) -> Iterator[Found]:
             why = NOT_OF_MEMORY.get(term.name)
             if why and formula.quantity.endswith("_bytes"):
                 yield Found(
-                    INCONSISTENT, (statement.id,), f"{formula.quantity} grows with {term.name}", f"{written}: {why}", {"factor": term.name}
+                    INCONSISTENT,
+                    (statement.id,),
+                    f"a formula in which {label(formula.quantity)} grows with {term.name}",
+                    f"{written}: {why}",
+                    {"factor": term.name},
                 )
 
 
@@ -47,7 +51,7 @@ def formulas_against_results(base: Base) -> Iterator[Found]:
             yield Found(
                 INCONSISTENT,
                 (statement.id, run.id),
-                f"{formula.quantity} {run.claims[formula.quantity].printed} in a table, and a formula for it",
+                f"{label(formula.quantity)} {run.claims[formula.quantity].printed} in a table, and a formula for it",
                 f"{' x '.join(_factor(term, run) for term in formula.terms)} = {value / 1e9:.4g} x 10^9, {value / claim.value:.2f} times the table",
                 {"formula": value, "table": claim.value},
             )

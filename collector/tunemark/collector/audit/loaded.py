@@ -1,12 +1,13 @@
 """The evidence of a checkout: documents and results of data/published, and the submissions, as rules see them."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.fact_files import DOCUMENT, RESULT
-from tunemark.collector.record_files import SUBMISSIONS, records_in
-from tunemark.schema.derive import derive
+from tunemark.collector.record_files import CONVERTED, SUBMISSIONS, records_in
+from tunemark.schema.converted import ConvertedResult, training_rate
+from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
 from tunemark.schema.history import InvalidRecord, read_record
@@ -16,7 +17,7 @@ from tunemark.schema.submission import Submission
 from tunemark.schema.vocabulary import PublishedStatus, Status
 
 
-def base_of(root: Path, facts: FactBase | None = None, accepted: Collection[str] | None = None) -> Base:
+def base_of(root: Path, facts: FactBase | None = None, measured: Iterable[Run] | None = None) -> Base:
     """Return the evidence of a checkout. Files that cannot be read are left out: `tunemark validate` names them.
 
     Parameters
@@ -25,18 +26,20 @@ def base_of(root: Path, facts: FactBase | None = None, accepted: Collection[str]
         The checkout.
     facts
         Its facts, when they are read already.
-    accepted
-        Ids of the submissions to audit; all that can be read when left out.
+    measured
+        Its submissions, when they are read already.
 
     """
     facts = facts or FactBase(root / "data")
     published = records_in(root / "data" / "published").files
     results = [_read(path) for path in published if RESULT.fullmatch(path.name)]
     documents = [_read(path) for path in published if path.name == DOCUMENT]
-    files = [path for path in records_in(root / SUBMISSIONS).files if accepted is None or _id(path.stem) in accepted]
+    converted = [_read(path) for path in records_in(root / CONVERTED).files]
+    submissions = (_measured(path, facts) for path in records_in(root / SUBMISSIONS).files) if measured is None else measured
     runs = [
         *(published_run(one, facts) for one in results if isinstance(one, PublishedResult)),
-        *(run for path in files if (run := _measured(path, facts)) is not None),
+        *(converted_run(one, facts) for one in converted if isinstance(one, ConvertedResult)),
+        *(run for run in submissions if run is not None),
     ]
     return Base(tuple(runs), tuple(one for one in documents if isinstance(one, SourceDocument)), facts)
 
@@ -56,8 +59,10 @@ def with_files(base: Base, paths: Iterable[Path]) -> tuple[Base, list[str]]:
             record = read_record(path.read_bytes())
         except (InvalidRecord, ValueError, OSError) as error:
             raise TunemarkError(str(path), "", f"is no record: {error}; `tunemark validate` says more", exit_code=Exit.INVALID) from error
-        if isinstance(record, PublishedResult):
-            runs[record.id] = published_run(record, base.facts)
+        if isinstance(record, PublishedResult | ConvertedResult):
+            runs[record.id] = (
+                published_run(record, base.facts) if isinstance(record, PublishedResult) else converted_run(record, base.facts)
+            )
             ids.append(record.id)
         elif isinstance(record, Submission):
             runs[_id(path.stem)] = measured_run(record, path.stem, base.facts)
@@ -85,12 +90,30 @@ def published_run(result: PublishedResult, facts: FactBase) -> Run:
     )
 
 
-def measured_run(submission: Submission, stem: str, facts: FactBase) -> Run:
+def converted_run(result: ConvertedResult, facts: FactBase) -> Run:
+    """Return an entry of another harness as rules see it: its rate over all runs that reached the target."""
+    conditions, rate = result.conditions, training_rate(result)
+    return Run(
+        id=result.id,
+        source=f"{result.harness}-{result.round}",
+        section=result.submitter,
+        conditions=conditions,
+        claims=_as_claims({"samples_per_s": rate.value if rate else None}),
+        labels={"accelerator": result.system.accelerator_printed or ""},
+        out_of_memory=False,
+        model=facts.models.get(conditions.model or ""),
+        accelerator=facts.accelerators.get(conditions.accelerator or ""),
+        dataset=facts.known.dataset(conditions.dataset),
+        converted=True,
+    )
+
+
+def measured_run(submission: Submission, stem: str, facts: FactBase, known: Derived | None = None) -> Run:
     """Return a submission as rules see it: its derived figures in place of claims, with all of their digits."""
     plan = submission.plan
     model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
     ok = submission.outcome.status is Status.OK
-    derived = derive(submission)
+    derived = known or derive(submission)
     figures: dict[str, float | None] = {
         "tokens_per_s": derived.tokens_per_s.value if derived.tokens_per_s else None,
         "peak_memory_bytes": submission.memory.device_allocated.peak_bytes,

@@ -29,8 +29,10 @@ def across_sources(base: Base) -> Iterator[Found]:
         if share is not None and run.accelerator is not None:
             groups[run.accelerator.key, run.conditions.method, run.devices].append((run, share))
     for runs in groups.values():
+        # Measured results may be many: each is held against documents only.
+        told = [(one, share) for one, share in runs if not one.measured]
         for run, share in runs:
-            peers = [(one, theirs) for one, theirs in runs if one.source != run.source and _alike(one, run)]
+            peers = [(one, theirs) for one, theirs in (told if run.measured else runs) if one.source != run.source and _alike(one, run)]
             if not peers:
                 continue
             middle = sorted(theirs for _, theirs in peers)[len(peers) // 2]

@@ -61,18 +61,30 @@ def _narrowest(card: ModelCard) -> tuple[str, ...]:
 def flop_per_token(run: Run, sequence_length: int, *, recompute: bool = False) -> float:
     """Return the FLOPs that a device has to do for a token (definitions.md 8 to 10); recomputed blocks only when said."""
     kept = Checkpointing.FULL if recompute else Checkpointing.NONE
-    ledger = flops_ledger(shape_of(run, sequence_length=sequence_length, micro_batch=1, checkpointing=kept))
-    return (ledger.hardware_flops if recompute else ledger.model_flops) / ledger.tokens
+    shape = shape_of(run, sequence_length=sequence_length, micro_batch=1, checkpointing=kept)
+    rank = run.setting("lora_r") or 1
+    # Documents that share a row need not see each other, and how long they are is not known: attention is left out.
+    return _flop_per_token(shape.model.key, shape.method, sequence_length, rank, kept, attention=not run.conditions.packing)
+
+
+@lru_cache(maxsize=4_096)
+def _flop_per_token(key: str, method: Method, length: int, rank: int, kept: Checkpointing, *, attention: bool) -> float:
+    ledger = flops_ledger(_cheapest(key, method, length, 1, rank, kept))
+    flops = ledger.hardware_flops if kept is Checkpointing.FULL else ledger.model_flops
+    return (flops - (0 if attention else ledger.of("forward_attention", "backward_attention"))) / ledger.tokens
 
 
 def peak_flop_per_s(run: Run) -> float | None:
-    """Return the dense peak of all devices for 16-bit products, or for what the precision names; None when a card is unknown."""
+    """Return the dense peak of all devices for the named formats, and for the fastest one where none is named; None for unknown cards."""
     if run.accelerator is None:
         return None
     peaks = run.accelerator.peak_tflops
-    named = (precision_class(run.conditions.precision) or "fp16/bf16").split("/")
-    of_named = [peaks[Dtype(name)] for name in named if Dtype(name) in peaks]
-    best = max(of_named or [peaks[dtype] for dtype in SIXTEEN_BIT if dtype in peaks], default=None)
+    named = precision_class(run.conditions.precision)
+    wanted = [Dtype(name) for name in named.split("/")] if named else [*SIXTEEN_BIT, Dtype.FP8]
+    best = max((peaks[dtype] for dtype in wanted if dtype in peaks), default=None)
+    if best is None:
+        # The named format is emulated: it cannot be faster than the fastest 16-bit one that is there.
+        best = max((peaks[dtype] for dtype in SIXTEEN_BIT if dtype in peaks), default=None)
     return None if best is None else best * 1e12 * run.devices
 
 

@@ -44,7 +44,7 @@ def devices_of_offers(base: Base) -> Iterator[Found]:
                 INCONSISTENT if offer.used_for else IMPOSSIBLE,
                 (statement.id, *offer.used_for),
                 shown,
-                f"{row.instance} holds {row.accelerator_count:g} x {_name(base, row.accelerator)} and no {_name(base, offer.accelerator)} ({row.source})",
+                f"{row.instance} holds {row.accelerator_count:g} x {_name(base, row.accelerator)} and no {_name(base, offer.accelerator)} (price book, {row.effective_on})",
                 {"holds": row.accelerator, "claimed": offer.accelerator},
             )
         least = min(row.accelerator_count for row in rows)

@@ -16,7 +16,7 @@ MORE_MEMORY = 1.05
 def pairs(base: Base) -> Iterator[tuple[Run, Run]]:
     """Yield results that differ in the number of devices only: fewer devices first."""
     for group in base.alike:
-        counted = [run for run in group if run.conditions.accelerator_count is not None]
+        counted = _one_of_each([run for run in group if run.conditions.accelerator_count is not None])
         if len({run.devices for run in counted}) < 2:  # noqa: PLR2004 - nothing to compare
             continue
         for few, many in product(counted, counted):
@@ -24,6 +24,16 @@ def pairs(base: Base) -> Iterator[tuple[Run, Run]]:
             work = (a.micro_batch, a.sequence_length, a.dataset) == (b.micro_batch, b.sequence_length, b.dataset)
             if few.devices < many.devices and work and a.settings.get("fsdp_cpu_offload") == b.settings.get("fsdp_cpu_offload"):
                 yield few, many
+
+
+def _one_of_each(runs: list[Run]) -> list[Run]:
+    """Return results with one measured result for each number of devices and kind of work: there may be many."""
+    kept: dict[object, Run] = {}
+    for run in runs:
+        conditions = run.conditions
+        key = (run.devices, conditions.micro_batch, conditions.sequence_length, conditions.dataset) if run.measured else run.id
+        kept[key] = run
+    return list(kept.values())
 
 
 def speedups(few: Run, many: Run) -> Iterator[tuple[str, Span]]:

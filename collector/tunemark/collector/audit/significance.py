@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from tunemark.collector.audit.evidence import Base
+from tunemark.collector.audit.evidence import Base, label, quoted
 from tunemark.collector.audit.rule import SUSPICIOUS, Found, Rule
 from tunemark.schema.assertions import Comparison
 
@@ -34,7 +34,7 @@ def differences(base: Base) -> Iterator[Found]:
             yield Found(
                 SUSPICIOUS,
                 (statement.id, *said.records),
-                f"{said.quantity} {said.relation}: {first.printed} against {last.printed}",
+                f"{label(said.quantity)} {said.relation}: {first.printed} against {last.printed}{quoted(statement)}",
                 f"difference {difference * 100:+.2f} points; over {rows:,} rows the standard errors are {standard_error(first.value, rows) * 100:.2f} and "
                 f"{standard_error(last.value, rows) * 100:.2f} points, of the difference {error * 100:.2f}: {abs(difference) / error:.1f} standard errors, not significant",
                 {"difference": difference, "standard_error": error, "rows": rows},

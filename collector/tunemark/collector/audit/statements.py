@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tunemark.collector.audit.evidence import Base, Run
+from tunemark.collector.audit.evidence import Base, Run, label, quoted
 from tunemark.collector.audit.physics_of import flop_per_token, peak_flop_per_s, weight_bytes
 from tunemark.collector.audit.rule import AMBIGUOUS, INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.token_rates import samples_per_s, token_rates
@@ -69,7 +69,13 @@ def conclusions(base: Base) -> Iterator[Found]:
     for statement, said in base.assertions(Conclusion):
         reason = _unsupported(base, said)
         if reason:
-            yield Found(SUSPICIOUS, (statement.id, *said.records), f"a conclusion about {said.about}", reason, {"about": said.about})
+            yield Found(
+                SUSPICIOUS,
+                (statement.id, *said.records),
+                f"a conclusion about {said.about}{quoted(statement)}",
+                reason,
+                {"about": said.about},
+            )
 
 
 def _unsupported(base: Base, said: Conclusion) -> str:
@@ -83,7 +89,7 @@ def _unsupported(base: Base, said: Conclusion) -> str:
             return f"it holds a threshold over {said.over}, and all {len(runs)} results have {said.over} = {', '.join(seen) or 'unknown'}: nothing was varied"
     if said.about == "quality" and not shown & HELD_OUT:
         tail = _training_only(runs)
-        return f"it rests on {', '.join(sorted(shown)) or 'no figure'}{tail}; a loss on training rows cannot tell learning from memorising, and no held-out figure is given"
+        return f"it rests on {', '.join(label(one) for one in sorted(shown)) or 'no figure'}{tail}; a loss on training rows cannot tell learning from memorising, and no held-out figure is given"
     if said.about == "utilisation" and shown and shown <= BUSY:
         return f"it rests on {', '.join(f'{run.printed(*sorted(shown))} ({run.id})' for run in runs)}, the share of time in which something ran, which says nothing of how much: {_attained(runs)}"
     if not shown:
@@ -128,7 +134,7 @@ def links(base: Base) -> Iterator[Found]:
 
 def method_not_said(base: Base) -> Iterator[Found]:
     """Yield results whose method the source leaves open; what each reading would need in memory."""
-    for run in base.runs:
+    for run in base.published:
         if "method" not in run.conditions.assumed or run.model is None:
             continue
         sizes = {method: weight_bytes(run.model, method)[0] for method in (Method.LORA, Method.QLORA)}

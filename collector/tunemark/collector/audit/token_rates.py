@@ -32,7 +32,7 @@ def plain_rate(run: Run) -> Rate | None:
 def _claimed(run: Run) -> Iterator[Rate]:
     for quantity in ("tokens_per_s", "tokens_per_s_reported"):
         for meaning, span in run.readings(quantity):
-            yield Rate(quantity, meaning, span, f"{run.claims[quantity].printed}")
+            yield Rate(quantity, meaning, span, "")
     tokens, time = run.span("tokens"), run.span("train_time_s")
     if tokens and time:
         yield Rate("tokens", "", tokens / time, f"{tokens.value:,.0f} tokens / {time.value:,.2f} s")

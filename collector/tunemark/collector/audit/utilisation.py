@@ -21,9 +21,10 @@ def _share(run: Run, rate: Rate, *, recompute: bool = False) -> tuple[Span, str]
     each = flop_per_token(run, length, recompute=recompute)
     share = rate.tokens_per_s * each / peak
     again = ", every block computed twice" if recompute else ""
+    made = f"{rate.formula} = " if rate.formula else ""
     words = (
-        f"{rate.formula} = {rate.tokens_per_s.value:,.0f} tokens/s x {each / 1e9:.2f} GFLOP{again} = "
-        f"{rate.tokens_per_s.value * each / 1e12:,.1f} TFLOP/s, {share.value:.1%} of {run.devices} x {peak / run.devices / 1e12:g} TFLOP/s dense"
+        f"{made}{rate.tokens_per_s.value:,.0f} tokens/s x {each / 1e9:.2f} GFLOP{again} = {rate.tokens_per_s.value * each / 1e12:,.1f} TFLOP/s, "
+        f"{share.value:.1%} of {run.devices} x {peak / run.devices / 1e12:g} TFLOP/s dense"
     )
     return share, words
 

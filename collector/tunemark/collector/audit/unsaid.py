@@ -1,0 +1,88 @@
+"""What a source leaves open: which device of a name, and whether a batch is of one device or of all."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tunemark.collector.audit.evidence import Base, Run
+from tunemark.collector.audit.rule import AMBIGUOUS, Found, Rule
+from tunemark.schema.cards import AcceleratorCard
+from tunemark.schema.vocabulary import Dtype
+
+GIB = 2**30
+FAR = 1.1
+"""Kinds whose peaks are nearer than this say the same."""
+
+
+def devices(base: Base) -> Iterator[Found]:
+    """Yield devices that are sold in several kinds, of which the source does not say which; those too small fall out."""
+    groups: dict[tuple[str, str, str], list[Run]] = defaultdict(list)
+    for run in base.published:
+        if run.accelerator is not None and "accelerator" in run.conditions.assumed:
+            groups[run.source, run.accelerator.key, run.section].append(run)
+    for (_, key, _), runs in groups.items():
+        card = base.facts.accelerators[key]
+        needed = max((run.claims["peak_memory_bytes"].value for run in runs if "peak_memory_bytes" in run.claims), default=0.0)
+        kinds = [one for one in base.facts.accelerators.values() if _same_name(one, card) and (one.memory_gib or 0) * GIB >= needed * 0.9]
+        peaks = [one.peak_tflops.get(Dtype.BF16, 0.0) for one in kinds]
+        if len(kinds) < 2 or max(peaks) <= min(peaks) * FAR:  # noqa: PLR2004 - one kind leaves nothing open
+            continue
+        yield Found(
+            AMBIGUOUS,
+            tuple(run.id for run in runs),
+            f"device {runs[0].labels.get('accelerator', card.name)!r}",
+            "; ".join(
+                f"read as {one.name}: {one.peak_tflops.get(Dtype.BF16, 0):g} TFLOP/s in bf16, {one.memory_bandwidth_gb_s or 0:g} GB/s"
+                for one in kinds
+            ),
+            {f"bf16_tflops, {one.key}": one.peak_tflops.get(Dtype.BF16, 0.0) for one in kinds},
+        )
+
+
+def _same_name(one: AcceleratorCard, card: AcceleratorCard) -> bool:
+    return one.vendor == card.vendor and one.name.split()[0] == card.name.split()[0]
+
+
+def batches(base: Base) -> Iterator[Found]:
+    """Yield batches on several devices of which the source does not say whether they are of one device or of all."""
+    groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in base.published:
+        conditions = run.conditions
+        open_ = (
+            run.devices > 1
+            and conditions.micro_batch is not None
+            and conditions.global_batch is None
+            and run.setting("data_parallel") is None
+        )
+        if open_ and conditions.sequence_length is not None:
+            groups[run.source, run.section].append(run)
+    for runs in groups.values():
+        first = runs[0]
+        printed = first.labels.get("batch_size", "")
+        rows = int(printed) if printed.isdigit() else first.conditions.micro_batch or 0
+        yield Found(
+            AMBIGUOUS,
+            tuple(run.id for run in runs),
+            f"batch {rows} on {first.devices} devices",
+            f"read as rows of each device: {rows} x {first.devices} = {rows * first.devices} rows in a micro-step; read as rows of all devices: {rows}",
+            {"rows, of each": rows * first.devices, "rows, of all": rows},
+        )
+
+
+RULES = (
+    Rule(
+        "device-not-said",
+        "a device that is sold in several kinds",
+        "definitions",
+        "Kinds of one name differ in peak and bandwidth, and so in what a time means.",
+        (AMBIGUOUS,),
+        devices,
+    ),
+    Rule(
+        "batch-scope",
+        "a batch of one device or of all",
+        "definitions",
+        "Micro-batch is of one device, global batch of all (definitions.md 5); which was meant changes throughput by the number of devices.",
+        (AMBIGUOUS,),
+        batches,
+    ),
+)
