@@ -11,12 +11,13 @@ from tunemark.schema.throughput.held_out import LeftOut, leave_out, summarise
 
 GOAL_MEDIAN, GOAL_COVERED = 0.15, (0.85, 0.95)
 REACHED: dict[tuple[LeftOut, str | None], float] = {
-    ("accelerator", None): 0.12,
-    ("model", None): 0.13,
-    ("accelerator", "003"): 0.17,
-    ("accelerator", "mlperf"): 0.10,
+    ("accelerator", None): 0.10,
+    ("model", None): 0.11,
+    ("accelerator", "003"): 0.16,
+    ("accelerator", "mlperf"): 0.09,
+    ("model", "003"): 0.11,
 }
-"""Largest median error, a little above what was reached when this was written."""
+"""Largest median error, a little above what was reached when this was written: 8.4%, 9.1%, 14.4%, 7.2% and 9.2%."""
 JOB = ("estimate", "-m", "llama-3.1-8b", "--method", "lora", "--seq", "8192", "--micro-batch", "2", "--checkpointing", "full")
 
 
@@ -53,9 +54,15 @@ def test_errors_stay_at_what_was_reached(learnt: Learnt, left_out: LeftOut, stac
     errors = summarise(held)
     assert errors is not None
     assert errors.median <= REACHED[left_out, stack]
+    assert GOAL_COVERED[0] <= errors.coverage <= GOAL_COVERED[1]
     if stack is None:
         assert errors.median <= GOAL_MEDIAN
-        assert GOAL_COVERED[0] <= errors.coverage <= GOAL_COVERED[1]
+
+
+def test_nothing_is_claimed_of_software_with_a_single_model(learnt: Learnt) -> None:
+    left = [one for one in leave_out(learnt.rows, "model") if one.row.of.stack == "mlperf"]
+    assert left
+    assert all(one.tokens_per_s is None and one.reason for one in left)
 
 
 def test_a_job_is_predicted_where_it_fits_and_what_does_not_fit_is_not(tunemark: Tunemark) -> None:

@@ -3,10 +3,15 @@
     log(device-seconds per token) = log(sum over terms of factor x seconds at the limit) + effects + noise
 
 A *factor* says how many times longer than at the limit a class of work takes. An *effect* says how much slower a kind of
-software, a generation, an accelerator, a method or a model is than that. All have a prior (`PRIORS`), a normal
-distribution in log space: what no row speaks of keeps its prior, so an unseen accelerator takes the mean of its
-generation and software and the uncertainty of an unseen one. The posterior is that of Laplace's approximation, found
-by Gauss-Newton steps (Gelman et al., Bayesian Data Analysis, chapters 4 and 15).
+software, a generation, an accelerator, a method or a model is than that. All have a prior (`FACTORS`, `EFFECTS`,
+`SLOPES`, `SPREADS`), a normal distribution in log space: what no row speaks of keeps its prior, so an unseen accelerator
+takes the mean of its generation and software and the uncertainty of an unseen one. The posterior is that of Laplace's
+approximation, found by Gauss-Newton steps (Gelman et al., Bayesian Data Analysis, chapters 4 and 15).
+
+Standard deviations of effects were chosen by leaving out accelerators and models (`held_out`), once, in steps of a half
+or more; whatever was tried, the median error over all results stayed between 7 and 13%. Without the effect of the
+model the interval covers 63% of held-out models in place of 90%; without that of the release errors are 1.5 points
+larger; a pace of an accelerator under one software and all methods brought nothing and is left out.
 """
 
 import math
@@ -50,11 +55,16 @@ EFFECTS: dict[str, float] = {
     "generation": 0.15,
     "stack, generation": 0.1,
     "accelerator": 0.07,
-    "stack, accelerator": 0.05,
     "stack, accelerator, method": 0.05,
     "model": 0.1,
 }
-"""Effect -> standard deviation among its levels, in log space; their mean is zero."""
+"""Effect -> standard deviation among its levels, in log space; their mean is zero.
+
+Training loops differ by factors (`stack`), less by method within one (`stack, method`) and from round to round (`release`).
+How near a peak can be reached is a matter of the generation, in general (`generation`) and of the kernels that a loop has for
+it (`stack, generation`); devices of one generation differ by clocks and power (`accelerator`), and shapes suit kernels more or
+less (`model`). `stack, accelerator, method` is what is left over between rows that share all of that.
+"""
 SLOPES: dict[str, Prior] = {
     "devices doubled": Prior(0.03, 0.03, "a few percent for each doubling of the devices"),
     "devices per row doubled": Prior(0.05, 0.05, "sharing a row costs more than having one each"),
@@ -180,7 +190,6 @@ def effects_of(of: Combination) -> dict[str, float]:
         f"generation: {of.generation}": 1.0,
         f"stack, generation: {of.stack}, {of.generation}": 1.0,
         f"accelerator: {chip}": 1.0,
-        f"stack, accelerator: {of.stack}, {chip}": 1.0,
         f"stack, accelerator, method: {of.stack}, {chip}, {method}": 1.0,
         f"model: {of.architecture}": 1.0,
         "slope: devices doubled": math.log2(of.devices),

@@ -5,6 +5,7 @@ Williams, Waterman and Patterson 2009, summed instead of taking the larger: the 
 How far from these limits real loops stay is what `fit` learns. FLOPs are those of `flops/1`; bytes are counted here.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -19,7 +20,7 @@ TERMS: tuple[Term, ...] = get_args(Term)
 
 MEANING: dict[Term, str] = {
     "matmul": "matrix products, recomputed ones included, over the dense peak of the format that multiplies",
-    "attention": "attention as s^2 pairs over the dense peak of the format of the activations",
+    "attention": "attention as s^2 pairs, heads filled up to a power of two, over the dense peak of the format of the activations",
     "elementwise": "norms, activations, residuals and rotations: bytes over memory bandwidth",
     "adapters": "what adapters add: their inputs cast to their format, dropped out and kept: bytes over memory bandwidth",
     "scores": "attention scores where the kernel writes them (eager): bytes over memory bandwidth",
@@ -72,11 +73,15 @@ def matmul_dtype(shape: TrainingShape) -> Dtype:
 
 
 def _flops(shape: TrainingShape) -> tuple[float, float]:
-    """Return FLOPs of attention (all s^2 pairs, with what is recomputed) and of all else of a micro-step."""
+    """Return FLOPs of attention (all s^2 pairs, with what is recomputed) and of all else of a micro-step.
+
+    Kernels work in tiles: a head of 96 takes as long as one of 128.
+    """
     square = flops_ledger(shape, "square")
     again = square.of("forward_attention") if shape.checkpointing is Checkpointing.FULL else 0
     attention = square.of("forward_attention", "backward_attention") + again
-    return attention, square.executed - attention
+    tile = 2 ** math.ceil(math.log2(shape.model.head_dim)) / shape.model.head_dim
+    return attention * tile, square.executed - attention
 
 
 def passes(shape: TrainingShape) -> int:
