@@ -1,10 +1,14 @@
 """A run whose losses leave the band of a right run fails the gate, and its speed does not count."""
 
 import pytest
+import torch
 
+from tunemark.harness.devices.cpu import Cpu
 from tunemark.harness.planning import Options, resolve
+from tunemark.harness.worker.probe import matrix_rate
 from tunemark.schema.golden import loss_band, smoothed_loss
 from tunemark.schema.trace import StepTrace
+from tunemark.schema.vocabulary import Backend, Dtype
 
 STEPS = 60
 
@@ -44,3 +48,11 @@ def test_every_smoke_workload_has_losses_taken_with_its_card_as_it_is(facts):
 
 def test_a_missing_loss_is_not_smoothed_away():
     assert smoothed_loss(trace_of([2.0, None, 2.0]), 3) != smoothed_loss(trace_of([2.0, None, 2.0]), 3)
+
+
+def test_the_probe_leaves_the_random_numbers_of_training_as_they_were():
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    assert matrix_rate(Cpu(), Backend.FAKE, Dtype.FP32)["flop_per_s"] > 0
+    assert torch.equal(torch.rand(4), expected)
