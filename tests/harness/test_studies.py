@@ -6,8 +6,8 @@ import pytest
 from harness_making import ROOT, make_machine, tunemark
 from study_making import FACTS, ScriptedBench
 
-from tunemark.harness.launch import stop_signals
 from tunemark.harness.planning import Options
+from tunemark.harness.signals import stop_signals
 from tunemark.harness.source_code import MEASURING, source_content
 from tunemark.harness.studies.points import ALIASES, OPTIONS, Point, axis_of, field_named, grid, settings_of, star_of_card
 from tunemark.harness.studies.sweep import run_sweep

@@ -21,7 +21,7 @@ from tunemark.collector.memory_error_rows import memory_error_rows
 from tunemark.collector.pool import over_files
 from tunemark.collector.record_files import SUBMISSIONS, Found, records_in, shown_path
 from tunemark.collector.rows import Row, merge
-from tunemark.collector.throughput_observed import learn_from
+from tunemark.collector.throughput_observed import learn_from, measured_found
 from tunemark.collector.throughput_rows import throughput_rows
 from tunemark.collector.together import FileProblems, Loaded, accept, committed_files
 from tunemark.schema.facts import FactBase
@@ -81,7 +81,8 @@ def collect(root: Path, database: Path, advance: Advance = lambda: None, as_of: 
     base = base_of(root, facts, [one.run for one in accepted.kept if one.run is not None])
     findings = audit(base)
     merge(rows, finding_rows(findings))
-    merge(rows, throughput_rows(learn_from(root, facts, base, findings)))
+    taught = [one.taught for one in accepted.kept if one.taught is not None]
+    merge(rows, throughput_rows(learn_from(root, facts, base, findings, taught)))
     merge(rows, {"memory_errors": memory_error_rows(facts, base.documents)})
     rows["load_problems"] = _problem_rows(problems)
     tables = {
@@ -133,14 +134,15 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
             (Problem("format", repr(getattr(record, "format", None)), "is not a submission; published results live in data/published"),),
         )
     try:
-        run = measured_run(record, path.stem, facts, verdict.derived)
+        run = measured_run(record, verdict.result_id, facts, verdict.derived)
+        taught = measured_found(record, verdict.result_id, facts, verdict.derived)
         rows = measured_rows(record, verdict.derived, facts, verdict.result_id, file, verdict.sha256)
         tables = {name: as_arrow(part, schemas[name]) for name, part in rows.items()}
     except (ValueError, TypeError, ArithmeticError) as error:
         # Arrow's own errors are among these. Whatever a record may hold, it stops no other record.
         return Loaded(file, (Problem("record", "", f"holds a value that the database cannot: {error}"),))
     del tables["result_rows"]
-    return replace(judged(file, verdict), headline=rows["result_rows"][0], tables=tables, run=run)
+    return replace(judged(file, verdict), headline=rows["result_rows"][0], tables=tables, run=run, taught=taught)
 
 
 def _headlines(accepted: Iterable[Loaded]) -> list[Row]:

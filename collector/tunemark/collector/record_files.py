@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import project_root
+from tunemark.schema.history import InvalidRecord, read_record
 
 SUBMISSIONS = "submissions"
 CONVERTED = "data/converted"
@@ -97,3 +98,16 @@ def _search(folder: Path, found: Found) -> None:
             found.files.append(path)
         else:
             found.ignored.append((path, "not a .json file"))
+
+
+def read_or_none(path: Path) -> object:
+    """Return the record of a file, or None where it holds none: `tunemark validate` says why."""
+    try:
+        return read_record(path.read_bytes())
+    except (InvalidRecord, TunemarkError, ValueError, OSError, RecursionError):
+        return None
+
+
+def submission_id(path: Path) -> str:
+    """Return the id of a submission, the last part of its file's name."""
+    return path.stem.rsplit("-", 1)[-1]

@@ -9,13 +9,11 @@ from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.loaded import base_of
 from tunemark.collector.audit.registry import RULES
 from tunemark.collector.audit.token_rates import Rate, token_rates
-from tunemark.collector.record_files import CONVERTED, SUBMISSIONS, records_in
+from tunemark.collector.record_files import CONVERTED, SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.schema.converted import ConvertedResult, training_rate
-from tunemark.schema.derive import derive
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts import FactBase
 from tunemark.schema.findings import Finding
-from tunemark.schema.history import InvalidRecord, read_record
 from tunemark.schema.memory.published import READINGS, published_results, published_shape
 from tunemark.schema.peaks import part_of_card
 from tunemark.schema.planned_shape import shape_of_plan, shape_problem, work_in
@@ -35,6 +33,10 @@ OF_THE_RUN = frozenset({"context-length", "precision-on-device"})
 MLPERF_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
+Lesson = tuple[str, Observed | Missing]
+"""A result, and what it teaches or why it teaches nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Learnt:
     """What may be learnt from, and what may not."""
@@ -45,24 +47,27 @@ class Learnt:
     """Result -> why its rate teaches nothing."""
 
 
-def learn_from(root: Path, facts: FactBase | None = None, base: Base | None = None, findings: Collection[Finding] | None = None) -> Learnt:
-    """Return the rows of a checkout; the audit is run when its findings are not given."""
+def learn_from(
+    root: Path,
+    facts: FactBase | None = None,
+    base: Base | None = None,
+    findings: Collection[Finding] | None = None,
+    measured: Iterable[Lesson] | None = None,
+) -> Learnt:
+    """Return the rows of a checkout; the audit is run when its findings are not given, and submissions are read when what they teach is not."""
     facts = facts or FactBase(root / "data")
     base = base or base_of(root, facts)
     findings = audit(base) if findings is None else findings
     found = [
         *_published(base, facts, findings),
         *_converted(root, facts),
-        *_measured(root, facts, {run.id for run in base.runs if run.measured}),
+        *(_measured(root, facts, {run.id for run in base.runs if run.measured}) if measured is None else measured),
     ]
     rows = without_copies(row for _, row in found if isinstance(row, Observed))
     return Learnt(rows, {result: row.reason for result, row in found if isinstance(row, Missing)})
 
 
-Found = tuple[str, Observed | Missing]
-
-
-def _published(base: Base, facts: FactBase, findings: Collection[Finding]) -> Iterator[Found]:
+def _published(base: Base, facts: FactBase, findings: Collection[Finding]) -> Iterator[Lesson]:
     refuted: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.verdict in REFUTED:
@@ -129,9 +134,9 @@ def as_run(shape: TrainingShape, run: Run) -> TrainingShape:
     return shape
 
 
-def _converted(root: Path, facts: FactBase) -> Iterator[Found]:
+def _converted(root: Path, facts: FactBase) -> Iterator[Lesson]:
     for path in records_in(root / CONVERTED).files:
-        record = _read(path)
+        record = read_or_none(path)
         rate = training_rate(record) if isinstance(record, ConvertedResult) else None
         if not isinstance(record, ConvertedResult) or rate is None:
             continue
@@ -157,29 +162,26 @@ def _converted(root: Path, facts: FactBase) -> Iterator[Found]:
         yield record.id, observe(record.id, of, rate.value * length)
 
 
-def _measured(root: Path, facts: FactBase, accepted: Collection[str]) -> Iterator[Found]:
-    """Yield rankable submissions on devices with a card; slots are counted, as padding is computed too."""
+def _measured(root: Path, facts: FactBase, accepted: Collection[str]) -> Iterator[Lesson]:
     for path in records_in(root / SUBMISSIONS).files:
-        result_id, record = path.stem.rsplit("-", 1)[-1], _read(path)
-        if not isinstance(record, Submission) or result_id not in accepted or record.outcome.status is not Status.OK:
-            continue
-        plan, derived = record.plan, derive(record)
-        model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
-        if model is None or accelerator is None or not derived.rankable or derived.window is None:
-            yield result_id, Missing("not rankable, or a device or model without a card")
-            continue
-        problem, part = shape_problem(plan, model), part_of_card(record, accelerator)
-        if problem is not None or part != 1:
-            yield result_id, Missing(problem or "a device that is a part of what its card describes")
-            continue
-        work = work_in(record.trace, derived.window)
-        count = plan.device.count
-        of = Combination(accelerator, count, shape_of_plan(plan, model), "measured", "", max(1.0, count / plan.batch.data_parallel))
-        yield result_id, observe(result_id, of, work.slot_tokens / work.seconds)
+        record = read_or_none(path)
+        if isinstance(record, Submission) and submission_id(path) in accepted:
+            found = measured_found(record, submission_id(path), facts, derive(record))
+            if found is not None:
+                yield found
 
 
-def _read(path: Path) -> object:
-    try:
-        return read_record(path.read_bytes())
-    except (InvalidRecord, TunemarkError, ValueError, OSError, RecursionError):
+def measured_found(submission: Submission, result_id: str, facts: FactBase, derived: Derived) -> Lesson | None:
+    """Return what a submission teaches: rankable ones on devices with a card; None for one that failed. Slots are counted, as padding is computed too."""
+    if submission.outcome.status is not Status.OK:
         return None
+    plan = submission.plan
+    model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
+    if model is None or accelerator is None or not derived.rankable or derived.window is None:
+        return result_id, Missing("not rankable, or a device or model without a card")
+    problem, part = shape_problem(plan, model), part_of_card(submission, accelerator)
+    if problem is not None or part != 1:
+        return result_id, Missing(problem or "a device that is a part of what its card describes")
+    work, count = work_in(submission.trace, derived.window), plan.device.count
+    of = Combination(accelerator, count, shape_of_plan(plan, model), "measured", "", max(1.0, count / plan.batch.data_parallel))
+    return result_id, observe(result_id, of, work.slot_tokens / work.seconds)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tunemark.collector.audit.evidence import Run
+    from tunemark.collector.throughput_observed import Lesson
 
 FileProblems = list[tuple[str, Problem]]
 
@@ -39,6 +40,8 @@ class Loaded:
     """Its rows of all other tables."""
     run: "Run | None" = None
     """The result as the audit sees it."""
+    taught: "Lesson | None" = None
+    """What it teaches the model of throughput."""
 
 
 @dataclass(frozen=True, slots=True)

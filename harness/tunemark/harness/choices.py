@@ -52,6 +52,10 @@ class Options:
     cold: bool = False
     """Compile everything anew, in fresh cache folders."""
 
+    def sets(self, field: str) -> bool:
+        """Return whether a field is set by name, with --set."""
+        return any(assignment.partition("=")[0] == field for assignment in self.overrides)
+
 
 class Reasons(dict[str, str]):
     """Collects why each derived value is what it is."""
@@ -161,7 +165,7 @@ def data_choice(card: WorkloadCard, machine: Machine, options: Options, reasons:
 
 def borders_choice(card: WorkloadCard, machine: Machine, options: Options, reasons: Reasons) -> bool:
     """Return whether packed documents do not see each other, which Neuron's kernels cannot see to."""
-    asked = any(assignment.partition("=")[0] == "data.document_borders" for assignment in options.overrides)
+    asked = options.sets("data.document_borders")
     if not card.data.packing or not card.data.document_borders or asked or machine.backend is not Backend.NEURON:
         return card.data.document_borders
     why = "the attention kernels of optimum-neuron know no borders: documents of a row are laid end to end and see each other"
@@ -178,7 +182,7 @@ def padding_choice(card: WorkloadCard, machine: Machine, source: DataSource, nam
 
     """
     said = card.data.padding
-    asked = any(assignment.partition("=")[0] == "data.padding" for assignment in options.overrides)
+    asked = options.sets("data.padding")
     full = said is Padding.NONE and (card.data.packing or (source is DataSource.SYNTHETIC and name in FULL_ROWS))
     if full or said is Padding.STATIC or (said is Padding.DYNAMIC and (asked or machine.backend is not Backend.NEURON)):
         return said

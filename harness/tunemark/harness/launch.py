@@ -7,8 +7,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -199,38 +198,6 @@ class _Judge:
         trace = log.trace()
         window = steady_window(trace, self._rules, settled_after((event["step"] for event in log.events), len(trace)))
         return window.stable and rates_over(trace, window).tokens_per_s.relative_half_width <= wanted
-
-
-@dataclass(frozen=True, slots=True)
-class _StopOnSignal:
-    """A handler of signals that only notes the wish to stop."""
-
-    stopped: threading.Event
-
-    def __call__(self, *_: object) -> None:
-        self.stopped.set()
-
-
-@contextmanager
-def stop_signals() -> Iterator[threading.Event]:
-    """Turn Ctrl-C, SIGTERM and a closed terminal into an event, until the record of the run is written.
-
-    One inside another is the same event: a wish that comes as a series begins its next run ends that run too.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    if isinstance(handler, _StopOnSignal):
-        yield handler.stopped
-        return
-    stopped = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped
-        return
-    before = {number: signal.signal(number, _StopOnSignal(stopped)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def hub_cache(resolved: Resolved) -> CacheState:

@@ -5,13 +5,14 @@ import tempfile
 import threading
 from pathlib import Path
 
-from tunemark.harness.launch import Finished, launch, stop_signals
+from tunemark.harness.launch import Finished, launch
 from tunemark.harness.machine import Machine
 from tunemark.harness.planning import Resolved, refuse_unsupported
 from tunemark.harness.record import Further, assemble, write
 from tunemark.harness.refusal import refused
 from tunemark.harness.room import refuse_without_room
 from tunemark.harness.show import RunProgress
+from tunemark.harness.signals import stop_signals
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.evidence import Study
 from tunemark.schema.facts import FactBase

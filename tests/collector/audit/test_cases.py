@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tunemark.collector.audit.engine import audit
-from tunemark.collector.audit.loaded import base_of
 from tunemark.collector.audit.registry import RULES
 from tunemark.schema.vocabulary import AuditVerdict
 
@@ -20,16 +18,6 @@ CASES = {case["id"]: case for case in json.loads((DATA / "audit_cases.json").rea
 ABOUT = json.loads((DATA / "case_records.json").read_text(encoding="utf-8"))
 BAD = sorted(name for name, case in CASES.items() if case["verdict"] != "ok")
 CONTROLS = sorted(name for name, case in CASES.items() if case["verdict"] == "ok")
-
-
-@pytest.fixture(scope="module")
-def base():
-    return base_of(ROOT)
-
-
-@pytest.fixture(scope="module")
-def findings(base):
-    return audit(base)
 
 
 def test_every_case_is_about_stored_records_and_known_rules(base):

@@ -5,25 +5,12 @@ import itertools
 import re
 from pathlib import Path
 
-import pytest
-
 from tunemark.collector.audit.engine import WORST_FIRST, audit, chosen
-from tunemark.collector.audit.loaded import base_of
 from tunemark.collector.audit.registry import RULES
 from tunemark.schema.vocabulary import AuditVerdict
 
 ROOT = Path(__file__).parents[3]
 AUDIT = ROOT / "collector" / "tunemark" / "collector" / "audit"
-
-
-@pytest.fixture(scope="module")
-def base():
-    return base_of(ROOT)
-
-
-@pytest.fixture(scope="module")
-def findings(base):
-    return audit(base)
 
 
 def test_every_rule_has_a_name_of_its_own_a_reason_and_a_verdict():

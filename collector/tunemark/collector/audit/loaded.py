@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.fact_files import DOCUMENT, RESULT
-from tunemark.collector.record_files import CONVERTED, SUBMISSIONS, records_in
+from tunemark.collector.record_files import CONVERTED, SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.schema.converted import ConvertedResult, training_rate
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
@@ -32,9 +32,9 @@ def base_of(root: Path, facts: FactBase | None = None, measured: Iterable[Run] |
     """
     facts = facts or FactBase(root / "data")
     published = records_in(root / "data" / "published").files
-    results = [_read(path) for path in published if RESULT.fullmatch(path.name)]
-    documents = [_read(path) for path in published if path.name == DOCUMENT]
-    converted = [_read(path) for path in records_in(root / CONVERTED).files]
+    results = [read_or_none(path) for path in published if RESULT.fullmatch(path.name)]
+    documents = [read_or_none(path) for path in published if path.name == DOCUMENT]
+    converted = [read_or_none(path) for path in records_in(root / CONVERTED).files]
     submissions = (_measured(path, facts) for path in records_in(root / SUBMISSIONS).files) if measured is None else measured
     runs = [
         *(published_run(one, facts) for one in results if isinstance(one, PublishedResult)),
@@ -65,8 +65,9 @@ def with_files(base: Base, paths: Iterable[Path]) -> tuple[Base, list[str]]:
             )
             ids.append(record.id)
         elif isinstance(record, Submission):
-            runs[_id(path.stem)] = measured_run(record, path.stem, base.facts)
-            ids.append(_id(path.stem))
+            run = measured_run(record, submission_id(path), base.facts)
+            runs[run.id] = run
+            ids.append(run.id)
         elif isinstance(record, SourceDocument):
             documents[record.id] = record
             ids.extend(statement.id for statement in record.statements)
@@ -108,7 +109,7 @@ def converted_run(result: ConvertedResult, facts: FactBase) -> Run:
     )
 
 
-def measured_run(submission: Submission, stem: str, facts: FactBase, known: Derived | None = None) -> Run:
+def measured_run(submission: Submission, result_id: str, facts: FactBase, known: Derived | None = None) -> Run:
     """Return a submission as rules see it: its derived figures in place of claims, with all of their digits."""
     plan = submission.plan
     model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
@@ -122,7 +123,7 @@ def measured_run(submission: Submission, stem: str, facts: FactBase, known: Deri
     if ok:
         figures |= {name: known.value for name, known in physics(submission, derived, model, accelerator).figures().items()}
     return Run(
-        id=_id(stem),
+        id=result_id,
         source="measured",
         section=plan.workload,
         conditions=_conditions(submission),
@@ -137,11 +138,11 @@ def measured_run(submission: Submission, stem: str, facts: FactBase, known: Deri
 
 
 def _measured(path: Path, facts: FactBase) -> Run | None:
-    submission = _read(path)
+    submission = read_or_none(path)
     if not isinstance(submission, Submission):
         return None
     try:
-        return measured_run(submission, path.stem, facts)
+        return measured_run(submission, submission_id(path), facts)
     except (ArithmeticError, ValueError, IndexError):
         # What cannot be derived is refused by `tunemark validate`.
         return None
@@ -167,15 +168,3 @@ def _conditions(submission: Submission) -> Conditions:
 
 def _as_claims(figures: Mapping[str, float | None]) -> dict[str, Claim]:
     return {name: Claim(value=value, printed=f"{value:.12g}") for name, value in figures.items() if value is not None}
-
-
-def _id(stem: str) -> str:
-    """Return the id of a submission, the last part of its file's name."""
-    return stem.rsplit("-", 1)[-1]
-
-
-def _read(path: Path) -> object:
-    try:
-        return read_record(path.read_bytes())
-    except (InvalidRecord, ValueError, OSError, RecursionError):
-        return None

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.physics_of import kept_with_recompute, weight_bytes
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Found, Rule
+from tunemark.collector.audit.span import Span
 from tunemark.collector.rates import precision_class
 from tunemark.schema.architecture import count_parameters
 from tunemark.schema.memory.estimate import CONTEXT
@@ -41,12 +42,7 @@ def above_capacity(base: Base) -> Iterator[Found]:
 
 def below_floor(base: Base) -> Iterator[Found]:
     """Yield peaks that are smaller than weights, gradients and the activations that even full checkpointing keeps."""
-    for run in base.runs:
-        if run.model is None or run.devices > 1 or run.conditions.settings.get("fsdp_cpu_offload") or run.measured:
-            continue
-        readings = run.readings("peak_memory_bytes")
-        if not readings:
-            continue
+    for run, readings in _of_one_device(base):
         high = max(span.high for _, span in readings)
         floor, words = _floor(run)
         if high < floor:
@@ -61,11 +57,8 @@ def below_floor(base: Base) -> Iterator[Found]:
 
 def below_usual_states(base: Base) -> Iterator[Found]:
     """Yield full fine-tunings in less memory than the usual optimizer's states, logits and checkpoints take in the stated precision."""
-    for run in base.runs:
-        readings = run.readings("peak_memory_bytes")
-        if run.model is None or run.conditions.method is not Method.FULL or run.devices > 1 or not readings or run.measured:
-            continue
-        if run.conditions.settings.get("fsdp_cpu_offload"):
+    for run, readings in _of_one_device(base):
+        if run.model is None or run.conditions.method is not Method.FULL:
             continue
         each, why = (
             (8, "16-bit weights, gradients and both moments of Adam")
@@ -120,6 +113,15 @@ def same_work(one: Run, other: Run) -> bool:
     )
     names = {"gradient_checkpointing", "fsdp_cpu_offload", "quantisation", "lora_r", "variant"}
     return same and a.model is not None and all(a.settings.get(name) == b.settings.get(name) for name in names)
+
+
+def _of_one_device(base: Base) -> Iterator[tuple[Run, list[tuple[str, Span]]]]:
+    """Yield published results whose peak is that of one device which holds a whole known model, with the readings of that peak."""
+    for run in base.runs:
+        readings = run.readings("peak_memory_bytes")
+        whole = run.devices == 1 and not run.conditions.settings.get("fsdp_cpu_offload")
+        if run.model is not None and whole and readings and not run.measured:
+            yield run, readings
 
 
 def _floor(run: Run) -> tuple[float, str]:

@@ -64,14 +64,15 @@ def rows_of(done: Sequence[Done], point_of: dict[str, str] | None = None) -> lis
 
 def _row(point: str, runs: Sequence[Done], first: float | None) -> Row:
     good = [run for run in runs if run.status is Status.OK]
-    derived = [derive(run.record.submission) for run in good]
+    every = [(run, derive(run.record.submission)) for run in runs]
+    derived = [one for run, one in every if run.status is Status.OK]
     rates = [one.tokens_per_s for one in derived if one.tokens_per_s]
     values = [rate.value for rate in rates]
     low, high = (None, None) if not rates else (min(values), max(values))
     if len(runs) == 1 and rates:
         low, high = (rates[0].low, rates[0].high) if rates[0].bounded else (None, None)
     rate = median(values) if values else None
-    peaks = [derive(run.record.submission).peak_memory.peak_bytes for run in runs]
+    peaks = [one.peak_memory.peak_bytes for _, one in every]
     losses = [one.train_loss for one in derived if one.train_loss is not None]
     comparable = bool(rates) and all(one.window is not None and one.window.steps >= RANKABLE_STEPS for one in derived)
     steps = [one.step_time.p50 for one in derived if one.step_time]

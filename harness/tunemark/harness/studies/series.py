@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tunemark.harness.launch import stop_signals
 from tunemark.harness.machine import Machine
 from tunemark.harness.planning import Options, Resolved, resolve
 from tunemark.harness.runner import run_once
+from tunemark.harness.signals import stop_signals
 from tunemark.harness.studies.elsewhere import left_alone
 from tunemark.harness.studies.identity import Kind, Record, find_series, records_with, settings_sha256
 from tunemark.schema import formats
