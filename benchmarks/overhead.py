@@ -1,6 +1,6 @@
 """What the harness costs a step: its loop beside a bare PyTorch loop, Hugging Face's Trainer, TRL's and optimum-benchmark, interleaved.
 
-    python benchmarks/overhead.py [--rounds 8] [--threads 2] [--optimum-benchmark DIRECTORY/bin/python] [--json]
+    python benchmarks/overhead.py [--rounds 8] [--threads 2] [--only tiny] [--optimum-benchmark DIRECTORY/bin/python] [--json]
 
 Every arm trains the same small Llama in full with torch's AdamW on the same shapes. Arms take turns in blocks, so that a
 noisy host disturbs all of them alike; each block's first steps are dropped. The harness runs as it does in a worker: real
@@ -71,6 +71,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=45)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--optimum-benchmark", type=Path, metavar="PYTHON", help="the interpreter of the environment it is in")
+    parser.add_argument("--only", choices=SIZES, help="one of the two sizes")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     transformers.logging.set_verbosity_error()
@@ -80,7 +81,7 @@ def main() -> None:
         sampler = subprocess.Popen([sys.executable, "-c", SAMPLER, str(os.getpid())])  # noqa: S603 - our own sampler
         try:
             time.sleep(2)
-            for size in SIZES:
+            for size in [chosen.only] if chosen.only else SIZES:
                 work = setting(size, Path(name) / size.replace(" ", "-"))
                 arms = arms_of(work, sampler.pid)
                 if chosen.optimum_benchmark and size == LARGER_SIZE:

@@ -4,8 +4,12 @@
 
 Each round runs both in fresh processes: first the short run, which stops as soon as its throughput is known within 1%,
 then the whole job of so many steps (600 when left out). What is compared is the time of training and that of the
-whole process. A machine that does other work in one of the two shows up as an error: the share of other processes is
-printed beside it.
+whole process.
+
+An error has two parts, which are told apart. How well so many steps tell the rest of the same process: the whole job
+predicted from its own first steps. And how much processes differ, on a host that others share too: what is left. The
+share of the cores that other processes of this machine kept busy is printed beside it; what a host gives to other
+machines cannot be seen from inside. In the end each whole job is predicted from all short runs together.
 """
 
 import statistics
@@ -38,28 +42,47 @@ def main() -> None:
     given = sys.argv[1:]
     workload = given[0] if given else "smoke-full"
     steps, rounds = int(given[1]) if len(given) > 1 else 600, int(given[2]) if len(given) > 2 else 3
-    errors, walls = [], []
+    errors, walls, own_errors, shorts, wholes = [], [], [], [], []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(1, rounds + 1):
             short = one_run(workload, Path(folder), **SHORT)
-            found = predict(short, Job(steps=steps))
+            found = predict([short], Job(steps=steps))
             whole = one_run(workload, Path(folder), max_steps=steps, **WHOLE)
             seen_s = derive(whole).train_time_s
             if seen_s is None or len(whole.trace) < steps:
                 sys.exit(f"the whole job did {len(whole.trace)} of {steps} steps: {whole.outcome.message}")
             errors.append(found.train_s.value / seen_s - 1)
             walls.append(found.wall_s.value / whole.process.wall_s - 1)
+            own_errors.append(predict([beginning(whole, len(short.trace))], Job(steps=steps)).train_s.value / seen_s - 1)
+            shorts.append(short)
+            wholes.append(seen_s)
             within = found.train_s.low <= seen_s <= found.train_s.high
             print(
                 f"{number}: from {len(short.trace)} steps {found.train_s.value:.1f} s"
                 f" [{found.train_s.low:.1f}, {found.train_s.high:.1f}], seen {seen_s:.1f} s in {len(whole.trace)} steps:"
                 f" {errors[-1]:+.1%}, {'inside' if within else 'outside'} the interval; whole process {walls[-1]:+.1%};"
+                f" from its own first {len(short.trace)} steps {own_errors[-1]:+.1%};"
                 f" other work on {foreign(short)} and {foreign(whole)} cores",
                 flush=True,
             )
     middle = statistics.median(abs(error) for error in errors)
     print(f"{workload}, {steps} steps: median error of training {middle:.1%}, of the process {statistics.median(map(abs, walls)):.1%}")
+    print(f"from the first steps of the same process: median error {statistics.median(map(abs, own_errors)):.1%}")
+    if len(shorts) > 1:
+        together = predict(shorts, Job(steps=steps)).train_s
+        inside = sum(together.low <= seen_s <= together.high for seen_s in wholes)
+        off = statistics.median(abs(together.value / seen_s - 1) for seen_s in wholes)
+        print(
+            f"from all {len(shorts)} short runs {together.value:.1f} s [{together.low:.1f}, {together.high:.1f}]:"
+            f" median error {off:.1%}, {inside} of {len(wholes)} inside"
+        )
     print(f"goal {GOAL:.0%}: {'reached' if middle <= GOAL else 'missed'}")
+
+
+def beginning(run: Submission, steps: int) -> Submission:
+    """Return a run as if it had ended after so many steps."""
+    columns = {name: value[:steps] if isinstance(value, tuple) else value for name, value in run.trace}
+    return run.model_copy(update={"trace": run.trace.model_copy(update=columns)})
 
 
 def foreign(run: Submission) -> str:

@@ -15,7 +15,7 @@ from tunemark.harness.launch import heard
 from tunemark.harness.outcome import killed_by
 from tunemark.harness.planning import Options, resolve
 from tunemark.harness.spawn import Node, command, environment
-from tunemark.harness.worker.engines import ZeroEngine
+from tunemark.harness.worker.engines import ZeroEngine, stepped
 from tunemark.harness.worker.models import model_facts
 from tunemark.harness.worklog import WorkLog
 from tunemark.schema.errors import TunemarkError
@@ -102,6 +102,17 @@ def test_gradients_that_deepspeed_keeps_to_itself_are_unknown_and_not_0():
     unknown = ZeroEngine(accelerator=None, model=None, optimizer=None, max_grad_norm=None).gradients()
     assert unknown.bytes is None
     assert "DeepSpeed" in unknown.reason
+
+
+@pytest.mark.parametrize(
+    ("scaler", "kind", "bare"), [(None, "NO", True), (None, "MULTI_CPU", True), (object(), "NO", False), (None, "XLA", False)]
+)
+def test_the_wrapper_of_accelerate_is_stepped_only_where_it_scales_losses_or_gathers_gradients(scaler, kind, bare):
+    from accelerate.utils import DistributedType
+
+    inner = object()
+    wrapper = SimpleNamespace(optimizer=inner, scaler=scaler, accelerator_state=SimpleNamespace(distributed_type=DistributedType[kind]))
+    assert stepped(wrapper) is (inner if bare else wrapper)
 
 
 def test_a_parameter_that_zero_3_has_emptied_is_weighed_by_the_part_kept_aside():

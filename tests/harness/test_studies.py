@@ -268,6 +268,21 @@ def test_a_signal_between_two_runs_stops_before_the_next(tmp_path):
     assert (result.missing, [row.status for row in result.rows]) == (1, ["ok", "ok"])
 
 
+def test_the_same_series_does_not_run_twice_at_once(tmp_path):
+    refused = []
+
+    def beside(_plan, _ran):
+        with pytest.raises(TunemarkError, match="another command runs this very series now") as error:
+            run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path).bench)
+        refused.append(error.value.field)
+        return {}
+
+    run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path, beside).bench)
+    assert refused == ["sweep", "sweep"]
+    # And once it has ended, the command finds all points done.
+    assert run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path).bench).missing == 0
+
+
 def test_a_workload_with_axes_is_repeated_as_it_was_asked_for(tmp_path):
     from tunemark.harness.studies.sweep import run_repeats
 

@@ -12,7 +12,7 @@ from study_making import FACTS, make_run
 from tunemark.harness.planning import Options, resolve
 from tunemark.schema.cards import PriceRow
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.prediction import Job, predict, price_of
+from tunemark.schema.prediction import Job, over_runs, predict, price_of
 from tunemark.schema.vocabulary import PriceKind
 
 
@@ -38,7 +38,7 @@ def make_price(**changes):
 
 
 def test_a_job_of_even_steps_is_predicted_exactly():
-    found = predict(short_run(step_s=0.1), Job(steps=1000), usd_per_hour=3.6)
+    found = predict([short_run(step_s=0.1)], Job(steps=1000), usd_per_hour=3.6)
     assert found.step_time_s.value == pytest.approx(0.1)
     assert found.train_s.value == pytest.approx(100.0)
     # Import takes 3 s and loading 2 s.
@@ -48,7 +48,7 @@ def test_a_job_of_even_steps_is_predicted_exactly():
 
 
 def test_compiling_is_paid_once():
-    found = predict(short_run(step_s=0.1, compiled_s=20.0), Job(steps=1000))
+    found = predict([short_run(step_s=0.1, compiled_s=20.0)], Job(steps=1000))
     assert found.train_s.value == pytest.approx(120.0)
     assert found.wall_s.value == pytest.approx(found.once_s + found.train_s.value + found.evaluation_s)
 
@@ -57,9 +57,9 @@ def test_compiling_is_paid_once():
 def test_samples_and_tokens_of_the_same_rows_are_the_same_job(epochs, samples):
     run = EVEN
     rows, length = run.plan.batch.global_batch, run.plan.data.sequence_length
-    found = predict(run, Job(samples=samples, epochs=epochs))
+    found = predict([run], Job(samples=samples, epochs=epochs))
     assert found.steps == math.ceil(samples / rows) * epochs
-    assert found == predict(run, Job(tokens=samples * length, epochs=epochs))
+    assert found == predict([run], Job(tokens=samples * length, epochs=epochs))
 
 
 EVEN = short_run()
@@ -67,7 +67,7 @@ EVEN = short_run()
 
 @given(st.integers(1, 50_000))
 def test_a_longer_job_takes_longer_and_costs_more(steps):
-    one, more = (predict(EVEN, Job(steps=count), usd_per_hour=1.0) for count in (steps, steps + 1))
+    one, more = (predict([EVEN], Job(steps=count), usd_per_hour=1.0) for count in (steps, steps + 1))
     assert one.wall_s.value < more.wall_s.value
     assert one.usd.value < more.usd.value
 
@@ -75,7 +75,7 @@ def test_a_longer_job_takes_longer_and_costs_more(steps):
 def test_the_interval_covers_the_whole_job_in_nineteen_of_twenty():
     inside = 0
     for seed in range(100):
-        found = predict(short_run(step_s=0.1, noise=0.05, seed=seed), Job(steps=600))
+        found = predict([short_run(step_s=0.1, noise=0.05, seed=seed)], Job(steps=600))
         seen = 0.1 * (1 + np.random.default_rng(10_000 + seed).normal(0, 0.05, 600)).sum()
         inside += found.train_s.low <= seen <= found.train_s.high
     assert inside >= 90
@@ -83,24 +83,24 @@ def test_the_interval_covers_the_whole_job_in_nineteen_of_twenty():
 
 def test_the_interval_is_wider_for_a_job_as_short_as_the_run():
     run = short_run(noise=0.05)
-    short, long = (predict(run, Job(steps=steps)).step_time_s for steps in (100, 100_000))
+    short, long = (predict([run], Job(steps=steps)).step_time_s for steps in (100, 100_000))
     assert short.high - short.low == pytest.approx((long.high - long.low) * math.sqrt(1 + 110 / 100), rel=0.02)
 
 
 def test_a_run_without_a_steady_window_predicts_nothing():
     with pytest.raises(TunemarkError, match="--steps 150") as caught:
-        predict(short_run(steps=15), Job(steps=1000))
+        predict([short_run(steps=15)], Job(steps=1000))
     assert caught.value.exit_code is Exit.UNTRUSTWORTHY
 
 
 @pytest.mark.parametrize("job", [Job(), Job(steps=5, samples=5)])
 def test_a_job_has_one_size(job):
     with pytest.raises(TunemarkError, match="one of --job-steps, --samples and --tokens"):
-        predict(EVEN, job)
+        predict([EVEN], job)
 
 
 def test_what_was_not_measured_is_said():
-    assert any("evaluated nothing" in doubt for doubt in predict(EVEN, Job(steps=5)).doubts)
+    assert any("evaluated nothing" in doubt for doubt in predict([EVEN], Job(steps=5)).doubts)
 
 
 def test_the_cheapest_instance_that_holds_the_devices_is_paid_whole():
@@ -122,3 +122,35 @@ def test_a_price_that_was_replaced_and_a_spot_price_do_not_count():
     ]
     assert price_of(prices, "nvidia-a100-40gb-sxm", 8).usd_per_hour == 32.0
     assert price_of(prices, "nvidia-l4", 1) is None
+
+
+def test_the_interval_of_repeats_covers_one_process_more_in_nineteen_of_twenty():
+    rng = np.random.default_rng(7)
+    inside = 0
+    for _ in range(2_000):
+        *seen, coming = 0.1 * np.exp(rng.normal(0, 0.05, 4))
+        found = over_runs(seen)
+        inside += found.low <= coming <= found.high
+    assert 0.94 * 2_000 <= inside <= 0.96 * 2_000
+
+
+def test_a_prediction_from_one_run_says_what_one_run_cannot_know():
+    again = [short_run(step_s=0.1), short_run(step_s=0.11)]
+    assert any("one run cannot tell" in doubt for doubt in predict(again[:1], Job(steps=600)).doubts)
+    both = predict(again, Job(steps=600))
+    assert not any("one run cannot tell" in doubt for doubt in both.doubts)
+    assert both.step_time_s.value == pytest.approx(math.sqrt(0.1 * 0.11), rel=1e-3)
+
+
+def test_only_repeats_of_one_plan_are_taken_together():
+    other = make_run(resolve("smoke-full", FACTS, machine(), Options()), noise=0.0)
+    with pytest.raises(TunemarkError, match="is not a repeat of"):
+        predict([EVEN, other], Job(steps=600))
+    with pytest.raises(TunemarkError, match="given twice"):
+        predict([EVEN, EVEN], Job(steps=600))
+
+
+def machine():
+    from harness_making import make_machine
+
+    return make_machine()

@@ -24,6 +24,9 @@ def make_database(path: Path) -> Path:
         for table, rows in {**_facts(), **_documents(), **_published(), **_measured()}.items():
             for row in rows:
                 insert(connection, table, **row)
+        for table, rows in _audit().items():
+            for row in rows:
+                insert(connection, table, **row)
         for table, rows in _predictions().items():
             for row in rows:
                 insert(connection, table, **row)
@@ -582,6 +585,38 @@ def _converted() -> dict[str, list[dict[str, Any]]]:
             {"result_id": result, "topic": topic, "name": name, "value": value}
             for result, recorded in facts.items()
             for (topic, name), value in recorded.items()
+        ],
+    }
+
+
+def _audit() -> dict[str, list[dict[str, Any]]]:
+    """Return a result that cannot be true, a statement that contradicts it, and a finding with a stranger's words."""
+    rules = {
+        "utilisation": ("utilisation", "utilisation of the device above 1", ["impossible", "suspicious"]),
+        "text-against-table": ("statements", "text against the table that it sums up", ["inconsistent"]),
+        "silent": ("statements", "something that nobody has done", ["ambiguous"]),
+    }
+    findings = [
+        ("utilisation", "impossible", ["003-001"], "Step time 4.7", "9.9e15 FLOP/s / 9.89e14 FLOP/s = 10.0"),
+        ("text-against-table", "inconsistent", ["003-S01", "003-001"], "4.7 s are 9 s", "9 / 4.7 = 1.9"),
+        ("utilisation", "suspicious", [STRANGE], HOSTILE, HOSTILE),
+    ]
+    return {
+        "audit_rules": [
+            {"rule": rule, "family": family, "title": title, "why": f"Because of {rule}.", "verdicts": verdicts}
+            for rule, (family, title, verdicts) in rules.items()
+        ],
+        "findings": [
+            {
+                "finding": number,
+                "rule": rule,
+                "verdict": verdict,
+                "record_ids": records,
+                "claim": claim,
+                "calculation": calculation,
+                "numbers": "{}",
+            }
+            for number, (rule, verdict, records, claim, calculation) in enumerate(findings, start=1)
         ],
     }
 

@@ -182,7 +182,7 @@ def test_a_click_on_a_head_sorts_and_failures_stay_last(browser: Browser, addres
             cells = visit.page.locator(".tm-table tbody tr:not([data-last]) td:nth-child(6)")
             known = [float(value) for cell in cells.all() if (value := cell.get_attribute("data-sort"))]
             assert known == sorted(known, reverse=direction == "descending")
-            assert len(set(known)) > 2
+            assert len(set(known)) > 1
             assert rows(visit.page)[-2:] == last
 
 

@@ -40,6 +40,10 @@ def test_every_kind_of_thing_has_its_page(catalogue: Catalogue) -> None:
         "studies/index",
         "guide/support",
         "guide/predictions",
+        "audit/index",
+        "audit/rules",
+        "audit/003",
+        "audit/measured",
         "accelerators/nvidia-h100",
         "models/llama-3.1-8b",
         "documents/003",
@@ -338,3 +342,41 @@ def test_a_database_without_predictions_still_has_the_page(catalogue: Catalogue)
     for table in catalogue.predictions:
         catalogue.predictions[table] = []
     assert "no accepted result with a rate" in markdown(pages_by_path(catalogue)["guide/predictions"])
+
+
+def test_the_audit_counts_what_it_found_by_source_and_verdict(catalogue: Catalogue) -> None:
+    found = pages_by_path(catalogue)["audit/index"].context
+    lines = {line.cells[0].sort: [cell.text for cell in line.cells[1:]] for line in found["sources"].lines}
+    # Two results and one statement; of these one result and the statement have a finding.
+    assert lines["003"] == ["3", "2", "1", "1", "0", "0"]
+    assert lines["measured"][1:] == ["1", "0", "0", "1", "0"]
+    assert found["impossible"] == 1
+
+
+def test_a_finding_is_told_with_its_calculation_and_its_reason_wherever_it_is_about(catalogue: Catalogue) -> None:
+    made = pages_by_path(catalogue)
+    for path in ("audit/003", "results/003-001"):
+        assert "9.9e15 FLOP/s / 9.89e14 FLOP/s = 10.0" in markdown(made[path])
+    for path in ("audit/003", "results/003-001", "documents/003"):
+        assert "9 / 4.7 = 1.9" in markdown(made[path])
+    assert "Because of utilisation." in markdown(made["audit/rules"])
+    assert 'href="../documents/003.html&#35;003-S01"' in markdown(made["audit/003"])
+
+
+def test_every_rule_is_listed_with_what_it_found_and_zero_where_it_found_nothing(catalogue: Catalogue) -> None:
+    families = dict(pages_by_path(catalogue)["audit/rules"].context["families"])
+    made = {row["rule"]: row["made"] for rows in families.values() for row in rows}
+    assert made == {
+        "utilisation": [("impossible", 1), ("suspicious", 1)],
+        "text-against-table": [("inconsistent", 1)],
+        "silent": [("ambiguous", 0)],
+    }
+
+
+def test_what_cannot_be_true_stands_last_and_is_marked(catalogue: Catalogue) -> None:
+    table = results_table(catalogue, catalogue.results_where(status="ok"), "Results")
+    assert [line.cells[0].small for line in table.lines if line.last] == ["003-001"]
+    cell = next(cell for line in table.lines for cell in line.cells if cell.mark == "impossible")
+    assert cell.text == "ok"
+    costs = pages_by_path(catalogue)["cost"].context["table"]
+    assert [line.last for line in costs.lines if line.cells[0].small == "003-001"] == [True]

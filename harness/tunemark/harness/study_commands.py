@@ -194,10 +194,12 @@ def ab(
 
 
 @app.command(
-    epilog="Examples: tunemark predict submissions/smoke-lora/RUN.json --samples 16000 --epochs 3 | tunemark predict RUN.json --job-steps 5000 --usd-per-hour 4.10 --json"
+    epilog="Examples: tunemark predict submissions/smoke-lora/RUN.json --samples 16000 --epochs 3 | tunemark predict RUN.json --job-steps 5000 --usd-per-hour 4.10 --json | tunemark run smoke-lora --repeats 3 --out r && tunemark predict r/smoke-lora/*.json --job-steps 5000"
 )
 def predict(
-    submission: Annotated[Path, typer.Argument(help="A submission of a short run.", exists=True, dir_okay=False)],
+    submissions: Annotated[
+        list[Path], typer.Argument(help="The submission of a short run, or those of its repeats.", exists=True, dir_okay=False)
+    ],
     *,
     job_steps: Annotated[int | None, typer.Option("--job-steps", min=1, help="The job is so many optimizer steps.")] = None,
     samples: Annotated[int | None, typer.Option("--samples", min=1, help="The job's data set has so many samples.")] = None,
@@ -209,17 +211,21 @@ def predict(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Predict time and cost of a whole job from a short run of it on the same machine."""
+    """Predict time and cost of a whole job from short runs of it on the same machine.
+
+    From one run the interval is that of its own steps. From its repeats, each a fresh process, it is that of one process more.
+    """
     from tunemark.harness.studies.tables import prediction_table  # noqa: PLC0415
     from tunemark.harness.studies.whole_job import hourly, read_run  # noqa: PLC0415 - statistics are for this command only
     from tunemark.schema.prediction import Job  # noqa: PLC0415
     from tunemark.schema.prediction import predict as whole_job  # noqa: PLC0415
 
-    run = read_run(submission)
+    runs = [read_run(path) for path in submissions]
+    run = runs[0]
     if job_steps is None and tokens is None and samples is None:
         samples = run.plan.data.training_rows
     usd, price = hourly(run, FactBase.of_project(), usd_per_hour)
-    found = whole_job(run, Job(steps=job_steps, samples=samples, tokens=tokens, epochs=epochs), usd)
+    found = whole_job(runs, Job(steps=job_steps, samples=samples, tokens=tokens, epochs=epochs), usd)
     if as_json:
         _print_json({**asdict(found), "usd_per_hour": usd, "price": price})
         return

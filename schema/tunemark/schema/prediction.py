@@ -1,22 +1,24 @@
-"""How long a whole job takes and what it costs, predicted from a short run of it. Pure functions of the run's record.
+"""How long a whole job takes and what it costs, predicted from short runs of it. Pure functions of the runs' records.
 
 whole job = what is paid once (import, load, data, the slower first steps, save) + steps x steady step + evaluations.
 
-The interval is that of the steps' mean time: a block bootstrap over the steady window, widened by sqrt(1 + n / N) since
-the N steps of the job are a sample too and not only the n that were measured. What another process or another day adds
-is not in it: repeats tell that.
+The interval of one run is that of the steps' mean time: a block bootstrap over the steady window, widened by
+sqrt(1 + n / N) since the N steps of the job are a sample too and not only the n that were measured. What another
+process adds is not in it. That is seen in k repeats: the job is one process more, whose mean step lies within
+t(k - 1) x s x sqrt(1 + 1 / k) of theirs, s being the standard deviation of the logarithms of their mean steps.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tunemark.schema.cards import PriceRow
+from tunemark.schema.comparison import t_quantile
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.statistics import Interval, ratio_interval
+from tunemark.schema.statistics import CONFIDENCE, Interval, ratio_interval
 from tunemark.schema.steady import RANKABLE_STEPS, SteadyWindow
 from tunemark.schema.submission import Submission
 from tunemark.schema.vocabulary import Doubt, Phase, PriceKind
@@ -62,30 +64,83 @@ class Prediction:
     """Why it may be wrong."""
 
 
-def predict(run: Submission, job: Job, usd_per_hour: float | None = None) -> Prediction:
-    """Predict a whole job from a run of the same workload on the same machine.
+@dataclass(frozen=True, slots=True)
+class _Learnt:
+    """What one run teaches of its job."""
+
+    steps: int
+    step: Interval
+    begin_s: float
+    """What the first steps take beyond steady ones."""
+    once_s: float
+    evaluation_s: float
+    """All evaluations."""
+
+
+def predict(runs: Sequence[Submission], job: Job, usd_per_hour: float | None = None) -> Prediction:
+    """Predict a whole job from one or more runs of the same plan on the same machine.
 
     Raises
     ------
     TunemarkError
-        When the run has no steady steps to learn from, or the job has no size.
+        When a run has no steady steps to learn from, when the runs are not repeats, or when the job has no size.
 
     """
+    _refuse_strangers(runs)
+    learnt = [_learn(run, job) for run in runs]
+    steps, begin, once, evaluation = (
+        sum(values) / len(learnt)
+        for values in (
+            [one.steps for one in learnt],
+            [one.begin_s for one in learnt],
+            [one.once_s for one in learnt],
+            [one.evaluation_s for one in learnt],
+        )
+    )
+    step = learnt[0].step if len(learnt) == 1 else over_runs([one.step.value for one in learnt])
+    train = _shifted(step, round(steps), begin)
+    wall = _shifted(train, 1, once + evaluation)
+    usd = None if usd_per_hour is None else _shifted(wall, usd_per_hour / HOUR_S, 0.0)
+    return Prediction(round(steps), step, once, train, evaluation, wall, usd, tuple(_doubts(runs)))
+
+
+def _learn(run: Submission, job: Job) -> _Learnt:
     derived = derive(run)
     window = derived.window
     if window is None or window.steps < RANKABLE_STEPS:
-        steps = window.steps if window else 0
+        seen = window.steps if window else 0
         fix = f"a prediction needs {RANKABLE_STEPS} steady steps; measure longer, such as --steps 150"
-        raise TunemarkError("steady steps", steps, fix, exit_code=Exit.UNTRUSTWORTHY)
+        raise TunemarkError("steady steps", seen, fix, exit_code=Exit.UNTRUSTWORTHY)
     steps = job_steps(run, window, job)
     step = step_interval(run, window, steps)
-    begin = beginning_s(run, window, steps, step.value)
-    once = sum(derived.phases.get(phase.value, 0.0) for phase in ONCE)
-    evaluation = derived.phases.get(Phase.EVAL.value, 0.0) * job.epochs
-    train = _shifted(step, steps, begin)
-    wall = _shifted(train, 1, once + evaluation)
-    usd = None if usd_per_hour is None else _shifted(wall, usd_per_hour / HOUR_S, 0.0)
-    return Prediction(steps, step, once, train, evaluation, wall, usd, tuple(_doubts(run, window, derived.phases)))
+    return _Learnt(
+        steps,
+        step,
+        beginning_s(run, window, steps, step.value),
+        sum(derived.phases.get(phase.value, 0.0) for phase in ONCE),
+        derived.phases.get(Phase.EVAL.value, 0.0) * job.epochs,
+    )
+
+
+def over_runs(mean_steps_s: Sequence[float]) -> Interval:
+    """Return the mean steady step of one process more, seconds, from those of two or more."""
+    logs = np.log(mean_steps_s)
+    k, middle = len(logs), float(logs.mean())
+    half = t_quantile((1 + CONFIDENCE) / 2, k - 1) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / k)
+    return Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
+
+
+def _refuse_strangers(runs: Sequence[Submission]) -> None:
+    """Raise TunemarkError when runs are not of one plan on one machine, or one is given twice."""
+    first = runs[0]
+    for run in runs[1:]:
+        if run.plan != first.plan or run.environment.devices != first.environment.devices:
+            fix = (
+                f"is not a repeat of {first.run_id}: its plan or its device differs; give runs of one plan, such as `run --repeats 3` makes"
+            )
+            raise TunemarkError("submission", run.run_id, fix)
+    if len({run.run_id for run in runs}) < len(runs):
+        raise TunemarkError("submission", first.run_id, "is given twice; give each run once")
 
 
 def _shifted(interval: Interval, factor: float, more: float) -> Interval:
@@ -120,17 +175,25 @@ def beginning_s(run: Submission, window: SteadyWindow, steps: int, steady_s: flo
     return sum(run.trace.step_times_s[:first]) - first * steady_s
 
 
-def _doubts(run: Submission, window: SteadyWindow, phases: dict[str, float]) -> Iterable[str]:
+def _doubts(runs: Sequence[Submission]) -> Iterable[str]:
+    """Return why a prediction may be wrong, each doubt once."""
+    if len(runs) == 1:
+        yield "one run cannot tell how much processes differ, so the interval is of this one alone; `run --repeats 3` and all three files tell"
+    yield from dict.fromkeys(doubt for run in runs for doubt in _doubts_of(run))
+
+
+def _doubts_of(run: Submission) -> Iterable[str]:
+    derived = derive(run)
     for warned in run.warnings:
         if warned.doubt not in {Doubt.NOT_STABLE, Doubt.RANDOM_WEIGHTS, Doubt.UNKNOWN_ACCELERATOR, Doubt.FEW_STEPS}:
             yield f"of the run itself: {warned.doubt.value}, {warned.message}"
-    if not window.stable:
-        yield f"the run never became steady: {window.verdict}"
+    if derived.window is not None and not derived.window.stable:
+        yield f"the run never became steady: {derived.window.verdict}"
     if run.plan.optimizer.scheduler != "constant" and run.plan.measurement.max_steps is None and run.plan.measurement.epochs is None:
         yield "the run had no planned end, so its learning rate did not fall as that of the job: time and cost are not touched, the loss is"
-    if Phase.EVAL.value not in phases:
+    if Phase.EVAL.value not in derived.phases:
         yield "the run evaluated nothing, so evaluations cost nothing here"
-    if Phase.SAVE.value not in phases:
+    if Phase.SAVE.value not in derived.phases:
         yield "the run saved no weights, so saving costs nothing here; `run --save` measures it"
 
 

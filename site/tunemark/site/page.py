@@ -56,6 +56,21 @@ def document_path(source: str) -> str:
     return f"documents/{source}"
 
 
+def statement_path(source: str, statement: str) -> str:
+    """Return where a document's page has a statement."""
+    return f"{document_path(source)}#{statement}"
+
+
+def audit_path(source: str) -> str:
+    """Return the path of the page with the findings about a source."""
+    return f"audit/{source}"
+
+
+def rule_path(rule: str) -> str:
+    """Return where a rule of the audit is explained."""
+    return f"audit/rules#rule-{rule}"
+
+
 @dataclass(frozen=True, slots=True)
 class Fact:
     """A line of a two-column list."""

@@ -61,6 +61,11 @@ PREDICTIONS = {
     "memory_errors": "result_id",
 }
 """Tables and views of how good predictions are, with the order of their rows."""
+FINDINGS = """
+    select f.*, r.title, r.family, r.why from findings f join audit_rules r using (rule)
+    order by finding
+"""
+AUDIT_RULES = "select * from audit_rules order by family, rule"
 PROBLEMS = "select * from load_problems order by file, field, value"
 
 
@@ -139,6 +144,9 @@ class Catalogue:
     """Tables of `EVIDENCE`, by result."""
     predictions: dict[str, list[Row]]
     """Those of `PREDICTIONS`."""
+    findings: list[Row]
+    """What the audit found, with the title and the reason of each rule."""
+    audit_rules: list[Row]
 
     @classmethod
     def read(cls, database: Database) -> Self:
@@ -177,6 +185,8 @@ class Catalogue:
                 table: ask(f"select * from {table} order by {order}")  # noqa: S608 - our own names
                 for table, order in PREDICTIONS.items()
             },
+            findings=ask(FINDINGS),
+            audit_rules=ask(AUDIT_RULES),
         )
 
     def seen(self, table: str, result_id: str) -> list[Row]:
@@ -186,7 +196,32 @@ class Catalogue:
     @cached_property
     def result_ids(self) -> frozenset[str]:
         """The ids of all results."""
-        return frozenset(row["result_id"] for row in self.results)
+        return frozenset(self.result_sources)
+
+    @cached_property
+    def result_sources(self) -> dict[str, str]:
+        """The source of each result."""
+        return {row["result_id"]: row["source"] for row in self.results}
+
+    @cached_property
+    def statement_sources(self) -> dict[str, str]:
+        """The document of each statement."""
+        return {row["statement_id"]: row["source"] for row in self.statements}
+
+    @cached_property
+    def findings_about(self) -> dict[str, list[Row]]:
+        """Findings by each record that they are about."""
+        about: dict[str, list[Row]] = {}
+        for row in self.findings:
+            for record in row["record_ids"]:
+                about.setdefault(record, []).append(row)
+        return about
+
+    @cached_property
+    def findings_by_source(self) -> dict[str, list[Row]]:
+        """Findings by the source of their subject, the first record that they are about."""
+        sources = self.result_sources | self.statement_sources
+        return _by((row | {"source": sources[row["record_ids"][0]]} for row in self.findings), "source")
 
     def results_where(self, **conditions: object) -> list[Row]:
         """Return the results whose columns have these values."""

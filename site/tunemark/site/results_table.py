@@ -26,15 +26,17 @@ COLUMNS: dict[str, Column] = {
 
 
 def results_table(catalogue: Catalogue, rows: Iterable[Row], name: str, *, without: frozenset[str] = frozenset()) -> Table:
-    """Return a sortable table of results, in a useful order: measured first, newest first, failures last."""
+    """Return a sortable table of results, in a useful order: measured first, newest first, failures and what cannot be true last."""
     shown = [key for key in COLUMNS if key not in without]
-    lines = (Line(tuple(_CELLS[key](catalogue, row) for key in shown), last=row["failed"]) for row in ordered(rows))
+    lines = (Line(tuple(_CELLS[key](catalogue, row) for key in shown), last=row["failed"] or row["impossible"]) for row in ordered(rows))
     return tables.table(name, [COLUMNS[key] for key in shown], lines, interactive=True, searchable=False)
 
 
 def ordered(rows: Iterable[Row]) -> list[Row]:
     """Return results in the order in which they are shown."""
-    return sorted(rows, key=lambda row: (row["failed"], row["source"] != "measured", -(row["started_us"] or 0), row["result_id"]))
+    return sorted(
+        rows, key=lambda row: (row["failed"], row["impossible"], row["source"] != "measured", -(row["started_us"] or 0), row["result_id"])
+    )
 
 
 def result_cell(row: Row) -> Cell:
@@ -47,7 +49,7 @@ def status_cell(row: Row) -> Cell:
     kind = "failed" if row["failed"] else row["status"]
     reached = row["time_to_target_s"]
     small = "" if reached is None else f"target in {wording.seconds(reached)}"
-    return Cell(wording.words(row["status"]), badge=kind, sort=row["status"], small=small)
+    return Cell(wording.words(row["status"]), badge=kind, sort=row["status"], small=small, mark="impossible" if row["impossible"] else "")
 
 
 def trust_cell(row: Row) -> Cell:

@@ -1,11 +1,16 @@
 """The engine of all series: run a point unless it is done, tell, and stop after the record when asked to."""
 
+import getpass
+import hashlib
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from tunemark.harness.machine import Machine
 from tunemark.harness.planning import Options, Resolved, resolve
@@ -15,6 +20,7 @@ from tunemark.harness.studies.elsewhere import left_alone
 from tunemark.harness.studies.identity import Kind, Record, find_series, records_with, settings_sha256
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.evidence import Study
 from tunemark.schema.facts import FactBase
 from tunemark.schema.submission import Submission
@@ -97,8 +103,15 @@ class Series:
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:
-        """Take Ctrl-C as the wish to stop, also between two runs; during a run it ends the run, which leaves its record."""
-        with stop_signals() as self._stopped:
+        """Take Ctrl-C as the wish to stop, also between two runs; during a run it ends the run, which leaves its record.
+
+        Raises
+        ------
+        TunemarkError
+            When another command of this user runs the same series on this machine.
+
+        """
+        with only_one(self), stop_signals() as self._stopped:
             yield
 
     def run(self, point: str, resolved: Resolved) -> Done:
@@ -143,6 +156,23 @@ class Series:
         self.done.append(done)
         total = f"/{self.expected}" if self.expected else ""
         say(f"{len(self.done)}{total} {done.point}: {'done before, ' if done.earlier else ''}{in_short(done.record.submission)}")
+
+
+@contextmanager
+def only_one(series: Series) -> Iterator[None]:
+    """Keep a second command of the same user from running the same points into the same folder: they would measure each other."""
+    folder = series.bench.out.resolve() if series.bench.out else ""
+    of = hashlib.sha256(f"{getpass.getuser()} {series.settings_sha256} {folder}".encode()).hexdigest()
+    lock = FileLock(Path(tempfile.gettempdir()) / f"tunemark-{of[:16]}.lock")
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        fix = "another command runs this very series now; wait until it has ended, or stop it with Ctrl-C: its runs are then gone on with"
+        raise TunemarkError(series.kind, series.study_id, fix) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _point(record: Record) -> str | None:

@@ -7,6 +7,9 @@ from typing import Any
 
 from tunemark.schema.vocabulary import Phase
 
+ENCODE = json.JSONEncoder(allow_nan=False).encode
+"""Made once: `json.dumps` makes an encoder for each line that is not to hold NaN."""
+
 
 class Log:
     """Appends events to a file. Times in it are seconds since the worker was spawned."""
@@ -25,7 +28,7 @@ class Log:
 
     def event(self, kind: str, **content: Any) -> None:  # noqa: ANN401 - any JSON value
         """Write one event: as a rule in a single write, so that no line is torn by a kill."""
-        line = (json.dumps({"event": kind, **content}, allow_nan=False) + "\n").encode()
+        line = (ENCODE({"event": kind, **content}) + "\n").encode()
         while line:
             # A disk that is nearly full takes a part; the next write then says so.
             line = line[os.write(self._file, line) :]

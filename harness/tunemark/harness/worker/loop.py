@@ -115,12 +115,13 @@ def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> t
         tensors = to_device(micro_batch.tensors, trainer.device.torch_name)
         last = number == len(micro_batches)
         with engine.exchange(last=last):
-            loss = engine.model(**tensors).loss * (micro_batch.counts.supervised_tokens / counts.supervised_tokens)
+            loss = engine.model(**tensors).loss
+            weight = micro_batch.counts.supervised_tokens / counts.supervised_tokens
             if last and engine.processes > 1:
                 own = trainer.device.stamp()
             # The engines average over processes; the weights already sum to one over all of them.
-            engine.backward(loss * engine.processes, last=last)
-        share = share + loss.detach()
+            engine.backward(loss * (weight * engine.processes), last=last)
+        share = share + loss.detach() * weight
     return share, counts, own
 
 

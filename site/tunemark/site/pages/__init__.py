@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from tunemark.site.page import Page
 from tunemark.site.pages import (
     accelerators,
+    audit,
     converted,
     cost,
     documents,
@@ -40,6 +41,7 @@ _KINDS = (
     accelerators,
     models,
     documents,
+    audit,
     cost,
     guide,
     support,

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tunemark.site import tables, wording
 from tunemark.site.page import Page, prices_path
@@ -27,6 +28,7 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
         "table": _table(priced),
         "priced": len(priced),
         "finished": len(finished),
+        "impossible": sum(row["impossible"] for row, _ in priced),
         "no_rate": len(offered) - len(priced),
         "no_price": _no_price(catalogue, finished),
     }
@@ -45,6 +47,7 @@ def _table(priced: list[tuple[Row, Row]]) -> Table:
     ordered = sorted(
         priced,
         key=lambda pair: (
+            pair[0]["impossible"],
             pair[0]["model_name"] or "",
             pair[0]["method"],
             pair[1]["usd_per_1m_samples"] or float("inf"),
@@ -58,13 +61,14 @@ def _line(row: Row, cost: Row) -> Line:
     figures = (Cell(cell.text, sort=cell.sort) for cell in (cost_cell(cost, column, key) for column, key in FIGURES.items()))
     return Line(
         (
-            result_cell(row),
+            replace(result_cell(row), mark="impossible" if row["impossible"] else ""),
             tables.text(row["model_name"], small=wording.method(row)),
             *figures,
             tables.quantity("price_usd_per_hour", cost["usd_per_hour"], small="per hour"),
             tables.text(wording.offer(cost), href=prices_path(row["accelerator"]), small=cost["region"] or ""),
             trust_cell(row),
-        )
+        ),
+        last=row["impossible"],
     )
 
 

@@ -3,6 +3,7 @@
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import tables, wording
 from tunemark.site.page import Crumb, Fact, Page, Section, prices_path, result_path
+from tunemark.site.pages import findings
 from tunemark.site.pages.conditions import comparison, conditions
 from tunemark.site.queries import Catalogue, Row
 from tunemark.site.tables import Cell, Column, Line, Table
@@ -30,6 +31,7 @@ def result_page(catalogue: Catalogue, row: Row, template: str, crumbs: tuple[Cru
         "costs": _costs(catalogue, row),
         "trust": wording.trust(row),
         "trust_meaning": wording.trust_in_full(row),
+        "findings": findings.told(catalogue, row["result_id"]),
         "doubts": catalogue.warnings.get(row["result_id"], []),
         **more,
     }
