@@ -58,6 +58,9 @@ class Bill(Frozen):
     result: RecordId | None = None
     """The result whose throughput or time it follows from."""
     accelerator: Key | None = None
+    model: Key | None = None
+    """What was trained, where no result says it."""
+    method: Method | None = None
     owned_inputs: tuple[Text, ...] = ()
     """What the document says about owned hardware: purchase price, years, utilisation, watts, electricity."""
 

@@ -55,6 +55,38 @@ class Generation(Frozen):
     """False when it was not read at the source."""
 
 
+class ArchitectureSupport(Frozen):
+    """Since when a library can load a family of models."""
+
+    family: Text
+    """As model cards name it."""
+    library: Text
+    added_on: date
+    """When it came into the library's repository: no version released before has it."""
+    source: Text
+    verified: bool = True
+    """False when the day was not read at the source."""
+
+
+class Variant(Frozen):
+    """A checkpoint of a name that several checkpoints share."""
+
+    word: Text
+    """What tells it from the others, where it is printed."""
+    context_length: PositiveCount
+
+
+class SharedName(Frozen):
+    """Checkpoints of one name and size that differ in the length of their context."""
+
+    model: Key
+    """The model card that results of the name are filed under."""
+    variants: tuple[Variant, ...] = Field(min_length=2)
+    source: Text
+    verified: bool = True
+    """False when it was not read at the source."""
+
+
 class Practice(Frozen):
     """A bound from practice that rules compare with."""
 
@@ -73,6 +105,8 @@ class Known(Frozen):
     series: tuple[Series, ...] = ()
     datasets: tuple[DatasetFact, ...] = ()
     generations: tuple[Generation, ...] = ()
+    architectures: tuple[ArchitectureSupport, ...] = ()
+    shared_names: tuple[SharedName, ...] = ()
     practices: tuple[Practice, ...] = Field(default=())
 
     def released_on(self, library: str, version: str) -> Release | None:

@@ -241,6 +241,40 @@ EXAMPLES = {
         )
         for cost in (300.0, 1_000.0)
     ),
+    "implied-rate": tuple(
+        evidence(
+            result(claims={"tokens_per_s": 2_048}),
+            offer(1.29),
+            bill(claims={"cost_per_1m_samples_usd": claim(360.0, "$360")}, result="900-001"),
+            bill(3, claims={"cost_per_1m_samples_usd": claim(cost, f"${cost:g}")}, model="llama-2-70b", method="qlora"),
+        )
+        for cost in (195.0, 1_950.0)
+    ),
+    "architecture-in-library": tuple(
+        evidence(result(model=model, framework={"transformers": "4.49.0"})) for model in ("qwen3-8b", "gemma-2-9b")
+    ),
+    "checkpoint-not-said": tuple(
+        evidence(result(model="phi-3-mini", labels={"model": "Phi3-mini"}, sequence_length=length)) for length in (8_192, 2_048)
+    ),
+    "memory-of-which-device": (
+        evidence(result(1), result(2, accelerator="nvidia-rtx-4090"), result(3, model="yi-34b", accelerator=None, status="oom")),
+        evidence(result(1), result(2, accelerator="nvidia-rtx-4090"), result(3, model="yi-34b", accelerator=None, status="oom", **FULL)),
+    ),
+    "best-of-many": tuple(
+        evidence(
+            *several("accuracy", 0.9465, other, **BERT),
+            said({"kind": "extreme", "quantity": "accuracy", "best": "900-001", "among": ["900-001", "900-002"], "where": "highest"}),
+        )
+        for other in (0.9440, 0.9290)
+    ),
+    "same-run": tuple(
+        evidence(
+            result(1, claims={"epochs": 3.0, "train_time_s": 480.0}, **BERT),
+            result(2, claims={"steps": 4_000.0, "total_steps": 12_000.0, "wall_s": wall}, **BERT),
+        )
+        for wall in (320.0, 170.0)
+    ),
+    "flop-unit": tuple(evidence(result(claims={"total_flops": claim(value, "1470300 GF")})) for value in (1470300 * 2**30, 1470300e9)),
     "owned-inputs": tuple(
         evidence(bill(claims={"train_time_s": claim(36_000.0, "10h"), "cost_local_usd": claim(8.0, "$8")}, owned_inputs=inputs))
         for inputs in ([], ["purchase price", "years"])

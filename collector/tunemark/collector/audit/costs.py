@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 
 from tunemark.collector.audit.evidence import Base
-from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Found, Rule
+from tunemark.collector.audit.physics_of import least_flop_per_token
+from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.span import Span
 from tunemark.collector.audit.token_rates import plain_rate
 from tunemark.schema.assertions_of_hardware import Bill, BreakEven, Offer
+from tunemark.schema.cards import AcceleratorCard
 from tunemark.schema.published import Claim, Statement
+from tunemark.schema.vocabulary import Dtype
 
 HOUR_S = 3_600
 MILLION = 1_000_000
@@ -99,6 +102,55 @@ def samples(base: Base) -> Iterator[Found]:
             )
 
 
+def implied_rates(base: Base) -> Iterator[Found]:
+    """Yield costs of a million samples that no result stands behind, and that need more FLOPs a second than the device has."""
+    for statement, bill in base.assertions(Bill):
+        claim, price = statement.claims.get("cost_per_1m_samples_usd"), _price(base, statement, bill)
+        model, card = base.facts.models.get(bill.model or ""), base.facts.accelerators.get(bill.accelerator or "")
+        length, peak = _length_of_siblings(base, statement), _best_16_bit(card)
+        if (
+            bill.result is not None
+            or claim is None
+            or price is None
+            or model is None
+            or bill.method is None
+            or not length
+            or not peak
+            or not card
+        ):
+            continue
+        # The longest time that the claim allows: at the document's lowest price, the cost at the upper end of its last digit.
+        seconds = Span.of(claim) / price[1] * HOUR_S
+        rate = length * MILLION / seconds.value
+        each = least_flop_per_token(model, bill.method, length)
+        share = Span.exact(length * MILLION * each) / seconds / peak
+        if share.low > 1:
+            yield Found(
+                IMPOSSIBLE,
+                (statement.id, price[0]),
+                f"{claim.printed} for a million samples of {model.name}, {bill.method.value}, on {card.name}",
+                f"{claim.printed} / ${price[1].value:g} an hour, the document's lowest, = {seconds.value / HOUR_S:,.0f} h for 10^6 x {length:,} tokens = "
+                f"{rate:,.0f} tokens/s x {each / 1e9:.1f} GFLOP = {rate * each / 1e12:,.0f} TFLOP/s, {share.value:.0%} of {peak / 1e12:g} TFLOP/s dense",
+                {"utilisation": share.value, "tokens_per_s": rate},
+            )
+
+
+def _length_of_siblings(base: Base, statement: Statement) -> int | None:
+    """Return the tokens of a sample in the bills of the same table, where their results agree in it."""
+    document = base.document_of.get(statement.id[:3])
+    lengths = {
+        base.by_id[bill.result].conditions.sequence_length
+        for one, bill in base.assertions(Bill)
+        if document and one in document.statements and one.section == statement.section and bill.result in base.by_id and bill.result
+    }
+    return lengths.pop() if len(lengths) == 1 else None
+
+
+def _best_16_bit(card: AcceleratorCard | None) -> float | None:
+    peaks = [peak for dtype, peak in card.peak_tflops.items() if dtype in {Dtype.BF16, Dtype.FP16}] if card else []
+    return max(peaks) * 1e12 if peaks else None
+
+
 def owned(base: Base) -> Iterator[Found]:
     """Yield costs on owned hardware without what they are made of."""
     rates = {}
@@ -170,6 +222,14 @@ RULES = (
         "Cost of n samples is n x tokens of a sample / tokens a second x price.",
         (INCONSISTENT,),
         samples,
+    ),
+    Rule(
+        "implied-rate",
+        "a cost of samples that needs more FLOPs a second than the device has",
+        "prices",
+        "A cost and a price give a time, a time and a length a rate, and a rate times the FLOPs of a token cannot exceed the dense peak.",
+        (IMPOSSIBLE,),
+        implied_rates,
     ),
     Rule(
         "owned-inputs",

@@ -23,6 +23,9 @@ KINDS = {
 }
 """What one name is counted as in different documents."""
 FAR = 1.25
+FLOP_UNIT = re.compile(r"([0-9][0-9,.]*) ?([KMGTP])(?:F|FLOP|FLOPS|FLOPs)", re.IGNORECASE)
+PREFIXES = "KMGTP"
+SAME = 0.01
 
 
 def metrics(base: Base) -> Iterator[Found]:
@@ -142,6 +145,26 @@ def _implied_words(run: Run) -> str:
     return f"{run.id}: {made} = {attained.value / 1e12:.2f} TFLOP/s at HFU {share.value:.2%}, so of {attained.value / share.value / 1e12:.1f} TFLOP/s"
 
 
+def flop_units(base: Base) -> Iterator[Found]:
+    """Yield FLOPs printed with a decimal prefix that counts in powers of two: 2^30 is 7.4% more than 10^9."""
+    for run in base.runs:
+        for name, claim in run.claims.items():
+            found = FLOP_UNIT.fullmatch(claim.printed.strip())
+            if found is None or claim.readings:
+                continue
+            printed, power = float(found[1].replace(",", "")), PREFIXES.index(found[2].upper()) + 1
+            decimal, binary = printed * 1e3**power, printed * 2.0 ** (10 * power)
+            if abs(claim.value / binary - 1) < SAME < abs(claim.value / decimal - 1):
+                yield Found(
+                    AMBIGUOUS,
+                    (run.id,),
+                    f"{label(name)} {claim.printed}",
+                    f"read as 10^{3 * power}: {decimal:.4e} FLOP; read as 2^{10 * power}, as the trainer's code shifts by {10 * power} bits: {binary:.4e} FLOP, "
+                    f"{binary / decimal - 1:.1%} more. The printed unit says the first",
+                    {"decimal_flop": decimal, "binary_flop": binary},
+                )
+
+
 RULES = (
     Rule(
         "metric",
@@ -166,5 +189,13 @@ RULES = (
         "A roofline compares the work of a unit with the peak of the same unit (Williams et al. 2009).",
         (INCONSISTENT,),
         roofs,
+    ),
+    Rule(
+        "flop-unit",
+        "FLOPs with a decimal prefix that counts in powers of two",
+        "definitions",
+        "G is 10^9 (SI brochure, 9th edition, table 7); 2^30 is Gi. Who compares the two is 7.4% off.",
+        (AMBIGUOUS,),
+        flop_units,
     ),
 )

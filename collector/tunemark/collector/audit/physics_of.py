@@ -67,6 +67,12 @@ def flop_per_token(run: Run, sequence_length: int, *, recompute: bool = False) -
     return _flop_per_token(shape.model.key, shape.method, sequence_length, rank, kept, attention=not run.conditions.packing)
 
 
+def least_flop_per_token(card: ModelCard, method: Method, sequence_length: int) -> float:
+    """Return the FLOPs of a token of a model and a method of which no more is known: rank 1, nothing computed twice, no attention."""
+    cheapest_shape(card, method, sequence_length, 1, 1, Checkpointing.NONE)
+    return _flop_per_token(card.key, method, sequence_length, 1, Checkpointing.NONE, attention=False)
+
+
 @lru_cache(maxsize=4_096)
 def _flop_per_token(key: str, method: Method, length: int, rank: int, kept: Checkpointing, *, attention: bool) -> float:
     ledger = flops_ledger(_cheapest(key, method, length, 1, rank, kept))

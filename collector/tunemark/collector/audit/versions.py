@@ -45,6 +45,28 @@ def _versions(base: Base) -> dict[tuple[str, str, str], list[str]]:
     return used
 
 
+def before_the_architecture(base: Base) -> Iterator[Found]:
+    """Yield results of a model with a version of a library that was released before the library knew the model's architecture."""
+    for support in base.facts.known.architectures:
+        used: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for run in base.runs:
+            version = run.conditions.framework.get(support.library)
+            if version and run.model is not None and run.model.family == support.family and not run.measured:
+                used[version, run.model.name].append(run.id)
+        for (version, model), ids in used.items():
+            release = base.facts.known.released_on(support.library, version)
+            if release and release.released_on < support.added_on:
+                days = (support.added_on - release.released_on).days
+                yield Found(
+                    IMPOSSIBLE,
+                    tuple(ids),
+                    f"{model} with {support.library} {version}",
+                    f"{support.library} {version} came out on {release.released_on} ({release.source}), {days} days before the architecture "
+                    f"{support.family} was added on {support.added_on} ({support.source}): that version cannot load it",
+                    {"released_on": release.released_on.isoformat(), "added_on": support.added_on.isoformat()},
+                )
+
+
 def document_dates(base: Base) -> Iterator[Found]:
     """Yield documents that say they are older than the repository they were written in."""
     for document in base.documents:
@@ -70,6 +92,14 @@ RULES = (
         "Nothing can be used before it is released.",
         (SUSPICIOUS, IMPOSSIBLE),
         versions,
+    ),
+    Rule(
+        "architecture-in-library",
+        "a model in a library that could not load it yet",
+        "catalogue",
+        "A library loads the architectures that were in it when it was released.",
+        (IMPOSSIBLE,),
+        before_the_architecture,
     ),
     Rule(
         "document-date",

@@ -113,7 +113,7 @@ def _finding(catalogue: Catalogue, row: Row) -> Line:
         (
             Cell(first, small=f"and {more} more" if more else "", href=href, sort=first),
             verdict_cell(row["verdict"]),
-            Cell(row["title"], small=row["rule"], href=rule_path(row["rule"]), sort=row["title"]),
+            Cell(wording.sentence(row["title"]), small=row["rule"], href=rule_path(row["rule"]), sort=row["title"]),
             tables.text(row["claim"]),
             tables.text(row["calculation"]),
         )
