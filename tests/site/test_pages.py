@@ -380,3 +380,9 @@ def test_what_cannot_be_true_stands_last_and_is_marked(catalogue: Catalogue) -> 
     assert cell.text == "ok"
     costs = pages_by_path(catalogue)["cost"].context["table"]
     assert [line.last for line in costs.lines if line.cells[0].small == "003-001"] == [True]
+
+
+def test_what_own_runs_weighed_stands_beside_what_was_predicted(catalogue: Catalogue) -> None:
+    found = pages_by_path(catalogue)["guide/predictions"].context
+    assert [[cell.text for cell in line.cells] for line in found["weighed"].lines] == [["base weights", "1", "1.00%", "1.00%"]]
+    assert found["peaks"] == 0

@@ -41,9 +41,9 @@ def percent(share: float | None, *, signed: bool = False) -> Cell:
 
 def memory_context(catalogue: Catalogue) -> dict[str, object]:
     """Return what a page tells of the memory model; nothing where the database has no published peak."""
-    rows = catalogue.predictions["memory_errors"]
+    rows, own = catalogue.predictions["memory_errors"], _own(catalogue)
     if not rows:
-        return {"memory": None}
+        return {"memory": None, **own}
     names = Names(catalogue)
     columns = [
         Column("Calculator"),
@@ -55,7 +55,40 @@ def memory_context(catalogue: Catalogue) -> dict[str, object]:
         "memory": tables.table("Errors of memory", columns, (_calculator(rows, *one) for one in CALCULATORS)),
         "memory_rows": _memory_rows(rows, names),
         "reading": " ".join(dict.fromkeys(row["reading"] for row in rows if row["reading"])),
+        **own,
     }
+
+
+def _own(catalogue: Catalogue) -> dict[str, object]:
+    """Return how near predictions are to what own runs weighed: tensors one by one, and peaks where a device's allocator tells them."""
+    lines = [
+        line
+        for row in catalogue.results_where(source="measured", status="ok")
+        for line in catalogue.seen("memory_lines", row["result_id"])
+        if line["measured_bytes"] and line["predicted_bytes"] is not None
+    ]
+    columns = [
+        Column("What was weighed"),
+        Column("Results", numeric=True),
+        Column("Median error", numeric=True),
+        Column("Worst error", numeric=True),
+    ]
+    made = (_weighed(name, [line for line in lines if line["line"] == name]) for name in dict.fromkeys(line["line"] for line in lines))
+    return {
+        "weighed": tables.table("Memory of own runs", columns, made) if lines else None,
+        "peaks": sum(line["kind"] == "peak" for line in lines),
+    }
+
+
+def _weighed(name: str, lines: list[Row]) -> Line:
+    errors = [abs(line["predicted_bytes"] / line["measured_bytes"] - 1) for line in lines]
+    return Line(
+        (
+            tables.text(name),
+            Cell(str(len(errors)), sort=len(errors)),
+            *(Cell(f"{error:.2%}", sort=error) for error in (median(errors), max(errors))),
+        )
+    )
 
 
 def _calculator(rows: Iterable[Row], name: str, column: str) -> Line:
