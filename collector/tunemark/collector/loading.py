@@ -83,7 +83,7 @@ def collect(root: Path, database: Path, advance: Advance = lambda: None, as_of: 
     merge(rows, finding_rows(findings))
     taught = [one.taught for one in accepted.kept if one.taught is not None]
     merge(rows, throughput_rows(learn_from(root, facts, base, findings, taught)))
-    merge(rows, {"memory_errors": memory_error_rows(facts, base.documents)})
+    merge(rows, {"memory_errors": memory_error_rows(facts, base.records)})
     rows["load_problems"] = _problem_rows(problems)
     tables = {
         name: _joined(as_arrow(rows.get(name, []), schema), (part.tables.get(name) for part in accepted.kept))

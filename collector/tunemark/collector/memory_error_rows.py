@@ -3,16 +3,15 @@
 from collections.abc import Iterable
 
 from tunemark.collector.rows import Row
+from tunemark.schema.converted import ConvertedResult
 from tunemark.schema.facts import FactBase
-from tunemark.schema.memory.published import READINGS, memory_errors, published_results
-from tunemark.schema.published import SourceDocument
+from tunemark.schema.memory.published import READINGS, memory_errors
+from tunemark.schema.published import PublishedResult
 
 
-def memory_error_rows(facts: FactBase, documents: Iterable[SourceDocument]) -> list[Row]:
+def memory_error_rows(facts: FactBase, results: Iterable[PublishedResult | ConvertedResult]) -> list[Row]:
     """Return rows of the documents whose figures of memory have a reading; without one it is not known what is compared."""
-    found = [
-        one for document in documents if document.id in READINGS for one in memory_errors(published_results(facts.root, document.id), facts)
-    ]
+    found = memory_errors(tuple(one for one in results if isinstance(one, PublishedResult) and one.source in READINGS), facts)
     return [
         {
             "result_id": one.id,

@@ -9,14 +9,15 @@ from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.loaded import base_of
 from tunemark.collector.audit.registry import RULES
 from tunemark.collector.audit.token_rates import Rate, token_rates
-from tunemark.collector.record_files import CONVERTED, SUBMISSIONS, read_or_none, records_in, submission_id
+from tunemark.collector.record_files import SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.schema.converted import ConvertedResult, training_rate
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts import FactBase
 from tunemark.schema.findings import Finding
-from tunemark.schema.memory.published import READINGS, published_results, published_shape
+from tunemark.schema.memory.published import READINGS, published_shape
 from tunemark.schema.peaks import part_of_card
 from tunemark.schema.planned_shape import shape_of_plan, shape_problem, work_in
+from tunemark.schema.published import PublishedResult
 from tunemark.schema.submission import Submission
 from tunemark.schema.throughput.rows import Combination, Observed, observe, without_copies
 from tunemark.schema.throughput.work import Missing
@@ -60,7 +61,7 @@ def learn_from(
     findings = audit(base) if findings is None else findings
     found = [
         *_published(base, facts, findings),
-        *_converted(root, facts),
+        *_converted(base, facts),
         *(_measured(root, facts, {run.id for run in base.runs if run.measured}) if measured is None else measured),
     ]
     rows = without_copies(row for _, row in found if isinstance(row, Observed))
@@ -73,23 +74,22 @@ def _published(base: Base, facts: FactBase, findings: Collection[Finding]) -> It
         if finding.verdict in REFUTED:
             refuted.setdefault(finding.records[0], []).append(finding)
     excluded = excluded_readings(findings)
-    for document in base.documents:
-        for result in published_results(facts.root, document.id):
-            run = base.by_id.get(result.id)
-            rates = [] if run is None else possible_rates(run, excluded.get(document.id, frozenset()))
-            if run is None or not rates:
-                continue
-            doubt = next((one for one in refuted.get(result.id, ()) if _concerns(one, rates[0])), None)
-            shape = published_shape(result, facts)
-            if doubt is not None:
-                yield result.id, Missing(f"the audit calls it {doubt.verdict.value}: {doubt.rule}")
-            elif run.accelerator is None or shape is None:
-                yield result.id, Missing("accelerator, model, row length or micro-batch is not said")
-            else:
-                of = Combination(
-                    run.accelerator, run.devices, as_run(shape, run), stack_of(run), "", run.devices / (run.replicas or run.devices)
-                )
-                yield result.id, observe(result.id, of, rates[0].tokens_per_s.value)
+    for result in base.records:
+        run = base.by_id.get(result.id)
+        rates = [] if run is None else possible_rates(run, excluded.get(run.source, frozenset()))
+        if run is None or not rates or not isinstance(result, PublishedResult):
+            continue
+        doubt = next((one for one in refuted.get(result.id, ()) if _concerns(one, rates[0])), None)
+        shape = published_shape(result, facts)
+        if doubt is not None:
+            yield result.id, Missing(f"the audit calls it {doubt.verdict.value}: {doubt.rule}")
+        elif run.accelerator is None or shape is None:
+            yield result.id, Missing("accelerator, model, row length or micro-batch is not said")
+        else:
+            of = Combination(
+                run.accelerator, run.devices, as_run(shape, run), stack_of(run), "", run.devices / (run.replicas or run.devices)
+            )
+            yield result.id, observe(result.id, of, rates[0].tokens_per_s.value)
 
 
 def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
@@ -134,9 +134,8 @@ def as_run(shape: TrainingShape, run: Run) -> TrainingShape:
     return shape
 
 
-def _converted(root: Path, facts: FactBase) -> Iterator[Lesson]:
-    for path in records_in(root / CONVERTED).files:
-        record = read_or_none(path)
+def _converted(base: Base, facts: FactBase) -> Iterator[Lesson]:
+    for record in base.records:
         rate = training_rate(record) if isinstance(record, ConvertedResult) else None
         if not isinstance(record, ConvertedResult) or rate is None:
             continue

@@ -8,9 +8,10 @@ from typing import TypeVar
 from tunemark.collector.audit.span import Span
 from tunemark.schema.assertions import Assertion
 from tunemark.schema.cards import AcceleratorCard, ModelCard
+from tunemark.schema.converted import ConvertedResult
 from tunemark.schema.facts import FactBase
 from tunemark.schema.known import DatasetFact
-from tunemark.schema.published import Claim, Conditions, SourceDocument, Statement
+from tunemark.schema.published import Claim, Conditions, PublishedResult, SourceDocument, Statement
 from tunemark.schema.quantities import QUANTITIES
 
 Kind = TypeVar("Kind", bound=Assertion)
@@ -103,6 +104,8 @@ class Base:
     runs: tuple[Run, ...]
     documents: tuple[SourceDocument, ...]
     facts: FactBase
+    records: tuple[PublishedResult | ConvertedResult, ...] = ()
+    """What results of documents and of other harnesses were made from."""
 
     @cached_property
     def published(self) -> tuple[Run, ...]:

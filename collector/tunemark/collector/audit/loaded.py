@@ -1,6 +1,7 @@
 """The evidence of a checkout: documents and results of data/published, and the submissions, as rules see them."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tunemark.collector.audit.evidence import Base, Run
@@ -32,16 +33,12 @@ def base_of(root: Path, facts: FactBase | None = None, measured: Iterable[Run] |
     """
     facts = facts or FactBase(root / "data")
     published = records_in(root / "data" / "published").files
-    results = [read_or_none(path) for path in published if RESULT.fullmatch(path.name)]
+    files = [*(path for path in published if RESULT.fullmatch(path.name)), *records_in(root / CONVERTED).files]
+    records = [one for path in files if isinstance(one := read_or_none(path), PublishedResult | ConvertedResult)]
     documents = [read_or_none(path) for path in published if path.name == DOCUMENT]
-    converted = [read_or_none(path) for path in records_in(root / CONVERTED).files]
     submissions = (_measured(path, facts) for path in records_in(root / SUBMISSIONS).files) if measured is None else measured
-    runs = [
-        *(published_run(one, facts) for one in results if isinstance(one, PublishedResult)),
-        *(converted_run(one, facts) for one in converted if isinstance(one, ConvertedResult)),
-        *(run for run in submissions if run is not None),
-    ]
-    return Base(tuple(runs), tuple(one for one in documents if isinstance(one, SourceDocument)), facts)
+    runs = [*(foreign_run(one, facts) for one in records), *(run for run in submissions if run is not None)]
+    return Base(tuple(runs), tuple(one for one in documents if isinstance(one, SourceDocument)), facts, tuple(records))
 
 
 def with_files(base: Base, paths: Iterable[Path]) -> tuple[Base, list[str]]:
@@ -60,9 +57,7 @@ def with_files(base: Base, paths: Iterable[Path]) -> tuple[Base, list[str]]:
         except (InvalidRecord, ValueError, OSError) as error:
             raise TunemarkError(str(path), "", f"is no record: {error}; `tunemark validate` says more", exit_code=Exit.INVALID) from error
         if isinstance(record, PublishedResult | ConvertedResult):
-            runs[record.id] = (
-                published_run(record, base.facts) if isinstance(record, PublishedResult) else converted_run(record, base.facts)
-            )
+            runs[record.id] = foreign_run(record, base.facts)
             ids.append(record.id)
         elif isinstance(record, Submission):
             run = measured_run(record, submission_id(path), base.facts)
@@ -71,7 +66,12 @@ def with_files(base: Base, paths: Iterable[Path]) -> tuple[Base, list[str]]:
         elif isinstance(record, SourceDocument):
             documents[record.id] = record
             ids.extend(statement.id for statement in record.statements)
-    return Base(tuple(runs.values()), tuple(documents.values()), base.facts), ids
+    return replace(base, runs=tuple(runs.values()), documents=tuple(documents.values())), ids
+
+
+def foreign_run(record: PublishedResult | ConvertedResult, facts: FactBase) -> Run:
+    """Return a result that others measured as rules see it."""
+    return published_run(record, facts) if isinstance(record, PublishedResult) else converted_run(record, facts)
 
 
 def published_run(result: PublishedResult, facts: FactBase) -> Run:
