@@ -7,6 +7,7 @@ from study_making import FACTS, ScriptedBench
 from tunemark.harness.planning import Options
 from tunemark.harness.studies.arms import order, run_ab
 from tunemark.harness.studies.tables import verdict
+from tunemark.schema.arms import ArmRun, arm_run
 from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.vocabulary import Division, Status
@@ -169,3 +170,13 @@ def test_runs_too_short_for_a_verdict_are_refused_before_the_first(tmp_path):
     with pytest.raises(TunemarkError, match="give --steps 30 or more"):
         run_ab("smoke-lora", A, B, Options(max_steps=25), scripted.bench)
     assert not scripted.ran
+
+
+@pytest.mark.parametrize(("settings", "pair"), [("compile=blocks", 3), ("batch_size=8,precision=bf16", 12), ("compile=none", 0)])
+def test_the_name_of_an_arms_run_is_read_back_as_it_was_written(settings, pair):
+    run = ArmRun("b", settings, pair)
+    assert arm_run(run.point) == run
+
+
+def test_points_of_other_series_are_no_arms():
+    assert arm_run("batch.micro_batch=8") is None

@@ -6,6 +6,8 @@ from typing import Any
 
 import duckdb
 
+from tunemark.schema.arms import ArmRun
+
 ROOT = Path(__file__).resolve().parents[2]
 DDL = ROOT / "collector" / "tunemark" / "collector" / "views.sql"
 GIB = 2**30
@@ -362,13 +364,13 @@ def _measured_rows() -> list[dict[str, Any]]:
     slower = {
         **fine,
         **arm,
-        "study_point": "A: attention=eager, pair 1",
+        "study_point": ArmRun("a", "attention=eager", 1).point,
         "study_position": 1,
         "tokens_per_s": 12_400.0,
         "tokens_per_s_low": 12_300.0,
         "tokens_per_s_high": 12_500.0,
     }
-    second = {**arm, "study_point": "B: attention=sdpa, pair 1", "study_position": 2}
+    second = {**arm, "study_point": ArmRun("b", "attention=sdpa", 1).point, "study_position": 2}
     crash = {
         "status": "crash",
         "rankable": False,

@@ -296,7 +296,7 @@ def judged(accuracy: float, rows: int = 200) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("other", "said"), [(0.84, "Accuracy: no significant difference"), (0.95, "Accuracy: differs")])
 def test_accuracies_of_two_arms_within_two_standard_errors_do_not_differ(catalogue: Catalogue, other: float, said: str) -> None:
-    of_arm = {"A": judged(0.8), "B": judged(other)}
+    of_arm = {"a": judged(0.8), "b": judged(other)}
     arms = [row | of_arm.get((row["study_point"] or "-")[0], {}) for row in catalogue.results]
     page = pages_by_path(replace(catalogue, results=arms))[f"studies/{AB}"]
     assert said in str(page.context["verdict"])

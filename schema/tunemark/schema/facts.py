@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -128,14 +129,26 @@ class FactBase:
         raise TunemarkError("instance", name, f"no instance of data/prices; {suggest_instance(name, self.instances)}")
 
     def refused_aws_size(self, instance: str) -> str | None:
-        """Return why a name of AWS's form names no instance that AWS sells, or None; it does not matter who is said to sell it."""
-        name = AWS.fullmatch(instance.lower())
-        if name is None or not self.aws_sizes or instance.lower() in {known.lower() for known in self.instances}:
+        """Return why a name of AWS's form names no instance that AWS sells, or None; it does not matter who is said to sell it.
+
+        Of a family that nobody has looked up nothing is known: see `unknown_aws_family`.
+        """
+        name = self._unlisted_aws(instance)
+        if name is None or name["family"] not in self.aws_sizes:
             return None
-        if name["family"] in self.aws_sizes:
-            return f"AWS has no size {name['size']} of {name['family']}; {suggest_instance(instance, self.instances)}"
+        return f"AWS has no size {name['size']} of {name['family']}; {suggest_instance(instance, self.instances)}"
+
+    def unknown_aws_family(self, instance: str) -> str | None:
+        """Return what to do about a name of AWS's form whose family is not in data/prices/aws_sizes.toml, or None."""
+        name = self._unlisted_aws(instance)
+        if name is None or name["family"] in self.aws_sizes:
+            return None
         near = suggest_instance(instance, self.instances)
         return f"no family {name['family']} of AWS is in data/prices/aws_sizes.toml; add it with its source, or {near}"
+
+    def _unlisted_aws(self, instance: str) -> re.Match[str] | None:
+        listed = not self.aws_sizes or instance.lower() in {known.lower() for known in self.instances}
+        return None if listed else AWS.fullmatch(instance.lower())
 
     def read_all(self) -> None:
         """Read every card and price; raises TunemarkError for the first that is wrong."""

@@ -22,6 +22,16 @@ class Release(Frozen):
     """False when the day was not read at the source."""
 
 
+class Library(Frozen):
+    """When each version of a library came out, as its registry says."""
+
+    library: Text
+    source: Text
+    read_on: date
+    released_on: dict[str, date]
+    """Version -> day of its first file."""
+
+
 class Series(Frozen):
     """All versions of a series that has ended, or those so far."""
 
@@ -102,6 +112,7 @@ class Known(Frozen):
     """Everything in data/known."""
 
     releases: tuple[Release, ...] = ()
+    libraries: tuple[Library, ...] = ()
     series: tuple[Series, ...] = ()
     datasets: tuple[DatasetFact, ...] = ()
     generations: tuple[Generation, ...] = ()
@@ -111,6 +122,9 @@ class Known(Frozen):
 
     def released_on(self, library: str, version: str) -> Release | None:
         """Return the release of a version, or None when it is not known."""
+        listed = next((one for one in self.libraries if one.library == library and version in one.released_on), None)
+        if listed is not None:
+            return Release(library=library, version=version, released_on=listed.released_on[version], source=listed.source)
         return next((one for one in self.releases if one.library == library and one.version == version), None)
 
     def dataset(self, printed: str | None) -> DatasetFact | None:

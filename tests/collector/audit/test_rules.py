@@ -5,6 +5,7 @@ from audit_making import A100, H100, T4, claim, evidence, gb, result, said
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunemark.collector.audit.engine import audit
 from tunemark.collector.audit.registry import RULES
 
 BERT = {"model": "bert-base-uncased", "method": "full", "sequence_length": 128, "dataset": "dair-ai/emotion"}
@@ -216,6 +217,10 @@ EXAMPLES = {
     "price-scope": (
         evidence(offer(32.77, instance="p4d", accelerator="nvidia-a100-40gb-sxm")),
         evidence(offer(4.1, instance="p4d", accelerator="nvidia-a100-40gb-sxm")),
+    ),
+    "price-day": tuple(
+        evidence(offer(32.77, instance="p4d", accelerator="nvidia-a100-40gb-sxm", accelerators=8, on=day))
+        for day in ("2026-10-01", "2024-12-31")
     ),
     "price-times": tuple(
         evidence(said(None, claims={"price_usd_per_hour": claim(1.29, "$1.29"), "price_usd_per_day": claim(day, f"${day:g}")}))
@@ -581,3 +586,24 @@ def test_a_rule_is_silent_where_there_is_nothing(rule):
     assert not list(
         rule.findings(evidence(result(accelerator=None, accelerator_count=None, sequence_length=None, micro_batch=None, precision=None)))
     )
+
+
+def test_an_instance_of_a_size_that_the_price_book_has_not_is_suspected_and_an_unknown_family_is_not():
+    def found(name):
+        return [
+            (one.rule, one.verdict.value) for one in audit(evidence(result(labels={"instance": name}))) if one.rule == "instance-exists"
+        ]
+
+    assert found("a2-highgpu-3g") == [("instance-exists", "suspicious")]
+    assert found("Standard_ND97asr_v4") == [("instance-exists", "suspicious")]
+    assert found("p4d.48xlarge") == [("instance-exists", "impossible")]
+    # A family that nobody has looked up may exist.
+    assert found("q9x.36xlarge") == []
+    assert found("a2-highgpu-4g") == []
+
+
+def test_a_comparison_with_another_stack_is_supported_by_figures_of_it():
+    conclusion = {"kind": "conclusion", "about": "speed", "against": "torchtune", "records": ["900-001"], "basis": ["step_time_s"]}
+    own, other = result(1, claims={"step_time_s": 2.0}), result(2, claims={"step_time_s": 2.5}, framework={"torchtune": "0.6.0"})
+    assert [one.rule for one in audit(evidence(own, said(conclusion))) if one.rule == "unsupported"] == ["unsupported"]
+    assert not [one for one in audit(evidence(own, other, said(conclusion))) if one.rule == "unsupported"]

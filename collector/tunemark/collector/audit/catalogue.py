@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Found, Rule
@@ -14,6 +14,7 @@ from tunemark.schema.vocabulary import Dtype
 
 STATE = re.compile(r"/\s*(P(?:[2-9]|1[0-5]))\b")
 """Performance states of NVIDIA devices, P0 to P15 from fastest to idle (nvidia-smi's manual)."""
+NUMBER = re.compile(r"[0-9]+")
 TOTAL_TOLERANCE = 0.09
 """GB against GiB, 7%, and rounding."""
 INSTANCE = re.compile(r"\b[a-z]{1,3}\d[a-z0-9]*(?:-[a-z0-9]+)?[.-]\d*x?large\b", re.IGNORECASE)
@@ -54,6 +55,25 @@ def instance_exists(base: Base) -> Iterator[Found]:
             yield Found(
                 IMPOSSIBLE, records, f"instance {name!r}", refused, {"printed": name, "near": suggest_instance(name, base.facts.instances)}
             )
+        elif sizes := _other_sizes(name, base.facts.instances):
+            yield Found(
+                SUSPICIOUS,
+                records,
+                f"instance {name!r}",
+                f"the price book has {', '.join(sizes)} and no {name}",
+                {"printed": name, "near": sizes[0]},
+            )
+
+
+def _other_sizes(name: str, instances: Iterable[str]) -> list[str]:
+    """Return the instances that differ from a name in one number only, as the sizes of a family do."""
+    forms = _without_one_number(name)
+    return sorted(known for known in instances if forms & _without_one_number(known))
+
+
+def _without_one_number(name: str) -> set[str]:
+    text = name.lower()
+    return {f"{text[: digits.start()]}#{text[digits.end() :]}" for digits in NUMBER.finditer(text)}
 
 
 def instance_holds(base: Base) -> Iterator[Found]:

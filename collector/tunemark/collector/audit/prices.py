@@ -1,5 +1,6 @@
 """Prices: who rents out what, for the whole machine or one device of it, and what follows for a run."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from tunemark.collector.audit.evidence import Base
@@ -128,6 +129,45 @@ def _far(base: Base, offer: Offer, claimed: float) -> tuple[AuditVerdict, str] |
     return (INCONSISTENT if offer.instance else SUSPICIOUS), words
 
 
+def days_of_prices(base: Base) -> Iterator[Found]:
+    """Yield prices that were in force on another day than theirs, while the prices known around their day are others."""
+    for statement, offer in base.assertions(Offer):
+        claim = statement.claims.get("price_usd_per_hour")
+        if claim is None or offer.on is None:
+            continue
+        histories: dict[tuple[str, str | None, str], list[PriceRow]] = defaultdict(list)
+        for row in _rows(base, offer):
+            if _same_device(row, offer):
+                histories[row.instance, row.region, row.kind.value].append(row)
+        judged = [_day_of(base, offer, claim.value, sorted(rows, key=lambda row: row.effective_on)) for rows in histories.values()]
+        refuted = [words for fits, words in judged if words and not fits]
+        if refuted and not any(fits for fits, _ in judged):
+            shown = f"{offer.accelerators} x {_name(base, offer.accelerator)}, {_price(statement)}, of {offer.on}"
+            yield Found(SUSPICIOUS, (statement.id, *offer.used_for), shown, refuted[0], {"claimed_usd_per_hour": claim.value})
+
+
+def _day_of(base: Base, offer: Offer, claimed: float, history: list[PriceRow]) -> tuple[bool, str]:
+    """Return whether a price agrees with those known around its day, and otherwise when it was in force; empty where it never was."""
+    day = offer.on
+    before = [row for row in history if day and row.effective_on <= day]
+    after = [row for row in history if day and row.effective_on > day]
+    around = [*before[-1:], *after[:1]]
+
+    def is_it(row: PriceRow) -> bool:
+        return any(_is_price_of(base, claimed, amount) for amount in (row.usd_per_hour, _each(row) * offer.accelerators))
+
+    if any(is_it(row) for row in around):
+        return True, ""
+    elsewhen = [row for row in history if is_it(row)]
+    if not elsewhen or not before:
+        return False, ""
+    known = " and ".join(f"${row.usd_per_hour:.5g} on {row.effective_on}" for row in around)
+    return (
+        False,
+        f"{elsewhen[0].instance} was ${elsewhen[0].usd_per_hour:.5g} an hour on {elsewhen[0].effective_on}; around {day} the price book has {known}",
+    )
+
+
 def longer_times(base: Base) -> Iterator[Found]:
     """Yield prices of a day or a week that are not 24 or 168 times that of an hour."""
     for statement in base.statements.values():
@@ -174,6 +214,14 @@ RULES = (
         "The price book knows prices of whole instances; for one device they are divided by the devices.",
         (INCONSISTENT, SUSPICIOUS),
         scope_of_prices,
+    ),
+    Rule(
+        "price-day",
+        "a price that was in force on another day",
+        "prices",
+        "Prices change: one of another year is not the price of the day that is stated (data/prices, dated).",
+        (SUSPICIOUS,),
+        days_of_prices,
     ),
     Rule(
         "price-times",

@@ -81,7 +81,7 @@ def conclusions(base: Base) -> Iterator[Found]:
 def _unsupported(base: Base, said: Conclusion) -> str:
     runs = base.named(said.records)
     shown = {quantity for record in said.records for quantity in base.claims_of(record)} & set(said.basis)
-    if said.against is not None:
+    if said.against is not None and not _has_figures_of(base, said):
         return f"it compares with {said.against}, of which it gives no figure"
     if said.over is not None:
         seen = sorted({str(_value(run, said.over)) for run in runs})
@@ -95,6 +95,16 @@ def _unsupported(base: Base, said: Conclusion) -> str:
     if not shown:
         return f"no figure of {said.about} stands behind it"
     return ""
+
+
+def _has_figures_of(base: Base, said: Conclusion) -> bool:
+    """Return whether the source of a conclusion has results of what it compares with: named in their software, device or words."""
+    sources, wanted = {run.source for run in base.named(said.records)}, (said.against or "").lower()
+    return any(
+        wanted in " ".join((*run.conditions.framework, *run.labels.values(), run.section)).lower()
+        for run in base.runs
+        if run.source in sources and run.claims and run.id not in said.records
+    )
 
 
 def _training_only(runs: list[Run]) -> str:

@@ -2,7 +2,7 @@
 
 import typer
 
-from tunemark.collector.import_commands import axolotl, mlperf, prices, trainer_log
+from tunemark.collector.import_commands import axolotl, mlperf, prices, releases, trainer_log
 
 HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", context_settings=HELP)
@@ -12,7 +12,7 @@ app.add_typer(imports, name="import")
 
 @imports.callback()
 def import_group() -> None:
-    """Import results, workloads and prices from other tools.
+    """Import results, workloads, prices and days of releases from elsewhere.
 
     Nothing of a file is ever executed. What cannot be read is reported with its file and line, and never stops the rest.
 
@@ -23,6 +23,8 @@ def import_group() -> None:
     - `tunemark import axolotl qlora.yml --out data/workloads`
 
     - `tunemark import prices catalogs/v8/lambda/vms.csv --out lambda.csv`
+
+    - `tunemark import releases torch transformers --out data/known/pypi.toml`
     """
 
 
@@ -30,3 +32,4 @@ imports.command()(mlperf.mlperf)
 imports.command("trainer-log")(trainer_log.trainer_log)
 imports.command()(axolotl.axolotl)
 imports.command()(prices.prices)
+imports.command()(releases.releases)

@@ -100,7 +100,7 @@ def offer_of(row: Mapping[str, str], line: int, provider: str, facts: FactBase) 
 
 def _refuse_foreign_instance(provider: str, instance: str, facts: FactBase) -> None:
     """Refuse what AWS does not sell, and what it sells in a file of somebody else: a wrong provider would switch its traps off."""
-    unknown = facts.refused_aws_size(instance)
+    unknown = facts.refused_aws_size(instance) or facts.unknown_aws_family(instance)
     if unknown:
         raise Drop(unknown, refused=True)
     if provider != "aws" and AWS.fullmatch(instance.lower()):

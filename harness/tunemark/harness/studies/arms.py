@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from tunemark.harness.planning import Options, Resolved
 from tunemark.harness.studies.points import Point, card_with, settings_of
 from tunemark.harness.studies.series import Bench, Done, Series, Stopped, say
+from tunemark.schema.arms import ARMS, ArmRun
 from tunemark.schema.comparison import Change, break_even_steps, loss_after, paired_change
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
@@ -21,7 +22,6 @@ LOSS_TOLERANCE = 0.01
 """Other kernels and number formats round differently; a loss that differs by more than this is another training."""
 HOPELESS = (Status.UNSUPPORTED, Status.OOM_DEVICE, Status.OOM_HOST)
 """What a second try of the same settings would end in again."""
-ARMS = ("a", "b")
 CacheState = Literal["cold", "warm"]
 
 
@@ -134,7 +134,7 @@ def of_pair(resolved: Resolved, pair: int) -> Resolved:
 
 
 def _name(arm: str, point: Point, pair: int) -> str:
-    return f"{arm}: {point.text}, pair {pair}" if pair else f"{arm}: {point.text}"
+    return ArmRun(arm, point.text, pair).point
 
 
 def compared(study_id: str, arms: dict[str, Point], runs: Sequence[Done], ended: str | None) -> Compared:

@@ -1,11 +1,12 @@
 """Series of runs: a sweep, a frontier, an A/B comparison or repeats, each a page with all of its runs."""
 
-import re
 from collections.abc import Iterator
 
+from tunemark.schema.arms import ARMS, arm_run
 from tunemark.schema.comparison import Change, paired_change
 from tunemark.schema.formats import MISSING, percent
 from tunemark.schema.statistics import share_difference
+from tunemark.schema.steady import RANKABLE_STEPS
 from tunemark.site import tables, wording
 from tunemark.site.page import Fact, Page, result_path, study_path, workload_path
 from tunemark.site.pages.evidence import STUDIES
@@ -14,7 +15,6 @@ from tunemark.site.results_table import accuracy_cell, cost_cell, memory_cell, r
 from tunemark.site.tables import Cell, Column, Line, Table
 
 CRUMBS = (("Studies", "studies/index"),)
-ARM = re.compile(r"(?P<arm>[AB]): (?P<settings>.+?)(?:, pair (?P<pair>\d+))?")
 OUT_OF_MEMORY = ("oom_device", "oom_host")
 MEANING = {
     "sweep": "One setting after the other is varied; a point that fails is a result and stops nothing.",
@@ -33,7 +33,7 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
             "meaning": MEANING.get(study["study_kind"], ""),
             "facts": _facts(study),
             "table": _table(catalogue, runs),
-            "verdict": _verdict(study["study_kind"], runs),
+            "verdict": _verdict(catalogue, study["study_kind"], runs),
         }
         yield Page(study_path(study["study_id"]), _title(study), "study.md.j2", context, CRUMBS)
 
@@ -114,10 +114,10 @@ def _line(catalogue: Catalogue, row: Row, first: float | None, *, judged: bool) 
     return Line(cells, last=row["failed"])
 
 
-def _verdict(kind: str, runs: list[Row]) -> str:
+def _verdict(catalogue: Catalogue, kind: str, runs: list[Row]) -> str:
     """Return what the series says, in a sentence; empty where it is only a table."""
     if kind == "ab":
-        return _of_arms(runs)
+        return _of_arms([row for row in runs if _counts(catalogue, row)])
     rates = [row["tokens_per_s"] for row in runs if row["tokens_per_s"] and not row["failed"]]
     if kind == "frontier":
         fits = [row["study_point"] for row in runs if not row["failed"]]
@@ -128,24 +128,35 @@ def _verdict(kind: str, runs: list[Row]) -> str:
     return ""
 
 
+def _counts(catalogue: Catalogue, row: Row) -> bool:
+    """Return whether a run's speed counts: it ended well, is long enough to be compared, and no check failed."""
+    checked = all(gate["passed"] is not False for gate in catalogue.seen("gates", row["result_id"]))
+    return not row["failed"] and (row["steady_steps"] or 0) >= RANKABLE_STEPS and checked
+
+
 def _of_arms(runs: list[Row]) -> str:
-    """Return the verdict on tokens a second of arm B against arm A, from the pairs that both ended well."""
-    rates: dict[str, dict[str, float]] = {"A": {}, "B": {}}
-    right: dict[str, list[Row]] = {"A": [], "B": []}
-    settings = {"A": MISSING, "B": MISSING}
+    """Return the verdict on tokens a second of arm B against arm A, from the pairs of which both runs count."""
+    arms: dict[str, dict[int, Row]] = {arm: {} for arm in ARMS}
+    settings = dict.fromkeys(ARMS, MISSING)
     for row in runs:
-        found = ARM.fullmatch(row["study_point"])
-        if found is not None:
-            settings[found["arm"]] = found["settings"]
-            if row["accuracy"] is not None and row["evaluation_rows"] and not row["failed"]:
-                right[found["arm"]].append(row)
-            if row["tokens_per_s"] and not row["failed"] and found["pair"]:
-                rates[found["arm"]][found["pair"]] = row["tokens_per_s"]
-    pairs = sorted(set(rates["A"]) & set(rates["B"]))
+        run = arm_run(row["study_point"])
+        if run is not None and run.pair and row["tokens_per_s"]:
+            settings[run.arm] = run.settings
+            arms[run.arm][run.pair] = row
+    pairs = sorted(set(arms["a"]) & set(arms["b"]))
     if not pairs:
-        return "No pair of runs ended well, so there is no verdict."
-    change = paired_change([rates["A"][pair] for pair in pairs], [rates["B"][pair] for pair in pairs])
-    return f"Tokens/s of B ({settings['B']}) against A ({settings['A']}): {_said(change)}.{_accuracies(right['A'], right['B'])}"
+        return f"No pair has two runs that ended well, pass their checks and have {RANKABLE_STEPS} steady steps, so there is no verdict."
+    a, b = ([arms[arm][pair] for pair in pairs] for arm in ARMS)
+    change = paired_change([row["tokens_per_s"] for row in a], [row["tokens_per_s"] for row in b])
+    judged = [(one, other) for one, other in zip(a, b, strict=True) if _judged(one) and _judged(other)]
+    return (
+        f"Tokens/s of B ({settings['b']}) against A ({settings['a']}): {_said(change)}."
+        f"{_accuracies([one for one, _ in judged], [other for _, other in judged])}"
+    )
+
+
+def _judged(row: Row) -> bool:
+    return row["accuracy"] is not None and bool(row["evaluation_rows"])
 
 
 def _accuracies(a: list[Row], b: list[Row]) -> str:

@@ -1,0 +1,54 @@
+"""Days of a library's releases, from the JSON of the Python Package Index (https://docs.pypi.org/api/json/)."""
+
+import json
+from collections.abc import Iterable
+from datetime import date, datetime
+
+from packaging.version import InvalidVersion, Version
+
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.known import Library
+
+SOURCE = "https://pypi.org/pypi/{}/json: day of the first file"
+
+
+def library_of(content: bytes, read_on: date) -> Library:
+    """Return the final versions of a project with the day on which the first file of each was uploaded (UTC).
+
+    Raises
+    ------
+    TunemarkError
+        With exit code 3 when it is not such JSON.
+
+    """
+    try:
+        answer = json.loads(content)
+        name, releases = answer["info"]["name"], answer["releases"]
+        days = {version: _first_day(files) for version, files in releases.items() if files and _final(version)}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        fix = f"is not the JSON of a project on PyPI ({error}); fetch https://pypi.org/pypi/NAME/json"
+        raise TunemarkError("releases", content[:40], fix, exit_code=Exit.INVALID) from error
+    ordered = dict(sorted(days.items(), key=lambda item: Version(item[0])))
+    return Library(library=name.lower(), source=SOURCE.format(name.lower()), read_on=read_on, released_on=ordered)
+
+
+def _final(version: str) -> bool:
+    try:
+        read = Version(version)
+    except InvalidVersion:
+        return False
+    return not read.is_prerelease
+
+
+def _first_day(files: list[dict[str, str]]) -> date:
+    return min(datetime.fromisoformat(file["upload_time_iso_8601"]) for file in files).date()
+
+
+def as_toml(libraries: Iterable[Library]) -> str:
+    """Return the text of a file of data/known."""
+    lines = ["# Written by `tunemark import releases`: when each final version of a library came out."]
+    for one in libraries:
+        lines += ["", "[[libraries]]", f"library = {json.dumps(one.library)}", f"source = {json.dumps(one.source)}"]
+        lines += [f"read_on = {one.read_on.isoformat()}", "", "[libraries.released_on]"]
+        lines += [f"{json.dumps(version)} = {day.isoformat()}" for version, day in one.released_on.items()]
+    return "\n".join(lines) + "\n"
