@@ -46,6 +46,10 @@ def tiny(family: str, **changes: Any) -> ModelCard:
     return ModelCard.model_validate(content | changes)
 
 
+def test_no_family_of_a_model_card_is_left_out() -> None:
+    assert {card.family for card in FACTS.models.values()} <= set(FAMILIES)
+
+
 def targets_of(card: ModelCard) -> tuple[str, ...]:
     # transformers keeps the experts of a mixture in one tensor, which peft cannot give an adapter by name.
     return tuple(name for name in every_target(card) if "experts" not in name)
@@ -124,6 +128,14 @@ def make_shape(card: ModelCard, method: Method = Method.FULL, **changes: Any) ->
 def test_matmul_and_attention_of_both_passes_equal_what_torch_counts(family: str, method: Method) -> None:
     # The counter knows no masks: it counts s^2 pairs of each row, so the ledger is asked for the same.
     shape = make_shape(tiny(family), method)
+    assert by_class(shape) == counted(shape)
+
+
+@pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
+@pytest.mark.parametrize("family", ["llama", "mistral", "mixtral", "qwen3", "gemma", "gemma2"])
+def test_heads_that_are_wider_together_than_the_model_are_counted_as_torch_does(family: str, method: Method) -> None:
+    """As those of Gemma and the small Qwen 3 are; the configurations of the other families have no width of a head."""
+    shape = make_shape(tiny(family, head_dim=16), method)
     assert by_class(shape) == counted(shape)
 
 

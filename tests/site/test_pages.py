@@ -386,3 +386,8 @@ def test_what_own_runs_weighed_stands_beside_what_was_predicted(catalogue: Catal
     found = pages_by_path(catalogue)["guide/predictions"].context
     assert [[cell.text for cell in line.cells] for line in found["weighed"].lines] == [["base weights", "1", "1.00%", "1.00%"]]
     assert found["peaks"] == 0
+
+
+def test_errors_are_told_by_method_too(catalogue: Catalogue) -> None:
+    table = pages_by_path(catalogue)["guide/predictions"].context["methods"]
+    assert [[cell.text for cell in line.cells] for line in table.lines] == [["accelerator", "LoRA", "2", "30.0%", "50.0%", "50.0%", "1"]]

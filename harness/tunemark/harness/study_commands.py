@@ -227,7 +227,7 @@ def predict(
     usd, price = hourly(run, FactBase.of_project(), usd_per_hour)
     found = whole_job(runs, Job(steps=job_steps, samples=samples, tokens=tokens, epochs=epochs), usd)
     if as_json:
-        _print_json({**asdict(found), "usd_per_hour": usd, "price": price})
+        _print_json({"label": "predicted", "runs": len(runs), **asdict(found), "usd_per_hour": usd, "price": price})
         return
     answers().print(prediction_table(found, price))
     for doubt in found.doubts:

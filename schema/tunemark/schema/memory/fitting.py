@@ -49,8 +49,14 @@ def fits(shape: TrainingShape, accelerators: Iterable[AcceleratorCard]) -> tuple
     """Return a verdict per accelerator, the smallest first; accelerators of unknown memory are left out."""
     needed = estimate_memory(shape).needed
     found = [
-        Fit(card.key, card.name, int(card.memory_gib * GIB), needed, largest_micro_batch(shape, int(card.memory_gib * GIB)))
+        Fit(card.key, _name(card), int(card.memory_gib * GIB), needed, largest_micro_batch(shape, int(card.memory_gib * GIB)))
         for card in accelerators
         if card.memory_gib is not None
     ]
     return tuple(sorted(found, key=lambda fit: (fit.memory, fit.accelerator)))
+
+
+def _name(card: AcceleratorCard) -> str:
+    """Return the name of a card, and of how many cores its memory is where a process may get one of several."""
+    cores = card.cores_per_unit or 1
+    return f"{card.name}, all {cores} cores" if cores > 1 else card.name

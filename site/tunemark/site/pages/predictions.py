@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from statistics import median
 
 from tunemark.schema import formats
-from tunemark.site import tables
+from tunemark.site import tables, wording
 from tunemark.site.page import Page, result_path
 from tunemark.site.pages.memory_errors import Names, memory_context, percent
 from tunemark.site.queries import Catalogue, Row
@@ -50,6 +50,7 @@ def _throughput(catalogue: Catalogue) -> dict[str, object]:
             map(_summary, accuracy),
             stacked=True,
         ),
+        "methods": _methods(errors),
         "accelerators": _groups(errors, "accelerator", lambda row: names.accelerator(row["accelerator"])),
         "models": _groups(errors, "model", lambda row: names.model(row["model"])),
         "rows": _rows(errors, names),
@@ -88,6 +89,18 @@ def _figures(row: Row) -> tuple[Cell, ...]:
         percent(row["coverage"]),
         Cell(str(row["no_data"]), sort=row["no_data"]),
     )
+
+
+def _methods(errors: list[Row]) -> Table:
+    """Return the errors by fine-tuning method: a method of few results and of stacks that differ is predicted worse."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in errors:
+        groups.setdefault((row["left_out"], row["method"]), []).append(row)
+    lines = (
+        Line((tables.text(left_out), tables.text(wording.METHODS.get(method, method)), *_figures(_summed(rows))))
+        for (left_out, method), rows in sorted(groups.items())
+    )
+    return tables.table("Errors by method", [Column("Left out"), Column("Method"), *FIGURES], lines, stacked=True)
 
 
 def _groups(errors: list[Row], left_out: str, name: Callable[[Row], Cell]) -> Table:
