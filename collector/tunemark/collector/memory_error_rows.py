@@ -5,13 +5,14 @@ from collections.abc import Iterable
 from tunemark.collector.rows import Row
 from tunemark.schema.converted import ConvertedResult
 from tunemark.schema.facts import FactBase
-from tunemark.schema.memory.published import READINGS, memory_errors
+from tunemark.schema.memory.published import memory_errors
 from tunemark.schema.published import PublishedResult
 
 
 def memory_error_rows(facts: FactBase, results: Iterable[PublishedResult | ConvertedResult]) -> list[Row]:
     """Return rows of the documents whose figures of memory have a reading; without one it is not known what is compared."""
-    found = memory_errors(tuple(one for one in results if isinstance(one, PublishedResult) and one.source in READINGS), facts)
+    read = {one.source: " ".join(one.because) for one in facts.known.memory_readings}
+    found = memory_errors(tuple(one for one in results if isinstance(one, PublishedResult) and one.source in read), facts)
     return [
         {
             "result_id": one.id,
@@ -24,7 +25,7 @@ def memory_error_rows(facts: FactBase, results: Iterable[PublishedResult | Conve
             "formula_004_bytes": one.formula_004,
             "accelerate_bytes": one.accelerate,
             "error": one.error,
-            "reading": " ".join(READINGS[one.id.split("-")[0]].because),
+            "reading": read[one.id.split("-")[0]],
         }
         for one in found
     ]

@@ -14,7 +14,7 @@ from tunemark.schema.converted import ConvertedResult, training_rate
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts import FactBase
 from tunemark.schema.findings import Finding
-from tunemark.schema.memory.published import READINGS, published_shape
+from tunemark.schema.memory.published import published_shape
 from tunemark.schema.peaks import part_of_card
 from tunemark.schema.planned_shape import shape_of_plan, shape_problem, work_in
 from tunemark.schema.published import PublishedResult
@@ -87,7 +87,7 @@ def _published(base: Base, facts: FactBase, findings: Collection[Finding]) -> It
             yield result.id, Missing("accelerator, model, row length or micro-batch is not said")
         else:
             of = Combination(
-                run.accelerator, run.devices, as_run(shape, run), stack_of(run), "", run.devices / (run.replicas or run.devices)
+                run.accelerator, run.devices, as_run(shape, run, facts), stack_of(run), "", run.devices / (run.replicas or run.devices)
             )
             yield result.id, observe(result.id, of, rates[0].tokens_per_s.value)
 
@@ -125,11 +125,11 @@ def stack_of(run: Run) -> str:
     return f"{run.source} neuron" if any("neuron" in name for name in run.conditions.framework) else run.source
 
 
-def as_run(shape: TrainingShape, run: Run) -> TrainingShape:
+def as_run(shape: TrainingShape, run: Run, facts: FactBase) -> TrainingShape:
     """Return the shape as it was run: Gemma 2 attends eagerly in transformers; quantised layers multiply in fp32 where that is known, else in 16 bits."""
     if shape.model.family == "gemma2":
         shape = replace(shape, attention="eager")
-    if shape.method is Method.QLORA and run.source not in READINGS:
+    if shape.method is Method.QLORA and not facts.known.memory_reading(run.source).because:
         shape = replace(shape, parameters=Dtype.BF16, activations=Dtype.BF16)
     return shape
 

@@ -4,11 +4,13 @@ One file per kind in data/known, each with its source. What is not there is unkn
 """
 
 from datetime import date
+from typing import Literal
 
 from pydantic import Field
 
 from tunemark.schema.base import Frozen, Key, PositiveCount, Text
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.training_shape import Loss
 
 
 class Release(Frozen):
@@ -97,6 +99,23 @@ class SharedName(Frozen):
     """False when it was not read at the source."""
 
 
+class MemoryReading(Frozen):
+    """How the memory figures of a document are read, and what its training code does that its tables do not say."""
+
+    source: Text = "any"
+    """The document; one without an entry is read as printed."""
+    unit: Literal["printed", "GB"] = "printed"
+    """`GB`: the number is in 10^9 bytes whatever is printed."""
+    quantity: Literal["allocated", "reserved"] = "allocated"
+    """Which peak it is."""
+    loss: Loss = "upcast"
+    """What its loss keeps."""
+    reentrant: bool = False
+    """Which checkpointing function."""
+    because: tuple[Text, ...] = ()
+    """The evidence."""
+
+
 class Practice(Frozen):
     """A bound from practice that rules compare with."""
 
@@ -118,6 +137,7 @@ class Known(Frozen):
     generations: tuple[Generation, ...] = ()
     architectures: tuple[ArchitectureSupport, ...] = ()
     shared_names: tuple[SharedName, ...] = ()
+    memory_readings: tuple[MemoryReading, ...] = ()
     practices: tuple[Practice, ...] = Field(default=())
 
     def released_on(self, library: str, version: str) -> Release | None:
@@ -126,6 +146,10 @@ class Known(Frozen):
         if listed is not None:
             return Release(library=library, version=version, released_on=listed.released_on[version], source=listed.source)
         return next((one for one in self.releases if one.library == library and one.version == version), None)
+
+    def memory_reading(self, source: str) -> MemoryReading:
+        """Return how the memory figures of a document are read; as printed where nothing is known of it."""
+        return next((one for one in self.memory_readings if one.source == source), MemoryReading())
 
     def dataset(self, printed: str | None) -> DatasetFact | None:
         """Return the data set that printed words name, or None."""

@@ -6,49 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Literal
 
 from tunemark.schema.facts import FactBase
+from tunemark.schema.known import MemoryReading
 from tunemark.schema.memory.estimate import estimate_memory
 from tunemark.schema.memory.other_calculators import accelerate_bytes, source_004_bytes
 from tunemark.schema.published import Claim, Conditions, PublishedResult
-from tunemark.schema.training_shape import ALL_LINEAR, Loss, TrainingShape
+from tunemark.schema.training_shape import ALL_LINEAR, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How a document's memory figures are read, and what its training code does that its tables do not say."""
-
-    unit: Literal["printed", "GB"] = "printed"
-    """`GB`: the number is in 10^9 bytes whatever is printed."""
-    quantity: Literal["allocated", "reserved"] = "allocated"
-    """Which peak it is."""
-    loss: Loss = "upcast"
-    """What its loss keeps."""
-    reentrant: bool = False
-    """Which checkpointing function."""
-    because: tuple[str, ...] = ()
-    """The evidence."""
-
-
-READINGS: dict[str, Reading] = {
-    "003": Reading(
-        unit="GB",
-        quantity="reserved",
-        loss="plain",
-        reentrant=True,
-        because=(
-            "Unit: the code prints torch.cuda.memory_reserved() / 1e9, and model memory of 16 for 8.03e9 parameters of 2 bytes is GB; it would be 15.0 GiB.",
-            "Quantity: what the caching allocator has reserved on rank 0 at the end of a step, not a peak of live tensors.",
-            "Loss: torch's cross-entropy on the shifted bf16 logits, without a cast; logits are deleted before the backward pass.",
-            "QLoRA: what is not quantised is loaded in fp32, so are the residual stream and the logits; model memory of 7.8 GB for 8B says the same (5.7 GB with bf16).",
-            "Checkpointing: gradient_checkpointing_enable() of transformers 4.49, which is reentrant by default.",
-            "Two devices: FSDP 1 (flat parameters), every matrix a unit, parameters offloaded to the host.",
-        ),
-    ),
-}
-"""Source document -> its reading. A document without an entry is read as printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +31,7 @@ class MemoryRow:
     devices: int
     """How many of them."""
     published: float
-    """The figure, read as `READINGS` says."""
+    """The figure, read as data/known/memory_readings.toml says."""
     predicted: int
     """The same quantity, from `estimate_memory`."""
     formula_004: float
@@ -99,7 +64,7 @@ def memory_errors(results: Iterable[PublishedResult], facts: FactBase) -> tuple[
         claim, shape = result.claims.get("peak_memory_bytes"), published_shape(result, facts)
         if claim is None or shape is None:
             continue
-        reading, conditions, ledger = READINGS.get(result.source, Reading()), result.conditions, estimate_memory(shape)
+        reading, conditions, ledger = facts.known.memory_reading(result.source), result.conditions, estimate_memory(shape)
         rows.append(
             MemoryRow(
                 id=result.id,
@@ -130,7 +95,7 @@ def published_results(data: Path, source: str) -> tuple[PublishedResult, ...]:
 
 def published_shape(result: PublishedResult, facts: FactBase) -> TrainingShape | None:
     """Return the shape of a published result, or None when model, length or micro-batch is not known."""
-    conditions, reading = result.conditions, READINGS.get(result.source, Reading())
+    conditions, reading = result.conditions, facts.known.memory_reading(result.source)
     if conditions.model is None or conditions.sequence_length is None or conditions.micro_batch is None:
         return None
     devices, qlora = conditions.accelerator_count or 1, conditions.method is Method.QLORA
@@ -157,7 +122,7 @@ def published_shape(result: PublishedResult, facts: FactBase) -> TrainingShape |
     )
 
 
-def _bytes(claim: Claim, reading: Reading) -> float:
+def _bytes(claim: Claim, reading: MemoryReading) -> float:
     """Return a claim in bytes; as GB it is the printed number times 10^9."""
     found = re.match(r"[~\s]*([0-9]+(?:\.[0-9]+)?)", claim.printed)
     return float(found[1]) * 1e9 if reading.unit == "GB" and found else claim.value
