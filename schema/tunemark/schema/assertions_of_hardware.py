@@ -28,6 +28,8 @@ class Advice(Frozen):
     """Largest size; null when there is no end."""
     methods: tuple[Method, ...] = ()
     """Methods; empty for any."""
+    least: bool = False
+    """The device is said to be the smallest that will do."""
     says: Literal["possible", "not recommended", "several devices"] = "possible"
     budget_to_usd: float | None = None
     """What the reader has to spend."""

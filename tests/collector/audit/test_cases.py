@@ -1,12 +1,18 @@
-"""Ninety-nine checked claims: the verdict that an auditor reaches must come from the rules over the stored facts.
+"""One hundred and thirty-five checked claims: the verdict that an auditor reaches must come from the rules over the stored facts.
 
 `audit_cases.json` holds claim, calculation and verdict of sixty; `case_records.json` says which stored records a case is
 about and which rules may answer it. The verdict itself comes from nowhere but the engine.
 
-`further_cases.json` holds 39 that were written later from the documents alone, without sight of the rules, to learn how
-far these reach beyond the sixty: `reached_at_first` says which of them the rules of that day judged as the case does. Each
-of the others became a rule of its kind. One more is not here: that the sentence of 003 on 1,500 tokens contradicts the
-rows at 8,192. It says nothing of rows beyond 1,500, so the audit calls it unsupported, not inconsistent.
+`further_cases.json` holds 75 that were written later, in two rounds (B and C), from the documents alone and without sight
+of the rules, to learn how far these reach beyond the sixty: `reached_at_first` says which of them the rules of that day
+judged as the case does. Most of the others became a rule of their kind. Five of the 80 are not here, since the audit does
+not judge them so:
+
+- That the sentence of 003 on 1,500 tokens contradicts the rows at 8,192 (in both rounds): it says nothing of rows beyond
+  1,500, so the audit calls it unsupported, not inconsistent.
+- "0th to 10th epoch" of 002, which may be ten epochs or eleven: counts in running text are not stored.
+- The same step of 003 in 78 and 89 on devices of the same maker: within what the audit allows caches and workspaces.
+- GPT-2 small of 004 in 4 GB: below what a plain loss needs, but a loss in pieces would fit.
 """
 
 import json

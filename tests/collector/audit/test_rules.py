@@ -218,6 +218,45 @@ EXAMPLES = {
         evidence(offer(32.77, instance="p4d", accelerator="nvidia-a100-40gb-sxm")),
         evidence(offer(4.1, instance="p4d", accelerator="nvidia-a100-40gb-sxm")),
     ),
+    "equal-figures": tuple(
+        evidence(
+            *(
+                result(
+                    n,
+                    claims={"accuracy": claim(0.9415, "94.15%"), "eval_loss": claim(loss, f"{loss}")},
+                    **(BERT | {"sequence_length": length}),
+                )
+                for n, length, loss in ((1, 64, 0.1247), (2, 128, other))
+            )
+        )
+        for other in (0.1247, 0.1251)
+    ),
+    "memory-of-larger-model": tuple(
+        evidence(
+            *(
+                result(n, model=model, claims={"peak_memory_bytes": gb(size)})
+                for n, model, size in ((1, "llama-2-7b", 28), (2, "mistral-7b", more))
+            )
+        )
+        for more in (26, 30)
+    ),
+    "not-the-least": tuple(
+        evidence(
+            result(1, accelerator=None, claims={"peak_memory_bytes": gb(14)}, **QLORA),
+            result(2, accelerator=smaller),
+            said(
+                {
+                    "kind": "advice",
+                    "accelerators": ["nvidia-rtx-4090"],
+                    "models": ["llama-2-7b"],
+                    "methods": ["qlora"],
+                    "says": "possible",
+                    "least": True,
+                }
+            ),
+        )
+        for smaller in ("nvidia-rtx-4080", "nvidia-rtx-3090")
+    ),
     "price-day": tuple(
         evidence(offer(32.77, instance="p4d", accelerator="nvidia-a100-40gb-sxm", accelerators=8, on=day))
         for day in ("2026-10-01", "2024-12-31")

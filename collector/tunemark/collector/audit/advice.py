@@ -14,6 +14,8 @@ from tunemark.schema.published import Statement
 GIB = 2**30
 BILLION = 1e9
 FAR = 1.25
+ROOM = 1.1
+"""Room that a device should have beyond what is needed."""
 
 
 def contradictions(base: Base) -> Iterator[Found]:
@@ -80,6 +82,29 @@ def _needs(base: Base, source: str, advice: Advice) -> Iterator[Run]:
         size = run.claims["parameters"].value / BILLION if "parameters" in run.claims else count_parameters(run.model).total / BILLION
         if (advice.parameters_from_b or 0) <= size <= (advice.parameters_to_b or float("inf")) * 1.02:
             yield run
+
+
+def not_the_least(base: Base) -> Iterator[Found]:
+    """Yield devices that are said to be the smallest that will do, where the document's own memory fits a smaller one of its own."""
+    for statement, advice in base.assertions(Advice):
+        source = statement.id[:3]
+        cards = [base.facts.accelerators[key] for key in advice.accelerators if key in base.facts.accelerators]
+        said = min((card.memory_gib or 0 for card in cards), default=0)
+        needs = [run for run in _needs(base, source, advice) if not advice.models or run.conditions.model in advice.models]
+        if not advice.least or not said or advice.devices > 1 or not needs:
+            continue
+        most = max(needs, key=_peak)
+        own = {one.accelerator.key: one.accelerator for one in base.published if one.source == source and one.accelerator}
+        smaller = [card for card in own.values() if card.memory_gib and _peak(most) * ROOM <= card.memory_gib * GIB < said * GIB]
+        if smaller:
+            best = min(smaller, key=lambda card: (card.memory_gib or 0, card.key))
+            yield Found(
+                INCONSISTENT,
+                (statement.id, most.id),
+                f"smallest device: {_words(statement)}",
+                f"{most.id} says {most.claims['peak_memory_bytes'].printed}: with a tenth more, {_peak(most) * ROOM / BILLION:.1f} GB, it fits {best.name} with {best.memory_gib:g} GiB, which the document has too",
+                {"needed_bytes": _peak(most) * ROOM, "memory_bytes": (best.memory_gib or 0) * GIB},
+            )
 
 
 def requirements(base: Base) -> Iterator[Found]:
@@ -165,6 +190,14 @@ RULES = (
         "A model and a method need one amount; the batch changes activations, never the states that a table lists.",
         (INCONSISTENT,),
         requirements,
+    ),
+    Rule(
+        "not-the-least",
+        "a smallest device that is not the smallest",
+        "statements",
+        "The smallest device that will do is the smallest of those with room for what the document itself says is needed.",
+        (INCONSISTENT,),
+        not_the_least,
     ),
     Rule(
         "budget",

@@ -13,6 +13,9 @@ SIGNIFICANT = 3
 DEVICES = 3
 """Kinds of device with one accuracy that are no chance any more."""
 RATES = ("tokens_per_s", "samples_per_s", "train_time_s")
+QUALITY = ("accuracy", "eval_loss", "train_loss")
+WORK = ("sequence_length", "micro_batch", "global_batch")
+"""Conditions that change what a step sees."""
 MEASURED = frozenset(
     {
         "step_time_s",
@@ -106,6 +109,34 @@ def equal_quality(base: Base) -> Iterator[Found]:
         )
 
 
+def equal_figures(base: Base) -> Iterator[Found]:
+    """Yield runs of other work on one device whose quality agrees in several figures to the last digit."""
+    for group in base.alike:
+        runs = [run for run in group if not run.measured and not run.converted]
+        for index, one in enumerate(runs):
+            for other in runs[index + 1 :]:
+                differing = [name for name in WORK if None not in (pair := _both(one, other, name)) and pair[0] != pair[1]]
+                equal = [
+                    name
+                    for name in QUALITY
+                    if name in one.claims and name in other.claims and one.claims[name].printed == other.claims[name].printed
+                ]
+                if differing and len(equal) >= FEWEST:
+                    work = ", ".join(f"{name} {_both(one, other, name)[0]} and {_both(one, other, name)[1]}" for name in differing)
+                    yield Found(
+                        SUSPICIOUS,
+                        (one.id, other.id),
+                        f"{one.printed(*equal)} in both",
+                        f"{work}: each sees other rows or other parts of them, so that two runs of their own differ in the last digits. One was not run, or the "
+                        "setting had no effect",
+                        {"equal figures": len(equal)},
+                    )
+
+
+def _both(one: Run, other: Run, name: str) -> tuple[object, object]:
+    return getattr(one.conditions, name), getattr(other.conditions, name)
+
+
 RULES = (
     Rule(
         "copied-rows",
@@ -130,5 +161,13 @@ RULES = (
         "Sums in another order give other last bits, and training amplifies them: accuracies of separate runs differ by some rows.",
         (SUSPICIOUS,),
         equal_quality,
+    ),
+    Rule(
+        "equal-figures",
+        "other work with the same quality to the last digit",
+        "duplicates",
+        "Another length or batch gives other sums; several figures of quality that agree in every digit come from one run.",
+        (SUSPICIOUS,),
+        equal_figures,
     ),
 )

@@ -8,11 +8,13 @@ from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.span import Span
 from tunemark.collector.audit.token_rates import token_rates
 from tunemark.collector.audit.utilisation import possible_rates
+from tunemark.schema.architecture import count_parameters
 from tunemark.schema.vocabulary import Method
 
 SLOWER = 1.02
 """Beyond what runs differ by chance."""
 MORE_MEMORY = 1.05
+MORE_PARAMETERS = 1.03
 
 
 def _pairs(base: Base, first: Method, second: Method) -> Iterator[tuple[Run, Run]]:
@@ -97,6 +99,31 @@ def _bounded(one: Run, other: Run) -> tuple[Span, Span] | None:
     return (first[-1].tokens_per_s, second[-1].tokens_per_s) if first and second else None
 
 
+def memory_across_models(base: Base) -> Iterator[Found]:
+    """Yield models with more parameters in less memory, where width, depth and vocabulary are the same: only weights tell them apart."""
+    groups: dict[tuple[object, ...], list[Run]] = defaultdict(list)
+    for run in base.published:
+        card, c = run.model, run.conditions
+        if card is not None and run.span("peak_memory_bytes"):
+            shape = (card.hidden_size, card.layers, card.vocabulary)
+            groups[run.source, run.section, c.method, c.accelerator, c.micro_batch, c.sequence_length, *shape].append(run)
+    for runs in groups.values():
+        for large in runs:
+            for small in runs:
+                if large.model is None or small.model is None or large.model.key == small.model.key:
+                    continue
+                more, less = count_parameters(large.model).total, count_parameters(small.model).total
+                high, low = large.span("peak_memory_bytes"), small.span("peak_memory_bytes")
+                if more > less * MORE_PARAMETERS and high and low and high.high <= low.low:
+                    yield Found(
+                        SUSPICIOUS,
+                        (large.id, small.id),
+                        f"{large.model.name} {large.printed('peak_memory_bytes')}, {small.model.name} {small.printed('peak_memory_bytes')}, {large.conditions.method.value}",
+                        f"{more:,} parameters in {high.value / 1e9:g} GB, {less:,} in {low.value / 1e9:g} GB: the larger model of the same width, depth and vocabulary needs more, not less",
+                        {"parameters": more, "parameters, other": less},
+                    )
+
+
 def memory_across_devices(base: Base) -> Iterator[Found]:
     """Yield the same micro-step with far different memory on different devices."""
     limit = base.facts.known.practice("same-work-memory")
@@ -156,5 +183,13 @@ RULES = (
         "Tensors of a micro-step have the same size on every device.",
         (INCONSISTENT,),
         memory_across_devices,
+    ),
+    Rule(
+        "memory-of-larger-model",
+        "a model with more parameters in less memory",
+        "ordering",
+        "Where width, depth and vocabulary are the same, activations are about the same and weights, gradients and states grow with the parameters.",
+        (SUSPICIOUS,),
+        memory_across_models,
     ),
 )
