@@ -247,3 +247,9 @@ def test_the_database_carries_the_comments_of_views_sql(checkout: Path, db: Path
 def test_a_row_with_a_column_that_no_table_has_is_an_error() -> None:
     with pytest.raises(KeyError, match="tokens_per_second"):
         database.as_arrow([{"tokens_per_second": 1.0}], database.arrow_schemas()["result_rows"])
+
+
+def test_a_place_that_takes_no_database_is_told_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(TunemarkError, match="cannot be written"):
+        database.build_database(tmp_path / "file" / "tunemark.duckdb", {})

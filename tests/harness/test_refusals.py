@@ -1,15 +1,23 @@
 """What a machine has too few of ends before anything runs, as a record that says so."""
 
+import re
+import subprocess
+import sys
+
 import pytest
 from harness_making import make_machine, only_submission, run_json, tunemark
-from study_making import make_run
+from study_making import FACTS, make_run
 
 from tunemark.harness.planning import Options, resolve
 from tunemark.harness.runner import help_another_node
+from tunemark.harness.show import print_summary
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.history import read_record
 from tunemark.schema.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype, Status
+
+MANY = 50_000
+"""More processes than any machine has cores for."""
 
 
 def make_gpus(count):
@@ -18,19 +26,19 @@ def make_gpus(count):
 
 
 def test_more_devices_than_there_are_end_as_an_unsupported_record_with_the_number_there_is(tmp_path):
-    done = tunemark("run", "smoke-full", "--devices", 100, "--out", tmp_path)
+    done = tunemark("run", "smoke-full", "--devices", MANY, "--out", tmp_path)
     assert done.returncode == Exit.UNSUPPORTED, done.stderr
     outcome = only_submission(tmp_path).outcome
     assert outcome.status is Status.UNSUPPORTED
-    assert outcome.message.startswith("100 devices: this machine has 1 cpu device; give --devices 64 or less")
+    assert re.match(rf"{MANY} devices: this machine has \d+ cores; give --devices \d+ or less", outcome.message)
 
 
 def test_a_plan_with_more_devices_than_there_are_is_shown_and_says_so():
-    done = tunemark("plan", "smoke-full", "--devices", 100, "--json")
+    done = tunemark("plan", "smoke-full", "--devices", MANY, "--json")
     shown = run_json(done)
     assert done.returncode == Exit.UNSUPPORTED
-    assert shown["plan"]["device"]["count"] == 100
-    assert "give --devices 64 or less" in shown["unsupported"]
+    assert shown["plan"]["device"]["count"] == MANY
+    assert "or less" in shown["unsupported"]
 
 
 def test_the_record_of_a_refused_run_lists_the_devices_that_there_are(facts):
@@ -55,3 +63,48 @@ def test_a_machine_that_cannot_do_its_part_of_several_starts_nothing(facts):
     with pytest.raises(TunemarkError, match="8 devices on 2 nodes: this machine has 2 cuda devices; give --devices 4 or less") as caught:
         help_another_node(resolved, facts, machine)
     assert caught.value.exit_code is Exit.UNSUPPORTED
+
+
+def test_a_number_of_a_machine_that_there_is_not_is_refused_before_anything_runs():
+    done = tunemark("plan", "smoke-lora", "--node-rank", 1)
+    assert done.returncode == Exit.USAGE
+    assert "numbered from 0 to 0; give --nodes" in done.stderr
+
+
+def test_a_quantised_classifier_is_refused_with_the_reason(facts, machine):
+    resolved = resolve("smoke-bert", facts, machine, Options(overrides=("method=qlora",)))
+    assert "head of a classifier" in resolved.unsupported
+
+
+def test_a_classifier_of_one_class_is_refused(facts, machine):
+    with pytest.raises(TunemarkError, match="at least 2 classes"):
+        resolve("smoke-bert", facts, machine, Options(overrides=("labels=1",)))
+
+
+def test_what_people_call_a_setting_works_in_set_too_and_lists_need_no_json(facts, machine):
+    plan = resolve("smoke-lora", facts, machine, Options(overrides=("batch_size=4", "lora.target_modules=q_proj, v_proj"))).plan
+    assert plan.batch.micro_batch == 4
+    assert plan.lora.target_modules == ("q_proj", "v_proj")
+
+
+def test_brackets_in_a_message_are_shown_and_are_no_markup(capsys):
+    submission = make_run(resolve("smoke-lora", FACTS, make_machine(), Options()), status=Status.CRASH)
+    outcome = submission.outcome.model_copy(update={"message": "[enforce fail at x.cpp:1] y[/b] [red]"})
+    print_summary(submission.model_copy(update={"outcome": outcome}), "[place]")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "[enforce fail at x.cpp:1] y[/b] [red]" in shown
+    assert "[place]" in shown
+
+
+def test_a_worker_ends_once_the_process_whose_run_it_is_is_gone():
+    parent = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    code = f"import time; from tunemark.harness.worker.__main__ import end_with_parent; end_with_parent({parent.pid}); time.sleep(60)"
+    worker = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            worker.wait(timeout=3)
+        parent.kill()
+        parent.wait()
+        assert worker.wait(timeout=20) == 1
+    finally:
+        worker.kill()

@@ -144,10 +144,21 @@ def test_a_prediction_from_one_run_says_what_one_run_cannot_know():
 
 def test_only_repeats_of_one_plan_are_taken_together():
     other = make_run(resolve("smoke-full", FACTS, machine(), Options()), noise=0.0)
-    with pytest.raises(TunemarkError, match="is not a repeat of"):
+    with pytest.raises(TunemarkError, match="is not a repeat of the first one"):
         predict([EVEN, other], Job(steps=600))
     with pytest.raises(TunemarkError, match="given twice"):
         predict([EVEN, EVEN], Job(steps=600))
+
+
+def test_the_command_names_the_file_that_is_no_repeat(tmp_path):
+    from tunemark.harness.record import write
+    from tunemark.harness.studies.whole_job import read_runs
+
+    other = make_run(resolve("smoke-full", FACTS, machine(), Options()), noise=0.0)
+    paths = [write(run, tmp_path / name) for run, name in ((EVEN, "one"), (other, "two"))]
+    with pytest.raises(TunemarkError) as error:
+        read_runs(paths)
+    assert error.value.value == paths[1].name
 
 
 def machine():

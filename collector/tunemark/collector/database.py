@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunemark.collector.documentation import SQL_FILE, documented_relations
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.errors import Exit, TunemarkError
 
 if TYPE_CHECKING:
     import duckdb
@@ -44,14 +44,25 @@ def as_arrow(rows: list[dict[str, Any]], schema: "pa.Schema") -> "pa.Table":
 
 
 def build_database(path: Path, tables: "Mapping[str, pa.Table]") -> None:
-    """Write a new database with these rows and replace the old one; on any failure the old one is untouched."""
+    """Write a new database with these rows and replace the old one; on any failure the old one is untouched.
+
+    Raises
+    ------
+    TunemarkError
+        When the disk does not take it.
+
+    """
     import duckdb  # noqa: PLC0415 - as above
 
-    with _replacing(path) as partial, duckdb.connect(str(partial), config=CLOSED) as connection:
-        connection.execute(SQL_FILE.read_text(encoding="utf-8"))
-        for name, table in tables.items():
-            _insert(connection, name, table)
-        _comment(connection)
+    try:
+        with _replacing(path) as partial, duckdb.connect(str(partial), config=CLOSED) as connection:
+            connection.execute(SQL_FILE.read_text(encoding="utf-8"))
+            for name, table in tables.items():
+                _insert(connection, name, table)
+            _comment(connection)
+    except (duckdb.IOException, duckdb.TransactionException, OSError) as error:
+        fix = f"cannot be written ({_first_line(error)}); free some disk space, or name another place. What was there is untouched"
+        raise TunemarkError("--db", str(path), fix, exit_code=Exit.INTERNAL) from error
 
 
 def open_database(path: Path) -> "duckdb.DuckDBPyConnection":

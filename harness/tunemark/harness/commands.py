@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from tunemark.harness import doctor as doctor_report
@@ -13,7 +14,7 @@ from tunemark.harness.emit.options import Accelerator, Emit, Instance, script
 from tunemark.harness.machine import detect
 from tunemark.harness.planning import Resolved, refuse_unsupported, resolve
 from tunemark.harness.run_options import RunOptions, takes_run_options
-from tunemark.harness.show import answers
+from tunemark.harness.show import answers, as_text
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts import FactBase
@@ -67,9 +68,9 @@ def doctor(*, as_json: Json = False) -> None:
         if row["reason"] is not None:
             verdict, why = "[red]cannot run[/red]", row["reason"]
         elif row["too_large"]:
-            why = f"needs about {formats.gib(row['needed_bytes'])} a device, there are {formats.gib(row['memory_bytes'])}"
+            why = f"needs about {formats.gib(row['needed_bytes'])} on each of its devices, there are {formats.gib(row['memory_bytes'])}"
             verdict = "[yellow]too large[/yellow] "
-        screen.print(f"  {verdict} {row['workload']}: {why}")
+        screen.print(f"  {verdict} {row['workload']}: {escape(why)}")
     if content["missing_required"]:
         screen.print(f"[red]missing: {', '.join(content['missing_required'])}[/red]; install with `make setup`")
         raise typer.Exit(Exit.UNSUPPORTED)
@@ -133,7 +134,7 @@ def _print_plan(resolved: Resolved) -> None:
     overridden = {override.field: override.card for override in resolved.overrides}
     for field, value in _flat(resolved.plan.model_dump(mode="json", exclude={"reasons"})):
         reason = f"overridden; the card has {overridden[field]}" if field in overridden else resolved.plan.reasons.get(field, "")
-        table.add_row(field, value, reason)
+        table.add_row(*as_text(field, value, reason))
     answers().print(table)
 
 

@@ -20,7 +20,7 @@ from tunemark.harness.planning import Resolved
 from tunemark.harness.spawn import command, environment, of_run, with_memory_limit
 from tunemark.harness.telemetry import Sampler, Telemetry
 from tunemark.harness.telemetry.opening import sampler_of
-from tunemark.harness.worker.__main__ import LOG_FILE, ORDER_FILE
+from tunemark.harness.worker.__main__ import LOG_FILE, ORDER_FILE, PARENT
 from tunemark.harness.worker.compile_cache import OUTPUT_FILE
 from tunemark.harness.worker.ranks import MAXRSS_UNIT
 from tunemark.harness.worker.run import Order
@@ -124,7 +124,7 @@ def _spawn(resolved: Resolved, folder: Path) -> "subprocess.Popen[bytes]":
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            env=environment(resolved.plan.device) | of_run(resolved.plan, folder),
+            env=environment(resolved.plan.device) | of_run(resolved.plan, folder) | {PARENT: str(os.getpid())},
         )
 
 

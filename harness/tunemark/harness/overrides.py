@@ -10,6 +10,35 @@ from tunemark.schema.plan import LoraSettings, Quantisation
 from tunemark.schema.submission import Override
 from tunemark.schema.workload_cards import WorkloadCard
 
+ALIASES = {
+    "batch_size": "batch.micro_batch",
+    "micro_batch": "batch.micro_batch",
+    "batch": "batch.micro_batch",
+    "gradient_accumulation": "batch.gradient_accumulation",
+    "accumulation": "batch.gradient_accumulation",
+    "length": "data.sequence_length",
+    "max_length": "data.sequence_length",
+    "seq": "data.sequence_length",
+    "seq_len": "data.sequence_length",
+    "sequence_length": "data.sequence_length",
+    "packing": "data.packing",
+    "padding": "data.padding",
+    "learning_rate": "optimizer.learning_rate",
+    "lr": "optimizer.learning_rate",
+    "optim": "optimizer.name",
+    "optimizer": "optimizer.name",
+    "layer_decay": "optimizer.layer_decay",
+    "rank": "lora.rank",
+    "lora_rank": "lora.rank",
+    "lora_alpha": "lora.alpha",
+    "checkpointing": "gradient_checkpointing",
+    "precision": "compute",
+    "devices": "devices.count",
+    "strategy": "devices.strategy",
+    "offload": "devices.offload",
+}
+"""What people call a setting, and where it is in the workload card."""
+
 IDENTITY = ("key", "title", "description", "source", "tier", "not_stated", "axes", "points")
 
 
@@ -21,8 +50,10 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
         field, equals, text = assignment.partition("=")
         if not equals:
             raise TunemarkError("--set", assignment, "give field=value, such as batch.micro_batch=16")
+        field = _named(content, field)
         place, last = _place(content, field)
-        before, place[last] = place[last], _value(text)
+        before = place[last]
+        place[last] = _value(text, listed=isinstance(before, list))
         if field == "method":
             _follow_method(content)
         if place[last] != before and place[last] not in card.own_values(field):
@@ -45,6 +76,12 @@ def _follow_method(content: dict[str, Any]) -> None:
     content["quantisation"] = (content["quantisation"] or Quantisation().model_dump(mode="json")) if quantised else None
 
 
+def _named(content: dict[str, Any], name: str) -> str:
+    """Return the field of a name: its own, or what people call it; devices are chosen with options of their own."""
+    known = ALIASES.get(name, name)
+    return name if name in _settings(content) or known.startswith("devices.") else known
+
+
 def _place(content: dict[str, Any], field: str) -> tuple[dict[str, Any], str]:
     *path, last = field.split(".")
     place: Any = content
@@ -65,11 +102,12 @@ def _settings(content: dict[str, Any], prefix: str = "") -> list[str]:
     return names
 
 
-def _value(text: str) -> Any:  # noqa: ANN401 - any JSON value
+def _value(text: str, *, listed: bool) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a value as JSON, or the text itself; where a list is asked for, the words between commas."""
     try:
         return json.loads(text)
     except ValueError:
-        return text
+        return [part.strip() for part in text.split(",")] if listed else text
 
 
 def _scalar(value: Any) -> str | float | int | bool | None:  # noqa: ANN401 - any JSON value

@@ -11,6 +11,7 @@ import typer
 from tunemark.harness.choices import Options
 from tunemark.harness.machine import Machine, detect
 from tunemark.harness.spawn import Node
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.plan import Launcher
 from tunemark.schema.vocabulary import Backend
 
@@ -107,6 +108,9 @@ class RunOptions:
 
     def options(self) -> Options:
         """Return what planning needs."""
+        if self.node_rank >= self.nodes:
+            fix = f"machines are numbered from 0 to {self.nodes - 1}; give --nodes, the same on each machine"
+            raise TunemarkError("--node-rank", self.node_rank, fix)
         launcher: Launcher = "torchrun" if self.launcher is Starter.TORCHRUN else "accelerate"
         return Options(
             overrides=tuple(self.overrides or ()),

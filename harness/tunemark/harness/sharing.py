@@ -10,7 +10,8 @@ from tunemark.schema.workload_cards import WorkloadCard
 
 HOST_BACKENDS = (Backend.CPU, Backend.FAKE)
 """Device families of which every process of a machine uses the same one."""
-MOST_HOST_PROCESSES = 64
+PROCESSES_A_CORE = 4
+"""More on each core measure nothing but waiting, and take the memory of the machine."""
 OFFLOADS: tuple[Offload, ...] = ("none", "optimizer", "all")
 
 
@@ -63,10 +64,12 @@ def ill_shared(device: DeviceChoice) -> str | None:
 def too_many(device: DeviceChoice, machine: Machine) -> str | None:
     """Return why a machine has too few devices for a plan, or None."""
     here, per_node = len(machine.devices), device.count // device.nodes
-    most = MOST_HOST_PROCESSES if machine.backend in HOST_BACKENDS else here
+    on_host = machine.backend in HOST_BACKENDS
+    most = PROCESSES_A_CORE * machine.cpu_usable_cores if on_host else here
     if per_node <= most:
         return None
-    fix = f"this machine has {here} {machine.backend.value} device{'s' * (here != 1)}; give --devices {most * device.nodes} or less"
+    has = f"{machine.cpu_usable_cores} cores" if on_host else f"{here} {machine.backend.value} device{'s' * (here != 1)}"
+    fix = f"this machine has {has}; give --devices {most * device.nodes} or less"
     return f"{device.count} devices{f' on {device.nodes} nodes' * (device.nodes > 1)}: {fix}"
 
 

@@ -5,8 +5,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from tunemark.harness.worklog import WorkLog
 from tunemark.schema import formats
@@ -18,6 +20,7 @@ from tunemark.schema.plan import Plan
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.statistics import Interval
 from tunemark.schema.submission import Submission
+from tunemark.schema.vocabulary import Status
 
 PLAIN_EVERY_STEPS = 50
 
@@ -31,8 +34,16 @@ def console() -> Console:
 
 
 def answers() -> Console:
-    """Return the console for answers, on standard output; a pipe has no width, so it gets a generous one."""
+    """Return the console for answers, on standard output; a pipe has no width, so it gets a generous one.
+
+    Words of ours may be marked up; what comes from elsewhere, as a message or a setting, goes through `escape` or `as_text`.
+    """
     return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def as_text(*cells: str) -> list[Text]:
+    """Return the cells of a row as they are: brackets in a message or a list are no markup."""
+    return [Text(cell) for cell in cells]
 
 
 class RunProgress:
@@ -118,18 +129,24 @@ def print_summary(submission: Submission, place: str) -> None:
     """Print the headline numbers and where the submission is."""
     screen, derived = answers(), derive(submission)
     outcome = submission.outcome
-    screen.print(
-        f"[bold]{submission.workload}[/bold]: {outcome.status.value}{f' in phase {outcome.phase.value}: {outcome.message}' if outcome.message else ''}"
-    )
+    screen.print(f"[bold]{escape(submission.workload)}[/bold]: {outcome.status.value}{_where(submission)}{escape(outcome.message or '')}")
     if outcome.fix:
-        screen.print(f"  what to do: {outcome.fix}")
+        screen.print(f"  what to do: {escape(outcome.fix)}")
     table = Table(show_header=False, box=None, padding=(0, 2))
-    for label, value in _lines(submission, derived):
-        table.add_row(label, value)
+    for label, value in [] if outcome.status is Status.UNSUPPORTED else _lines(submission, derived):
+        table.add_row(*as_text(label, value))
     screen.print(table)
     for warned in submission.warnings:
-        screen.print(f"  [yellow]doubt[/yellow] {warned.doubt.value}: {warned.message}")
-    screen.print(f"  {place}", soft_wrap=True)
+        screen.print(f"  [yellow]doubt[/yellow] {warned.doubt.value}: {escape(warned.message)}")
+    screen.print(f"  {escape(place)}", soft_wrap=True)
+
+
+def _where(submission: Submission) -> str:
+    """Return the phase in which a run did not end well, where one was begun."""
+    outcome = submission.outcome
+    if not outcome.message:
+        return ""
+    return ", nothing was started: " if outcome.status is Status.UNSUPPORTED else f" in phase {outcome.phase.value}: "
 
 
 def _interval(rate: Interval) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from rich.markup import escape
 
 from tunemark.harness.run_options import RunOptions, share, takes_run_options
 from tunemark.harness.show import answers
@@ -187,7 +188,7 @@ def ab(
         )
     else:
         for line in verdict(result):
-            answers().print(line, soft_wrap=True)
+            answers().print(line, soft_wrap=True, markup=False)
     if result.ended:
         sys.stderr.write(f"tunemark: {result.ended}\n")
     raise typer.Exit(result.exit_code)
@@ -216,11 +217,11 @@ def predict(
     From one run the interval is that of its own steps. From its repeats, each a fresh process, it is that of one process more.
     """
     from tunemark.harness.studies.tables import prediction_table  # noqa: PLC0415
-    from tunemark.harness.studies.whole_job import hourly, read_run  # noqa: PLC0415 - statistics are for this command only
+    from tunemark.harness.studies.whole_job import hourly, read_runs  # noqa: PLC0415 - statistics are for this command only
     from tunemark.schema.prediction import Job  # noqa: PLC0415
     from tunemark.schema.prediction import predict as whole_job  # noqa: PLC0415
 
-    runs = [read_run(path) for path in submissions]
+    runs = read_runs(submissions)
     run = runs[0]
     if job_steps is None and tokens is None and samples is None:
         samples = run.plan.data.training_rows
@@ -231,4 +232,4 @@ def predict(
         return
     answers().print(prediction_table(found, price))
     for doubt in found.doubts:
-        answers().print(f"  [yellow]doubt[/yellow] {doubt}", soft_wrap=True)
+        answers().print(f"  [yellow]doubt[/yellow] {escape(doubt)}", soft_wrap=True)

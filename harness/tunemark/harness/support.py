@@ -14,7 +14,7 @@ from tunemark.harness.machine import Machine
 from tunemark.harness.needs import NEEDS
 from tunemark.harness.sharing import ill_shared, too_many
 from tunemark.schema.plan import Plan
-from tunemark.schema.vocabulary import Backend, Checkpointing, Dtype, Method, Strategy
+from tunemark.schema.vocabulary import Backend, Checkpointing, Dtype, Method, Strategy, Task
 
 ASKED: dict[Feature, Callable[[Plan], bool]] = {
     Feature.FULL: lambda plan: plan.method is Method.FULL,
@@ -78,8 +78,8 @@ def _reasons(plan: Plan, machine: Machine, generation: Generation | None) -> Ite
 
 def _together(plan: Plan) -> Iterator[str]:
     """Yield settings that no device can have together."""
-    if plan.method is Method.QLORA and plan.device.strategy in {Strategy.FSDP2, Strategy.ZERO3}:
-        yield f"four-bit weights are not sharded by {plan.device.strategy.value} in this version; use ddp, zero1 or zero2"
+    if plan.method is Method.QLORA:
+        yield from _with_four_bits(plan)
     if plan.device.offload != "none" and plan.device.strategy in {Strategy.SINGLE, Strategy.DDP}:
         yield f"offload needs a strategy that shards: fsdp2 or zero1 to zero3, not {plan.device.strategy.value}"
     if plan.device.offload == "optimizer" and plan.device.strategy is Strategy.FSDP2:
@@ -92,7 +92,14 @@ def _together(plan: Plan) -> Iterator[str]:
         yield "only a causal language model can be trained on packed documents; use data.packing=false"
     if plan.data.packing and plan.data.document_borders and plan.model.attention == "flex_attention":
         yield "packed documents are masked for eager, sdpa and flash attention; use one of these"
-    if plan.method is Method.QLORA and plan.model.compile != "none":
-        yield "four-bit weights recompile without end under torch.compile; use compile=none"
     if plan.model.compile != "none" and plan.lora is not None and plan.lora.dropout and plan.model.gradient_checkpointing.value != "none":
         yield "adapter dropout with checkpointing crashes under torch.compile; set lora.dropout=0 or compile=none"
+
+
+def _with_four_bits(plan: Plan) -> Iterator[str]:
+    if plan.device.strategy in {Strategy.FSDP2, Strategy.ZERO3}:
+        yield f"four-bit weights are not sharded by {plan.device.strategy.value} in this version; use ddp, zero1 or zero2"
+    if plan.model.compile != "none":
+        yield "four-bit weights recompile without end under torch.compile; use compile=none"
+    if plan.model.task is Task.SEQUENCE_CLASSIFICATION:
+        yield "the head of a classifier is trained whole, and quantising the model would quantise it too; use method=lora"

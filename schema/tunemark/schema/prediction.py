@@ -16,7 +16,7 @@ import numpy as np
 
 from tunemark.schema.cards import PriceRow
 from tunemark.schema.comparison import t_quantile
-from tunemark.schema.derive import derive
+from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.statistics import CONFIDENCE, Interval, ratio_interval
 from tunemark.schema.steady import RANKABLE_STEPS, SteadyWindow
@@ -86,8 +86,12 @@ def predict(runs: Sequence[Submission], job: Job, usd_per_hour: float | None = N
         When a run has no steady steps to learn from, when the runs are not repeats, or when the job has no size.
 
     """
-    _refuse_strangers(runs)
-    learnt = [_learn(run, job) for run in runs]
+    found = stranger(runs)
+    if found is not None:
+        which, why = found
+        raise TunemarkError("submission", runs[which].run_id, why)
+    derived = [derive(run) for run in runs]
+    learnt = [_learn(run, one, job) for run, one in zip(runs, derived, strict=True)]
     steps, begin, once, evaluation = (
         sum(values) / len(learnt)
         for values in (
@@ -101,11 +105,10 @@ def predict(runs: Sequence[Submission], job: Job, usd_per_hour: float | None = N
     train = _shifted(step, round(steps), begin)
     wall = _shifted(train, 1, once + evaluation)
     usd = None if usd_per_hour is None else _shifted(wall, usd_per_hour / HOUR_S, 0.0)
-    return Prediction(round(steps), step, once, train, evaluation, wall, usd, tuple(_doubts(runs)))
+    return Prediction(round(steps), step, once, train, evaluation, wall, usd, tuple(_doubts(runs, derived)))
 
 
-def _learn(run: Submission, job: Job) -> _Learnt:
-    derived = derive(run)
+def _learn(run: Submission, derived: Derived, job: Job) -> _Learnt:
     window = derived.window
     if window is None or window.steps < RANKABLE_STEPS:
         seen = window.steps if window else 0
@@ -130,17 +133,18 @@ def over_runs(mean_steps_s: Sequence[float]) -> Interval:
     return Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
 
 
-def _refuse_strangers(runs: Sequence[Submission]) -> None:
-    """Raise TunemarkError when runs are not of one plan on one machine, or one is given twice."""
+def stranger(runs: Sequence[Submission]) -> tuple[int, str] | None:
+    """Return which run, counted from 0, is no repeat of the first, and why; None when all are of one plan on one machine."""
     first = runs[0]
-    for run in runs[1:]:
+    for number, run in enumerate(runs):
+        if run.run_id in {earlier.run_id for earlier in runs[:number]}:
+            return number, "is given twice; give each run once"
         if run.plan != first.plan or run.environment.devices != first.environment.devices:
-            fix = (
-                f"is not a repeat of {first.run_id}: its plan or its device differs; give runs of one plan, such as `run --repeats 3` makes"
+            return (
+                number,
+                "is not a repeat of the first one: its plan or its device differs; give runs of one plan, as `run --repeats 3` makes",
             )
-            raise TunemarkError("submission", run.run_id, fix)
-    if len({run.run_id for run in runs}) < len(runs):
-        raise TunemarkError("submission", first.run_id, "is given twice; give each run once")
+    return None
 
 
 def _shifted(interval: Interval, factor: float, more: float) -> Interval:
@@ -175,15 +179,14 @@ def beginning_s(run: Submission, window: SteadyWindow, steps: int, steady_s: flo
     return sum(run.trace.step_times_s[:first]) - first * steady_s
 
 
-def _doubts(runs: Sequence[Submission]) -> Iterable[str]:
+def _doubts(runs: Sequence[Submission], derived: Sequence[Derived]) -> Iterable[str]:
     """Return why a prediction may be wrong, each doubt once."""
     if len(runs) == 1:
         yield "one run cannot tell how much processes differ, so the interval is of this one alone; `run --repeats 3` and all three files tell"
-    yield from dict.fromkeys(doubt for run in runs for doubt in _doubts_of(run))
+    yield from dict.fromkeys(doubt for run, one in zip(runs, derived, strict=True) for doubt in _doubts_of(run, one))
 
 
-def _doubts_of(run: Submission) -> Iterable[str]:
-    derived = derive(run)
+def _doubts_of(run: Submission, derived: Derived) -> Iterable[str]:
     for warned in run.warnings:
         if warned.doubt not in {Doubt.NOT_STABLE, Doubt.RANDOM_WEIGHTS, Doubt.UNKNOWN_ACCELERATOR, Doubt.FEW_STEPS}:
             yield f"of the run itself: {warned.doubt.value}, {warned.message}"

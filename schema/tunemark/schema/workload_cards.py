@@ -8,6 +8,8 @@ from tunemark.schema.base import Count, Frozen, Key, PositiveCount, Seconds, Sha
 from tunemark.schema.plan import Attention, Compile, FusedKernels, LoraSettings, NeuronSettings, Offload, Optimizer, Quantisation
 from tunemark.schema.vocabulary import Checkpointing, DataSource, Method, Padding, Strategy, Task, Weights
 
+FEWEST_LABELS = 2
+
 
 class WorkloadData(Frozen):
     """Samples of a workload."""
@@ -166,6 +168,9 @@ class WorkloadCard(Frozen):
             raise ValueError(msg)
         if (self.method is Method.QLORA) != (self.quantisation is not None):
             msg = f"method is {self.method.value!r} and quantisation is {self.quantisation}; four-bit weights go with qlora only"
+            raise ValueError(msg)
+        if self.labels is not None and self.labels < FEWEST_LABELS:
+            msg = f"labels is {self.labels}; a classifier tells at least {FEWEST_LABELS} classes apart"
             raise ValueError(msg)
         if (self.task is Task.SEQUENCE_CLASSIFICATION) != (self.labels is not None):
             msg = f"task is {self.task.value!r} and labels is {self.labels}; labels go with classification only"

@@ -134,6 +134,10 @@ class Frontier:
         peak = derive(done.record.submission).peak_memory.peak_bytes
         # A process is only stopped in allocating: what it reads into memory besides counts too.
         within_limit = self.question.limit_bytes is None or peak is None or peak <= self.question.limit_bytes
+        if done.status is Status.OK and not within_limit and peak is not None and self.question.limit_bytes is not None:
+            say(
+                f"{done.point} ran, but its peak of {formats.gib(peak)} is over the limit of {formats.gib(self.question.limit_bytes)}: it does not fit"
+            )
         return done.status is Status.OK and within_limit
 
     def _peak(self, length: int, rows: int) -> int | None:

@@ -7,41 +7,12 @@ from itertools import product
 from typing import Any
 
 from tunemark.harness.choices import Options
-from tunemark.harness.overrides import apply_overrides
+from tunemark.harness.overrides import ALIASES, apply_overrides
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.workload_cards import WorkloadCard
 
 Values = tuple[str, tuple[str, ...]]
 """A setting and the values it takes, as they are written in `--set`."""
-
-ALIASES = {
-    "batch_size": "batch.micro_batch",
-    "micro_batch": "batch.micro_batch",
-    "batch": "batch.micro_batch",
-    "gradient_accumulation": "batch.gradient_accumulation",
-    "accumulation": "batch.gradient_accumulation",
-    "length": "data.sequence_length",
-    "max_length": "data.sequence_length",
-    "seq": "data.sequence_length",
-    "seq_len": "data.sequence_length",
-    "sequence_length": "data.sequence_length",
-    "packing": "data.packing",
-    "padding": "data.padding",
-    "learning_rate": "optimizer.learning_rate",
-    "lr": "optimizer.learning_rate",
-    "optim": "optimizer.name",
-    "optimizer": "optimizer.name",
-    "layer_decay": "optimizer.layer_decay",
-    "rank": "lora.rank",
-    "lora_rank": "lora.rank",
-    "lora_alpha": "lora.alpha",
-    "checkpointing": "gradient_checkpointing",
-    "precision": "compute",
-    "devices": "devices.count",
-    "strategy": "devices.strategy",
-    "offload": "devices.offload",
-}
-"""What people call a setting, and where it is in the workload card."""
 
 OPTIONS = {"devices.count": "devices", "devices.strategy": "strategy", "devices.offload": "offload", "seed": "seed"}
 """Settings that an option of `run` makes: a seed or a number of devices is no override of the card."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from tunemark.harness.show import as_text
 from tunemark.harness.studies.series import Done
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
@@ -105,7 +106,7 @@ def table_of(rows: Sequence[Row]) -> Table:
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("doubts", overflow="fold")
     for row in rows:
-        table.add_row(*_cells(row))
+        table.add_row(*as_text(*_cells(row)))
     return table
 
 

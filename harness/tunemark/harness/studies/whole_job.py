@@ -1,12 +1,13 @@
 """The run that a whole job is predicted from, and what its machines cost."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tunemark.harness.studies.identity import read_submission
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts import FactBase
 from tunemark.schema.formats import usd as dollars
-from tunemark.schema.prediction import price_of
+from tunemark.schema.prediction import price_of, stranger
 from tunemark.schema.submission import Submission
 
 
@@ -16,6 +17,16 @@ def read_run(path: Path) -> Submission:
     if record is None:
         raise TunemarkError("submission", str(path), "is another record; give the file that `tunemark run` wrote")
     return record
+
+
+def read_runs(paths: Sequence[Path]) -> list[Submission]:
+    """Return the submissions of repeats; raises TunemarkError for a file that is none of the first one."""
+    runs = [read_run(path) for path in paths]
+    found = stranger(runs)
+    if found is not None:
+        which, why = found
+        raise TunemarkError("submission", paths[which].name, why)
+    return runs
 
 
 def hourly(run: Submission, facts: FactBase, given_usd: float | None) -> tuple[float | None, str]:

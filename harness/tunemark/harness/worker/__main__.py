@@ -3,10 +3,16 @@
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
+import psutil
+
 ORDER_FILE = "order.json"
+PARENT = "TUNEMARK_PARENT"
+"""Variable that tells the worker the process whose run it is."""
+LOOK_S = 1.0
 LOG_FILE = "log.jsonl"
 
 
@@ -18,6 +24,7 @@ def main() -> int:
     from tunemark.harness.worker.run import Order, run  # noqa: PLC0415
     from tunemark.schema.vocabulary import Phase  # noqa: PLC0415
 
+    end_with_parent(int(os.environ.get(PARENT, "0")))
     # An interactive Ctrl-C reaches the parent, which ends this process and still writes its record.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     folder, rank = Path(sys.argv[1]), rank_of_this_process()
@@ -46,6 +53,18 @@ def main() -> int:
     log.event("end")
     exit_now(0, held)
     return 0
+
+
+def end_with_parent(pid: int) -> None:
+    """End this process once the one whose run it is is gone: nobody would write its record, and it would disturb the next run."""
+
+    def watch() -> None:
+        while psutil.pid_exists(pid):
+            time.sleep(LOOK_S)
+        os._exit(1)
+
+    if pid:
+        threading.Thread(target=watch, daemon=True, name="end-with-parent").start()
 
 
 def exit_now(code: int, *_held: object) -> None:
