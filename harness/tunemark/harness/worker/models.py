@@ -56,9 +56,7 @@ def from_shapes(plan: Plan, card: ModelCard, weights_from: str | None, vocabular
     return _auto(plan).from_config(config, **_settings(plan))
 
 
-def from_weights(
-    plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None, scratch: Path, device: Device
-) -> Any:  # noqa: ANN401 - a torch module
+def from_weights(plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None, scratch: Path, device: Device) -> Any:  # noqa: ANN401 - a torch module
     """Return a model with the weights of a folder or hub id, or with random ones that are quantised."""
     if plan.model.weights is Weights.RANDOM:
         # transformers quantises while it reads weights, so random ones are written down first.
