@@ -139,6 +139,7 @@ class Gradients(NamedTuple):
 
 
 NO_GRADIENTS = Gradients()
+NO_STATES = "the run ended before the states of its optimizer were weighed, which is after the last step"
 
 
 def model_facts(model: Any, optimizer: Any = None, gradients: Gradients = NO_GRADIENTS) -> dict[str, Any]:  # noqa: ANN401 - torch objects
@@ -162,7 +163,8 @@ def model_facts(model: Any, optimizer: Any = None, gradients: Gradients = NO_GRA
         "adapter_bytes": sum(bytes_here(parameter) for parameter in adapters),
         "gradient_bytes": gradients.bytes,
         "gradient_bytes_reason": gradients.reason,
-        "optimizer_state_bytes": sum(bytes_here(value) for value in states),
+        "optimizer_state_bytes": None if optimizer is None else sum(bytes_here(value) for value in states),
+        "optimizer_state_bytes_reason": NO_STATES if optimizer is None else None,
     }
 
 
