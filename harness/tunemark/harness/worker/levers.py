@@ -6,7 +6,6 @@ from tunemark.harness.worker.observed import places_of, quantisation_of, sdpa_ke
 from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import Checkpointing
 
-
 KEPT = frozenset(
     {
         "aten::mm",
