@@ -1,6 +1,7 @@
 """The workload cards say what the documents did, and a machine with the right devices can run each of them."""
 
 import json
+import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,10 @@ from tunemark.harness.planning import Options, resolve
 from tunemark.harness.studies.points import star_of_card
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts import FactBase, workloads_of
+from tunemark.schema.memory.estimate import estimate_memory
+from tunemark.schema.memory.fitting import GIB, TIGHT
 from tunemark.schema.plan import LoraSettings, Optimizer, Quantisation
+from tunemark.schema.planned_shape import shape_of_plan
 from tunemark.schema.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 from tunemark.schema.workload_cards import WorkloadBatch, WorkloadCard, WorkloadData
@@ -224,6 +228,74 @@ def test_what_a_card_calls_not_stated_is_a_setting_that_cards_have():
 
 def test_settings_of_adam_that_document_003_does_not_give_are_treated_alike():
     assert {"optimizer.betas", "optimizer.epsilon", "optimizer.max_grad_norm"} <= set(FACTS.workload("trainer-8k-qwen3-8b-full").not_stated)
+
+
+def test_what_the_repository_of_document_003_gives_is_in_its_cells_and_not_called_chosen():
+    for key, card in FACTS.workloads.items():
+        if not key.startswith("trainer-8k-"):
+            continue
+        assert not {"lora.target_modules", "quantisation.double", "optimizer.scheduler"} & set(card.not_stated)
+        for row in ran_on(card):
+            given = row["settings"]
+            assert given["learning_rate"] == card.optimizer.learning_rate
+            if card.lora:
+                named = tuple(name if "_" in name else f"{name}_proj" for name in given["lora_targets"].split(","))
+                assert named == card.lora.target_modules, key
+            if card.quantisation:
+                assert given["quantisation"] == f"{card.quantisation.format}{', double quantisation' if card.quantisation.double else ''}"
+
+
+def needed_bytes(plan):
+    """Return what a step of a plan needs on one device, its context included, by the memory model."""
+    return estimate_memory(shape_of_plan(plan, FACTS.model(plan.model.key))).needed
+
+
+SIZED = [(key, int(size)) for key, card in FACTS.workloads.items() for size in re.findall(r"(\d+) GiB", card.description)]
+
+
+@pytest.mark.parametrize(("key", "size"), SIZED)
+def test_a_card_that_names_a_memory_runs_in_it_with_a_margin(key, size):
+    needed = needed_bytes(resolve(key, FACTS, eight_gpus(), Options()).plan)
+    assert needed <= (1 - TIGHT) * size * GIB, f"{needed / GIB:.1f} GiB are needed"
+
+
+def test_the_entry_and_large_cards_name_the_memory_that_they_need():
+    sized = {key for key, _ in SIZED}
+    assert sized >= {key for key, card in FACTS.workloads.items() if card.tier in {"entry", "large"}}
+
+
+def ran_on(card):
+    """Return the published rows of a card: its document's, with its model and method, that a GPU completed."""
+    document = re.search(r"document (\d+)", card.source)
+    rows = [row["conditions"] for row in (published(document[1]) if document else ()) if row["status"] == "ok"]
+    mine = [row for row in rows if row["model"] == card.model and row["method"] == card.method.value and row["accelerator"]]
+    return [row for row in mine if FACTS.accelerator(row["accelerator"]).vendor == "NVIDIA"]
+
+
+def is_of(row, plan, context):
+    """Return whether a row can be a plan's: the same devices, micro-batch and length, where it gives them and the model can have them."""
+    length = row["sequence_length"] if row["sequence_length"] and row["sequence_length"] <= context else None
+    pairs = [
+        (row["accelerator_count"], plan.device.count),
+        (row["micro_batch"], plan.batch.micro_batch),
+        (length, plan.data.sequence_length),
+    ]
+    return all(given in {None, planned} for given, planned in pairs)
+
+
+@pytest.mark.parametrize("key", [key for key, card in FACTS.workloads.items() if card.tier == "source"])
+def test_a_card_of_a_source_fits_the_gpus_that_the_source_ran_it_on_or_names_the_one_that_it_does_not(key):
+    card, found = FACTS.workload(key), 0
+    too_small = re.search(r"do not fit the ([A-Z]\w+ \d+)", card.description)
+    for point in star_of_card(card):
+        plan = resolve(key, FACTS, eight_gpus(), point.applied(Options())).plan
+        for row in ran_on(card):
+            if is_of(row, plan, FACTS.model(card.model).context_length):
+                found += 1
+                needed, gpu = needed_bytes(plan), FACTS.accelerator(row["accelerator"])
+                fits, said = needed <= gpu.memory_gib * GIB, bool(too_small and gpu.name.endswith(too_small[1]))
+                assert fits != said, f"{point.text} on {gpu.key} needs {needed / GIB:.1f} GiB"
+    assert found
 
 
 def test_the_four_variants_of_qlora_of_document_004_are_points_of_one_card():

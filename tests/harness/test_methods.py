@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from harness_making import only_submission, tunemark
 
 from tunemark.harness.devices.cpu import Cpu
 from tunemark.harness.planning import Options, resolve
 from tunemark.harness.worker.batches import load_samples, micro_batches
 from tunemark.harness.worker.gates import adapter_gradient, check
-from tunemark.harness.worker.levers import effective
+from tunemark.harness.worker.levers import _selective_contexts, effective
 from tunemark.harness.worker.models import build_model, model_facts, shape_of, switch_to_evaluation
 from tunemark.harness.worker.optimizers import build_optimizer, parameter_groups
 from tunemark.schema.vocabulary import Status
@@ -58,6 +59,47 @@ def test_selective_recomputation_runs_fewer_matrix_products_than_full(prepared):
 
     none, selective, full = flops("none"), flops("selective"), flops("full")
     assert none <= selective < full
+
+
+@pytest.mark.parametrize(
+    ("space", "name", "runs"),
+    [
+        ("flash_attn", "_flash_attn_forward", 1),
+        ("flash_attn", "_flash_attn_varlen_forward", 1),
+        ("flash_attn_3", "_flash_attn_forward", 1),
+        ("flash_attn_3", "fwd", 1),
+        ("flash_attn", "_something_else", 2),
+    ],
+)
+def test_selective_recomputation_keeps_what_a_flash_attention_package_computed(space, name, runs):
+    """Stand-ins with the packages' names, registered only after the list of kept operators was made."""
+    ran = []
+
+    def forward(query):
+        ran.append(name)
+        return query.sin()
+
+    class Attention(torch.autograd.Function):
+        @staticmethod
+        def forward(context, query):
+            context.save_for_backward(query)
+            return getattr(getattr(torch.ops, space), name)(query)
+
+        @staticmethod
+        def backward(context, gradient):
+            return gradient * context.saved_tensors[0].cos()
+
+    with torch.library._scoped_library(space, "FRAGMENT") as library:
+        library.define(f"{name}(Tensor query) -> Tensor")
+        library.impl(name, forward, "CPU")
+        query = torch.randn(3, requires_grad=True)
+        block = torch.utils.checkpoint.checkpoint(
+            lambda x: Attention.apply(x * 2).exp(), query, use_reentrant=False, context_fn=_selective_contexts
+        )
+        block.sum().backward()
+    assert len(ran) == runs
+    inner = 2 * query.detach()
+    assert torch.allclose(query.grad, 2 * inner.cos() * inner.sin().exp())
 
 
 @pytest.mark.parametrize("double", ["true", "false"])

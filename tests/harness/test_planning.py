@@ -184,9 +184,10 @@ def test_weights_of_another_architecture_are_refused_by_the_fields_that_differ(f
 
 
 def test_gemma_2_with_sdpa_is_refused_as_transformers_would_when_it_loads(facts, machine):
-    resolved = resolve("trainer-8k-gemma-2-9b-lora", facts, machine, Options(overrides=("attention=sdpa",)))
+    plain = "fused_kernels=none"
+    resolved = resolve("trainer-8k-gemma-2-9b-lora", facts, machine, Options(overrides=(plain, "attention=sdpa")))
     assert "caps its attention scores" in resolved.unsupported
-    assert resolve("trainer-8k-gemma-2-9b-lora", facts, machine, Options()).unsupported is None
+    assert resolve("trainer-8k-gemma-2-9b-lora", facts, machine, Options(overrides=(plain,))).unsupported is None
 
 
 def test_what_is_planned_without_an_attention_kernel_is_what_transformers_has_no_kernel_for():

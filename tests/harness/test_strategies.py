@@ -122,6 +122,8 @@ def test_a_parameter_that_zero_3_has_emptied_is_weighed_by_the_part_kept_aside()
     assert (facts["parameter_bytes"], facts["parameters"], facts["trainable_parameters"]) == ({"fp32": 24}, 12, 12)
     assert facts["gradient_bytes"] is None
     assert "first step" in facts["gradient_bytes_reason"]
+    assert facts["optimizer_state_bytes"] is None
+    assert "weighed" in facts["optimizer_state_bytes_reason"]
 
 
 def test_the_first_failure_of_any_process_is_the_one_that_is_told(tmp_path):

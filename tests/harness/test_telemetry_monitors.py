@@ -12,7 +12,9 @@ from harness_making import ROOT
 from tunemark.harness.telemetry import cuda, neuron, rocm, xpu
 from tunemark.harness.telemetry.opening import sampler_of
 from tunemark.harness.telemetry.protocol import MonitorUnavailable, Reading
+from tunemark.harness.telemetry.series import DeviceSeries, Moment
 from tunemark.harness.telemetry.stream import LineStream
+from tunemark.harness.telemetry.use import energy
 from tunemark.schema.vocabulary import Backend
 
 TOOLS = ROOT / "tests" / "harness" / "data" / "tools"
@@ -231,9 +233,21 @@ def test_xpu_smi_is_read_by_the_names_in_its_header():
     other, first = monitor.read()
     assert (first.busy, first.power_w, first.clock_mhz, first.temperature_c) == pytest.approx((0.984, 512.3, 1600.0, 61.0))
     assert first.memory_used_bytes == 40 * GIB
-    assert (other.busy, other.power_w) == (None, 99.1)
+    assert first.energy_j == pytest.approx(81_234_567.25)
+    assert (other.busy, other.power_w, other.energy_j) == (None, 99.1, None)
     assert monitor.read() == ()
     assert monitor.processes() is None
+
+
+def test_energy_of_an_intel_gpu_is_the_difference_of_its_counter():
+    header = "Timestamp, DeviceId, GPU Power (W), GPU Energy Consumed (J)"
+    seconds = [[f"10:00:0{second}.000, 0, 500.0, {1e6 + 450 * second}"] for second in range(4)]
+    monitor = xpu.XpuSmiMonitor(Lines([header], *seconds), (0,))
+    assert "8" in xpu.METRICS.split(",")
+    monitor.read()
+    during = [Moment(float(second), monitor.read()) for second in range(4)]
+    found = energy(DeviceSeries(indexes=(0,), during=during), 0.0, 3.0)
+    assert (found.source, found.joules, found.window_s) == ("counter", pytest.approx(1350), 3.0)
 
 
 def test_a_tool_that_goes_on_printing_is_ended():

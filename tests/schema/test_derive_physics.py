@@ -207,6 +207,34 @@ def test_gradients_that_were_not_seen_are_predicted_and_not_measured_as_0(gradie
     assert ("kept elsewhere" in line.note) is ("gradient_bytes_reason" in gradients)
 
 
+UNSEEN: dict[str, object] = {"optimizer_state_bytes": None, "optimizer_state_bytes_reason": "ended before"}
+
+
+@pytest.mark.parametrize(
+    ("states", "optimizer", "steps", "measured"),
+    [
+        (UNSEEN, "adamw", 0, None),
+        ({"optimizer_state_bytes": 0}, "adamw", 0, None),
+        ({"optimizer_state_bytes": 0}, "adamw", 130, None),
+        ({"optimizer_state_bytes": 0}, "sgd", 0, None),
+        ({"optimizer_state_bytes": 0}, "sgd", 130, 0),
+    ],
+)
+def test_optimizer_states_that_were_not_weighed_are_unknown_and_not_0(
+    states: dict[str, object], optimizer: str, steps: int, measured: int | None
+) -> None:
+    facts = WEIGHED | {"gradient_bytes": 1_249_280} | states
+    ended = {"outcome.status": "oom_device", "outcome.message": "out of memory", "outcome.fix": "smaller"} if not steps else {}
+    submission = make_submission(steps, model=facts, **{"plan.optimizer.name": optimizer} | ended)
+    lines = {line.key: line for line in memory_beside(submission, TINY)[0]}
+    if optimizer == "adamw":
+        assert lines["optimizer states"].measured_bytes == measured
+        assert ("ended before" in lines["optimizer states"].note) is (states is UNSEEN)
+    else:
+        # Without momentum none is predicted, so there is a line only where one was weighed.
+        assert lines.get("optimizer states") is None or lines["optimizer states"].measured_bytes == measured
+
+
 def test_sharded_states_are_compared_with_the_part_that_one_process_holds() -> None:
     sharded = {"plan.device.count": 2, "plan.device.strategy": "fsdp2", "plan.batch.data_parallel": 2, "plan.batch.global_batch": 8}
     plans = make_submission(130), make_submission(130, **sharded)

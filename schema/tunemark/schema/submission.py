@@ -149,14 +149,18 @@ class ModelFacts(Frozen):
     """Bytes of gradients after the backward of a step; null where they cannot be weighed."""
     gradient_bytes_reason: Text | None = None
     """Why they are null."""
-    optimizer_state_bytes: Bytes
-    """Bytes of optimizer states after the last step."""
+    optimizer_state_bytes: Bytes | None
+    """Bytes of optimizer states after the last step; null where they were not weighed."""
+    optimizer_state_bytes_reason: Text | None = None
+    """Why they are null."""
 
     @model_validator(mode="after")
     def _bytes_or_reason(self) -> Self:
-        if (self.gradient_bytes is None) != (self.gradient_bytes_reason is not None):
-            msg = f"gradient_bytes is {self.gradient_bytes} with reason {self.gradient_bytes_reason!r}; give bytes, or null and a reason"
-            raise ValueError(msg)
+        for name in ("gradient_bytes", "optimizer_state_bytes"):
+            weighed, reason = getattr(self, name), getattr(self, f"{name}_reason")
+            if (weighed is None) != (reason is not None):
+                msg = f"{name} is {weighed} with reason {reason!r}; give bytes, or null and a reason"
+                raise ValueError(msg)
         return self
 
 

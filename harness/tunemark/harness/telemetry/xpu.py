@@ -7,8 +7,8 @@ from tunemark.harness.inventory.asking import MIB, number
 from tunemark.harness.telemetry.protocol import Reading
 from tunemark.harness.telemetry.stream import LineStream
 
-METRICS = "0,1,2,3,18"
-"""Utilisation, power, frequency, core temperature, memory used. What came is read from the header."""
+METRICS = "0,1,2,3,8,18"
+"""Utilisation, power, frequency, core temperature, energy, memory used. What came is read from the header."""
 
 
 class XpuSmiMonitor:
@@ -16,7 +16,7 @@ class XpuSmiMonitor:
 
     interval_s = 1.0
     memory_method = "xpu-smi, GPU Memory Used"
-    energy_reason = "xpu-smi tells power once a second, too seldom to integrate"
+    energy_reason = "xpu-smi tells no energy counter of this device, and power once a second, too seldom to integrate"
 
     def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
         self._lines = lines
@@ -69,5 +69,6 @@ def reading_of(row: dict[str, str]) -> tuple[int, Reading]:
         clock_mhz=value("GPU Frequency"),
         temperature_c=value("GPU Core Temperature"),
         memory_used_bytes=None if memory is None else int(memory * MIB),
+        energy_j=value("GPU Energy Consumed (J)"),
     )
     return int(value("DeviceId") or 0), reading

@@ -7,14 +7,16 @@ import contextlib
 import os
 import warnings
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from tunemark.harness.devices import Device
-from tunemark.harness.worker.levers import blocks
 from tunemark.harness.worker.models import Gradients, gradients_of
 from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import Dtype, Strategy
 
+LOADING = timedelta(hours=12)
+"""For what one process does while others wait for it; torch's own limit is 10 minutes with NCCL."""
 STAGES = {Strategy.ZERO1: 1, Strategy.ZERO2: 2, Strategy.ZERO3: 3}
 
 
@@ -134,7 +136,8 @@ def open_accelerator(plan: Plan, device: Device) -> Any:  # noqa: ANN401 - torch
     settings: dict[str, Any] = {"mixed_precision": plan.precision.compute.value if autocast else "no"}
     if plan.device.count > 1:
         # On CPUs accelerate leaves the back end unset under DeepSpeed, and every process then believes to be alone.
-        settings["kwargs_handlers"] = [InitProcessGroupKwargs(backend=device.collectives)]
+        # Those that wait while the first loads the model must not give up: how long is too long, the parent decides.
+        settings["kwargs_handlers"] = [InitProcessGroupKwargs(backend=device.collectives, timeout=LOADING)]
     if plan.device.strategy in STAGES:
         settings["deepspeed_plugin"] = _zero_plugin(plan)
     else:
@@ -146,21 +149,6 @@ def open_accelerator(plan: Plan, device: Device) -> Any:  # noqa: ANN401 - torch
         msg = f"accelerate runs {accelerator.num_processes} processes and the launcher {told}, the plan has {plan.device.count}"
         raise RuntimeError(msg)
     return accelerator
-
-
-def shard(plan: Plan, model: Any, device: Device) -> None:  # noqa: ANN401 - a torch module
-    """Shard a model in place, block by block, before its optimizer is made."""
-    import torch  # noqa: PLC0415
-    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
-    from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard  # noqa: PLC0415
-
-    settings: dict[str, Any] = {"mesh": init_device_mesh(torch.device(device.torch_name).type, (plan.device.count,))}
-    if plan.device.offload == "all":
-        settings["offload_policy"] = CPUOffloadPolicy()
-    model.to(device.torch_name)
-    for block in blocks(model):
-        fully_shard(block, **settings)
-    fully_shard(model, **settings)
 
 
 def wrap(plan: Plan, accelerator: Any, model: Any, optimizer: Any) -> Engine:  # noqa: ANN401 - torch objects

@@ -6,12 +6,31 @@ from tunemark.harness.worker.observed import places_of, quantisation_of, sdpa_ke
 from tunemark.schema.plan import Plan
 from tunemark.schema.vocabulary import Checkpointing
 
+KEPT = frozenset(
+    {
+        "aten::mm",
+        "aten::addmm",
+        "aten::bmm",
+        "aten::_scaled_dot_product_flash_attention",
+        "aten::_scaled_dot_product_efficient_attention",
+        "aten::_scaled_dot_product_cudnn_attention",
+        "aten::_scaled_dot_product_flash_attention_for_cpu",
+        # FlashAttention 2, for rows and for packed documents; FlashAttention 3 through Python and from C++.
+        "flash_attn::_flash_attn_forward",
+        "flash_attn::_flash_attn_varlen_forward",
+        "flash_attn_3::_flash_attn_forward",
+        "flash_attn_3::fwd",
+    }
+)
+"""Operators whose results selective checkpointing keeps, by torch's names: those of packages exist once these are imported."""
+
 
 def recompute(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
     """Turn on recomputation of activations.
 
     Full: each block keeps its input only. Selective: it also keeps the results of matrix products and attention, so
-    that only cheap element-wise work is done twice.
+    that only cheap element-wise work is done twice. Kernels of attention under other names than those in `KEPT`, such as
+    builds of the kernels hub, are run twice.
     """
     if plan.model.gradient_checkpointing is Checkpointing.NONE:
         return
@@ -22,22 +41,10 @@ def recompute(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
 
 
 def _selective_contexts() -> Any:  # noqa: ANN401 - two context managers of torch
-    import torch  # noqa: PLC0415
     from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts  # noqa: PLC0415
 
-    aten = torch.ops.aten
-    kept = {
-        aten.mm.default,
-        aten.addmm.default,
-        aten.bmm.default,
-        aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001 - the names of torch's operators
-        aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001
-        aten._scaled_dot_product_cudnn_attention.default,  # noqa: SLF001
-        aten._scaled_dot_product_flash_attention_for_cpu.default,  # noqa: SLF001
-    }
-
-    def policy(_context: object, operator: object, *_arguments: object, **_settings: object) -> Any:  # noqa: ANN401
-        return CheckpointPolicy.MUST_SAVE if operator in kept else CheckpointPolicy.PREFER_RECOMPUTE
+    def policy(_context: object, operator: Any, *_arguments: object, **_settings: object) -> Any:  # noqa: ANN401
+        return CheckpointPolicy.MUST_SAVE if operator.name() in KEPT else CheckpointPolicy.PREFER_RECOMPUTE
 
     return create_selective_checkpoint_contexts(policy)
 

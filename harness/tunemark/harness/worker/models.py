@@ -1,6 +1,7 @@
 """Builds the model of a plan: weights, precision, adapters, and what its tensors weigh."""
 
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,37 +19,66 @@ SHAPE = ("hidden_size", "intermediate_size", "layers", "attention_heads", "key_v
 DTYPE_NAMES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "uint8", "torch.int8": "int8"}
 
 
-def build_model(plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None, scratch: Path, device: Device) -> Any:  # noqa: ANN401
-    """Return the torch module in training mode, with adapters if the method has them, on the device unless a strategy shards it.
+def build_model(
+    plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None, scratch: Path, device: Device, *, empty: bool = False
+) -> Any:  # noqa: ANN401
+    """Return the torch module in training mode, in host memory unless it is quantised, with adapters if the method has them.
 
     `vocabulary` is the size of a tokenizer that was trained here; None keeps the card's. `scratch` is a folder for
-    random weights that are to be quantised.
+    random weights that are to be quantised. `empty` leaves all tensors without weights, on torch's `meta` device.
     """
     import torch  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
 
     torch.manual_seed(plan.measurement.seed)
-    auto = transformers.AutoModelForCausalLM if plan.model.task is Task.CAUSAL_LM else transformers.AutoModelForSequenceClassification
-    settings: dict[str, Any] = {
-        "dtype": getattr(torch, TORCH_DTYPES[plan.precision.parameters]),
-        "attn_implementation": plan.model.attention,
-    }
-    if plan.model.weights is Weights.RANDOM:
-        model = auto.from_config(config_of(card, labels=plan.model.labels, vocabulary=vocabulary), **settings)
-        if plan.quantisation is not None:
-            # transformers quantises while it reads weights, so random ones are written down first.
-            model.save_pretrained(scratch)
-            model, weights_from = None, str(scratch)
-    if plan.model.weights is Weights.PRETRAINED or plan.quantisation is not None:
-        further = {"num_labels": plan.model.labels} if plan.model.labels else {}
-        model = auto.from_pretrained(weights_from, **settings, **further, **quantised(plan, device))
-        refuse_another_architecture(model.config, card)
-    model.config.use_cache = False
-    fuse(plan, model)
-    recompute(plan, model)
-    if plan.lora is not None:
-        model = add_adapters(plan, plan.lora, model)
+    with torch.device("meta") if empty else nullcontext():
+        if empty or (plan.model.weights is Weights.RANDOM and plan.quantisation is None):
+            model = from_shapes(plan, card, weights_from, vocabulary)
+        else:
+            model = from_weights(plan, card, weights_from, vocabulary, scratch, device)
+        if plan.model.weights is Weights.PRETRAINED or plan.quantisation is not None:
+            refuse_another_architecture(model.config, card)
+        model.config.use_cache = False
+        fuse(plan, model)
+        recompute(plan, model)
+        if plan.lora is not None:
+            model = add_adapters(plan, plan.lora, model)
     return model.train()
+
+
+def from_shapes(plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None) -> Any:  # noqa: ANN401 - a torch module
+    """Return a model with random weights: of the card's shapes, or of those that pretrained weights come with."""
+    import transformers  # noqa: PLC0415
+
+    if plan.model.weights is Weights.RANDOM:
+        config = config_of(card, labels=plan.model.labels, vocabulary=vocabulary)
+    else:
+        config = transformers.AutoConfig.from_pretrained(weights_from, **_labels(plan))
+    return _auto(plan).from_config(config, **_settings(plan))
+
+
+def from_weights(plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None, scratch: Path, device: Device) -> Any:  # noqa: ANN401 - a torch module
+    """Return a model with the weights of a folder or hub id, or with random ones that are quantised."""
+    if plan.model.weights is Weights.RANDOM:
+        # transformers quantises while it reads weights, so random ones are written down first.
+        from_shapes(plan, card, None, vocabulary).save_pretrained(scratch)
+        weights_from = str(scratch)
+    return _auto(plan).from_pretrained(weights_from, **_settings(plan), **_labels(plan), **quantised(plan, device))
+
+
+def _auto(plan: Plan) -> Any:  # noqa: ANN401 - a class of transformers
+    import transformers  # noqa: PLC0415
+
+    return transformers.AutoModelForCausalLM if plan.model.task is Task.CAUSAL_LM else transformers.AutoModelForSequenceClassification
+
+
+def _settings(plan: Plan) -> dict[str, Any]:
+    import torch  # noqa: PLC0415
+
+    return {"dtype": getattr(torch, TORCH_DTYPES[plan.precision.parameters]), "attn_implementation": plan.model.attention}
+
+
+def _labels(plan: Plan) -> dict[str, int]:
+    return {"num_labels": plan.model.labels} if plan.model.labels else {}
 
 
 def refuse_another_architecture(config: Any, card: ModelCard) -> None:  # noqa: ANN401 - a transformers class
@@ -109,6 +139,7 @@ class Gradients(NamedTuple):
 
 
 NO_GRADIENTS = Gradients()
+NO_STATES = "the run ended before the states of its optimizer were weighed, which is after the last step"
 
 
 def model_facts(model: Any, optimizer: Any = None, gradients: Gradients = NO_GRADIENTS) -> dict[str, Any]:  # noqa: ANN401 - torch objects
@@ -132,7 +163,8 @@ def model_facts(model: Any, optimizer: Any = None, gradients: Gradients = NO_GRA
         "adapter_bytes": sum(bytes_here(parameter) for parameter in adapters),
         "gradient_bytes": gradients.bytes,
         "gradient_bytes_reason": gradients.reason,
-        "optimizer_state_bytes": sum(bytes_here(value) for value in states),
+        "optimizer_state_bytes": None if optimizer is None else sum(bytes_here(value) for value in states),
+        "optimizer_state_bytes_reason": NO_STATES if optimizer is None else None,
     }
 
 

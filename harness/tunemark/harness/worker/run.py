@@ -45,6 +45,7 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
     from tunemark.harness.worker.observed import states_of  # noqa: PLC0415
     from tunemark.harness.worker.ranks import rank_of_this_process, report_ranks  # noqa: PLC0415
     from tunemark.harness.worker.saving import save  # noqa: PLC0415
+    from tunemark.harness.worker.shards import shapes_only  # noqa: PLC0415
     from tunemark.harness.worker.stopping import planned_steps, stop_rule  # noqa: PLC0415
 
     if order.plan.device.backend is Backend.NEURON and by_trainer(order.plan):
@@ -57,7 +58,8 @@ def run(order: Order, device: Device, log: Log, folder: Path) -> "Trainer":
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
     log.phase(Phase.LOAD, device.now())
-    model = build_model(plan, order.card, order.weights_from, samples.vocabulary, folder / f"weights-{share.rank}", device)
+    scratch, empty = folder / f"weights-{share.rank}", shapes_only(plan, share.rank)
+    model = build_model(plan, order.card, order.weights_from, samples.vocabulary, scratch, device, empty=empty)
     log.event("model", **model_facts(model))
     shape = shape_of(plan, order.card)
     batches = micro_batches(plan, samples.training, shape, share)
@@ -94,11 +96,12 @@ def prepare(plan: Plan, model: Any, device: Device, log: Log, steps: int | None)
     import torch  # noqa: PLC0415
     from transformers import get_scheduler  # noqa: PLC0415
 
-    from tunemark.harness.worker.engines import open_accelerator, shard, wrap  # noqa: PLC0415
+    from tunemark.harness.worker.engines import open_accelerator, wrap  # noqa: PLC0415
     from tunemark.harness.worker.levers import blocks, effective  # noqa: PLC0415
     from tunemark.harness.worker.loop import Trainer  # noqa: PLC0415
     from tunemark.harness.worker.observed import watch_compute  # noqa: PLC0415
     from tunemark.harness.worker.optimizers import build_optimizer  # noqa: PLC0415
+    from tunemark.harness.worker.shards import shard  # noqa: PLC0415
     from tunemark.harness.worker.stopping import StopRule  # noqa: PLC0415
 
     # fp32 is fp32 unless the plan says tf32: a GPU would round its inputs silently otherwise.

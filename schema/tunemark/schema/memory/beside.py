@@ -44,7 +44,7 @@ def memory_beside(submission: Submission, card: ModelCard | None) -> tuple[tuple
     if reason is not None or card is None:
         return (), reason
     ledger = estimate_memory(shape_of_plan(submission.plan, card))
-    lines = [*_states(ledger, submission.model), *_peaks(ledger, submission)]
+    lines = [*_states(ledger, submission), *_peaks(ledger, submission)]
     return (*lines, *_parts(ledger.lines)), None
 
 
@@ -58,17 +58,23 @@ def _no_prediction(plan: Plan, card: ModelCard | None) -> str | None:
     return shape_problem(plan, card)
 
 
-def _states(ledger: MemoryLedger, model: ModelFacts | None) -> Iterable[Beside]:
+def _states(ledger: MemoryLedger, submission: Submission) -> Iterable[Beside]:
     """Yield tensors of one process: those that are sharded with the part that it holds."""
+    model = submission.model
     for key, names in MEASURED.items():
         parts = [line for line in ledger.lines if line.key in names]
-        weighed = _weighed(key, model)
+        weighed = _weighed(key, model, stateless=_stateless(submission))
         if parts or weighed:
             formula = "; ".join(line.formula for line in parts)
             yield Beside(key, "state", sum(line.bytes for line in parts), weighed, _sentence(formula, _not_weighed(key, model)))
 
 
-def _weighed(key: str, model: ModelFacts | None) -> int | None:
+def _stateless(submission: Submission) -> bool:
+    """Return whether the optimizer took its steps without keeping anything between them."""
+    return submission.plan.optimizer.name == "sgd" and len(submission.trace) > 0
+
+
+def _weighed(key: str, model: ModelFacts | None, *, stateless: bool) -> int | None:
     if model is None:
         return None
     return {
@@ -76,14 +82,16 @@ def _weighed(key: str, model: ModelFacts | None) -> int | None:
         "adapters": model.adapter_bytes,
         # Nothing is trained without gradients: in older records 0 stands for gradients that were not seen.
         "gradients": model.gradient_bytes or None,
-        "optimizer states": model.optimizer_state_bytes,
+        # In older records 0 also stands for a run that ended before there were states to be weighed.
+        "optimizer states": model.optimizer_state_bytes if stateless else model.optimizer_state_bytes or None,
     }[key]
 
 
 def _not_weighed(key: str, model: ModelFacts | None) -> str:
     if model is None:
         return "the run ended before the model was weighed"
-    return (model.gradient_bytes_reason or "") if key == "gradients" else ""
+    reasons = {"gradients": model.gradient_bytes_reason, "optimizer states": model.optimizer_state_bytes_reason}
+    return reasons.get(key) or ""
 
 
 def _peaks(ledger: MemoryLedger, submission: Submission) -> Iterable[Beside]:

@@ -1,0 +1,103 @@
+"""One of the two processes of test_shards.py, started by torchrun with a folder: shards small models and writes down what it saw."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from harness_making import ROOT, make_machine
+from torch.distributed import fsdp
+from torch.distributed.tensor import DTensor
+
+from tunemark.harness.devices.cpu import Cpu
+from tunemark.harness.planning import Options, resolve
+from tunemark.harness.worker import shards
+from tunemark.harness.worker.levers import blocks
+from tunemark.harness.worker.models import build_model
+from tunemark.schema.facts import FactBase
+from tunemark.schema.vocabulary import Weights
+
+FACTS = FactBase(ROOT / "data")
+SMALL = {"hidden_size": 64, "intermediate_size": 128, "layers": 3, "attention_heads": 4, "vocabulary": 64}
+OF_FAMILY = {
+    "llama": "llama-3.2-1b",
+    "mistral": "mistral-7b",
+    "mixtral": "mixtral-8x7b",
+    "qwen2": "qwen2.5-7b",
+    "qwen3": "qwen3-8b",
+    "gemma": "gemma-7b",
+    "gemma2": "gemma-2-9b",
+    "phi3": "phi-3-mini",
+    "gpt2": "gpt2",
+    "bert": "bert-base-uncased",
+}
+
+
+def small(family):
+    """Return the card of a family's model with few and narrow layers, tied as it is."""
+    card = FACTS.model(OF_FAMILY[family])
+    heads = {"key_value_heads": 2 if card.key_value_heads != card.attention_heads else 4, "head_dim": 16}
+    return card.model_copy(update=SMALL | heads)
+
+
+def plan_of(family, folder):
+    workload = {"bert": "smoke-bert", "gpt2": "smoke-full"}.get(family, "smoke-lora")
+    plan = resolve(workload, FACTS, make_machine(), Options(devices=2, strategy="fsdp2")).plan
+    weights = Weights.PRETRAINED if folder else Weights.RANDOM
+    attention = "eager" if family == "gemma2" else plan.model.attention
+    return plan.model_copy(update={"model": plan.model.model_copy(update={"weights": weights, "attention": attention})})
+
+
+def plain_bytes(tensors):
+    """Return the bytes of tensors that are neither shards nor without weights."""
+    return sum(one.nbytes for one in tensors if not isinstance(one, DTensor) and one.device.type != "meta")
+
+
+def case(family, folder, seen):
+    rank, plan, card = dist.get_rank(), plan_of(family, folder), small(family)
+    whole = build_model(plan, card, folder, None, Path(), Cpu())
+    model = build_model(plan, card, folder, None, Path(), Cpu(), empty=shards.shapes_only(plan, rank))
+    units = [plain_bytes(block.parameters()) for block in blocks(whole)]
+    seen["units"] = [*units, plain_bytes(whole.parameters()) - sum(units)]
+    seen["before"] = plain_bytes(model.parameters())
+    seen["at_once"] = []
+    real = fsdp.fully_shard
+
+    def watched(unit, **settings):
+        seen["at_once"].append(plain_bytes(model.parameters()))
+        return real(unit, **settings)
+
+    fsdp.fully_shard = watched
+    shards.shard(plan, model, Cpu())
+    fsdp.fully_shard = real
+    seen["after"] = plain_bytes(model.parameters())
+    seen["meta_left"] = [name for name, one in (*model.named_parameters(), *model.named_buffers()) if one.device.type == "meta"]
+    ids = torch.arange(24).reshape(2, 12) % 60 + 1
+    whole.eval(), model.eval()
+    with torch.no_grad():
+        outputs = [one(input_ids=ids, attention_mask=torch.ones_like(ids)).logits for one in (whole, model)]
+    seen["difference"] = float((outputs[0] - outputs[1]).abs().max())
+    seen["moved"] = float(outputs[0].std())
+
+
+def main():
+    folder = Path(sys.argv[1])
+    dist.init_process_group("gloo")
+    report = {}
+    cases = [(family, None) for family in OF_FAMILY] + [("llama", str(folder / "weights"))]
+    for family, weights in cases:
+        case(family, weights, report.setdefault(f"{family}, {'pretrained' if weights else 'random'}", {}))
+    # A process that builds something else says so instead of waiting for tensors that never come.
+    model = torch.nn.Linear(4, 4 + dist.get_rank())
+    try:
+        shards.refuse_another_model(model)
+    except RuntimeError as error:
+        report["refused"] = str(error)
+    (folder / f"{dist.get_rank()}.json").write_text(json.dumps(report))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
