@@ -30,12 +30,30 @@ from tunemark.schema.vocabulary import Status
         (OSError("We couldn't connect to 'the hub' to load the files"), "crash", "HF_HUB_OFFLINE"),
         (ModuleNotFoundError("No module named 'peft'"), "unsupported", "install"),
         (ValueError("odd"), "crash", "output above"),
+        (ValueError("Couldn't instantiate the backend tokenizer from one of:\n(1) a file"), "crash", "--weights wants"),
+        (OSError("Error no file named model.safetensors found in directory x"), "crash", "--weights wants"),
+        (ValueError("the weights are not those of model card tiny-llama: hidden_size 96"), "crash", "--set model=KEY"),
     ],
 )
 def test_each_kind_of_failure_has_its_status_and_its_fix(error, status, fix):
     said = describe(error)
     assert said["status"] == status
     assert fix in said["fix"]
+
+
+@pytest.mark.parametrize(("name", "fix"), [("GatedRepoError", "licence"), ("RepositoryNotFoundError", "hf auth login")])
+def test_the_errors_that_the_hub_library_really_raises_are_known(name, fix):
+    from huggingface_hub import errors
+
+    response = SimpleNamespace(headers={}, request=SimpleNamespace(url="https://example.org/model"))
+    said = describe(getattr(errors, name)("Cannot get it.", response=response))
+    assert said["status"] == "crash"
+    assert fix in said["fix"]
+
+
+def test_a_message_whose_first_line_ends_in_the_middle_is_told_with_the_next_ones():
+    said = describe(ValueError("Couldn't instantiate the backend tokenizer from one of:\n(1) a file\n(2) a slow tokenizer"))
+    assert said["message"].endswith("from one of: (1) a file (2) a slow tokenizer")
 
 
 def test_paths_are_removed_from_messages():

@@ -6,7 +6,12 @@ LESS_MEMORY = "lower batch.micro_batch or data.sequence_length, or use --set gra
 
 GATED = "accept the model's licence on its hub page and log in with `hf auth login`, or use --weights random"
 OFFLINE = "no network, or HF_HUB_OFFLINE is set: use --weights pretrained:DIRECTORY, --weights random, or --data file:PATH"
+WEIGHTS = (
+    "--weights wants a folder or hub repository with config.json, safetensors and, for text, a tokenizer, all of the card's model; "
+    "--set model=KEY names another card of data/models, --set labels=N the classes of a head"
+)
 LOOK = "read the worker's output above; `tunemark doctor` shows this machine's software"
+SAID_LINES = 4
 OFFLINE_WORDS = (
     "couldn't connect",
     "offline",
@@ -22,8 +27,10 @@ OFFLINE_WORDS = (
 def describe(error: BaseException) -> dict[str, str]:
     """Return `status`, `message` and `fix` of an exception."""
     status, fix = judge(f"{type(error).__name__}: {error}") or (Status.CRASH, LOOK)
-    first = str(error).strip().splitlines() or [""]
-    return {"status": status.value, "message": f"{type(error).__name__}: {first[0]}".rstrip(": ")[:500], "fix": fix}
+    lines = [line.strip() for line in str(error).strip().splitlines()] or [""]
+    # A first line that ends in the middle of its sentence says nothing without the next ones.
+    said = " ".join(lines[:SAID_LINES]) if lines[0].endswith((":", ",", " of", " from one of")) else lines[0]
+    return {"status": status.value, "message": f"{type(error).__name__}: {said}".rstrip(": ")[:500], "fix": fix}
 
 
 RULES: tuple[tuple[tuple[str, ...], Status, str], ...] = (
@@ -60,6 +67,18 @@ RULES: tuple[tuple[tuple[str, ...], Status, str], ...] = (
     ),
     (("gatedrepoerror", "gated repo", "401 client error"), Status.CRASH, GATED),
     (OFFLINE_WORDS, Status.CRASH, OFFLINE),
+    (
+        (
+            "couldn't instantiate the backend tokenizer",
+            "unrecognized model in",
+            "no file named model.safetensors",
+            "no file named pytorch_model.bin",
+            "the weights are not those of model card",
+            "ignore_mismatched_sizes",
+        ),
+        Status.CRASH,
+        WEIGHTS,
+    ),
     (("modulenotfounderror", "importerror"), Status.UNSUPPORTED, "install the missing package; `tunemark doctor` lists what is there"),
 )
 """Words in the exception's name and text, the status they mean, and what to do. The first match counts."""
