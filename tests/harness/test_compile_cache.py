@@ -94,3 +94,14 @@ def test_on_neuron_the_cache_is_told_by_its_folder_and_by_what_the_compiler_prin
 def test_a_graph_that_passed_the_cache_by_was_compiled_anew(monkeypatch, counters, state):
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters=counters))
     assert compile_cache.of_torch() == state
+
+
+def test_an_extension_that_a_library_compiles_in_the_run_makes_it_cold(tmp_path, monkeypatch, facts, machine):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
+    watch = CacheWatch.of(resolve("smoke-full", facts, machine, Options()).plan, tmp_path)
+    assert watch.state()["state"] != "cold"
+    built = tmp_path / "extensions" / "comm" / "comm.so"
+    built.parent.mkdir(parents=True)
+    built.touch()
+    assert watch.state() == {"state": "cold", "reason": None}
+    assert CacheWatch.of(resolve("smoke-full", facts, machine, Options()).plan, tmp_path).state()["state"] != "cold"

@@ -17,6 +17,8 @@ OUTPUT_FILE = "output"
 NEURON_DEFAULT = "/var/tmp/neuron-compile-cache"  # noqa: S108 - where the Neuron SDK keeps it
 OF_NEURON = re.compile(r"--cache_dir[= ]\s*(\S+)")
 """In NEURON_CC_FLAGS, where it goes before NEURON_COMPILE_CACHE_URL."""
+EXTENSIONS = "TORCH_EXTENSIONS_DIR"
+"""Where torch keeps the extensions that libraries compile when they are first used, as DeepSpeed does for its collectives."""
 HIT = b"Using a cached neff"
 """What the Neuron SDK prints for a graph that it found in its cache."""
 
@@ -28,6 +30,7 @@ def fresh(folder: Path) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),
         "CUDA_CACHE_PATH": str(folder / "cuda"),
+        EXTENSIONS: str(folder / "extensions"),
         "NEURON_COMPILE_CACHE_URL": str(folder / "neuron"),
         **({"NEURON_CC_FLAGS": flags} if "NEURON_CC_FLAGS" in os.environ else {}),
     }
@@ -48,17 +51,19 @@ class CacheWatch:
     before: int | None
     """Graphs in it before the run; None where they cannot be counted."""
     output: Path
+    extensions: int = 0
+    """Compiled extensions of libraries before the run."""
 
     @classmethod
     def of(cls, plan: Plan, folder: Path) -> "CacheWatch":
         """Begin to watch; `folder` is that of the run."""
         place = neuron_folder(os.environ) if plan.device.backend is Backend.NEURON else None
-        return cls(place, None if place is None else _graphs_in(place), folder / OUTPUT_FILE)
+        return cls(place, None if place is None else _graphs_in(place), folder / OUTPUT_FILE, compiled_extensions())
 
     def state(self) -> dict[str, Any]:
         """Return the state as the log has it: `cold` when anything was compiled anew, `none` when nothing was compiled."""
         if self.neuron is None:
-            return {"state": of_torch(), "reason": None}
+            return {"state": "cold" if compiled_extensions() > self.extensions else of_torch(), "reason": None}
         return self._of_neuron(self.neuron)
 
     def _of_neuron(self, place: str) -> dict[str, Any]:
@@ -71,6 +76,12 @@ class CacheWatch:
             # Of a cache elsewhere nothing is known but what was printed: hits, and not whether all were.
             return {"state": "warm", "reason": None} if after is not None else _unknown("some graphs came from it")
         return _unknown("its folder did not grow, and the compiler printed no hit") if after is not None else _unknown("no hit was printed")
+
+
+def compiled_extensions() -> int:
+    """Return how many extensions libraries have compiled for torch on this machine."""
+    place = os.environ.get(EXTENSIONS)
+    return sum(1 for _ in (Path(place) if place else Path.home() / ".cache" / "torch_extensions").rglob("*.so"))
 
 
 def _unknown(seen: str) -> dict[str, Any]:
