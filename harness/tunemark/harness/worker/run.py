@@ -108,6 +108,8 @@ def prepare(plan: Plan, model: Any, device: Device, log: Log, steps: int | None)
     torch.set_float32_matmul_precision("high" if plan.precision.compute is Dtype.TF32 else "highest")
     accelerator = open_accelerator(plan, device)
     if plan.device.strategy is Strategy.FSDP2:
+        # Handing out the weights is a part of loading, also where checks came between.
+        log.phase(Phase.LOAD, device.now())
         shard(plan, model, device)
     optimizer = build_optimizer(plan, model, fused=device.torch_name.startswith("cuda"))
     engine = wrap(plan, accelerator, model, optimizer)
