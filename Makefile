@@ -54,7 +54,7 @@ tests: setup
 	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
 
 test-neuron-stack: $(NEURON_INSTALLED) ## The harness' tests with the libraries that optimum-neuron pins.
-	OMP_NUM_THREADS=1 $(NEURON_BIN)/python $(PYTEST) tests/harness -m "not slow"
+	OMP_NUM_THREADS=1 $(NEURON_BIN)/python $(PYTEST) tests/harness
 
 $(NEURON_INSTALLED): requirements-neuron-stack.txt pyproject.toml
 	@echo "test-neuron-stack: creating $(NEURON_VENV) and installing"

@@ -110,6 +110,7 @@ def quantised(plan: Plan, device: Device) -> dict[str, Any]:
 def add_adapters(plan: Plan, lora: LoraSettings, model: Any) -> Any:  # noqa: ANN401 - a torch module
     """Return the model with low-rank adapters; its own weights are frozen."""
     import peft  # noqa: PLC0415
+    import torch  # noqa: PLC0415
 
     if plan.model.gradient_checkpointing is not Checkpointing.NONE:
         # Without it no gradient reaches the first adapter through checkpointed blocks.
@@ -122,7 +123,13 @@ def add_adapters(plan: Plan, lora: LoraSettings, model: Any) -> Any:  # noqa: AN
         target_modules=list(lora.target_modules),
         task_type=task,
     )
-    return peft.get_peft_model(model, settings, autocast_adapter_dtype=False)
+    adapted = peft.get_peft_model(model, settings, autocast_adapter_dtype=False)
+    stored = getattr(torch, TORCH_DTYPES[plan.precision.parameters])
+    for parameter in adapted.parameters():
+        # Beside four-bit layers peft 0.17 makes adapters in fp32, whatever the model is stored in.
+        if parameter.requires_grad:
+            parameter.data = parameter.data.to(stored)
+    return adapted
 
 
 def shape_of(plan: Plan, card: ModelCard) -> Shape:
