@@ -24,7 +24,7 @@ def import_group() -> None:
 
     - `tunemark import prices catalogs/v8/lambda/vms.csv --out lambda.csv`
 
-    - `tunemark import releases torch transformers --out data/known/pypi.toml`
+    - `tunemark import releases torch.json transformers.json --out data/known/pypi.toml`
     """
 
 

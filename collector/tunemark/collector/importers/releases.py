@@ -1,4 +1,4 @@
-"""Days of a library's releases, from the JSON of the Python Package Index (https://docs.pypi.org/api/json/)."""
+"""Days of a library's releases, from the JSON that the Python Package Index serves of a project, at /pypi/NAME/json."""
 
 import json
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from packaging.version import InvalidVersion, Version
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.known import Library
 
-SOURCE = "https://pypi.org/pypi/{}/json: day of the first file"
+SOURCE = "Python Package Index, /pypi/{}/json: day of the first file"
 
 
 def library_of(content: bytes, read_on: date) -> Library:
@@ -26,7 +26,7 @@ def library_of(content: bytes, read_on: date) -> Library:
         name, releases = answer["info"]["name"], answer["releases"]
         days = {version: _first_day(files) for version, files in releases.items() if files and _final(version)}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        fix = f"is not the JSON of a project on PyPI ({error}); fetch https://pypi.org/pypi/NAME/json"
+        fix = f"is not the JSON of a project on PyPI ({error}); fetch /pypi/NAME/json of the index"
         raise TunemarkError("releases", content[:40], fix, exit_code=Exit.INVALID) from error
     ordered = dict(sorted(days.items(), key=lambda item: Version(item[0])))
     return Library(library=name.lower(), source=SOURCE.format(name.lower()), read_on=read_on, released_on=ordered)
