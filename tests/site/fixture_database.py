@@ -23,18 +23,11 @@ def make_database(path: Path) -> Path:
     """Write the database and return its path."""
     with duckdb.connect(str(path)) as connection:
         connection.execute(DDL.read_text(encoding="utf-8"))
-        for table, rows in {**_facts(), **_documents(), **_published(), **_measured()}.items():
-            for row in rows:
-                insert(connection, table, **row)
-        for table, rows in _audit().items():
-            for row in rows:
-                insert(connection, table, **row)
-        for table, rows in _predictions().items():
-            for row in rows:
-                insert(connection, table, **row)
-        for table, rows in _converted().items():
-            for row in rows:
-                insert(connection, table, **row)
+        # One table may have rows in several of them.
+        for part in ({**_facts(), **_documents(), **_published(), **_measured()}, _audit(), _predictions(), _converted()):
+            for table, rows in part.items():
+                for row in rows:
+                    insert(connection, table, **row)
     return path
 
 

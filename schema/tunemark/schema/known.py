@@ -102,8 +102,8 @@ class SharedName(Frozen):
 class MemoryReading(Frozen):
     """How the memory figures of a document are read, and what its training code does that its tables do not say."""
 
-    source: Text = "any"
-    """The document; one without an entry is read as printed."""
+    source: Text
+    """The document."""
     unit: Literal["printed", "GB"] = "printed"
     """`GB`: the number is in 10^9 bytes whatever is printed."""
     quantity: Literal["allocated", "reserved"] = "allocated"
@@ -149,7 +149,7 @@ class Known(Frozen):
 
     def memory_reading(self, source: str) -> MemoryReading:
         """Return how the memory figures of a document are read; as printed where nothing is known of it."""
-        return next((one for one in self.memory_readings if one.source == source), MemoryReading())
+        return next((one for one in self.memory_readings if one.source == source), MemoryReading(source=source))
 
     def dataset(self, printed: str | None) -> DatasetFact | None:
         """Return the data set that printed words name, or None."""

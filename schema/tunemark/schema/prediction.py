@@ -11,6 +11,7 @@ t(k - 1) x s x sqrt(1 + 1 / k) of theirs, s being the standard deviation of the 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
@@ -92,15 +93,10 @@ def predict(runs: Sequence[Submission], job: Job, usd_per_hour: float | None = N
         raise TunemarkError("submission", runs[which].run_id, why)
     derived = [derive(run) for run in runs]
     learnt = [_learn(run, one, job) for run, one in zip(runs, derived, strict=True)]
-    steps, begin, once, evaluation = (
-        sum(values) / len(learnt)
-        for values in (
-            [one.steps for one in learnt],
-            [one.begin_s for one in learnt],
-            [one.once_s for one in learnt],
-            [one.evaluation_s for one in learnt],
-        )
-    )
+    steps = fmean(one.steps for one in learnt)
+    begin = fmean(one.begin_s for one in learnt)
+    once = fmean(one.once_s for one in learnt)
+    evaluation = fmean(one.evaluation_s for one in learnt)
     step = learnt[0].step if len(learnt) == 1 else over_runs([one.step.value for one in learnt])
     train = _shifted(step, round(steps), begin)
     wall = _shifted(train, 1, once + evaluation)

@@ -94,8 +94,9 @@ def not_the_least(base: Base) -> Iterator[Found]:
         if not advice.least or not said or advice.devices > 1 or not needs:
             continue
         most = max(needs, key=_peak)
-        own = {one.accelerator.key: one.accelerator for one in base.published if one.source == source and one.accelerator}
-        smaller = [card for card in own.values() if card.memory_gib and _peak(most) * ROOM <= card.memory_gib * GIB < said * GIB]
+        smaller = [
+            card for card in base.accelerators_of(source) if card.memory_gib and _peak(most) * ROOM <= card.memory_gib * GIB < said * GIB
+        ]
         if smaller:
             best = min(smaller, key=lambda card: (card.memory_gib or 0, card.key))
             yield Found(

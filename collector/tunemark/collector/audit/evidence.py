@@ -147,6 +147,10 @@ class Base:
         """Return the results of ids, those that are there."""
         return [self.by_id[one] for one in ids if one in self.by_id]
 
+    def accelerators_of(self, source: str) -> list[AcceleratorCard]:
+        """Return the accelerators that the results of a document name, each once."""
+        return list({run.accelerator.key: run.accelerator for run in self.published if run.source == source and run.accelerator}.values())
+
     def claims_of(self, record: str) -> dict[str, Claim]:
         """Return the claims of a result or a statement; none for an unknown one."""
         if record in self.by_id:

@@ -105,8 +105,7 @@ def memory_ran_out(base: Base) -> Iterator[Found]:
         if run.conditions.method is Method.FULL:
             # Each weight has a gradient, which takes as much.
             needed, words = 2 * needed, f"{words}, and as much for gradients"
-        cards = {one.accelerator.key: one.accelerator for one in base.published if one.source == run.source and one.accelerator}
-        sizes = sorted({card.memory_gib * GIB for card in cards.values() if card.memory_gib})
+        sizes = sorted({card.memory_gib * GIB for card in base.accelerators_of(run.source) if card.memory_gib})
         small, large = [size for size in sizes if size < needed], [size for size in sizes if size >= needed]
         if small and large:
             shown = " and ".join(f"{size / GIB:g}" for size in small)

@@ -131,14 +131,14 @@ class Frontier:
         outcome = done.record.submission.outcome
         if done.status is not Status.OK and done.status not in DOES_NOT_FIT:
             raise Failed(f"{done.point} ended with status {done.status.value} ({outcome.message}); {outcome.fix or 'mend that first'}")
-        peak = derive(done.record.submission).peak_memory.peak_bytes
+        if done.status is not Status.OK:
+            return False
+        peak, limit = derive(done.record.submission).peak_memory.peak_bytes, self.question.limit_bytes
         # A process is only stopped in allocating: what it reads into memory besides counts too.
-        within_limit = self.question.limit_bytes is None or peak is None or peak <= self.question.limit_bytes
-        if done.status is Status.OK and not within_limit and peak is not None and self.question.limit_bytes is not None:
-            say(
-                f"{done.point} ran, but its peak of {formats.gib(peak)} is over the limit of {formats.gib(self.question.limit_bytes)}: it does not fit"
-            )
-        return done.status is Status.OK and within_limit
+        if peak is None or limit is None or peak <= limit:
+            return True
+        say(f"{done.point} ran, but its peak of {formats.gib(peak)} is over the limit of {formats.gib(limit)}: it does not fit")
+        return False
 
     def _peak(self, length: int, rows: int) -> int | None:
         """Return the peak memory of a try that was made, or None."""
