@@ -21,8 +21,8 @@ from tunemark.collector.fact_rows import fact_rows
 from tunemark.collector.importers.converted_rows import converted_rows
 from tunemark.collector.importers.mlperf import read_entries
 from tunemark.collector.rows import merge
-from tunemark.schema.base import canonical_json, content_id
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.base import canonical_json, content_id
 
 MARK = b":::MLLOG"
 

@@ -26,9 +26,9 @@ from tunemark.harness.worker.loop import train
 from tunemark.harness.worker.models import build_model, shape_of
 from tunemark.harness.worker.run import prepare
 from tunemark.harness.worker.stopping import StopRule
-from tunemark.schema.cards import ModelCard
-from tunemark.schema.facts import FactBase
-from tunemark.schema.plan import Plan
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Backend
 
 OPTIMUM_BENCHMARK = """

@@ -21,9 +21,9 @@ from tunemark.harness.machine import detect
 from tunemark.harness.planning import Options, resolve
 from tunemark.harness.runner import run_once
 from tunemark.schema.derive import derive
-from tunemark.schema.facts import FactBase
-from tunemark.schema.prediction import Job, predict
-from tunemark.schema.submission import Submission
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.statistics.job_prediction import Job, predict
 
 GOAL = 0.03
 SHORT = {"until_ci": 0.01, "max_steps": 240, "max_train_s": 600.0}

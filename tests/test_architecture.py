@@ -87,16 +87,14 @@ def test_the_lock_pins_hashes_and_holds_no_url_and_no_path():
     assert not [line for line in packages if line.startswith(("torch==", "nvidia-cu", "nvidia-nccl", "triton"))]
 
 
-def test_modules_stay_small_enough_to_read():
+def test_modules_stay_short_enough_to_read_top_to_bottom():
     long = {
         str(path.relative_to(ROOT)): lines
         for room in ROOMS
         for path in sources(room)
-        if (lines := len(path.read_text().splitlines())) > 260
+        if (lines := len(path.read_text().splitlines())) > 600
     }
-    # The whole record is read from top to bottom.
-    allowed = {"schema/tunemark/schema/submission.py"}
-    assert not set(long) - allowed, long
+    assert not long
 
 
 def test_licences_are_stated_for_code_and_for_data():

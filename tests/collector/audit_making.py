@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tunemark.collector.audit.evidence import Base
 from tunemark.collector.audit.loaded import published_run
-from tunemark.schema.facts import FactBase
-from tunemark.schema.published import Claim, Conditions, Origin, PublishedResult, Reading, SourceDocument, Statement
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult, Reading, SourceDocument, Statement
 
 SOURCE = "900"
 A100, H100, T4 = "nvidia-a100-80gb-sxm", "nvidia-h100-80gb-sxm", "nvidia-t4"

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tunemark.schema.base import canonical_json, content_id
-from tunemark.schema.facts import FactBase
-from tunemark.schema.plan import Plan
-from tunemark.schema.published import PublishedResult
-from tunemark.schema.submission import Submission
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.records.submission import Submission
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FACTS = FactBase(CHECKOUT / "data")

@@ -13,8 +13,8 @@ from tunemark.collector.asking import Answer
 from tunemark.collector.documentation import documented_relations, relations_with_view_columns
 from tunemark.collector.price_book import newest, offers
 from tunemark.collector.schema_folder import outdated
-from tunemark.schema.cards import PriceRow
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.formats import MISSING
 
 WRITES = [

@@ -14,9 +14,9 @@ from tunemark.collector import database, loading
 from tunemark.collector.asking import ask
 from tunemark.collector.documentation import documented_relations
 from tunemark.collector.loading import collect
-from tunemark.schema.base import canonical_json, content_id
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.records.base import canonical_json, content_id
 
 
 def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:

@@ -5,7 +5,7 @@ from factories import FACTS, make_published
 
 from tunemark.collector import rates
 from tunemark.collector.published_rows import derived_figures, known_dataset_rows, published_rows
-from tunemark.schema.published import Claim, Conditions, PublishedResult, Reading, SourceDocument
+from tunemark.schema.records.published import Claim, Conditions, PublishedResult, Reading, SourceDocument
 
 
 def claim(value: float, *readings: float) -> Claim:

@@ -10,7 +10,7 @@ from tunemark.collector.asking import ask
 from tunemark.collector.card_settings import settings
 from tunemark.collector.judging import judge_bytes
 from tunemark.collector.loading import collect
-from tunemark.schema.base import canonical_json
+from tunemark.schema.records.base import canonical_json
 
 H100 = {"plan.device.accelerator": "nvidia-h100-80gb-sxm", "plan.device.backend": "cuda", "environment.backend": "cuda"}
 OLD_CARD = {"plan.workload_sha256": "0" * 64}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from factories import CHECKOUT, Tunemark
 
+from tunemark.collector.predict.cross_validation import LeftOut, leave_out, summarise
 from tunemark.collector.throughput_observed import Learnt, learn_from, meaning_of
-from tunemark.schema.throughput.held_out import LeftOut, leave_out, summarise
 
 GOAL_MEDIAN, GOAL_COVERED = 0.15, (0.85, 0.95)
 REACHED: dict[tuple[LeftOut, str | None], float] = {

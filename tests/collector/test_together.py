@@ -11,9 +11,9 @@ from tunemark.collector.asking import ask
 from tunemark.collector.loading import collect
 from tunemark.collector.rows import Rows
 from tunemark.collector.together import Loaded, accept
-from tunemark.schema.base import canonical_json, content_id
-from tunemark.schema.history import InvalidRecord, Problem, validate_record
-from tunemark.schema.submission import Submission
+from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.upgrade import InvalidRecord, Problem, validate_record
 
 
 @pytest.fixture

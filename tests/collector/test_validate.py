@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tunemark.collector import pool
 from tunemark.collector.judging import LARGEST_FILE_BYTES, judge, judge_bytes
 from tunemark.collector.pool import over_files
-from tunemark.schema.base import canonical_json, content_id
+from tunemark.schema.records.base import canonical_json, content_id
 
 ANYWHERE = Path("record.json")
 GOLDEN = Path(__file__).parent / "golden"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tunemark.schema.cards import ModelCard
+from tunemark.schema.facts.cards import ModelCard
 
 FILES = sorted((Path(__file__).parents[2] / "data" / "models").glob("*.toml"))
 CONFIG_CLASSES = {

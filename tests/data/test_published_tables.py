@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from tunemark.schema.base import canonical_json
-from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow
-from tunemark.schema.published import Claim, Conditions, PublishedResult, SourceDocument, Statement
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument, Statement
 
 DATA = Path(__file__).parents[2] / "data"
 GOLDEN: dict[str, dict[str, list[list[str]]]] = json.loads((Path(__file__).parent / "document_tables.json").read_text(encoding="utf-8"))

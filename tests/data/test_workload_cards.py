@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from tunemark.collector.card_settings import settings
+from tunemark.collector.predict.fits import GIB, TIGHT
 from tunemark.harness.machine import PACKAGES, Machine
 from tunemark.harness.overrides import apply_overrides
 from tunemark.harness.planning import Options, resolve
 from tunemark.harness.studies.points import star_of_card
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts import FactBase, workloads_of
-from tunemark.schema.memory.estimate import estimate_memory
-from tunemark.schema.memory.fitting import GIB, TIGHT
-from tunemark.schema.plan import LoraSettings, Optimizer, Quantisation
-from tunemark.schema.planned_shape import shape_of_plan
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.facts.fact_base import FactBase, workloads_of
+from tunemark.schema.facts.workloads import WorkloadBatch, WorkloadCard, WorkloadData
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.training_shape import shape_of_plan
+from tunemark.schema.records.plan import LoraSettings, Optimizer, Quantisation
+from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
-from tunemark.schema.workload_cards import WorkloadBatch, WorkloadCard, WorkloadData
 
 ROOT = Path(__file__).parents[2]
 FACTS = FactBase(ROOT / "data")

@@ -13,7 +13,7 @@ import pytest
 
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
-from tunemark.schema.history import read_record
+from tunemark.schema.records.upgrade import read_record
 
 ROOT = Path(__file__).parents[2]
 MLPERF = {"mlperf-v4.1": 27, "mlperf-v5.0": 51, "mlperf-v5.1": 62}

@@ -8,7 +8,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import pytest
 from harness_making import ROOT, make_machine
 
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 
 
 @pytest.fixture(scope="session")

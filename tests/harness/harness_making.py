@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from tunemark.harness.machine import Machine
-from tunemark.schema.history import read_record
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.vocabulary import Backend, Dtype
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from tunemark.harness.planning import Options, resolve
 from tunemark.harness.worker import shards
 from tunemark.harness.worker.levers import blocks
 from tunemark.harness.worker.models import build_model
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.vocabulary import Weights
 
 FACTS = FactBase(ROOT / "data")

@@ -10,7 +10,7 @@ from tunemark.harness.record import Further, assemble, write
 from tunemark.harness.refusal import refused
 from tunemark.harness.studies.series import Bench
 from tunemark.harness.worklog import WorkLog
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.vocabulary import Status
 
 FACTS = FactBase(ROOT / "data")

@@ -11,13 +11,12 @@ from tunemark.harness.planning import Options, resolve
 from tunemark.harness.worker.batches import load_samples, micro_batches
 from tunemark.harness.worker.gates import adapter_gradient
 from tunemark.harness.worker.models import build_model, model_facts, shape_of
-from tunemark.schema.adapters import DEFAULT, GROUPS, group, layer_names
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.history import read_record
-from tunemark.schema.linear_layers import NAMES, endings
-from tunemark.schema.physics import physics
-from tunemark.schema.planned_shape import shape_of_plan
+from tunemark.schema.physics.architecture import DEFAULT, GROUPS, NAMES, endings, group, layer_names
+from tunemark.schema.physics.training_shape import shape_of_plan
+from tunemark.schema.physics.utilisation import physics
+from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.vocabulary import Status
 
 TINY = {"hidden_size": 64, "intermediate_size": 96, "layers": 2, "attention_heads": 4, "head_dim": 16, "vocabulary": 256}

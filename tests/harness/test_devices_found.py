@@ -7,7 +7,7 @@ from harness_making import ROOT
 
 from tunemark.harness import machine
 from tunemark.harness.inventory import asking, cuda, neuron, rocm, xpu
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.vocabulary import Backend
 
 TOOLS = ROOT / "tests" / "harness" / "data" / "tools"

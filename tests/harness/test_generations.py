@@ -8,7 +8,7 @@ from tunemark.harness.devices.generations import FORMATS, GENERATIONS, generatio
 from tunemark.harness.doctor import report
 from tunemark.harness.emit.target import target_of
 from tunemark.harness.planning import Options, resolve
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
 

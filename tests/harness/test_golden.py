@@ -6,8 +6,8 @@ import torch
 from tunemark.harness.devices.cpu import Cpu
 from tunemark.harness.planning import Options, resolve
 from tunemark.harness.worker.probe import matrix_rate
-from tunemark.schema.golden import loss_band, smoothed_loss
-from tunemark.schema.trace import StepTrace
+from tunemark.schema.records.trace import StepTrace
+from tunemark.schema.statistics.loss_band import loss_band, smoothed_loss
 from tunemark.schema.vocabulary import Backend, Dtype
 
 STEPS = 60

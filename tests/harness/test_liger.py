@@ -13,7 +13,7 @@ from harness_making import make_machine
 
 from tunemark.harness.planning import WITH_LIGER, Options, resolve
 from tunemark.harness.worker.levers import effective, fuse
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
 SETTINGS = ("fused_kernels=liger",)

@@ -11,7 +11,7 @@ from tunemark.harness.devices.generations import FORMATS
 from tunemark.harness.needs import NEEDS
 from tunemark.harness.planning import Options, resolve
 from tunemark.harness.support_matrix import matrix
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
 
 KERNEL = {"attention=flash_attention_2": "flash-attn", "attention=flash_attention_3": "flash-attn-3"}

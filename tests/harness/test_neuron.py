@@ -28,9 +28,9 @@ from tunemark.harness.worker.neuron.rows import Rows, collate
 from tunemark.harness.worker.run import Order, run
 from tunemark.harness.worklog import LogReader
 from tunemark.schema.derive import derive
-from tunemark.schema.history import read_record
-from tunemark.schema.plan import NeuronSettings
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.records.plan import NeuronSettings
+from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.vocabulary import Backend, Dtype, Status
 
 API = json.loads(FIXTURE.read_text())

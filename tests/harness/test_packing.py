@@ -13,7 +13,7 @@ from tunemark.harness.worker.batches import Share, load_samples, micro_batches, 
 from tunemark.harness.worker.gates import packed_documents
 from tunemark.harness.worker.models import build_model, shape_of
 from tunemark.harness.worker.packing import pack, packed_mask
-from tunemark.schema.planned_shape import Work, measured_shape
+from tunemark.schema.physics.training_shape import Work, measured_shape
 
 documents = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 

@@ -8,7 +8,7 @@ from tunemark.harness.patience import Patience
 from tunemark.harness.refusal import refused
 from tunemark.harness.worker.stopping import StopRule
 from tunemark.harness.worklog import WorkLog
-from tunemark.schema.plan import Measurement
+from tunemark.schema.records.plan import Measurement
 from tunemark.schema.vocabulary import Status
 
 RULES = Measurement(no_step_s=100.0)

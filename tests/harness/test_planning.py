@@ -12,7 +12,7 @@ from tunemark.harness.runner import refuse_identity
 from tunemark.harness.worker.architectures import config_of
 from tunemark.harness.worker.models import refuse_another_architecture
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype, Padding
 
 

@@ -12,8 +12,8 @@ from tunemark.harness.planning import Options, resolve
 from tunemark.harness.runner import help_another_node
 from tunemark.harness.show import print_summary
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.history import read_record
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.vocabulary import Backend, Dtype, Status
 
 MANY = 50_000

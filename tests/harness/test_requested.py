@@ -8,8 +8,8 @@ from study_making import FACTS, make_run
 from tunemark.harness import neuron_rules
 from tunemark.harness.planning import Options, resolve
 from tunemark.harness.worker.observed import places_of, watch_compute
-from tunemark.schema.evidence import Effective
-from tunemark.schema.requested import NEURON_ATTENTION, compared
+from tunemark.schema.records.effective import NEURON_ATTENTION, compared
+from tunemark.schema.records.trace import Effective
 from tunemark.schema.vocabulary import Backend, Padding, Status
 
 RAN = Effective(

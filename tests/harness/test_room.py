@@ -8,8 +8,8 @@ from harness_making import make_machine
 from tunemark.harness import runner
 from tunemark.harness.planning import Options, resolve
 from tunemark.harness.room import HEADER_BYTES, LOG_BYTES, refuse_without_room, written_aside
-from tunemark.schema.architecture import count_parameters
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.physics.architecture import count_parameters
 
 READY = make_machine(packages={"torch": "2.13.0", "bitsandbytes": "0.50.2"})
 

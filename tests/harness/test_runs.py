@@ -13,7 +13,7 @@ import pytest
 from harness_making import ROOT, only_submission, run_json, tunemark
 
 from tunemark.schema.derive import derive
-from tunemark.schema.steady import steady_window
+from tunemark.schema.statistics.steady_state import steady_window
 from tunemark.schema.vocabulary import Division, Phase, Status
 
 TEXT = ROOT / "tests" / "harness" / "data" / "emotions"
@@ -220,7 +220,7 @@ def test_one_epoch_is_all_rows_once(tmp_path):
 
 def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_library(tmp_path):
     make = (
-        "import sys, transformers; from tunemark.harness.worker import architectures, text; from tunemark.schema.facts import FactBase;"
+        "import sys, transformers; from tunemark.harness.worker import architectures, text; from tunemark.schema.facts.fact_base import FactBase;"
         f"rows = text.read_rows('file', {str(TEXT)!r}, 'train');"
         "tokenizer = text.word_level_tokenizer(rows, 300);"
         "config = architectures.config_of(FactBase.of_project().model('tiny-bert'), labels=3, vocabulary=len(tokenizer));"

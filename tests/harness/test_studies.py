@@ -12,8 +12,8 @@ from tunemark.harness.source_code import MEASURING, source_content
 from tunemark.harness.studies.points import ALIASES, OPTIONS, Point, axis_of, field_named, grid, settings_of, star_of_card
 from tunemark.harness.studies.sweep import run_sweep
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.history import read_record
-from tunemark.schema.submission import Harness
+from tunemark.schema.records.submission import Harness
+from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.vocabulary import Division, Status
 
 CARD = FACTS.workload("smoke-lora")

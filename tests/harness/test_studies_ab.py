@@ -7,9 +7,9 @@ from study_making import FACTS, ScriptedBench
 from tunemark.harness.planning import Options
 from tunemark.harness.studies.arms import order, run_ab
 from tunemark.harness.studies.tables import verdict
-from tunemark.schema.arms import ArmRun, arm_run
 from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.statistics.comparison import ArmRun, arm_run
 from tunemark.schema.vocabulary import Division, Status
 
 A, B = "batch_size=4", "attention=eager"

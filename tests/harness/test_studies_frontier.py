@@ -12,7 +12,7 @@ from tunemark.harness.studies.frontier import Frontier, short_options
 from tunemark.harness.studies.question import Over, Question
 from tunemark.harness.studies.search import largest
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype, Status
 
 PLAIN = Question()

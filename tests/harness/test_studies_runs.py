@@ -8,7 +8,7 @@ import sys
 import pytest
 from harness_making import run_json, tunemark
 
-from tunemark.schema.history import read_record
+from tunemark.schema.records.upgrade import read_record
 
 TINY = ("--set", "data.sequence_length=16", "--set", "data.name=random-tokens", "--no-probe", "--no-gates")
 

@@ -2,8 +2,8 @@
 
 from tunemark.harness.devices.features import Feature
 from tunemark.harness.support_matrix import matrix
-from tunemark.schema.base import canonical_json
 from tunemark.schema.files import project_root
+from tunemark.schema.records.base import canonical_json
 from tunemark.schema.vocabulary import Backend
 
 

@@ -18,9 +18,8 @@ from tunemark.harness.telemetry.opening import sampler_of
 from tunemark.harness.telemetry.protocol import DeviceMonitor, Reading
 from tunemark.harness.telemetry.series import DeviceSeries, Moment
 from tunemark.harness.telemetry.use import device_uses, energy, memory_used
-from tunemark.schema.evidence import Probe
-from tunemark.schema.steady import SteadyWindow
-from tunemark.schema.trace import StepTrace
+from tunemark.schema.records.trace import Probe, StepTrace
+from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend, Dtype
 
 GIB = 2**30
@@ -141,7 +140,7 @@ def test_processes_of_others_are_counted_before_the_run_and_beside_the_worker():
 
 
 def test_a_device_that_others_use_is_a_doubt():
-    from tunemark.schema.submission import Submission
+    from tunemark.schema.records.submission import Submission
     from tunemark.schema.vocabulary import Doubt
 
     nothing = SimpleNamespace(window=None, tokens_per_s=None, slowest_rank=None)

@@ -8,7 +8,7 @@ import pytest
 from factories import CHECKOUT, Said, Tunemark
 
 from tunemark import cli
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 
 DATA = Path(__file__).parent / "data"
 ARCHIVE = Path(os.environ.get("TUNEMARK_MLPERF_ARCHIVE", CHECKOUT.parent / "shared" / "facts" / "mlperf-training-llama2-70b-lora.tar.xz"))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tunemark.collector.importers.axolotl import workload_of
 from tunemark.collector.importers.toml_text import card_text
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts import FactBase
-from tunemark.schema.workload_cards import WorkloadCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.workloads import WorkloadCard
 
 CONFIG = """\
 base_model: meta-llama/Meta-Llama-3-8B

@@ -10,8 +10,8 @@ from factories import Tunemark
 
 from tunemark.collector.asking import ask
 from tunemark.collector.loading import collect
-from tunemark.schema.base import canonical_json
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.records.base import canonical_json
 
 NAME = "mlperf-v5.0-nvidia-tyche-ngpu512-ngc25.04-nemo"
 

@@ -17,11 +17,11 @@ from tunemark.collector.importers.mllog import LARGEST_LINE, LogProblem
 from tunemark.collector.importers.mlperf import entry_id, read_entries
 from tunemark.collector.importers.mlperf_conditions import accelerator_key
 from tunemark.collector.importers.mlperf_run import read_run
-from tunemark.schema.base import canonical_json
-from tunemark.schema.converted import ConvertedResult, median_interval, mlperf_score, time_to_target, training_rate
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts import FactBase
-from tunemark.schema.history import read_record
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.converted import ConvertedResult, median_interval, mlperf_score, time_to_target, training_rate
+from tunemark.schema.records.upgrade import read_record
 
 ENTRY = "v5.1/Dell/results/1xXE9780x8B200-SXM-180GB/llama2_70b_lora"
 SPELLINGS = {

@@ -4,8 +4,8 @@ import pytest
 from factories import Tunemark
 
 from tunemark.schema.errors import TunemarkError, did_you_mean, nearest
-from tunemark.schema.facts import FactBase
-from tunemark.schema.naming import suggest_accelerator, suggest_instance
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.names import suggest_accelerator, suggest_instance
 
 NEARLY = [
     ("g5.13xlarge", "did you mean 'g5.12xlarge' or 'g5.16xlarge'?"),

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.owned import owned
-from tunemark.schema.cost import HOURS_PER_YEAR, OwnedHardware
+from tunemark.collector.owned_hardware_cost import HOURS_PER_YEAR, OwnedHardware, owned
 from tunemark.schema.errors import TunemarkError
 
 amounts = st.floats(0, 1e6)

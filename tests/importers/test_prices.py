@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tunemark.collector.importers.price_files import price_book_text, provider_of
 from tunemark.collector.importers.skypilot import Prices, read_catalogue
 from tunemark.collector.importers.skypilot_rows import providers
-from tunemark.schema.cards import PriceRow
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts import FactBase
-from tunemark.schema.naming import suggest_accelerator
+from tunemark.schema.facts.cards import PriceRow
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.names import suggest_accelerator
 
 COLUMNS = (
     "InstanceType",

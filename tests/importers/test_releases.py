@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tunemark.collector.import_commands import app
 from tunemark.collector.importers.releases import as_toml, library_of
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 
 DAY = date(2026, 11, 21)
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tunemark.collector.importers.published_record import Said, record
 from tunemark.collector.importers.trainer_log import read_trainer_log
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts import FactBase
-from tunemark.schema.history import read_record
-from tunemark.schema.published import PublishedResult
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.vocabulary import Method
 
 NOT_IN_THE_LOG = {"device_memory_total_bytes", "device_memory_each_bytes"}

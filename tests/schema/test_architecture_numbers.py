@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tunemark.schema.architecture import count_parameters
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.architecture import count_parameters
 
 FACTS = FactBase(Path(__file__).parents[2] / "data")
 

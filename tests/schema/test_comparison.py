@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.schema.comparison import break_even_steps, loss_after, paired_change, sign_flip_p, t_cdf, t_quantile
-from tunemark.schema.trace import StepTrace
+from tunemark.schema.records.trace import StepTrace
+from tunemark.schema.statistics.comparison import break_even_steps, loss_after, paired_change, sign_flip_p, t_cdf, t_quantile
 
 VALUES = st.lists(st.floats(0.1, 10.0), min_size=3, max_size=12)
 

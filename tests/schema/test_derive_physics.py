@@ -7,13 +7,12 @@ from factories import FACTS, make_submission
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tunemark.collector.predict.predicted_vs_measured import memory_beside
 from tunemark.schema.derive import compile_overhead, derive
-from tunemark.schema.flops import flops_ledger
-from tunemark.schema.memory.beside import memory_beside
-from tunemark.schema.peaks import part_of_card, peak_flop_per_s
-from tunemark.schema.physics import Physics, physics
-from tunemark.schema.planned_shape import Work, measured_shape, shape_of_plan, work_in
-from tunemark.schema.submission import Submission
+from tunemark.schema.physics.flops import flops_ledger
+from tunemark.schema.physics.training_shape import Work, measured_shape, shape_of_plan, work_in
+from tunemark.schema.physics.utilisation import Physics, part_of_card, peak_flop_per_s, physics
+from tunemark.schema.records.submission import Submission
 
 TINY = FACTS.models["tiny-llama"]
 H100 = next(card for card in FACTS.accelerators.values() if card.key.startswith("nvidia-h100"))

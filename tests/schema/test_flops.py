@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunemark.schema.architecture import count_parameters
-from tunemark.schema.cards import ModelCard
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts import FactBase
-from tunemark.schema.flops import attention_pairs, flops_ledger, palm_flops, parameters_only_flops, utilisation
-from tunemark.schema.linear_layers import TOKEN_TABLES, every_target
-from tunemark.schema.training_shape import TrainingShape
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.architecture import TOKEN_TABLES, count_parameters, every_target
+from tunemark.schema.physics.flops import attention_pairs, flops_ledger, palm_flops, parameters_only_flops, utilisation
+from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 FACTS = FactBase(Path(__file__).parents[2] / "data")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.privacy import REMOVED, identity_leaks, scrub
 from tunemark.schema.quantities import QUANTITIES

@@ -8,15 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunemark.schema.cards import ModelCard
-from tunemark.schema.facts import FactBase
-from tunemark.schema.memory.block import block_activations
-from tunemark.schema.memory.estimate import CONTEXT, estimate_memory, largest_micro_batch
-from tunemark.schema.memory.ledger import MemoryLedger
-from tunemark.schema.memory.other_calculators import accelerate_bytes, source_004_bytes
-from tunemark.schema.memory.published import memory_errors, published_results, published_shape, summarise
-from tunemark.schema.memory.states import state_lines
-from tunemark.schema.training_shape import TrainingShape
+from tunemark.collector.predict.published_memory import (
+    accelerate_bytes,
+    memory_errors,
+    published_results,
+    published_shape,
+    source_004_bytes,
+    summarise,
+)
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.activations import block_activations
+from tunemark.schema.physics.memory import CONTEXT, estimate_memory, largest_micro_batch
+from tunemark.schema.physics.memory_states import MemoryLedger, state_lines
+from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 FACTS = FactBase(Path(__file__).parents[2] / "data")

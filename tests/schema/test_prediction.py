@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from study_making import FACTS, make_run
 
 from tunemark.harness.planning import Options, resolve
-from tunemark.schema.cards import PriceRow
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.prediction import Job, over_runs, predict, price_of
+from tunemark.schema.facts.cards import PriceRow
+from tunemark.schema.statistics.job_prediction import Job, over_runs, predict, price_of
 from tunemark.schema.vocabulary import PriceKind
 
 

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tunemark.schema import history
-from tunemark.schema.base import canonical_json, content_id
 from tunemark.schema.comparability import COMPARABILITY_KEYS, comparability_group
 from tunemark.schema.derive import derive, step_labels
-from tunemark.schema.history import InvalidRecord, read_record
-from tunemark.schema.json_schema import field_reference, schema_files
-from tunemark.schema.published import Claim, DocumentTable, PublishedResult
-from tunemark.schema.submission import MemoryReading, Submission
-from tunemark.schema.trace import StepTrace
+from tunemark.schema.records import upgrade
+from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.json_schema import field_reference, schema_files
+from tunemark.schema.records.published import Claim, DocumentTable, PublishedResult
+from tunemark.schema.records.submission import MemoryReading, Submission
+from tunemark.schema.records.trace import StepTrace
+from tunemark.schema.records.upgrade import InvalidRecord, read_record
 
 COLUMNS = {"slot_tokens": (4,), "real_tokens": (3,), "supervised_tokens": (2,), "documents": (1,), "rows": (1,), "loss": (1.0,)}
 
@@ -180,14 +180,14 @@ def test_all_problems_are_listed_at_once() -> None:
 
 
 def test_an_older_format_is_upgraded_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(history.UPGRADES, "tunemark.submission/0", lambda raw: {**raw, "format": "tunemark.submission/1"})
+    monkeypatch.setitem(upgrade.UPGRADES, "tunemark.submission/0", lambda raw: {**raw, "format": "tunemark.submission/1"})
     raw = {**make_content(), "format": "tunemark.submission/0"}
     assert isinstance(read_record(json.dumps(raw).encode()), Submission)
 
 
 def test_an_upgrade_that_goes_in_circles_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(history.UPGRADES, "a", lambda raw: {**raw, "format": "b"})
-    monkeypatch.setitem(history.UPGRADES, "b", lambda raw: {**raw, "format": "a"})
+    monkeypatch.setitem(upgrade.UPGRADES, "a", lambda raw: {**raw, "format": "b"})
+    monkeypatch.setitem(upgrade.UPGRADES, "b", lambda raw: {**raw, "format": "a"})
     with pytest.raises(InvalidRecord):
         read_record(b'{"format": "a"}')
 

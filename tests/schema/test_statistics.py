@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.schema import statistics
-from tunemark.schema.plan import Measurement
-from tunemark.schema.statistics import Interval, block_length, ratio_interval, spread, theil_sen
-from tunemark.schema.steady import drift, long_enough, steady_window
-from tunemark.schema.trace import StepTrace
+from tunemark.schema.records.plan import Measurement
+from tunemark.schema.records.trace import StepTrace
+from tunemark.schema.statistics import intervals
+from tunemark.schema.statistics.intervals import Interval, block_length, ratio_interval, spread, theil_sen
+from tunemark.schema.statistics.steady_state import drift, long_enough, steady_window
 
 TIMES = st.lists(st.floats(0.001, 10.0), min_size=4, max_size=60).map(np.asarray)
 
@@ -63,7 +63,7 @@ def test_throughput_is_a_ratio_of_sums_within_its_interval(times: np.ndarray, wo
 def test_intervals_are_the_same_each_time_and_in_any_portion(monkeypatch: pytest.MonkeyPatch) -> None:
     times, work = np.asarray(noisy(50)), np.full(50, 8.0)
     whole = ratio_interval(work, times)
-    monkeypatch.setattr(statistics, "BOOTSTRAP_CELLS", 1_000)
+    monkeypatch.setattr(intervals, "BOOTSTRAP_CELLS", 1_000)
     assert ratio_interval(work, times) == whole
     assert whole.low < whole.value < whole.high
 
@@ -127,17 +127,17 @@ def test_every_trace_has_a_window_within_it(times: list[float]) -> None:
 
 @pytest.mark.parametrize(("share", "n", "error"), [(0.5, 100, 0.05), (0.9, 400, 0.015)])
 def test_the_standard_error_of_a_share_is_that_of_the_binomial(share: float, n: int, error: float) -> None:
-    assert statistics.share_error(share, n) == pytest.approx(error)
+    assert intervals.share_error(share, n) == pytest.approx(error)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_a_share_of_none_or_all_rows_is_not_known_without_error(share: float) -> None:
-    assert 0 < statistics.share_error(share, 60) < 0.03
+    assert 0 < intervals.share_error(share, 60) < 0.03
 
 
 @pytest.mark.parametrize(("other", "differs"), [(0.80, False), (0.86, False), (0.95, True)])
 def test_accuracies_within_two_standard_errors_do_not_differ(other: float, differs: bool) -> None:
-    found = statistics.share_difference(0.80, 200, other, 200)
+    found = intervals.share_difference(0.80, 200, other, 200)
     assert found.significant is differs
     assert found.difference == pytest.approx(other - 0.80)
 
@@ -146,7 +146,7 @@ def test_the_error_of_a_weighted_mean_is_that_of_many_draws() -> None:
     rng = np.random.default_rng(3)
     weights = rng.integers(5, 15, size=(2_000, 40)).astype(float)
     values = rng.normal(2.0, 0.5, size=weights.shape)
-    found = [statistics.weighted_mean(list(v), list(w)) for v, w in zip(values, weights, strict=True)]
+    found = [intervals.weighted_mean(list(v), list(w)) for v, w in zip(values, weights, strict=True)]
     means = [mean for mean, _ in found]
     assert np.mean([error for _, error in found if error is not None]) == pytest.approx(np.std(means), rel=0.1)
-    assert statistics.weighted_mean([2.0], [3.0]) == (2.0, None)
+    assert intervals.weighted_mean([2.0], [3.0]) == (2.0, None)

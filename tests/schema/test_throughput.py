@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunemark.schema.cards import AcceleratorCard
+from tunemark.collector.predict.cross_validation import leave_out, summarise
+from tunemark.collector.predict.fit import NOISE, fit, parameters
+from tunemark.collector.predict.predicted import LABEL, LEVEL, Range, Throughput, default_stack, no_data, predict
+from tunemark.collector.predict.rows import Combination, Observed, observe, without_copies
+from tunemark.collector.predict.work import TERMS, Missing, work_seconds
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts import FactBase
-from tunemark.schema.throughput.fit import NOISE, fit, parameters
-from tunemark.schema.throughput.held_out import leave_out, summarise
-from tunemark.schema.throughput.predicted import LABEL, LEVEL, Range, Throughput, default_stack, no_data, predict
-from tunemark.schema.throughput.rows import Combination, Observed, observe, without_copies
-from tunemark.schema.throughput.work import TERMS, Missing, work_seconds
-from tunemark.schema.training_shape import TrainingShape
+from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 FACTS = FactBase.of_project()

@@ -6,7 +6,7 @@ from typing import Any
 
 import duckdb
 
-from tunemark.schema.arms import ArmRun
+from tunemark.schema.statistics.comparison import ArmRun
 
 ROOT = Path(__file__).resolve().parents[2]
 DDL = ROOT / "collector" / "tunemark" / "collector" / "views.sql"

@@ -9,7 +9,7 @@ import pytest
 from fixture_database import AB, CRASHED, MEASURED, OTHER, SLOWER, STRANGE
 
 from tunemark.schema.formats import MISSING
-from tunemark.schema.statistics import share_error
+from tunemark.schema.statistics.intervals import share_error
 from tunemark.site import ranking, tables, wording
 from tunemark.site.page import Page
 from tunemark.site.pages import all_pages, documents, results

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from tunemark.schema.facts import FactBase
-from tunemark.schema.history import Problem
-from tunemark.schema.plan import Plan
-from tunemark.schema.submission import Submission
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.workloads import WorkloadCard
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.vocabulary import Division, Weights
-from tunemark.schema.workload_cards import WorkloadCard
 
 
 @dataclass(frozen=True, slots=True)

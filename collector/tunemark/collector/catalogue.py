@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 
 from tunemark.collector.card_settings import card_problems
-from tunemark.schema.converted import ConvertedResult
 from tunemark.schema.errors import did_you_mean
-from tunemark.schema.facts import FactBase
-from tunemark.schema.history import Problem
-from tunemark.schema.published import PublishedResult
-from tunemark.schema.submission import Submission
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.converted import ConvertedResult
+from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.vocabulary import Backend, Division
 
 

@@ -12,9 +12,9 @@ from tunemark.collector.record_files import records_in, shown_path
 from tunemark.collector.rows import Rows, merge
 from tunemark.collector.together import FileProblems
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts import FactBase
-from tunemark.schema.history import Problem
-from tunemark.schema.published import PublishedResult, SourceDocument
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.published import PublishedResult, SourceDocument
+from tunemark.schema.records.upgrade import Problem
 
 
 def document_file_rows(root: Path, facts: FactBase) -> tuple[Rows, FileProblems]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from tunemark.collector.rows import Row, Rows, merge
-from tunemark.schema.published import Claim, DocumentTable, SourceDocument
+from tunemark.schema.records.published import Claim, DocumentTable, SourceDocument
 
 REFERENCE = re.compile(r"\{([0-9]{3}-S?[0-9]{2,3})/[^}]*\}")
 

@@ -9,15 +9,15 @@ import typer
 from tunemark.collector.estimate_time import Wanted, answers, show, stack_named, tokens_of
 from tunemark.collector.estimate_time import as_json as throughput_json
 from tunemark.collector.output import print_json, print_table
+from tunemark.collector.predict.fit import fit
+from tunemark.collector.predict.fits import Fit, fits
 from tunemark.collector.throughput_observed import learn_from
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import gib
-from tunemark.schema.memory.estimate import estimate_memory
-from tunemark.schema.memory.fitting import Fit, fits
-from tunemark.schema.memory.ledger import MOMENTS, MemoryLedger
-from tunemark.schema.throughput.fit import fit
-from tunemark.schema.training_shape import ALL_LINEAR, TrainingShape
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.memory_states import MOMENTS, MemoryLedger
+from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 app = typer.Typer(

@@ -7,17 +7,17 @@ from typing import Any
 import typer
 
 from tunemark.collector.output import print_table
+from tunemark.collector.predict.fit import Fit
+from tunemark.collector.predict.fits import fits
+from tunemark.collector.predict.predicted import LEVEL, Range, Throughput, default_stack, predict
+from tunemark.collector.predict.rows import Combination
+from tunemark.collector.predict.work import Missing
 from tunemark.schema import formats
-from tunemark.schema.cards import PriceRow
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts import FactBase
-from tunemark.schema.memory.fitting import fits
-from tunemark.schema.prediction import HOUR_S, price_of
-from tunemark.schema.throughput.fit import Fit
-from tunemark.schema.throughput.predicted import LEVEL, Range, Throughput, default_stack, predict
-from tunemark.schema.throughput.rows import Combination
-from tunemark.schema.throughput.work import Missing
-from tunemark.schema.training_shape import TrainingShape
+from tunemark.schema.facts.cards import PriceRow
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.statistics.job_prediction import HOUR_S, price_of
 
 HEAD = f"Predicted, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving"
 

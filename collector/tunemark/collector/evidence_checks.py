@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from tunemark.schema.cards import AcceleratorCard
-from tunemark.schema.evidence import DeviceUse
-from tunemark.schema.facts import FactBase
-from tunemark.schema.golden import loss_band
-from tunemark.schema.history import Problem
-from tunemark.schema.peaks import part_of_card
-from tunemark.schema.submission import Submission
+from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.utilisation import part_of_card
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.trace import DeviceUse
+from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.statistics.loss_band import loss_band
 from tunemark.schema.vocabulary import Status
 
 CLOCK_TOLERANCE = 1.05

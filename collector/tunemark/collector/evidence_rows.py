@@ -6,8 +6,8 @@ import numpy as np
 
 from tunemark.collector.rows import Row, Rows
 from tunemark.schema.derive import Derived
-from tunemark.schema.requested import compared
-from tunemark.schema.submission import Submission
+from tunemark.schema.records.effective import compared
+from tunemark.schema.records.submission import Submission
 
 
 def evidence_rows(submission: Submission, derived: Derived, result_id: str) -> Rows:

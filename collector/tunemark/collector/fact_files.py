@@ -9,11 +9,11 @@ from typing import Any
 from tunemark.collector.fact_rows import price_id
 from tunemark.collector.record_files import shown_path
 from tunemark.collector.together import FileProblems
-from tunemark.schema.cards import AcceleratorCard, ModelCard
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts import price_lines, price_of, read_card, read_known, workloads_of
-from tunemark.schema.history import Problem
-from tunemark.schema.workload_cards import GoldenLosses, WorkloadCard
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.fact_base import price_lines, price_of, read_card, read_known, workloads_of
+from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard
+from tunemark.schema.records.upgrade import Problem
 
 CARDS: dict[str, type[Any]] = {
     "accelerators": AcceleratorCard,

@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Iterator
 
 from tunemark.collector.rows import Row, Rows, text
-from tunemark.schema.architecture import count_parameters
-from tunemark.schema.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts import FactBase
-from tunemark.schema.support import SupportMatrix
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
+from tunemark.schema.facts.fact_base import FactBase, SupportMatrix
+from tunemark.schema.facts.workloads import Settings, WorkloadCard
+from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.vocabulary import Dtype
-from tunemark.schema.workload_cards import Settings, WorkloadCard
 
 PEAK_COLUMNS = {
     "peak_bf16_tflops": Dtype.BF16,

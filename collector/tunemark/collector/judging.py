@@ -13,14 +13,14 @@ from tunemark.collector import catalogue
 from tunemark.collector.evidence_checks import evidence_problems
 from tunemark.collector.plausibility import from_the_future, impossible, lenient
 from tunemark.collector.record_files import SUBMISSIONS
-from tunemark.schema.base import canonical_json, content_id
-from tunemark.schema.converted import ConvertedResult
 from tunemark.schema.derive import Derived, derive
-from tunemark.schema.facts import FactBase
-from tunemark.schema.history import InvalidRecord, Problem, read_record
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.privacy import identity_leaks
-from tunemark.schema.published import PublishedResult
-from tunemark.schema.submission import Submission
+from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.converted import ConvertedResult
+from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.upgrade import InvalidRecord, Problem, read_record
 
 LARGEST_FILE_BYTES = 16 * 2**20
 """A quarter of a million steps; more than that is no submission."""

@@ -24,9 +24,9 @@ from tunemark.collector.rows import Row, merge
 from tunemark.collector.throughput_observed import learn_from, measured_found
 from tunemark.collector.throughput_rows import throughput_rows
 from tunemark.collector.together import FileProblems, Loaded, accept, committed_files
-from tunemark.schema.facts import FactBase
-from tunemark.schema.history import Problem
-from tunemark.schema.submission import Submission
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.upgrade import Problem
 
 if TYPE_CHECKING:
     import pyarrow as pa

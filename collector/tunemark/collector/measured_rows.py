@@ -9,9 +9,9 @@ from tunemark.collector.physics_rows import PhysicsRows
 from tunemark.collector.rows import Row, Rows, flattened, text
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.derive import Derived, step_labels
-from tunemark.schema.facts import FactBase
-from tunemark.schema.statistics import Interval
-from tunemark.schema.submission import MemoryReading, Submission
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.submission import MemoryReading, Submission
+from tunemark.schema.statistics.intervals import Interval
 from tunemark.schema.vocabulary import Trust
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
+from tunemark.collector.predict.published_memory import memory_errors
 from tunemark.collector.rows import Row
-from tunemark.schema.converted import ConvertedResult
-from tunemark.schema.facts import FactBase
-from tunemark.schema.memory.published import memory_errors
-from tunemark.schema.published import PublishedResult
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.converted import ConvertedResult
+from tunemark.schema.records.published import PublishedResult
 
 
 def memory_error_rows(facts: FactBase, results: Iterable[PublishedResult | ConvertedResult]) -> list[Row]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from tunemark.collector.predict.predicted_vs_measured import Beside, memory_beside
 from tunemark.collector.rows import Row, Rows, text
 from tunemark.schema.derive import Derived
-from tunemark.schema.facts import FactBase
-from tunemark.schema.memory.beside import Beside, memory_beside
-from tunemark.schema.physics import Physics, physics
-from tunemark.schema.submission import Submission
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.utilisation import Physics, physics
+from tunemark.schema.records.submission import Submission
 
 PEAK = "peak allocated"
 

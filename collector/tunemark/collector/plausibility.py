@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from tunemark.schema.history import Problem
-from tunemark.schema.plan import Measurement
-from tunemark.schema.submission import Submission
+from tunemark.schema.records.plan import Measurement
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.upgrade import Problem
 
 LARGEST_EXACT = 2**53
 """Above this, readers of JSON and doubles no longer hold whole numbers exactly."""

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 
-from tunemark.schema.cards import PriceRow
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts import FactBase
-from tunemark.schema.naming import suggest_accelerator
+from tunemark.schema.facts.cards import PriceRow
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.names import suggest_accelerator
 from tunemark.schema.vocabulary import PriceKind
 
 CATALOGUE = re.compile(r"\b(v\d+)\b")

@@ -6,8 +6,8 @@ from tunemark.collector import rates
 from tunemark.collector.document_rows import claim_rows, label_rows
 from tunemark.collector.rows import Row, Rows, text
 from tunemark.schema.comparability import comparability_group
-from tunemark.schema.facts import FactBase
-from tunemark.schema.published import PublishedResult, SourceDocument
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.published import PublishedResult, SourceDocument
 from tunemark.schema.vocabulary import Task, Trust
 
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from tunemark.schema.published import Claim, Conditions
+from tunemark.schema.records.published import Claim, Conditions
 from tunemark.schema.vocabulary import Padding
 
 Claims = dict[str, Claim]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import project_root
-from tunemark.schema.history import InvalidRecord, read_record
+from tunemark.schema.records.upgrade import InvalidRecord, read_record
 
 SUBMISSIONS = "submissions"
 CONVERTED = "data/converted"

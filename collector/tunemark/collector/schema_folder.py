@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import write_atomically
-from tunemark.schema.history import MODELS
-from tunemark.schema.json_schema import field_reference, schema_files
+from tunemark.schema.records.json_schema import field_reference, schema_files
+from tunemark.schema.records.upgrade import MODELS
 
 FOLDER = Path("schema") / "json"
 

@@ -9,19 +9,18 @@ from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.loaded import base_of
 from tunemark.collector.audit.registry import RULES
 from tunemark.collector.audit.token_rates import Rate, token_rates
+from tunemark.collector.predict.published_memory import published_shape
+from tunemark.collector.predict.rows import Combination, Observed, observe, without_copies
+from tunemark.collector.predict.work import Missing
 from tunemark.collector.record_files import SUBMISSIONS, read_or_none, records_in, submission_id
-from tunemark.schema.converted import ConvertedResult, training_rate
 from tunemark.schema.derive import Derived, derive
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.findings import Finding
-from tunemark.schema.memory.published import published_shape
-from tunemark.schema.peaks import part_of_card
-from tunemark.schema.planned_shape import shape_of_plan, shape_problem, work_in
-from tunemark.schema.published import PublishedResult
-from tunemark.schema.submission import Submission
-from tunemark.schema.throughput.rows import Combination, Observed, observe, without_copies
-from tunemark.schema.throughput.work import Missing
-from tunemark.schema.training_shape import TrainingShape
+from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem, work_in
+from tunemark.schema.physics.utilisation import part_of_card
+from tunemark.schema.records.converted import ConvertedResult, training_rate
+from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method, Status
 
 COUNTED = ("tokens_per_s", "tokens", "step_time_s")

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tunemark.collector.predict.cross_validation import HeldOut, leave_out
+from tunemark.collector.predict.fit import Fit, fit, meaning_of_parameter, uses
+from tunemark.collector.predict.predicted import QUANTILE
 from tunemark.collector.rows import Row, Rows
 from tunemark.collector.throughput_observed import Learnt
-from tunemark.schema.throughput.fit import Fit, fit, meaning_of_parameter, uses
-from tunemark.schema.throughput.held_out import HeldOut, leave_out
-from tunemark.schema.throughput.predicted import QUANTILE
 
 
 def throughput_rows(learnt: Learnt) -> Rows:

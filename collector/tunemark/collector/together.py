@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tunemark.collector.record_files import SUBMISSIONS
 from tunemark.collector.rows import Row
-from tunemark.schema.history import Problem
+from tunemark.schema.records.upgrade import Problem
 
 if TYPE_CHECKING:
     import pyarrow as pa

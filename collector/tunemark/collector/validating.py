@@ -13,8 +13,8 @@ from tunemark.collector.pool import over_files
 from tunemark.collector.record_files import SUBMISSIONS, Found, shown_path
 from tunemark.collector.together import FileProblems, Loaded, accept, committed_files
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts import FactBase
-from tunemark.schema.history import Problem
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.upgrade import Problem
 
 
 @dataclass(frozen=True, slots=True)

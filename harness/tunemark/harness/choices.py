@@ -9,12 +9,12 @@ from tunemark.harness.machine import Machine
 from tunemark.harness.sources import FULL_ROWS, SYNTHETIC, describe_file
 from tunemark.harness.spawn import Node
 from tunemark.harness.worker.text import check_file
-from tunemark.schema.adapters import targets_in
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts import FactBase
-from tunemark.schema.plan import DataChoice, Launcher, LoraSettings, ModelChoice, Precision
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.workloads import WorkloadCard
+from tunemark.schema.physics.architecture import targets_in
+from tunemark.schema.records.plan import DataChoice, Launcher, LoraSettings, ModelChoice, Precision
 from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Padding, Task, Weights
-from tunemark.schema.workload_cards import WorkloadCard
 
 Value = TypeVar("Value")
 

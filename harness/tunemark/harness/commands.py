@@ -17,7 +17,7 @@ from tunemark.harness.run_options import RunOptions, takes_run_options
 from tunemark.harness.show import answers, as_text
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.vocabulary import Status
 
 app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})

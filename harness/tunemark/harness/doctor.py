@@ -8,9 +8,9 @@ from tunemark.harness.devices.generations import generation_of
 from tunemark.harness.machine import PACKAGES, Machine
 from tunemark.harness.planning import Options, Resolved, resolve
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts import FactBase
-from tunemark.schema.memory.estimate import estimate_memory
-from tunemark.schema.planned_shape import shape_of_plan, shape_problem
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
 
 REQUIRED = ("torch", "transformers", "peft", "accelerate")
 

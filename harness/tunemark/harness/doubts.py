@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from tunemark.harness.machine import Machine
 from tunemark.schema.derive import Derived
-from tunemark.schema.evidence import Probe
-from tunemark.schema.requested import compared
-from tunemark.schema.steady import RANKABLE_STEPS
-from tunemark.schema.submission import Submission, Utilisation, Warned
+from tunemark.schema.records.effective import compared
+from tunemark.schema.records.submission import Submission, Utilisation, Warned
+from tunemark.schema.records.trace import Probe
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Doubt, Weights
 
 BUSY_HOST_CORES = 0.25

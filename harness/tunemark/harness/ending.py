@@ -4,10 +4,10 @@ from typing import Any, Literal
 
 from tunemark.harness.choices import Options, Reasons, data_source
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.plan import Measurement
-from tunemark.schema.steady import RANKABLE_STEPS
+from tunemark.schema.facts.workloads import WorkloadCard
+from tunemark.schema.records.plan import Measurement
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import DataSource
-from tunemark.schema.workload_cards import WorkloadCard
 
 DEFAULT_MAX_TRAIN_S = 300.0
 DEFAULT_NO_STEP_S = 900.0

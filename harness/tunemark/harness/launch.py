@@ -26,10 +26,10 @@ from tunemark.harness.worker.ranks import MAXRSS_UNIT
 from tunemark.harness.worker.run import Order
 from tunemark.harness.worker.stopping import STOP_FILE
 from tunemark.harness.worklog import LogReader, WorkLog
-from tunemark.schema.cards import ModelCard
 from tunemark.schema.derive import rates_over
-from tunemark.schema.plan import Plan
-from tunemark.schema.steady import settled_after, steady_window
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.statistics.steady_state import settled_after, steady_window
 from tunemark.schema.vocabulary import DataSource
 
 CacheState = Literal["cold", "warm", "none"]

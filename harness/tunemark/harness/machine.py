@@ -15,7 +15,7 @@ from tunemark.harness.inventory import cuda, neuron, rocm, xpu
 from tunemark.harness.inventory.asking import ask, visible_indexes
 from tunemark.harness.inventory.found import Found
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
 __all__ = ["OF_VENDORS", "PACKAGES", "Machine", "cpu_model", "detect", "package_versions", "usable_cores", "visible_indexes"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from tunemark.harness.devices.features import Feature
 from tunemark.harness.needs import OF_NEURON_LOOP, OF_NEURON_TRAINER, Need
-from tunemark.schema.plan import Plan
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Dtype, Padding, Strategy, Task
 
 ATTENTION = {"eager": "eager", "sdpa": "flash_attention_2", "flash_attention_2": "flash_attention_2"}

@@ -6,7 +6,7 @@ import signal
 from tunemark.harness.launch import Finished
 from tunemark.harness.worker.failures import judge
 from tunemark.schema.privacy import scrub
-from tunemark.schema.submission import Outcome
+from tunemark.schema.records.submission import Outcome
 from tunemark.schema.vocabulary import Phase, Status
 
 KILLED_RANK = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*-(\d+)")

@@ -6,9 +6,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.plan import LoraSettings, Quantisation
-from tunemark.schema.submission import Override
-from tunemark.schema.workload_cards import WorkloadCard
+from tunemark.schema.facts.workloads import WorkloadCard
+from tunemark.schema.records.plan import LoraSettings, Quantisation
+from tunemark.schema.records.submission import Override
 
 ALIASES = {
     "batch_size": "batch.micro_batch",

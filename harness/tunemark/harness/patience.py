@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Literal
 
 from tunemark.harness.worklog import WorkLog
-from tunemark.schema.plan import Measurement
+from tunemark.schema.records.plan import Measurement
 from tunemark.schema.vocabulary import Phase
 
 SLOW_PHASES = 4

@@ -5,15 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tunemark.harness import neuron_rules
-from tunemark.harness.choices import (
-    Options,
-    Reasons,
-    data_choice,
-    lora_choice,
-    model_choice,
-    precision_choice,
-    weights_choice,
-)
+from tunemark.harness.choices import Options, Reasons, data_choice, lora_choice, model_choice, precision_choice, weights_choice
 from tunemark.harness.devices.generations import generation_of
 from tunemark.harness.ending import measurement_choice
 from tunemark.harness.machine import Machine
@@ -22,11 +14,11 @@ from tunemark.harness.sharing import batch_choice, device_choice
 from tunemark.harness.spawn import Node
 from tunemark.harness.support import unsupported_reason
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts import FactBase
-from tunemark.schema.plan import Attention, Plan
-from tunemark.schema.submission import Override
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.workloads import WorkloadCard
+from tunemark.schema.records.plan import Attention, Plan
+from tunemark.schema.records.submission import Override
 from tunemark.schema.vocabulary import Backend, Weights
-from tunemark.schema.workload_cards import WorkloadCard
 
 __all__ = ["Options", "Resolved", "refuse_unsupported", "resolve", "unsupported_reason"]
 

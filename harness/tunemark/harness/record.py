@@ -14,15 +14,13 @@ from tunemark.harness.source_code import harness_version
 from tunemark.harness.telemetry import INTERVAL_S, Telemetry
 from tunemark.harness.telemetry.use import device_uses, energy, memory_used
 from tunemark.harness.worklog import WorkLog
-from tunemark.schema.base import canonical_json, content_id
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.evidence import Effective, Gate, Probe, RankRecord, StepEvent, Study
+from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.files import project_root, write_atomically
-from tunemark.schema.golden import loss_band
 from tunemark.schema.privacy import identity_leaks, machine_names
-from tunemark.schema.steady import SteadyWindow
-from tunemark.schema.submission import (
+from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.submission import (
     Environment,
     Evaluation,
     Memory,
@@ -33,9 +31,10 @@ from tunemark.schema.submission import (
     Submission,
     Utilisation,
 )
-from tunemark.schema.trace import StepTrace
+from tunemark.schema.records.trace import Effective, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
+from tunemark.schema.statistics.loss_band import loss_band
+from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Division, Phase
-from tunemark.schema.workload_cards import GoldenLosses
 
 
 @dataclass(frozen=True, slots=True)

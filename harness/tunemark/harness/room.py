@@ -4,12 +4,11 @@ import shutil
 import tempfile
 
 from tunemark.schema import formats
-from tunemark.schema.architecture import count_parameters
-from tunemark.schema.cards import ModelCard
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.plan import Plan
-from tunemark.schema.planned_shape import shape_of_plan
-from tunemark.schema.training_shape import BYTES
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.physics.training_shape import BYTES, shape_of_plan
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Weights
 
 LOG_BYTES = 64 * 2**20

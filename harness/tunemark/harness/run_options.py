@@ -12,7 +12,7 @@ from tunemark.harness.choices import Options
 from tunemark.harness.machine import Machine, detect
 from tunemark.harness.spawn import Node
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.plan import Launcher
+from tunemark.schema.records.plan import Launcher
 from tunemark.schema.vocabulary import Backend
 
 Family = StrEnum("Family", {backend.name: backend.value for backend in Backend if backend is not Backend.FAKE})  # type: ignore[misc]

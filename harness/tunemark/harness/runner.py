@@ -14,12 +14,12 @@ from tunemark.harness.room import refuse_without_room
 from tunemark.harness.show import RunProgress
 from tunemark.harness.signals import stop_signals
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
-from tunemark.schema.evidence import Study
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.plan import Plan
 from tunemark.schema.privacy import identity_leaks, machine_names
-from tunemark.schema.submission import Submission
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.trace import Study
 from tunemark.schema.vocabulary import Status
 
 

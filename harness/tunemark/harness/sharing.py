@@ -2,11 +2,11 @@
 
 from tunemark.harness.choices import Options, Reasons
 from tunemark.harness.machine import Machine
-from tunemark.schema.cards import AcceleratorCard
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.plan import Batch, DeviceChoice, Offload
+from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.facts.workloads import WorkloadCard
+from tunemark.schema.records.plan import Batch, DeviceChoice, Offload
 from tunemark.schema.vocabulary import Backend, Strategy
-from tunemark.schema.workload_cards import WorkloadCard
 
 HOST_BACKENDS = (Backend.CPU, Backend.FAKE)
 """Device families of which every process of a machine uses the same one."""

@@ -14,12 +14,12 @@ from tunemark.harness.worklog import WorkLog
 from tunemark.schema import formats
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts import FactBase
-from tunemark.schema.physics import Physics, physics
-from tunemark.schema.plan import Plan
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.utilisation import Physics, physics
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.statistics import Interval
-from tunemark.schema.submission import Submission
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.statistics.intervals import Interval
 from tunemark.schema.vocabulary import Status
 
 PLAIN_EVERY_STEPS = 50

@@ -6,7 +6,7 @@ from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
-from tunemark.schema.submission import Harness
+from tunemark.schema.records.submission import Harness
 
 MEASURING = ("schema", "harness", "data/models")
 """Folders of the checkout that a measurement depends on; a commit of results or of pages changes none of them."""

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from tunemark.harness import neuron_rules
 from tunemark.harness.worker.compile_cache import fresh
-from tunemark.schema.plan import DeviceChoice, Plan
+from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.vocabulary import Backend
 
 OF_OTHER_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "ACCELERATE_")

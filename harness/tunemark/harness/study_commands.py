@@ -14,7 +14,7 @@ from tunemark.harness.show import answers
 from tunemark.harness.studies.question import Over, Question
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 
 if TYPE_CHECKING:
     from tunemark.harness.studies.sweep import SweepResult
@@ -218,8 +218,8 @@ def predict(
     """
     from tunemark.harness.studies.tables import prediction_table  # noqa: PLC0415
     from tunemark.harness.studies.whole_job import hourly, read_runs  # noqa: PLC0415 - statistics are for this command only
-    from tunemark.schema.prediction import Job  # noqa: PLC0415
-    from tunemark.schema.prediction import predict as whole_job  # noqa: PLC0415
+    from tunemark.schema.statistics.job_prediction import Job  # noqa: PLC0415
+    from tunemark.schema.statistics.job_prediction import predict as whole_job  # noqa: PLC0415
 
     runs = read_runs(submissions)
     run = runs[0]

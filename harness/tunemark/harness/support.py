@@ -13,7 +13,7 @@ from tunemark.harness.devices.generations import Generation
 from tunemark.harness.machine import Machine
 from tunemark.harness.needs import NEEDS
 from tunemark.harness.sharing import ill_shared, too_many
-from tunemark.schema.plan import Plan
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Backend, Checkpointing, Dtype, Method, Strategy, Task
 
 ASKED: dict[Feature, Callable[[Plan], bool]] = {

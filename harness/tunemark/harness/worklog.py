@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tunemark.schema.trace import COUNT_COLUMNS, StepTrace
+from tunemark.schema.records.trace import COUNT_COLUMNS, StepTrace
 
 LISTS = {"phase": "phases", "step": "steps", "disturbed": "events", "gate": "gates", "rank": "ranks", "note": "notes"}
 """Events of which there are several, and where they are kept; the others stand for themselves."""

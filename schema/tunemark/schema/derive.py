@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tunemark.schema.statistics import Interval, Spread, ratio_interval, share_error, spread
-from tunemark.schema.steady import RANKABLE_STEPS, SteadyWindow, settled_after, steady_window
-from tunemark.schema.submission import MemoryReading, Submission
-from tunemark.schema.trace import StepTrace
+from tunemark.schema.records.submission import MemoryReading, Submission
+from tunemark.schema.records.trace import StepTrace
+from tunemark.schema.statistics.intervals import Interval, Spread, ratio_interval, share_error, spread
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS, SteadyWindow, settled_after, steady_window
 from tunemark.schema.vocabulary import Phase, Status, TrainPhase
 
 LOSS_WINDOW = 5

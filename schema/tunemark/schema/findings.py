@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tunemark.schema.base import Frozen, Key
+from tunemark.schema.records.base import Frozen, Key
 from tunemark.schema.vocabulary import AuditVerdict
 
 Long = Annotated[str, Field(min_length=1, max_length=4_000)]

@@ -1,8 +1,118 @@
-"""The registry of quantities: one row each. Validation, tables and documentation read the same row."""
+"""What the registry knows of one quantity."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 from tunemark.schema import formats
-from tunemark.schema.quantities_of_physics import physics_rows
-from tunemark.schema.quantity import Quantity
+
+Better = Literal["lower", "higher"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A measured, derived or claimed quantity."""
+
+    key: str
+    """Name, with its unit where it has one."""
+    label: str
+    """Column head."""
+    unit: str
+    """Unit of the stored value; `1` for counts, shares and ratios."""
+    show: Callable[[float], str]
+    """Formats a value for readers."""
+    better: Better
+    """Which direction is better; None when neither."""
+    meaning: str
+    """One sentence."""
+
+    def text(self, value: float | None) -> str:
+        """Return the value for readers; a dash when unknown."""
+        return formats.MISSING if value is None else self.show(value)
+
+
+# MOVE: was tunemark.schema.quantities: Rows of the registry for what `physics.py` and `derive.py` compute of a measured run: FLOPs, energy, ranks, compiling.
+
+
+def physics_rows() -> list[Quantity]:
+    """Return the rows, in the order in which tables show them."""
+    s, share, flops, joules, gib, q = (
+        formats.duration,
+        formats.percent,
+        formats.flop_per_s,
+        formats.joules,
+        formats.gib,
+        Quantity,
+    )
+    return [
+        q("mfu_palm", "MFU, PaLM's count", "1", share, "higher", "MFU with FLOPs as PaLM counts them, on slots; to compare with others."),
+        q("mafu", "MAFU", "1", share, "higher", "Model FLOPs over time times the matrix rate that the device itself reached in a probe."),
+        q(
+            "model_flop_per_s",
+            "Model FLOP/s",
+            "FLOP/s",
+            flops,
+            "higher",
+            "Model FLOPs a second over all devices, recomputed ones left out.",
+        ),
+        q(
+            "flop_per_step",
+            "FLOPs per step",
+            "FLOP",
+            formats.flop,
+            None,
+            "Model FLOPs of a mean steady step over all devices, recomputed ones left out.",
+        ),
+        q(
+            "probe_flop_per_s",
+            "Probed rate",
+            "FLOP/s",
+            flops,
+            "higher",
+            "Matrix rate that all devices reached in a short probe before training.",
+        ),
+        q("compile_overhead_s", "Compiling", "s", s, "lower", "What steps with compiled graphs took beyond a median steady step."),
+        q("own_work_s", "Own work", "s", s, "lower", "Median time of a process from a step's start to the exchange of gradients."),
+        q(
+            "rank_behind",
+            "Behind",
+            "1",
+            share,
+            "lower",
+            "How much longer the slowest process needs for its own work than the median of all.",
+        ),
+        q(
+            "energy_j",
+            "Energy",
+            "J",
+            joules,
+            "lower",
+            "Energy of all devices over the steady window, idle power included; never an estimate from TDP.",
+        ),
+        q("energy_per_step_j", "Energy per step", "J", joules, "lower", "Energy of all devices in a steady step, idle power included."),
+        q("energy_per_sample_j", "Energy per sample", "J", joules, "lower", "Energy of all devices per document, idle power included."),
+        q(
+            "energy_per_1k_tokens_j",
+            "Energy per 1k tokens",
+            "J",
+            joules,
+            "lower",
+            "Energy of all devices per thousand real tokens, idle power included.",
+        ),
+        q("power_w", "Power", "W", formats.watts, None, "Mean power over the steady window."),
+        q("device_busy_mean", "Device busy", "1", share, "higher", "Mean share of time in which something ran on the device."),
+        q(
+            "predicted_memory_bytes",
+            "Predicted peak memory",
+            "bytes",
+            gib,
+            None,
+            "Peak of the allocator on one device as the memory model has it, before it is measured.",
+        ),
+    ]
+
+
+# MOVE: was tunemark.schema.quantities: The registry of quantities: one row each. Validation, tables and documentation read the same row.
 
 __all__ = ["QUANTITIES", "Quantity"]
 

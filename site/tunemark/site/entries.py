@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tunemark.schema.converted import MLPERF_LABEL
+from tunemark.schema.records.converted import MLPERF_LABEL
 from tunemark.site import wording
 from tunemark.site.queries import Catalogue, Row
 from tunemark.site.tables import Cell

@@ -3,9 +3,9 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from tunemark.schema.converted import MLPERF_LABEL
 from tunemark.schema.formats import MISSING, duration, gib, significant
 from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.records.converted import MLPERF_LABEL
 from tunemark.site.queries import Row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.collector.audit.span import Span, half_digit
-from tunemark.schema.claims import Claim
+from tunemark.schema.records.claims import Claim
 
 amounts = st.floats(min_value=1e-6, max_value=1e9)
 shares = st.floats(min_value=0, max_value=0.5)

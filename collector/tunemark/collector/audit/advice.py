@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.span import Span
-from tunemark.schema.architecture import count_parameters
-from tunemark.schema.assertions_of_hardware import Advice
-from tunemark.schema.cards import AcceleratorCard
-from tunemark.schema.published import Statement
+from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.records.claims import Advice
+from tunemark.schema.records.published import Statement
 
 GIB = 2**30
 BILLION = 1e9

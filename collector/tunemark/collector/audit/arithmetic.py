@@ -7,7 +7,7 @@ from tunemark.collector.audit.rule import INCONSISTENT, Found, Rule
 from tunemark.collector.audit.settled import TAIL, expected_rows
 from tunemark.collector.audit.span import Span
 from tunemark.collector.audit.token_rates import rows_per_step
-from tunemark.schema.architecture import count_parameters
+from tunemark.schema.physics.architecture import count_parameters
 
 
 def product(run: Run, one: str, other: str, expected: Span, what: str, slack: float) -> Iterator[Found]:

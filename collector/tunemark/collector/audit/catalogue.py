@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.rates import precision_class
-from tunemark.schema.architecture import FAMILIES
 from tunemark.schema.errors import bare
-from tunemark.schema.naming import suggest_instance
+from tunemark.schema.facts.names import suggest_instance
+from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.vocabulary import Dtype
 
 STATE = re.compile(r"/\s*(P(?:[2-9]|1[0-5]))\b")

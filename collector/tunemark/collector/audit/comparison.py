@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from tunemark.collector.audit.evidence import Base, Run, label, quoted
 from tunemark.collector.audit.rule import INCONSISTENT, Found, Rule
 from tunemark.collector.audit.span import Span
-from tunemark.schema.assertions import Comparison, Extreme, Range
-from tunemark.schema.published import Statement
+from tunemark.schema.records.claims import Comparison, Extreme, Range
+from tunemark.schema.records.published import Statement
 
 SLIGHT = 1.25
 """More than a quarter is not slight, and no equality."""

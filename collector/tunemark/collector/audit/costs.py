@@ -7,9 +7,9 @@ from tunemark.collector.audit.physics_of import least_flop_per_token
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.span import Span
 from tunemark.collector.audit.token_rates import plain_rate
-from tunemark.schema.assertions_of_hardware import Bill, BreakEven, Offer
-from tunemark.schema.cards import AcceleratorCard
-from tunemark.schema.published import Claim, Statement
+from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.records.claims import Bill, BreakEven, Offer
+from tunemark.schema.records.published import Claim, Statement
 from tunemark.schema.vocabulary import Dtype
 
 HOUR_S = 3_600

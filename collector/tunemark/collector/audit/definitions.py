@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from tunemark.collector.audit.evidence import Base, Run, label
 from tunemark.collector.audit.rule import AMBIGUOUS, INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.span import Span
-from tunemark.schema.assertions import Metric
-from tunemark.schema.assertions_of_hardware import Roof
+from tunemark.schema.records.claims import Metric, Roof
 
 BYTES_OF = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
 NOT_A_PEAK = {"held by the allocator at the end of a step"}

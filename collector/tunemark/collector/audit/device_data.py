@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from tunemark.collector.audit.evidence import Base
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, Found, Rule
 from tunemark.collector.audit.span import Span
-from tunemark.schema.assertions_of_hardware import Advice, Device
-from tunemark.schema.naming import agrees
+from tunemark.schema.facts.names import agrees
+from tunemark.schema.records.claims import Advice, Device
 
 GIB = 2**30
 DEVICE_TOLERANCE = 0.05

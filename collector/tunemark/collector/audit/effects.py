@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from tunemark.collector.audit.evidence import Base, label
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Found, Rule
-from tunemark.schema.architecture import FAMILIES
-from tunemark.schema.assertions_of_hardware import Driver, Effect
-from tunemark.schema.cards import ModelCard
-from tunemark.schema.memory.estimate import estimate_memory
-from tunemark.schema.training_shape import TrainingShape
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.records.claims import Driver, Effect
 from tunemark.schema.vocabulary import Method
 
 TOLERANCE = 0.05

@@ -6,13 +6,13 @@ from functools import cached_property
 from typing import TypeVar
 
 from tunemark.collector.audit.span import Span
-from tunemark.schema.assertions import Assertion
-from tunemark.schema.cards import AcceleratorCard, ModelCard
-from tunemark.schema.converted import ConvertedResult
-from tunemark.schema.facts import FactBase
-from tunemark.schema.known import DatasetFact
-from tunemark.schema.published import Claim, Conditions, PublishedResult, SourceDocument, Statement
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.world_facts import DatasetFact
 from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.records.claims import Assertion
+from tunemark.schema.records.converted import ConvertedResult
+from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument, Statement
 
 Kind = TypeVar("Kind", bound=Assertion)
 COUNTS = frozenset({"steps", "total_steps", "epochs", "tokens"})

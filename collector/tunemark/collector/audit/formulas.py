@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from tunemark.collector.audit.evidence import Base, Run, label
 from tunemark.collector.audit.rule import INCONSISTENT, Found, Rule
-from tunemark.schema.architecture import count_parameters
-from tunemark.schema.assertions import Formula, Term
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.records.claims import Formula, Term
 
 NOT_OF_MEMORY = {"gradient_accumulation": "micro-steps follow each other, so activations of two are never in memory together"}
 """Factors that a formula for memory must not have, and why."""

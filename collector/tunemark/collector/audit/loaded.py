@@ -7,14 +7,14 @@ from pathlib import Path
 from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.fact_files import DOCUMENT, RESULT
 from tunemark.collector.record_files import CONVERTED, SUBMISSIONS, read_or_none, records_in, submission_id
-from tunemark.schema.converted import ConvertedResult, training_rate
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts import FactBase
-from tunemark.schema.history import InvalidRecord, read_record
-from tunemark.schema.physics import physics
-from tunemark.schema.published import Claim, Conditions, PublishedResult, SourceDocument
-from tunemark.schema.submission import Submission
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.utilisation import physics
+from tunemark.schema.records.converted import ConvertedResult, training_rate
+from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.upgrade import InvalidRecord, read_record
 from tunemark.schema.vocabulary import PublishedStatus, Status
 
 

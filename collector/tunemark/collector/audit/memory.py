@@ -7,8 +7,8 @@ from tunemark.collector.audit.physics_of import kept_with_recompute, weight_byte
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.span import Span
 from tunemark.collector.rates import precision_class
-from tunemark.schema.architecture import count_parameters
-from tunemark.schema.memory.estimate import CONTEXT
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.physics.memory import CONTEXT
 from tunemark.schema.vocabulary import Method
 
 GIB = 2**30

@@ -7,7 +7,7 @@ from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.physics_of import weight_bytes
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.span import Span
-from tunemark.schema.architecture import count_parameters
+from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.vocabulary import Method
 
 GIB = 2**30

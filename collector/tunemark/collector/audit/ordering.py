@@ -8,7 +8,7 @@ from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.span import Span
 from tunemark.collector.audit.token_rates import token_rates
 from tunemark.collector.audit.utilisation import possible_rates
-from tunemark.schema.architecture import count_parameters
+from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.vocabulary import Method
 
 SLOWER = 1.02

@@ -7,7 +7,7 @@ from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.physics_of import flop_per_token, peak_flop_per_s
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.utilisation import possible_rates
-from tunemark.schema.architecture import count_parameters
+from tunemark.schema.physics.architecture import count_parameters
 
 SIZE = 1.6
 """Models of about the same size: utilisation changes slowly with it."""

@@ -4,12 +4,12 @@ from functools import lru_cache
 
 from tunemark.collector.audit.evidence import Run
 from tunemark.collector.rates import precision_class
-from tunemark.schema.architecture import count_parameters
-from tunemark.schema.cards import ModelCard
-from tunemark.schema.flops import flops_ledger
-from tunemark.schema.memory.block import block_activations
-from tunemark.schema.memory.states import count_weights
-from tunemark.schema.training_shape import ALL_LINEAR, TrainingShape
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.physics.activations import block_activations
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.physics.flops import flops_ledger
+from tunemark.schema.physics.memory_states import count_weights
+from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 SIXTEEN_BIT = (Dtype.BF16, Dtype.FP16)

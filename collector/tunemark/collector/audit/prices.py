@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from tunemark.collector.audit.evidence import Base
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.span import Span
-from tunemark.schema.assertions_of_hardware import Offer
-from tunemark.schema.cards import PriceRow
-from tunemark.schema.published import Statement
+from tunemark.schema.facts.cards import PriceRow
+from tunemark.schema.records.claims import Offer
+from tunemark.schema.records.published import Statement
 from tunemark.schema.vocabulary import AuditVerdict
 
 FAR = 2.0

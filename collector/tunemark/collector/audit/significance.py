@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tunemark.collector.audit.evidence import Base, label, quoted
 from tunemark.collector.audit.rule import SUSPICIOUS, Found, Rule
-from tunemark.schema.assertions import Comparison, Extreme
+from tunemark.schema.records.claims import Comparison, Extreme
 
 ACCURACIES = frozenset({"accuracy", "accuracy_baseline", "accuracy_stochastic_rounding", "accuracy_epoch1", "accuracy_epoch2"})
 ERRORS = 2

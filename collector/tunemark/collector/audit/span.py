@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Union
 
-from tunemark.schema.claims import Claim
+from tunemark.schema.records.claims import Claim
 
 UNIT_S = {"week": 604_800.0, "day": 86_400.0, "hour": 3_600.0, "h": 3_600.0, "min": 60.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
 PARTS = re.compile(r"(\d+(?:\.(\d+))?)\s*(week|day|hour|minute|min|second|sec|ms|h|m|s)s?\b", re.IGNORECASE)

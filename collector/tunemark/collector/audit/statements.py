@@ -7,9 +7,7 @@ from tunemark.collector.audit.evidence import Base, Run, label, quoted
 from tunemark.collector.audit.physics_of import flop_per_token, peak_flop_per_s, weight_bytes
 from tunemark.collector.audit.rule import AMBIGUOUS, INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.token_rates import samples_per_s, token_rates
-from tunemark.schema.assertions import Conclusion, Stated
-from tunemark.schema.assertions_of_hardware import Link
-from tunemark.schema.claims import Scalar
+from tunemark.schema.records.claims import Conclusion, Link, Scalar, Stated
 from tunemark.schema.vocabulary import Method
 
 HELD_OUT = frozenset(

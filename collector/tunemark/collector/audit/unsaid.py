@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.physics_of import weight_bytes
 from tunemark.collector.audit.rule import AMBIGUOUS, Found, Rule
-from tunemark.schema.cards import AcceleratorCard
+from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.vocabulary import Dtype, Method
 
 GIB = 2**30

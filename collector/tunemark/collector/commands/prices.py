@@ -8,10 +8,10 @@ import typer
 from tunemark.collector.commands.options import AsJson
 from tunemark.collector.days import day_of
 from tunemark.collector.output import print_json, print_table, say
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 
 if TYPE_CHECKING:
-    from tunemark.collector.owned import Owned
+    from tunemark.collector.owned_hardware_cost import Owned
 
 # What it needs is imported when it is called, so that --help is instant.
 # ruff: noqa: PLC0415
@@ -46,7 +46,7 @@ def prices(
     year owning is cheaper, and has a dash where renting is, however much it is used. What an hour on it costs is shown also
     for an accelerator that nobody rents out.
     """
-    from tunemark.collector.owned import NEVER, owned
+    from tunemark.collector.owned_hardware_cost import NEVER, owned
     from tunemark.collector.price_book import kind_of, offer_json, offer_table, offers, remarks
 
     machine = owned(own) if own else None

@@ -8,7 +8,7 @@ import typer
 from tunemark.collector.commands.options import AsJson
 from tunemark.collector.output import print_json, progress, say
 from tunemark.schema.errors import Exit
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 
 # Modules that need duckdb, pyarrow or numpy are imported by the command that uses them, so that --help is instant.

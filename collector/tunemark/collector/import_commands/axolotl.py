@@ -8,7 +8,7 @@ import typer
 from tunemark.collector.commands.options import AsJson
 from tunemark.collector.importers.in_and_out import read_bytes, write_new
 from tunemark.collector.output import print_json, say
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 
 # Modules that need duckdb, pyarrow or numpy are imported by the command that uses them, so that --help is instant.
 # ruff: noqa: PLC0415

@@ -10,7 +10,7 @@ from tunemark.collector.commands.options import AsJson
 from tunemark.collector.importers.in_and_out import mlperf_answer, rounds, write_changed
 from tunemark.collector.output import print_json, print_table, progress, say
 from tunemark.schema.errors import Exit
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 
 # Modules that need duckdb, pyarrow or numpy are imported by the command that uses them, so that --help is instant.
@@ -46,7 +46,7 @@ def mlperf(
     - `tunemark import mlperf training_results/ --out /tmp/converted --json`
     """
     from tunemark.collector.importers.mlperf import read_entries
-    from tunemark.schema.base import canonical_json
+    from tunemark.schema.records.base import canonical_json
 
     started = time.perf_counter()
     root = project_root()

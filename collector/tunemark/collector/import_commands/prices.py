@@ -9,7 +9,7 @@ from tunemark.collector.commands.options import AsJson
 from tunemark.collector.importers.in_and_out import grouped, read_bytes
 from tunemark.collector.output import print_json, say
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 
 if TYPE_CHECKING:
     from tunemark.collector.importers.skypilot import Prices

@@ -10,10 +10,10 @@ from tunemark.collector.commands.options import AsJson
 from tunemark.collector.importers.in_and_out import claims_of, read_text, refuse_existing
 from tunemark.collector.output import print_json, print_table, say
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 
 if TYPE_CHECKING:
-    from tunemark.schema.published import PublishedResult
+    from tunemark.schema.records.published import PublishedResult
 
 # The importer is imported when it is called, so that --help is instant.
 # ruff: noqa: PLC0415
@@ -88,8 +88,8 @@ def trainer_log(
 def _write(out: Path, records: "list[PublishedResult]") -> None:
     """Write all records and the document that they belong to, or nothing."""
     from tunemark.collector.importers.published_record import DOCUMENT, document_of, record_path
-    from tunemark.schema.base import canonical_json
     from tunemark.schema.files import write_atomically
+    from tunemark.schema.records.base import canonical_json
 
     paths = [record_path(out, one) for one in records]
     for path in paths:

@@ -21,9 +21,9 @@ from tunemark.collector.importers.axolotl_parts import (
     stop_of,
 )
 from tunemark.schema.errors import did_you_mean, nearest, suggested
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.workloads import WorkloadBatch, WorkloadCard
 from tunemark.schema.vocabulary import Method, Task, Weights
-from tunemark.schema.workload_cards import WorkloadBatch, WorkloadCard
 
 SLIPS = 2
 """Letters by which a misspelt key may be longer or shorter."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tunemark.schema.plan import Attention, Offload, OptimizerName
+from tunemark.schema.records.plan import Attention, Offload, OptimizerName
 
 OPTIMIZERS: dict[str, OptimizerName] = {
     "adamw": "adamw", "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw_apex_fused": "adamw",

@@ -6,9 +6,9 @@ from typing import Any
 from tunemark.collector.importers.axolotl_config import Config, shown, wrong
 from tunemark.collector.importers.axolotl_keys import ATTENTION, OFFLOADS, OPTIMIZERS, SCHEDULERS
 from tunemark.schema.errors import did_you_mean
-from tunemark.schema.plan import Attention, FusedKernels, LoraSettings, Optimizer, Quantisation
+from tunemark.schema.facts.workloads import WorkloadData, WorkloadDevices, WorkloadStop
+from tunemark.schema.records.plan import Attention, FusedKernels, LoraSettings, Optimizer, Quantisation
 from tunemark.schema.vocabulary import Checkpointing, DataSource, Padding, Strategy
-from tunemark.schema.workload_cards import WorkloadData, WorkloadDevices, WorkloadStop
 
 ZERO = re.compile(r"(?:.*/)?zero(?P<stage>[123])(?P<rest>(?:_[a-z0-9_]*)?)\.json")
 

@@ -7,9 +7,9 @@ from tunemark.collector.importers.converted_rows import converted_rows
 from tunemark.collector.judging import judge
 from tunemark.collector.record_files import CONVERTED, records_in, shown_path
 from tunemark.collector.rows import Rows
-from tunemark.schema.converted import ConvertedResult
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.converted import ConvertedResult
 
 
 def converted_file_rows(root: Path, facts: FactBase) -> Rows:

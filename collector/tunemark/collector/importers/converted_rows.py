@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tunemark.collector.rows import Row, Rows, merge, text
 from tunemark.schema.comparability import comparability_group
-from tunemark.schema.converted import ConvertedResult, TimeToTarget, time_to_target, training_rate
-from tunemark.schema.statistics import Interval
+from tunemark.schema.records.converted import ConvertedResult, TimeToTarget, time_to_target, training_rate
+from tunemark.schema.statistics.intervals import Interval
 from tunemark.schema.vocabulary import Task, Trust
 
 REPOSITORY = "https://github.com/mlcommons/training_results_{}"

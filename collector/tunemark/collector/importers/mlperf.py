@@ -13,8 +13,8 @@ from tunemark.collector.importers.mllog import LogProblem, finite, printable
 from tunemark.collector.importers.mlperf_conditions import accelerator_key, agreed, conditions_of
 from tunemark.collector.importers.mlperf_run import RunLog, read_run
 from tunemark.collector.importers.mlperf_system import lines_of_keys, read_system, software_of, system_of
-from tunemark.schema.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedResult, ConvertedSystem
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedResult, ConvertedSystem
 
 BENCHMARK = "llama2_70b_lora"
 PLACE = re.compile(

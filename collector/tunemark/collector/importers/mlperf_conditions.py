@@ -4,9 +4,9 @@ from typing import Any
 
 from tunemark.collector.importers.mllog import count, finite
 from tunemark.collector.importers.mlperf_run import RunLog
-from tunemark.schema.converted import ConvertedSystem
-from tunemark.schema.facts import FactBase
-from tunemark.schema.published import Conditions, Scalar
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.converted import ConvertedSystem
+from tunemark.schema.records.published import Conditions, Scalar
 from tunemark.schema.vocabulary import Method, Padding
 
 # What the rules of the benchmark fix and its logs do not say.

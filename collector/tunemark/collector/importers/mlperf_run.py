@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tunemark.collector.importers.mllog import SETTINGS, Event, LogProblem, count, events, finite, problem_at
-from tunemark.schema.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedRun, EvalCurve, RunStatus
+from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedRun, EvalCurve, RunStatus
 
 MS = 1_000
 

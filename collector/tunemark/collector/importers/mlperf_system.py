@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tunemark.collector.importers.mllog import LogProblem, printable
-from tunemark.schema.converted import ConvertedSystem
+from tunemark.schema.records.converted import ConvertedSystem
 
 TEXTS = {
     "name": "system_name",

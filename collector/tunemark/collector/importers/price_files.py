@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from tunemark.schema.cards import VERSION as DATED
-from tunemark.schema.cards import PriceRow
 from tunemark.schema.errors import Exit, TunemarkError, nearest, suggested
-from tunemark.schema.facts import read_prices
+from tunemark.schema.facts.cards import VERSION as DATED
+from tunemark.schema.facts.cards import PriceRow
+from tunemark.schema.facts.fact_base import read_prices
 from tunemark.schema.files import write_atomically
 
 VERSION = re.compile(r"v\d{1,4}")

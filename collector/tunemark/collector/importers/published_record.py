@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.collector.importers.trainer_log import TrainerRun
-from tunemark.schema.base import canonical_json
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
-from tunemark.schema.facts import FactBase
-from tunemark.schema.published import Conditions, Origin, PublishedResult, SourceDocument
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.published import Conditions, Origin, PublishedResult, SourceDocument
 from tunemark.schema.vocabulary import Method, PublishedStatus
 
 NUMBERS = 999

@@ -7,7 +7,7 @@ from datetime import date, datetime
 from packaging.version import InvalidVersion, Version
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.known import Library
+from tunemark.schema.facts.world_facts import Library
 
 SOURCE = "Python Package Index, /pypi/{}/json: day of the first file"
 

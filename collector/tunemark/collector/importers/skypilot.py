@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from tunemark.collector.importers.skypilot_rows import Drop, Dropped, Offer, offer_of
-from tunemark.schema.cards import PriceRow
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.cards import PriceRow
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.vocabulary import PriceKind
 
 NEEDED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region", "SpotPrice")

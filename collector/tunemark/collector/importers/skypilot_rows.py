@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.schema.errors import did_you_mean
-from tunemark.schema.facts import FactBase
-from tunemark.schema.naming import AWS, agrees, suggest_accelerator
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.names import AWS, agrees, suggest_accelerator
 
 NAMES_FILE = Path(__file__).with_name("skypilot.toml")
 TPU = re.compile(r"tpu-(?P<generation>v\d+\w*?)-(?P<number>\d{1,6})")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from tunemark.schema.published import Claim
+from tunemark.schema.records.published import Claim
 
 AGREES = 0.01
 """Steps times seconds a step may differ from the training time by this share, for rounding and the first step."""

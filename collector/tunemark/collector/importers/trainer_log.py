@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tunemark.collector.importers import trainer_lines as lines
 from tunemark.collector.importers.mllog import LogProblem
 from tunemark.collector.importers.trainer_checks import contradictions, step_of
-from tunemark.schema.published import Claim
+from tunemark.schema.records.published import Claim
 
 LONGEST_LINE = 100_000
 NOTHING = "holds neither a final dictionary of a Trainer ({'train_runtime': ...}) nor its table, a progress bar or the output of `time`"

@@ -5,7 +5,7 @@ from typing import Any
 
 from tunemark.harness.devices.features import Feature
 from tunemark.harness.devices.protocol import DeviceMemory, Stamp
-from tunemark.schema.submission import MemoryReading
+from tunemark.schema.records.submission import MemoryReading
 
 WHOLE_LAYERS: dict[Feature, str] = {
     Feature.TENSOR_PARALLEL: "on Neuron devices only in this version; use fsdp2 or zero3",

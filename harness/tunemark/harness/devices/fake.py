@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from tunemark.harness.devices.cpu import CANNOT
 from tunemark.harness.devices.protocol import DeviceMemory, Stamp
-from tunemark.schema.submission import MemoryReading
+from tunemark.schema.records.submission import MemoryReading
 
 __all__ = ["CANNOT", "Fake"]
 

@@ -4,7 +4,7 @@ from typing import Self
 
 from tunemark.harness.devices.features import HOPPER_ONLY, Feature
 from tunemark.harness.devices.protocol import DeviceMemory, DeviceUnavailable, SynchronousDevice
-from tunemark.schema.submission import MemoryReading
+from tunemark.schema.records.submission import MemoryReading
 
 CANNOT: dict[Feature, str] = {
     Feature.QLORA: "bitsandbytes has no kernels for Metal; use method lora",

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from tunemark.harness.devices.features import HOPPER_ONLY, Feature
 from tunemark.harness.devices.protocol import DeviceMemory, DeviceUnavailable, Stamp
-from tunemark.schema.submission import MemoryReading
+from tunemark.schema.records.submission import MemoryReading
 
 CANNOT: dict[Feature, str] = {
     Feature.QLORA: "optimum-neuron trains no quantised weights; use method lora",

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from tunemark.schema.submission import MemoryReading
+from tunemark.schema.records.submission import MemoryReading
 
 Stamp = Any
 """A mark in the device's queue of work; what it is belongs to the device."""

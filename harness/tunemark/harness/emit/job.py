@@ -8,8 +8,8 @@ from tunemark.harness.emit.arguments import run_arguments
 from tunemark.harness.emit.target import Target, target_of
 from tunemark.harness.planning import refuse_unsupported, resolve
 from tunemark.harness.run_options import RunOptions
-from tunemark.schema.facts import FactBase
-from tunemark.schema.plan import Plan
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Backend, Method, Strategy
 
 PORT = 29_500

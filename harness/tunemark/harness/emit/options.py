@@ -9,7 +9,7 @@ from tunemark.harness.emit.job import job_of
 from tunemark.harness.emit.skypilot import skypilot
 from tunemark.harness.emit.slurm import slurm
 from tunemark.harness.run_options import RunOptions
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 
 PANEL = "For other machines"
 

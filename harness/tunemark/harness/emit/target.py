@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 from tunemark.harness.devices.generations import FORMATS
 from tunemark.harness.machine import OF_VENDORS, PACKAGES, Machine, detect
-from tunemark.schema.cards import AcceleratorCard, PriceRow
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
 
 BACKENDS = {"NVIDIA": Backend.CUDA, "AMD": Backend.ROCM, "AWS": Backend.NEURON, "Intel": Backend.XPU}

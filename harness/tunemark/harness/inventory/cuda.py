@@ -2,7 +2,7 @@
 
 from tunemark.harness.inventory.asking import MIB, ask, positive, text_of, visible_indexes
 from tunemark.harness.inventory.found import Found
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.records.submission import DeviceFacts
 
 FIELDS = "name,memory.total,driver_version,power.limit,uuid"
 CAPABILITY = "compute_cap"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.records.submission import DeviceFacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 from tunemark.harness.inventory.asking import ask_json, dicts, positive, text_of, visible_ranges
 from tunemark.harness.inventory.found import Found
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.records.submission import DeviceFacts
 
 ARCHITECTURE = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture")
 DRIVER = Path("/sys/module/neuron/version")

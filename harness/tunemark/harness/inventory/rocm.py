@@ -4,7 +4,7 @@ from typing import Any
 
 from tunemark.harness.inventory.asking import MIB, ask_json, dicts, number, positive, text_of, visible_indexes
 from tunemark.harness.inventory.found import Found
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.records.submission import DeviceFacts
 
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 """The runtime leaves some devices, and of these HIP leaves some."""

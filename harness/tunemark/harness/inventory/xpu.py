@@ -5,7 +5,7 @@ from typing import Any
 
 from tunemark.harness.inventory.asking import ask, ask_json, dicts, number, positive, text_of, visible_indexes
 from tunemark.harness.inventory.found import Found
-from tunemark.schema.submission import DeviceFacts
+from tunemark.schema.records.submission import DeviceFacts
 
 DISPLAY_ONLY = ("UHD Graphics", "HD Graphics", "Iris")
 """GPUs inside of processors that torch does not train on: they must not take the place of the CPU."""

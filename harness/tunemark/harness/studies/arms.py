@@ -8,14 +8,13 @@ from typing import Literal, get_args
 from tunemark.harness.planning import Options, Resolved
 from tunemark.harness.studies.points import Point, card_with, settings_of
 from tunemark.harness.studies.series import Bench, Done, Series, Stopped, say
-from tunemark.schema.arms import ARMS, ArmRun
-from tunemark.schema.comparison import Change, break_even_steps, loss_after, paired_change
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.plan import Plan
-from tunemark.schema.statistics import ShareDifference, share_difference
-from tunemark.schema.steady import RANKABLE_STEPS
-from tunemark.schema.submission import Submission
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.statistics.comparison import ARMS, ArmRun, Change, break_even_steps, loss_after, paired_change
+from tunemark.schema.statistics.intervals import ShareDifference, share_difference
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Status
 
 LOSS_TOLERANCE = 0.01

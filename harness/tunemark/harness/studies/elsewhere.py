@@ -6,8 +6,8 @@ from tunemark.harness.machine import Machine
 from tunemark.harness.record import environment
 from tunemark.harness.source_code import harness_version
 from tunemark.harness.studies.identity import Record, study_of
-from tunemark.schema.plan import Plan
-from tunemark.schema.submission import Environment, Harness
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.submission import Environment, Harness
 
 SOFTWARE = ("packages", "python", "os", "runtime")
 """What may change on a machine that stays the same."""

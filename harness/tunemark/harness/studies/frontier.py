@@ -12,8 +12,8 @@ from tunemark.harness.studies.series import Bench, Series, Stopped, say
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.vocabulary import DataSource, Status, Task
-from tunemark.schema.workload_cards import WorkloadCard
 
 TRY_STEPS = 3
 """The second step is the first with optimizer states and gradients together; the third shows growth."""

@@ -9,13 +9,13 @@ from typing import Literal
 from tunemark.harness.machine import Machine
 from tunemark.harness.record import environment
 from tunemark.harness.source_code import source_content
-from tunemark.schema.base import canonical_json, content_id
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.evidence import Study
 from tunemark.schema.files import project_root
-from tunemark.schema.history import InvalidRecord, read_record
-from tunemark.schema.plan import Plan
-from tunemark.schema.submission import Submission
+from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.trace import Study
+from tunemark.schema.records.upgrade import InvalidRecord, read_record
 
 Kind = Literal["sweep", "frontier", "ab", "repeat"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from tunemark.harness.choices import Options
 from tunemark.harness.overrides import ALIASES, apply_overrides
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.workload_cards import WorkloadCard
+from tunemark.schema.facts.workloads import WorkloadCard
 
 Values = tuple[str, tuple[str, ...]]
 """A setting and the values it takes, as they are written in `--set`."""

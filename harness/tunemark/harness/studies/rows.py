@@ -11,7 +11,7 @@ from tunemark.harness.show import as_text
 from tunemark.harness.studies.series import Done
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
-from tunemark.schema.steady import RANKABLE_STEPS
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Doubt, Status
 
 OF_ALL = (Doubt.RANDOM_WEIGHTS, Doubt.UNKNOWN_ACCELERATOR, Doubt.DIRTY_SOURCE)

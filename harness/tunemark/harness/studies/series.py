@@ -21,9 +21,9 @@ from tunemark.harness.studies.identity import Kind, Record, find_series, records
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.evidence import Study
-from tunemark.schema.facts import FactBase
-from tunemark.schema.submission import Submission
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.trace import Study
 from tunemark.schema.vocabulary import Status
 
 Runner = Callable[[Resolved, Study], tuple[Submission, Path]]

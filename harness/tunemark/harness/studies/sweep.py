@@ -9,7 +9,7 @@ from tunemark.harness.studies.points import Point, axis_of, card_with, grid, sta
 from tunemark.harness.studies.rows import Row, rows_of
 from tunemark.harness.studies.series import Bench, Series, Stopped, say
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.workload_cards import WorkloadCard
+from tunemark.schema.facts.workloads import WorkloadCard
 
 
 @dataclass(frozen=True, slots=True)

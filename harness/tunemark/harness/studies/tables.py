@@ -8,9 +8,9 @@ from rich.table import Table
 from tunemark.harness.studies.arms import BreakEven, Compared
 from tunemark.harness.studies.frontier import Edge
 from tunemark.schema import formats
-from tunemark.schema.comparison import SIGN_TEST_PAIRS, Change
-from tunemark.schema.prediction import Prediction
-from tunemark.schema.statistics import Interval
+from tunemark.schema.statistics.comparison import SIGN_TEST_PAIRS, Change
+from tunemark.schema.statistics.intervals import Interval
+from tunemark.schema.statistics.job_prediction import Prediction
 
 
 def edges_table(edges: Sequence[Edge]) -> Table:

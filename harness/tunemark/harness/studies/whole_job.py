@@ -5,10 +5,10 @@ from pathlib import Path
 
 from tunemark.harness.studies.identity import read_submission
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts import FactBase
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import usd as dollars
-from tunemark.schema.prediction import price_of, stranger
-from tunemark.schema.submission import Submission
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.statistics.job_prediction import price_of, stranger
 
 
 def read_run(path: Path) -> Submission:

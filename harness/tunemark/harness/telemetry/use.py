@@ -6,8 +6,8 @@ from statistics import fmean
 from typing import TypeVar
 
 from tunemark.harness.telemetry.series import DeviceSeries, Moment
-from tunemark.schema.evidence import DeviceUse, Energy
-from tunemark.schema.submission import MemoryReading
+from tunemark.schema.records.submission import MemoryReading
+from tunemark.schema.records.trace import DeviceUse, Energy
 
 Value = TypeVar("Value", int, float)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tunemark.schema.cards import ModelCard
+from tunemark.schema.facts.cards import ModelCard
 
 DECODER = {
     "hidden_size": "hidden_size",

@@ -10,7 +10,7 @@ import numpy as np
 from tunemark.harness.worker import text
 from tunemark.harness.worker.packing import pack, packed_tensors
 from tunemark.harness.worker.synthetic import Sample, synthetic
-from tunemark.schema.plan import Plan
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import DataSource, Padding, Task
 
 IGNORED = -100

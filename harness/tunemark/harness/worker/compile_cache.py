@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.harness.worker.levers import compiled_graphs
-from tunemark.schema.plan import Plan
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Backend
 
 OUTPUT_FILE = "output"

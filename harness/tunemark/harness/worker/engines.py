@@ -12,7 +12,7 @@ from typing import Any
 
 from tunemark.harness.devices import Device
 from tunemark.harness.worker.models import Gradients, gradients_of
-from tunemark.schema.plan import Plan
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Dtype, Strategy
 
 LOADING = timedelta(hours=12)

@@ -8,8 +8,8 @@ from tunemark.harness.worker.batches import Shape, micro_batches
 from tunemark.harness.worker.gates import to_device
 from tunemark.harness.worker.models import switch_to_evaluation
 from tunemark.harness.worker.synthetic import Sample
-from tunemark.schema.plan import Plan
-from tunemark.schema.statistics import weighted_mean
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.statistics.intervals import weighted_mean
 from tunemark.schema.vocabulary import Padding, Task
 
 

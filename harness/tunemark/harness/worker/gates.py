@@ -6,7 +6,7 @@ from typing import Any
 from tunemark.harness.devices import Device
 from tunemark.harness.worker.batches import MicroBatch
 from tunemark.harness.worker.models import switch_to_evaluation
-from tunemark.schema.plan import Plan
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Method, Strategy
 
 SHARDED = (Strategy.FSDP2, Strategy.ZERO3)

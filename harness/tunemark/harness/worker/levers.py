@@ -3,7 +3,7 @@
 from typing import Any
 
 from tunemark.harness.worker.observed import places_of, quantisation_of, sdpa_kernel, stochastic_rounding
-from tunemark.schema.plan import Plan
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Checkpointing
 
 KEPT = frozenset(

@@ -9,8 +9,8 @@ from tunemark.harness.devices import Device
 from tunemark.harness.worker.architectures import FAMILIES, config_of
 from tunemark.harness.worker.batches import Shape
 from tunemark.harness.worker.levers import fuse, recompute
-from tunemark.schema.cards import ModelCard
-from tunemark.schema.plan import LoraSettings, Plan
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.records.plan import LoraSettings, Plan
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Task, Weights
 
 TORCH_DTYPES = {Dtype.FP32: "float32", Dtype.TF32: "float32", Dtype.BF16: "bfloat16", Dtype.FP16: "float16"}

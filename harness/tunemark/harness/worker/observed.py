@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tunemark.schema.plan import Plan
-from tunemark.schema.requested import short
+from tunemark.schema.records.effective import short
+from tunemark.schema.records.plan import Plan
 
 SDPA_KERNELS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
 """torch.nn.attention.SDPBackend, which torch's own choice is one of."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tunemark.harness.worker.levers import blocks
-from tunemark.schema.plan import Plan
+from tunemark.schema.records.plan import Plan
 
 Group = dict[str, Any]
 

@@ -11,8 +11,8 @@ from tunemark.harness.devices import Device
 from tunemark.harness.devices.protocol import DeviceUnavailable
 from tunemark.harness.neuron_rules import by_trainer
 from tunemark.harness.worker.log import Log
-from tunemark.schema.cards import ModelCard
-from tunemark.schema.plan import Plan
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Backend, Dtype, Phase, Strategy
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tunemark.harness.devices import Device
 from tunemark.harness.worker.levers import blocks
-from tunemark.schema.plan import Plan
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Strategy
 
 Signature = list[tuple[str, tuple[int, ...], str]]

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunemark.schema.plan import Plan
+from tunemark.schema.records.plan import Plan
 
 STOP_FILE = "stop"
 """The parent, which reads the log and judges, makes this file to end training."""

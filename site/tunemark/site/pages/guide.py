@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 
 from tunemark.schema.comparability import COMPARABILITY_KEYS
-from tunemark.schema.json_schema import field_reference
 from tunemark.schema.privacy import PATTERNS
-from tunemark.schema.published import PublishedResult
 from tunemark.schema.quantities import QUANTITIES, Quantity
-from tunemark.schema.submission import Environment, Submission
+from tunemark.schema.records.json_schema import field_reference
+from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.records.submission import Environment, Submission
 from tunemark.schema.vocabulary import Doubt, Status
 from tunemark.site import tables, wording
 from tunemark.site.escape import code_spans

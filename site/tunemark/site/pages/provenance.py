@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from tunemark.schema.converted import MLPERF_LABEL
+from tunemark.schema.records.converted import MLPERF_LABEL
 from tunemark.site import tables, wording
 from tunemark.site.page import Page, accelerator_path, document_path, model_path, prices_path, result_path, workload_path
 from tunemark.site.queries import Catalogue, Row

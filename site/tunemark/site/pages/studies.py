@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from tunemark.schema.arms import ARMS, arm_run
-from tunemark.schema.comparison import Change, paired_change
 from tunemark.schema.formats import MISSING, percent
-from tunemark.schema.statistics import share_difference
-from tunemark.schema.steady import RANKABLE_STEPS
+from tunemark.schema.statistics.comparison import ARMS, Change, arm_run, paired_change
+from tunemark.schema.statistics.intervals import share_difference
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.site import tables, wording
 from tunemark.site.page import Fact, Page, result_path, study_path, workload_path
 from tunemark.site.pages.evidence import STUDIES

@@ -16,7 +16,7 @@ from tunemark.harness.worker.levers import compiled_graphs, effective
 from tunemark.harness.worker.loop import Done, Reading, Trainer, agree
 from tunemark.harness.worker.models import NO_GRADIENTS, gradients_of
 from tunemark.harness.worker.neuron.rows import Rows
-from tunemark.schema.plan import Plan
+from tunemark.schema.records.plan import Plan
 
 
 class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no types that are read here

@@ -17,8 +17,8 @@ from tunemark.harness.worker.neuron.rows import Rows, collate
 from tunemark.harness.worker.ranks import rank_of_this_process
 from tunemark.harness.worker.run import Order
 from tunemark.harness.worker.stopping import planned_steps, stop_rule
-from tunemark.schema.cards import ModelCard
-from tunemark.schema.plan import Plan
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Phase, Weights
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.harness.neuron_rules import ATTENTION
-from tunemark.schema.plan import LoraSettings, Plan
+from tunemark.schema.records.plan import LoraSettings, Plan
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Strategy
 
 OPTIMIZERS = {"adamw": "adamw_torch", "sgd": "sgd"}

@@ -1,0 +1,1 @@
+"""Prediction of throughput and memory, calibrated on accepted results."""

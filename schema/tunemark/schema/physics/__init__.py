@@ -1,0 +1,1 @@
+"""FLOPs, memory, bounds and utilisation: pure functions of shapes."""

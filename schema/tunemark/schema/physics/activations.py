@@ -1,0 +1,197 @@
+"""Activations of one block: what autograd keeps of it, and what its forward and backward hold on top for a moment.
+
+Counted from what transformers' blocks and peft's adapters compute; a test compares with what autograd really saves.
+"""
+
+from dataclasses import dataclass
+
+from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.physics.memory_states import MemoryLine
+from tunemark.schema.physics.training_shape import BYTES, TrainingShape
+from tunemark.schema.vocabulary import Checkpointing, Method
+
+FP32 = 4
+MASK = 1
+"""Bytes of a dropout mask on an accelerator, per number."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockActivations:
+    """Bytes of one block for all slots of a micro-batch."""
+
+    input: int
+    """The residual stream that enters it: what full checkpointing keeps."""
+    saved: int
+    """Kept by autograd for the backward pass."""
+    products: int
+    """The part of `saved` that are results of matrix products and of attention: what selective checkpointing keeps."""
+    forward: int
+    """Held for a moment in a forward pass that keeps nothing."""
+    backward: int
+    """Held for a moment in the backward pass, on top of `saved`."""
+    formula: str
+    """Bytes per token of the parts of `saved`."""
+
+
+def block_activations(shape: TrainingShape) -> BlockActivations:
+    """Return the activations of one block."""
+    slots, parts = shape.slots, _Parts(shape)
+    formula = f"{slots:,} tokens x ({parts.norms:,.0f} norms + {parts.attention:,.0f} attention + {parts.feed_forward:,.0f} feed-forward + {parts.adapters:,.0f} adapters) bytes"
+    return BlockActivations(
+        input=int(slots * parts.hidden),
+        saved=int(slots * (parts.norms + parts.attention + parts.feed_forward + parts.adapters)),
+        products=int(slots * parts.products),
+        forward=int(slots * parts.forward),
+        backward=int(slots * parts.backward),
+        formula=formula,
+    )
+
+
+class _Parts:
+    """Bytes per token."""
+
+    def __init__(self, shape: TrainingShape) -> None:
+        self.shape, self.card, self.traits = shape, shape.model, FAMILIES[shape.model.family]
+        self.size = BYTES[shape.activations]
+        self.trained = shape.method is Method.FULL
+        self.hidden = self.size * self.card.hidden_size
+        inner = self.card.intermediate_size * (self.card.active_experts or 1) / shape.tensor_parallel
+        self.inner = self.size * inner
+
+    @property
+    def queries(self) -> float:
+        """Queries, or the result of attention."""
+        return self.size * self.card.attention_heads * self.card.head_dim / self.shape.tensor_parallel
+
+    @property
+    def keys(self) -> float:
+        """Keys, or values."""
+        return self.size * self.card.key_value_heads * self.card.head_dim / self.shape.tensor_parallel
+
+    @property
+    def norms(self) -> float:
+        """Inputs of the norms (in fp32, where the code casts them), normed and weighted results where weights are trained."""
+        card, per_layer = self.card, self.traits.norms_per_layer
+        if self.traits.norm_bias:
+            # torch's own layer norm keeps its input; its result feeds the trained matrices.
+            return per_layer * card.hidden_size * self.size * (2 if self.trained else 1)
+        normed = FP32 if card.family in {"gemma", "gemma2"} else self.size
+        once = FP32 + (normed if self.trained else 0)
+        heads = (card.attention_heads + card.key_value_heads) * card.head_dim / self.shape.tensor_parallel
+        extra = heads * once if self.traits.query_key_norm else 0
+        # Gemma 2 norms the results of attention and feed-forward as well; those feed no matrix.
+        results = 2 * card.hidden_size * self.size if self.trained else 0
+        return per_layer * card.hidden_size * once + results + extra
+
+    @property
+    def attention(self) -> float:
+        """Queries, keys, values, the result and, per head, one fp32 number; eager attention keeps its scores too."""
+        card, heads = self.card, self.card.attention_heads / self.shape.tensor_parallel
+        base = 2 * self.queries + 2 * self.keys + FP32 * heads
+        if card.family == "phi3":
+            # The values are a view of the fused projection, which is kept whole for them.
+            base += self.queries + self.keys
+        if self.shape.attention != "eager":
+            return base
+        casts = 0 if self.size == FP32 else self.size
+        capped = self.size if card.family == "gemma2" else 0
+        return base + heads * self.shape.sequence_length * (FP32 + casts + capped)
+
+    @property
+    def feed_forward(self) -> float:
+        """Gate, activated gate and up, or the one inner width; what enters the last matrix, when that is trained."""
+        # GPT-2 spells its activation out in Python, and each step of it is kept.
+        steps = 3 if self.traits.gated else 4 if self.card.family == "gpt2" else 1
+        masks = 2 * MASK * self.card.hidden_size if self.traits.norm_bias else 0
+        copies = 2 * self.hidden * (self.card.active_experts or 0)
+        return self.inner * (steps + (1 if self.trained else 0)) + masks + copies
+
+    @property
+    def adapters(self) -> float:
+        """One copy of the input per adapter in its format, and the mask of its dropout."""
+        size, dropout = BYTES[self.shape.adapters], self.shape.lora_dropout > 0
+        widths = sum(linear.inputs * linear.active for linear in self.shape.adapted)
+        ranks = self.shape.lora_rank * sum(linear.active for linear in self.shape.adapted)
+        if size == self.size and not dropout:
+            # Without cast and dropout an adapter keeps the tensor that its matrix reads, once for all that share it.
+            shared = {("norm" if linear.after_norm else linear.path): linear.inputs for linear in self.shape.adapted}
+            widths = sum(shared.values())
+        return widths * (size + (MASK if dropout else 0)) + ranks * size
+
+    @property
+    def products(self) -> float:
+        """Results of the matrix products and of attention."""
+        gates = 2 if self.traits.gated else 1
+        return 2 * self.queries + 2 * self.keys + gates * self.inner + 2 * self.hidden
+
+    @property
+    def last_adapter(self) -> float:
+        """Bytes of the cast, dropped-out and masked input of the adapter on the widest matrix."""
+        widest = max((linear.inputs * linear.active for linear in self.shape.adapted), default=0) / self.shape.tensor_parallel
+        size, dropout = BYTES[self.shape.adapters], self.shape.lora_dropout > 0
+        cast = size if size != self.size else 0
+        return widest * (cast + (size + MASK if dropout else 0))
+
+    @property
+    def forward(self) -> float:
+        """Gate, up and their product at once, or the input of the last matrix beside its adapter's copies."""
+        scores = (self.attention - 2 * self.queries) if self.shape.attention == "eager" else 0
+        wide = max((3 if self.traits.gated else 2) * self.inner, self.inner + self.last_adapter)
+        return 2 * self.hidden + max(wide, scores)
+
+    @property
+    def backward(self) -> float:
+        """Gradients of product, gate and up at once, or of the last adapter's input in two formats beside one of them."""
+        widest = max((linear.inputs * linear.active for linear in self.shape.adapted), default=0) / self.shape.tensor_parallel
+        adapter = self.inner + 2 * widest * BYTES[self.shape.adapters]
+        scores = self.attention if self.shape.attention == "eager" else 0
+        return 2 * self.hidden + max((3 if self.traits.gated else 2) * self.inner, adapter if widest else 0, scores)
+
+
+def stored_per_block(shape: TrainingShape, block: BlockActivations) -> tuple[int, str]:
+    """Return what stays of one block until its backward pass, by the kind of checkpointing."""
+    if shape.checkpointing is Checkpointing.FULL:
+        return block.input, f"{shape.slots:,} tokens x {shape.model.hidden_size:,} x {BYTES[shape.activations]:g} bytes: its input"
+    if shape.checkpointing is Checkpointing.SELECTIVE:
+        return block.input + block.products, "its input, and the results of matrix products and attention"
+    return block.saved, block.formula
+
+
+# MOVE: was tunemark.schema.physics.activations: The logits and the loss: for large vocabularies the largest tensors of a step.
+
+FP32_BYTES = 4
+
+
+def head_line(shape: TrainingShape) -> MemoryLine:
+    """Return the peak of logits, their copies and their gradients.
+
+    - `plain`: three tensors in the format of the logits: log-probabilities, gradient of the picked ones, gradient of the logits.
+    - `upcast`: the logits, and those three in fp32 (transformers' loss casts first).
+    - `fused`: one chunk of logits at a time, after Liger Kernel: as many chunks as the vocabulary is wider than the model.
+
+    Soft-capped logits (Gemma 2) keep one more.
+    """
+    card, size = shape.model, BYTES[shape.activations]
+    if shape.labels or FAMILIES[card.family].encoder:
+        return MemoryLine(
+            "logits and loss", "activations", int(16 * shape.slots * (shape.labels or 1)), "negligible: a classifier", ("loss",)
+        )
+    width = card.vocabulary / shape.tensor_parallel
+    if shape.loss == "fused":
+        return _fused(shape, width, size)
+    capped = 1 if card.family == "gemma2" else 0
+    per_logit = size * (3 + capped) if shape.loss == "plain" else size * (1 + capped) + 3 * FP32_BYTES
+    copies = f"{3 + capped} x {size:g}" if shape.loss == "plain" else f"({1 + capped} x {size:g} + 3 x {FP32_BYTES})"
+    formula = f"{shape.slots:,} tokens x {width:,.0f} words x {copies} bytes"
+    return MemoryLine("logits and loss", "activations", int(shape.slots * width * per_logit), formula, ("loss",))
+
+
+def _fused(shape: TrainingShape, width: float, size: float) -> MemoryLine:
+    chunks = -(-int(width) // shape.model.hidden_size)
+    rows = 1 << (-(-shape.slots // chunks) - 1).bit_length()
+    trained = FP32_BYTES * width * shape.model.hidden_size if shape.method is Method.FULL else 0
+    chunk = rows * width * (size + FP32_BYTES) + shape.slots * shape.model.hidden_size * size
+    formula = f"{rows:,} rows x {width:,.0f} words x ({size:g} + {FP32_BYTES}) bytes, gradients of the hidden states" + (
+        " and of the head" if trained else ""
+    )
+    return MemoryLine("logits and loss", "activations", int(chunk + trained), formula, ("loss",))

@@ -1,0 +1,239 @@
+"""The FLOPs ledger `flops/1` (definitions.md 8 to 10): by class, from shapes, so that any convention follows from it.
+
+One multiplication and one addition are two FLOPs; element-wise operations, norms and dequantisation are not counted.
+
+Format history:
+
+- `flops/1`: first format.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.physics.architecture import FAMILIES, block_linears, count_parameters
+from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.vocabulary import Checkpointing, Method
+
+VERSION: Literal["flops/1"] = "flops/1"
+
+Pairs = Literal["exact", "square"]
+Class = Literal[
+    "forward_matmul",
+    "forward_attention",
+    "forward_head",
+    "forward_adapters",
+    "backward_input",
+    "backward_weight",
+    "backward_head",
+    "backward_attention",
+    "backward_adapters",
+    "recompute",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FlopsLine:
+    """One class of work in one micro-step."""
+
+    key: Class
+    """The class."""
+    flops: int
+    """FLOPs of a micro-step on one replica."""
+    formula: str
+    """How it was computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlopsLedger:
+    """The FLOPs of one micro-step on one replica, by class."""
+
+    lines: tuple[FlopsLine, ...]
+    """One line per class; classes without work are there with zero."""
+    tokens: int
+    """Real tokens of the micro-step."""
+    not_needed: int
+    """Counted by the definition of LoRA (4 N + 6 A), but left out by autograd: gradients with respect to frozen embeddings."""
+
+    def of(self, *keys: Class) -> int:
+        """Return the FLOPs of the named classes."""
+        return sum(line.flops for line in self.lines if line.key in keys)
+
+    @property
+    def forward(self) -> int:
+        """FLOPs of the forward pass."""
+        return self.of("forward_matmul", "forward_attention", "forward_head", "forward_adapters")
+
+    @property
+    def model_flops(self) -> int:
+        """The numerator of MFU: everything but recomputed work."""
+        return sum(line.flops for line in self.lines) - self.of("recompute")
+
+    @property
+    def hardware_flops(self) -> int:
+        """The numerator of HFU: model FLOPs and recomputed ones."""
+        return self.model_flops + self.of("recompute")
+
+    @property
+    def executed(self) -> int:
+        """What a device has to do when autograd leaves out the gradients nobody needs."""
+        return self.hardware_flops - self.not_needed
+
+
+def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
+    """Return the ledger of one micro-step.
+
+    Parameters
+    ----------
+    shape
+        The micro-step.
+    pairs
+        `exact` counts the query-key pairs that the mask lets through (definitions.md 8); `square` all s^2 of each
+        document, as kernels without mask skipping and as torch's FlopCounterMode do.
+
+    """
+    block, head, attention = _block_matmul(shape), _head(shape), _attention(shape, pairs)
+    in_blocks = 2 * shape.tokens * shape.model.layers * _adapter_weights_per_block(shape)
+    adapters = in_blocks + 2 * shape.tokens * _adapter_of_tokens(shape)
+    tokens, live = shape.tokens, _live_blocks(shape)
+    trained = live if shape.method is Method.FULL else 0
+    not_needed = _first_inputs(shape)
+    exact = not_needed if shape.method is Method.FULL else 0
+    backward_head, head_formula = _backward_head(shape)
+    lines = (
+        FlopsLine(
+            "forward_matmul", block * shape.model.layers, f"2 x {block // (2 * tokens):,} x {tokens:,} x {shape.model.layers} blocks"
+        ),
+        FlopsLine("forward_attention", attention, f"4 x {_width(shape.model):,} x {attention // (4 * _width(shape.model)):,} pairs"),
+        FlopsLine("forward_head", head, "2 x weights of the head x what passes through it"),
+        FlopsLine("forward_adapters", adapters, f"2 x {adapters // (2 * tokens):,} x {tokens:,}"),
+        FlopsLine("backward_input", block * live - exact, f"as forward_matmul, in {live} blocks that gradients pass through"),
+        FlopsLine("backward_weight", block * trained, f"as forward_matmul, in {trained} blocks whose weights are trained"),
+        FlopsLine("backward_head", backward_head, head_formula),
+        FlopsLine("backward_attention", 2 * attention * live // shape.model.layers, "2 x forward_attention"),
+        FlopsLine("backward_adapters", 2 * adapters, "2 x forward_adapters: input and weight gradients"),
+        _recompute(shape, block * live, attention * live // shape.model.layers, in_blocks),
+    )
+    return FlopsLedger(lines, tokens, 0 if shape.method is Method.FULL else not_needed)
+
+
+def palm_flops(shape: TrainingShape) -> int:
+    """Return FLOPs as PaLM counts them (Chowdhery et al. 2022, appendix B): 6 N_mm + 12 L H Q T, on slots."""
+    card = shape.model
+    per_slot = 6 * count_parameters(card).matrix_multiplied + 12 * card.layers * _width(card) * shape.sequence_length
+    return per_slot * shape.slots
+
+
+def parameters_only_flops(shape: TrainingShape) -> int:
+    """Return the back-of-the-envelope count: 6 x all parameters x slots, or 4 x when they are frozen (Kaplan et al. 2020)."""
+    return (6 if shape.method is Method.FULL else 4) * count_parameters(shape.model).total * shape.slots
+
+
+def utilisation(flops: float, seconds: float, peak_tflops: float | None, devices: int = 1) -> float | None:
+    """Return FLOPs over time and dense peak, a share of 1; None when the peak is unknown: never another device's."""
+    return None if peak_tflops is None else flops / (seconds * peak_tflops * 1e12 * devices)
+
+
+def attention_pairs(documents: Iterable[int], *, causal: bool, window: int | None = None) -> int:
+    """Return how many query-key pairs a mask lets through, summed over documents (definitions.md 8).
+
+    Bidirectional: s^2. Causal: s (s + 1) / 2. With a window of w tokens: w (w + 1) / 2 + (s - w) w when s > w.
+    """
+    total = 0
+    for length in documents:
+        reach = min(length, window or length)
+        total += reach * (reach + 1) // 2 + (length - reach) * reach if causal else length * length
+    return total
+
+
+def windowed_layers(card: ModelCard) -> int:
+    """Return in how many blocks the sliding window holds: every second one of Gemma 2, else all, and none without a window."""
+    if card.sliding_window is None:
+        return 0
+    return (card.layers + 1) // 2 if card.family == "gemma2" else card.layers
+
+
+def _width(card: ModelCard) -> int:
+    return card.attention_heads * card.head_dim
+
+
+def _attention(shape: TrainingShape, pairs: Pairs) -> int:
+    card, documents = shape.model, shape.documents
+    causal = pairs == "exact" and not FAMILIES[card.family].encoder
+    limited = windowed_layers(card) if causal else 0
+    within = attention_pairs(documents, causal=causal, window=card.sliding_window)
+    whole = attention_pairs(documents, causal=causal)
+    return 4 * _width(card) * (limited * within + (card.layers - limited) * whole)
+
+
+def _block_matmul(shape: TrainingShape) -> int:
+    return 2 * shape.tokens * sum(linear.active_weights for linear in block_linears(shape.model))
+
+
+def _adapter_weights_per_block(shape: TrainingShape) -> int:
+    return sum(shape.lora_rank * (linear.inputs + linear.outputs) * linear.active for linear in shape.adapted)
+
+
+def _adapter_of_tokens(shape: TrainingShape) -> int:
+    """Return the weights of an embedding's adapter that tokens are multiplied with: its first matrix is looked up, not multiplied."""
+    return shape.lora_rank * shape.model.hidden_size if shape.tokens_adapted else 0
+
+
+def _live_blocks(shape: TrainingShape) -> int:
+    """Return through how many blocks gradients flow back."""
+    return shape.model.layers - shape.frozen_blocks
+
+
+def _first_inputs(shape: TrainingShape) -> int:
+    """Return input gradients of the first live block that nothing before it needs.
+
+    Full fine-tuning trains the norm in front of a decoder's first matrices, so they always need theirs; an encoder
+    norms after the block. With checkpointing, peft makes the embeddings' output require a gradient and the work is done.
+    """
+    full, encoder = shape.method is Method.FULL, FAMILIES[shape.model.family].encoder
+    if shape.embeddings_train or shape.tokens_adapted or not _live_blocks(shape) or (full and not encoder):
+        return 0
+    if not full and shape.checkpointing is not Checkpointing.NONE:
+        return 0
+    first = sum(linear.active_weights for linear in block_linears(shape.model) if linear.after_norm)
+    adapters = sum(shape.lora_rank * linear.inputs for linear in shape.adapted if linear.after_norm)
+    return 2 * shape.tokens * (first + adapters)
+
+
+def _head(shape: TrainingShape) -> int:
+    return _pooler(shape) + _outputs(shape)
+
+
+def _pooler(shape: TrainingShape) -> int:
+    """Return forward FLOPs of an encoder's pooler, which sees one token of each document."""
+    encoder = FAMILIES[shape.model.family].encoder
+    return 2 * len(shape.documents) * shape.model.hidden_size**2 if encoder else 0
+
+
+def _outputs(shape: TrainingShape) -> int:
+    card, encoder = shape.model, FAMILIES[shape.model.family].encoder
+    outputs = shape.labels or (0 if encoder else card.vocabulary)
+    return 2 * (len(shape.documents) if encoder else shape.tokens) * card.hidden_size * outputs
+
+
+def _backward_head(shape: TrainingShape) -> tuple[int, str]:
+    """Return input and weight gradients of the head; a classifier is trained under LoRA too, what is tied only with its table."""
+    full = shape.method is Method.FULL
+    outputs, pooler = _outputs(shape), _pooler(shape)
+    tied = shape.model.tied_embeddings and shape.labels is None
+    trained = outputs if (full and (shape.embeddings_train or not tied)) or shape.labels else 0
+    inputs = outputs + pooler if full or _live_blocks(shape) else 0
+    weights = trained + (pooler if full else 0)
+    return inputs + weights, "forward_head for the input gradient" + (
+        " and once more for the weights" if weights else "; its weights are frozen"
+    )
+
+
+def _recompute(shape: TrainingShape, block: int, attention: int, adapters: int) -> FlopsLine:
+    if shape.checkpointing is Checkpointing.FULL:
+        flops = block + attention + adapters
+        return FlopsLine("recompute", flops, "forward of every block once more: forward_matmul + forward_attention + its adapters")
+    if shape.checkpointing is Checkpointing.SELECTIVE:
+        return FlopsLine("recompute", 0, "selective checkpointing keeps the results of matrix products and of attention")
+    return FlopsLine("recompute", 0, "nothing is recomputed")

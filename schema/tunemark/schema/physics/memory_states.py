@@ -1,0 +1,221 @@
+"""What an estimate is made of: lines of bytes, the moments of a step at which they are alive, and the peaks that follow."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tunemark.schema.physics.architecture import block_linears, count_parameters
+from tunemark.schema.physics.training_shape import BYTES, TrainingShape
+from tunemark.schema.vocabulary import Dtype, Method
+
+Moment = Literal["loss", "backward begins", "backward ends", "optimizer"]
+MOMENTS: tuple[Moment, ...] = ("loss", "backward begins", "backward ends", "optimizer")
+"""Where a step can have its peak: the logits exist; the last block's gradients; the first block's; the update."""
+
+Group = Literal["model", "training", "activations", "framework"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLine:
+    """Bytes of one kind on one device."""
+
+    key: str
+    """What it is, in few words."""
+    group: Group
+    """Model, training state, activations or framework."""
+    bytes: int
+    """Bytes on one device."""
+    formula: str
+    """How they were computed."""
+    moments: tuple[Moment, ...] = MOMENTS
+    """When they are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLedger:
+    """The predicted memory of one training step on one device, in bytes."""
+
+    lines: tuple[MemoryLine, ...]
+    """All lines, those without bytes left out."""
+    cached: int
+    """Freed blocks of a forward pass that are too small for the logits, so that the allocator asks the device for more."""
+    outside: int
+    """What the device holds outside of the allocator: its context and the buffers of collectives."""
+
+    def allocated_at(self, moment: Moment) -> int:
+        """Return the bytes of live tensors at a moment."""
+        return sum(line.bytes for line in self.lines if moment in line.moments)
+
+    @property
+    def peak_moment(self) -> Moment:
+        """When the peak of live tensors is."""
+        return max(MOMENTS, key=self.allocated_at)
+
+    @property
+    def peak_allocated(self) -> int:
+        """Peak of live tensors (`max_memory_allocated`)."""
+        return self.allocated_at(self.peak_moment)
+
+    @property
+    def peak_reserved(self) -> int:
+        """Peak of what a caching allocator holds when memory is not short (`max_memory_reserved`)."""
+        return max(self.peak_allocated, self.allocated_at("loss") + self.cached)
+
+    @property
+    def needed(self) -> int:
+        """Least memory of a device on which the step runs: under pressure the allocator gives its cache back."""
+        return self.peak_allocated + self.outside
+
+    @property
+    def model_memory(self) -> int:
+        """Bytes of weights, quantisation constants and adapters."""
+        return sum(line.bytes for line in self.lines if line.group == "model")
+
+
+def kept(*lines: MemoryLine) -> tuple[MemoryLine, ...]:
+    """Return the lines that hold any bytes."""
+    return tuple(line for line in lines if line.bytes)
+
+
+# MOVE: was tunemark.schema.physics.memory_states: Weights, adapters, gradients and optimizer states on one device, quantised and sharded.
+
+NF4_BLOCK = 64
+"""Weights that share a scale (Dettmers et al. 2023, QLoRA, section 3)."""
+SCALES_BLOCK = 256
+"""Scales that share a second scale under double quantisation (same place)."""
+EIGHT_BIT_BLOCK = 256
+"""Numbers that share a scale in bitsandbytes' 8-bit optimizers."""
+
+SHARDED: dict[str, frozenset[str]] = {
+    "single": frozenset(),
+    "ddp": frozenset(),
+    "zero1": frozenset({"optimizer"}),
+    "zero2": frozenset({"optimizer", "gradients"}),
+    "zero3": frozenset({"optimizer", "gradients", "parameters"}),
+    "fsdp1": frozenset({"optimizer", "gradients", "parameters"}),
+    "fsdp2": frozenset({"optimizer", "gradients", "parameters"}),
+}
+"""What each strategy divides by the number of data-parallel devices (Rajbhandari et al. 2020, ZeRO)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Numbers of parameters on one tensor-parallel rank."""
+
+    quantised: int
+    """Stored in 4 bits."""
+    plain: int
+    """Stored in the format of the parameters."""
+    adapters: int
+    """In adapters."""
+    trained: int
+    """Base weights with gradients."""
+
+
+def count_weights(shape: TrainingShape) -> Weights:
+    """Return how many weights are quantised, plain, in adapters and trained, on one tensor-parallel rank.
+
+    4-bit quantisation takes the matrices of the blocks; embeddings, head, router, norms and biases stay plain.
+    """
+    card, ranks = shape.model, shape.tensor_parallel
+    count = count_parameters(card)
+    matrices = count.attention + count.feed_forward
+    quantised = matrices if shape.method is Method.QLORA else 0
+    return Weights(quantised // ranks, (count.total - quantised) // ranks, shape.adapter_weights // ranks, _trained(shape) // ranks)
+
+
+def state_lines(shape: TrainingShape) -> tuple[MemoryLine, ...]:
+    """Return weights, quantisation constants, adapters, gradients, master weights and optimizer states."""
+    weights = count_weights(shape)
+    return kept(*_model(shape, weights), *_gradients(shape, weights), *_optimizer(shape, weights))
+
+
+def block_weights(shape: TrainingShape) -> int:
+    """Return the weights of one block's matrices on one tensor-parallel rank."""
+    return sum(linear.weights for linear in block_linears(shape.model)) // shape.tensor_parallel
+
+
+def divided(shape: TrainingShape, what: str) -> int:
+    """Return by how much a kind of state is divided over the data-parallel devices."""
+    return shape.world_size if what in SHARDED[shape.sharding] else 1
+
+
+def _trained(shape: TrainingShape) -> int:
+    if shape.method is not Method.FULL:
+        return 0
+    count, card = count_parameters(shape.model), shape.model
+    per_block = (count.attention + count.feed_forward + count.router) // card.layers
+    frozen = shape.frozen_blocks * per_block + (0 if shape.embeddings_train else count.embedding)
+    return count.total - frozen
+
+
+def _model(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
+    share, size = divided(shape, "parameters"), BYTES[shape.parameters]
+    here = 0 if shape.offload and share > 1 else 1
+    by = f" / {share} devices" if share > 1 else ""
+    by = " (in host memory)" if not here else by
+    scale = 1 / NF4_BLOCK + 4 / (NF4_BLOCK * SCALES_BLOCK) if shape.double_quantisation else 4 / NF4_BLOCK
+    scales = f"(1/{NF4_BLOCK} + 4/({NF4_BLOCK} x {SCALES_BLOCK}))" if shape.double_quantisation else f"4/{NF4_BLOCK}"
+    adapter = BYTES[shape.adapters]
+    return (
+        MemoryLine("weights", "model", int(here * weights.plain * size / share), f"{weights.plain:,} x {size:g} bytes{by}"),
+        MemoryLine(
+            "4-bit weights", "model", int(here * weights.quantised * BYTES[Dtype.NF4] / share), f"{weights.quantised:,} x 0.5 bytes{by}"
+        ),
+        MemoryLine("4-bit scales", "model", int(here * weights.quantised * scale / share), f"{weights.quantised:,} x {scales} bytes{by}"),
+        MemoryLine("adapters", "model", int(here * weights.adapters * adapter / share), f"{weights.adapters:,} x {adapter:g} bytes{by}"),
+    )
+
+
+def _gradients(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
+    share = divided(shape, "gradients")
+    size = weights.trained * BYTES[shape.parameters] + weights.adapters * BYTES[shape.adapters]
+    whole = f"{weights.trained:,} x {BYTES[shape.parameters]:g} bytes" if weights.trained else ""
+    adapters = f"{weights.adapters:,} x {BYTES[shape.adapters]:g} bytes" if weights.adapters else ""
+    formula = " + ".join(part for part in (whole, adapters) if part) + (f" / {share} devices" if share > 1 else "")
+    kept_between = shape.gradient_accumulation > 1 and not shape.offload
+    buckets = int(size) if shape.sharding == "ddp" and shape.world_size > 1 else 0
+    return (
+        MemoryLine(
+            "gradients",
+            "training",
+            int(size / share),
+            formula,
+            ("loss", "backward begins", "backward ends", "optimizer") if kept_between else ("backward ends", "optimizer"),
+        ),
+        MemoryLine("all-reduce buckets", "training", buckets, "a second copy of the gradients, as DDP keeps it by default"),
+    )
+
+
+def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
+    if shape.offload:
+        return ()
+    share = divided(shape, "optimizer")
+    by = f" / {share} devices" if share > 1 else ""
+    base = 4.0 if shape.master_weights else BYTES[shape.parameters]
+    trained = weights.trained * base + weights.adapters * BYTES[shape.adapters]
+    numbers = weights.trained + weights.adapters
+    master = weights.trained * 4 if shape.master_weights else 0
+    states: dict[str, tuple[float, str]] = {
+        "adamw": (2 * trained, f"two moments of {numbers:,} numbers, in their own format{by}"),
+        "adamw-fused": (2 * trained, f"two moments of {numbers:,} numbers, in their own format{by}"),
+        "adamw-8bit": (2 * numbers * (1 + 4 / EIGHT_BIT_BLOCK), f"2 x {numbers:,} x (1 + 4/{EIGHT_BIT_BLOCK}) bytes{by}"),
+        "sgd": (0, "no states without momentum"),
+        "adafactor": (_factored(shape), f"4 bytes per row and column of each trained matrix{by}"),
+    }
+    size, formula = states[shape.optimizer]
+    # torch's default AdamW updates all tensors at once and holds the square roots of all second moments for that.
+    roots = trained if shape.optimizer == "adamw" else 0
+    return (
+        MemoryLine("optimizer states", "training", int(size / share), formula),
+        MemoryLine("fp32 master weights", "training", int(master / share), f"{weights.trained:,} x 4 bytes{by}"),
+        MemoryLine(
+            "update workspace", "training", int(roots / share), "square roots of all second moments at once (foreach)", ("optimizer",)
+        ),
+    )
+
+
+def _factored(shape: TrainingShape) -> float:
+    layers = shape.model.layers - shape.frozen_blocks
+    if shape.method is not Method.FULL:
+        return 4.0 * layers * sum(one.inputs + one.outputs + 2 * shape.lora_rank for one in shape.adapted)
+    return 4.0 * layers * sum((one.inputs + one.outputs) * one.copies for one in block_linears(shape.model))

@@ -1,0 +1,312 @@
+"""What the physics of a run depends on: one record that a plan and the command line both can fill."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.physics.architecture import Linear, adapted_linears, adapts_tokens, every_target
+from tunemark.schema.records.plan import OptimizerName, Plan
+from tunemark.schema.records.trace import StepTrace
+from tunemark.schema.statistics.steady_state import SteadyWindow
+from tunemark.schema.vocabulary import Backend, Checkpointing, Dtype, Method, Strategy, Task
+
+BYTES: dict[Dtype, float] = {
+    Dtype.FP32: 4,
+    Dtype.TF32: 4,
+    Dtype.BF16: 2,
+    Dtype.FP16: 2,
+    Dtype.FP8: 1,
+    Dtype.INT8: 1,
+    Dtype.NF4: 0.5,
+}
+"""Bytes of one number; TF32 is a way to multiply numbers that are stored in 32 bits."""
+
+Attention = Literal["sdpa", "flash", "eager"]
+Loss = Literal["plain", "upcast", "fused"]
+Sharding = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"]
+OptimizerKind = Literal["adamw", "adamw-fused", "adamw-8bit", "sgd", "adafactor"]
+ALL_LINEAR = ("all-linear",)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingShape:
+    """Shapes and number formats of one micro-step on one device. Building it checks that they fit together.
+
+    Defaults are those of a plain transformers and peft loop in bf16.
+    """
+
+    model: ModelCard
+    """Numbers of the model."""
+    method: Method
+    """full, lora or qlora."""
+    sequence_length: int
+    """Tokens in a row."""
+    micro_batch: int = 1
+    """Rows of one forward and backward on one device."""
+    document_lengths: tuple[int, ...] | None = None
+    """Real tokens of each document of the micro-batch; None when each row is one full document."""
+    labels: int | None = None
+    """Classes of a classification head; None for a language model."""
+    gradient_accumulation: int = 1
+    """Micro-steps in an optimizer step; with more than one, gradients stay between micro-steps."""
+
+    lora_rank: int = 8
+    """Rank of the adapters."""
+    lora_targets: tuple[str, ...] = ALL_LINEAR
+    """Names of the linear layers that get an adapter."""
+    lora_dropout: float = 0.0
+    """Dropout in front of the adapters; above zero each adapter keeps a copy of its input."""
+    frozen_embeddings: bool = False
+    """Full fine-tuning without the look-up tables (and without the head that is tied to them)."""
+    frozen_blocks: int = 0
+    """Full fine-tuning without the first blocks; the embeddings are then frozen too."""
+
+    checkpointing: Checkpointing = Checkpointing.NONE
+    """Which activations are recomputed. `selective` keeps the results of matrix products and of attention."""
+    attention: Attention = "sdpa"
+    """`sdpa` and `flash` never store the scores; `eager` does."""
+    reentrant: bool = False
+    """Checkpointing by torch's older, reentrant function."""
+    loss: Loss = "upcast"
+    """`plain`: in the format of the logits; `upcast`: logits cast to fp32, as transformers does; `fused`: never whole."""
+
+    parameters: Dtype = Dtype.BF16
+    """Stored format of the weights that are not quantised."""
+    activations: Dtype = Dtype.BF16
+    """Format of the residual stream and of the logits."""
+    adapters: Dtype = Dtype.FP32
+    """Stored format of the adapters; peft makes bf16 adapters fp32 unless told otherwise."""
+    double_quantisation: bool = True
+    """QLoRA: the scales of the blocks are quantised too."""
+    optimizer: OptimizerKind = "adamw"
+    """Decides which states are kept."""
+    master_weights: bool = False
+    """An fp32 copy of trained 16-bit weights, as DeepSpeed and Megatron keep it."""
+
+    sharding: Sharding = "single"
+    """How devices share parameters, gradients and optimizer states."""
+    world_size: int = 1
+    """Data-parallel devices."""
+    tensor_parallel: int = 1
+    """Devices that share each matrix."""
+    offload: bool = False
+    """Parameters, gradients and optimizer states wait in host memory."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot be trained with."""
+        for field in ("sequence_length", "micro_batch", "gradient_accumulation", "lora_rank", "world_size", "tensor_parallel"):
+            if getattr(self, field) < 1:
+                raise TunemarkError(field, getattr(self, field), "must be 1 or more")
+        _one_of("attention", self.attention, ("sdpa", "flash", "eager"))
+        _one_of("loss", self.loss, ("plain", "upcast", "fused"))
+        _one_of("sharding", self.sharding, ("single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"))
+        _one_of("optimizer", self.optimizer, ("adamw", "adamw-fused", "adamw-8bit", "sgd", "adafactor"))
+        if not 0 <= self.frozen_blocks <= self.model.layers:
+            raise TunemarkError("frozen_blocks", self.frozen_blocks, f"{self.model.name} has {self.model.layers} blocks")
+        if self.sharding == "single" and self.world_size > 1:
+            raise TunemarkError("sharding", self.sharding, f"{self.world_size} devices need ddp, zero1 to zero3, fsdp1 or fsdp2")
+        if self.method is not Method.FULL and (self.frozen_blocks or self.frozen_embeddings):
+            raise TunemarkError("frozen_blocks", self.frozen_blocks, f"with {self.method.value} all base weights are frozen already")
+        if self.document_lengths is not None:
+            self._check_documents(self.document_lengths)
+        _ = self.adapted
+
+    def _check_documents(self, lengths: tuple[int, ...]) -> None:
+        if any(not 0 < length <= self.sequence_length for length in lengths) or sum(lengths) > self.slots:
+            fix = f"documents are 1 to {self.sequence_length} tokens long and fit into {self.slots} slots"
+            raise TunemarkError("document_lengths", lengths, fix)
+
+    @property
+    def slots(self) -> int:
+        """Tensor elements along rows and columns of a micro-batch."""
+        return self.micro_batch * self.sequence_length
+
+    @property
+    def documents(self) -> tuple[int, ...]:
+        """Lengths of the documents of a micro-batch in real tokens."""
+        return self.document_lengths if self.document_lengths is not None else (self.sequence_length,) * self.micro_batch
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens of a micro-batch."""
+        return sum(self.documents)
+
+    @property
+    def adapted(self) -> tuple[Linear, ...]:
+        """Linear layers of a block with an adapter; none in full fine-tuning."""
+        if self.method is Method.FULL:
+            return ()
+        targets = every_target(self.model) if self.lora_targets == ALL_LINEAR else self.lora_targets
+        return adapted_linears(self.model, targets)
+
+    @property
+    def tokens_adapted(self) -> bool:
+        """Whether the table of the token ids has an adapter."""
+        return self.method is not Method.FULL and adapts_tokens(self.model, self.lora_targets)
+
+    @property
+    def adapter_weights(self) -> int:
+        """Weights of all adapters: rank x (inputs + outputs) of each adapted matrix, every expert counted, and of an adapted table."""
+        blocks = self.model.layers * sum((one.inputs + one.outputs) * one.copies for one in self.adapted)
+        table = self.model.vocabulary + self.model.hidden_size if self.tokens_adapted else 0
+        return self.lora_rank * (blocks + table)
+
+    @property
+    def embeddings_train(self) -> bool:
+        """Whether the look-up tables get gradients."""
+        return self.method is Method.FULL and not self.frozen_embeddings and not self.frozen_blocks
+
+
+def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise TunemarkError(field, value, did_you_mean(value, known))
+
+
+# MOVE: was tunemark.schema.physics.training_shape: A plan as the physics sees it: shapes and number formats of a micro-step, and of the step that was measured. The harness' choices that a plan does not spell out are here, once: adapters have the format of the plain weights, checkpointing is not reentrant, DeepSpeed keeps fp32 master weights of 16-bit ones, and CUDA's AdamW is the fused one.
+
+FUSED_ADAMW = (Backend.CUDA, Backend.ROCM, Backend.CPU, Backend.FAKE)
+"""Where an update holds no workspace of its own: fused on GPUs, one tensor after another on CPUs."""
+DEEPSPEED = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
+MOST_DOCUMENTS = 65_536
+"""More than that are represented by so many."""
+OPTIMIZERS: dict[OptimizerName, OptimizerKind] = {
+    "adamw": "adamw",
+    "adamw_8bit": "adamw-8bit",
+    "paged_adamw_8bit": "adamw-8bit",
+    "adafactor": "adafactor",
+    "sgd": "sgd",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the steps of a window did, summed over steps and replicas."""
+
+    steps: int
+    seconds: float
+    """Their wall time."""
+    slot_tokens: int
+    """Tensor elements."""
+    real_tokens: int
+    """Those that are not padding."""
+    supervised_tokens: int
+    """Those with a label."""
+    documents: int
+    """Samples."""
+    rows: int
+    """Rows of the tensors."""
+
+    def pieces(self, *, packed: bool) -> int:
+        """Return how many stretches of tokens attend to themselves only.
+
+        Without packing a document is one. A packed row cuts at most one document in two, and the first token of each
+        piece has no label: both bound the number of pieces.
+        """
+        if not packed:
+            return self.documents
+        return max(self.documents, min(self.real_tokens - self.supervised_tokens, self.documents + self.rows))
+
+
+def work_in(trace: StepTrace, window: SteadyWindow) -> Work:
+    """Return the work of the steps of a window."""
+    part = slice(window.first, window.stop)
+    return Work(
+        steps=window.steps,
+        seconds=sum(trace.step_times_s[part]),
+        slot_tokens=sum(trace.slot_tokens[part]),
+        real_tokens=sum(trace.real_tokens[part]),
+        supervised_tokens=sum(trace.supervised_tokens[part]),
+        documents=sum(trace.documents[part]),
+        rows=sum(trace.rows[part]),
+    )
+
+
+def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
+    """Return a full micro-step of a plan on one device.
+
+    Raises
+    ------
+    TunemarkError
+        When an adapter is asked for on a layer that the model's family does not have.
+
+    """
+    lora, settings = plan.lora, plan.model
+    return TrainingShape(
+        card,
+        plan.method,
+        plan.data.sequence_length,
+        plan.batch.micro_batch,
+        labels=settings.labels if settings.task is Task.SEQUENCE_CLASSIFICATION else None,
+        gradient_accumulation=plan.batch.gradient_accumulation,
+        lora_rank=lora.rank if lora else 8,
+        lora_targets=lora.target_modules if lora else (),
+        lora_dropout=lora.dropout if lora else 0.0,
+        checkpointing=settings.gradient_checkpointing,
+        attention=_attention(plan),
+        loss=_loss(plan),
+        parameters=plan.precision.parameters,
+        activations=plan.precision.parameters,
+        adapters=plan.precision.parameters,
+        double_quantisation=plan.quantisation.double if plan.quantisation else True,
+        optimizer=_optimizer(plan),
+        master_weights=_master_weights(plan),
+        sharding=plan.device.strategy.value,
+        world_size=plan.batch.data_parallel,
+        tensor_parallel=plan.device.tensor_parallel,
+        offload=plan.device.offload == "all",
+    )
+
+
+def measured_shape(plan: Plan, card: ModelCard, work: Work) -> TrainingShape:
+    """Return the mean step of a window, all replicas together, as one pass over documents of equal length.
+
+    Of documents of different length the longer ones have more than their share of attention: this counts it low, by
+    as much as lengths are spread.
+    """
+    packed, longest = plan.data.packing, plan.data.sequence_length
+    # Without borders all tokens of a row attend as those of one document.
+    pieces = work.rows if packed and not plan.data.document_borders else work.pieces(packed=packed)
+    tokens = max(1, round(work.real_tokens / work.steps))
+    documents = min(tokens, max(1, round(pieces / work.steps), -(-tokens // longest)))
+    if documents > MOST_DOCUMENTS:
+        # The same mean length; who asks for a ledger scales it to the tokens that there were.
+        tokens, documents = round(tokens / documents * MOST_DOCUMENTS), MOST_DOCUMENTS
+    short, longer = divmod(tokens, documents)
+    lengths = (short + 1,) * longer + (short,) * (documents - longer)
+    return replace(shape_of_plan(plan, card), micro_batch=documents, document_lengths=lengths)
+
+
+def unlike_the_card(plan: Plan) -> str | None:
+    """Return why the model that ran is not the one of its card, or None."""
+    if plan.data.tokenizer == "word-level" and plan.model.task is Task.CAUSAL_LM:
+        return "its vocabulary was made of the training rows, and the record does not hold its size"
+    return None
+
+
+def shape_problem(plan: Plan, card: ModelCard) -> str | None:
+    """Return why the physics of a plan cannot be computed, or None."""
+    try:
+        shape_of_plan(plan, card)
+    except TunemarkError as error:
+        return str(error)
+    return unlike_the_card(plan)
+
+
+def _attention(plan: Plan) -> Attention:
+    if plan.model.attention == "eager":
+        return "eager"
+    return "flash" if plan.model.attention.startswith("flash") else "sdpa"
+
+
+def _loss(plan: Plan) -> Loss:
+    return "fused" if plan.model.fused_kernels == "liger" else "upcast"
+
+
+def _optimizer(plan: Plan) -> OptimizerKind:
+    kind = OPTIMIZERS[plan.optimizer.name]
+    return "adamw-fused" if kind == "adamw" and plan.device.backend in FUSED_ADAMW else kind
+
+
+def _master_weights(plan: Plan) -> bool:
+    return plan.device.strategy in DEEPSPEED and plan.precision.parameters in {Dtype.BF16, Dtype.FP16}

@@ -1,0 +1,190 @@
+"""Against what a rate is held: the dense peaks of the devices, or what these very devices reached in the probe."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tunemark.schema import formats
+from tunemark.schema.derive import Derived
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.physics.flops import FlopsLedger, FlopsLine, flops_ledger, palm_flops
+from tunemark.schema.physics.training_shape import Work, measured_shape, shape_of_plan, shape_problem, work_in
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.vocabulary import Backend
+
+TERA = 1e12
+PARTS = (Backend.ROCM, Backend.NEURON)
+"""Device families of which a device may be a part of what its card describes: a die of two, a core of several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A figure with how it was computed, or why it is not known."""
+
+    value: float | None
+    reason: str
+    """The formula in words; of a figure that is not known, what is missing."""
+
+
+def known_times(one: Known, combine: Callable[[float], float], formula: str) -> Known:
+    """Return what follows from a figure; what is not known stays so, with its reason."""
+    return one if one.value is None else Known(combine(one.value), f"{formula}: {one.reason}")
+
+
+def peak_flop_per_s(submission: Submission, card: AcceleratorCard | None) -> Known:
+    """Return the sum of the devices' dense peaks in the compute format, FLOP/s."""
+    device, compute = submission.plan.device, submission.plan.precision.compute
+    if card is None:
+        return Known(None, submission.plan.reasons.get("device.accelerator", "the device is not in the catalogue, so its peak is unknown"))
+    peak = card.peak_tflops.get(compute)
+    if peak is None:
+        return Known(None, f"the card of {card.name} has no dense peak for {compute.value}")
+    part = part_of_card(submission, card)
+    if part is None:
+        return Known(None, f"the peak of {card.name} is that of {card.cores_per_unit} cores, and how many of them a device is was not told")
+    many = f"{device.count} x " if device.count > 1 else ""
+    piece = "" if part == 1 else f" x {part:g} of a {card.unit}"
+    return Known(device.count * part * peak * TERA, f"{many}{peak:g} TFLOP/s {compute.value}{piece}, {card.name}")
+
+
+def part_of_card(submission: Submission, card: AcceleratorCard) -> float | None:
+    """Return which part of what a card describes one device of a run is: 1, or where it is a die or core, by its memory; None when unknown."""
+    cores = card.cores_per_unit
+    if cores is None or cores == 1 or submission.plan.device.backend not in PARTS:
+        return 1.0
+    memory = submission.environment.devices[0].memory_bytes
+    if memory is None or card.memory_gib is None:
+        return None
+    return min(cores, max(1, round(cores * memory / (card.memory_gib * 2**30)))) / cores
+
+
+def probed_flop_per_s(submission: Submission) -> Known:
+    """Return the sum of the matrix rates that the devices reached, FLOP/s: the better of before and after training.
+
+    What a device reached once it can reach; a probe that other work disturbed would flatter the run. Each process probes its own.
+    """
+    probe, count = submission.probe, submission.plan.device.count
+    if probe is None:
+        return Known(None, "the device was not probed")
+    many = f"{count} x " if count > 1 else ""
+    reached = max(probe.before_flop_per_s, probe.after_flop_per_s or 0.0)
+    said = f"of {many}{formats.flop_per_s(reached)} {probe.dtype.value} that products of {probe.size} x {probe.size} matrices reached"
+    return Known(count * reached, said)
+
+
+# MOVE: was tunemark.schema.physics.utilisation: What a run's time, FLOPs and joules say together (definitions.md, 8 to 10 and 13): the same for harness and collector. Every figure that cannot be computed is null with its reason: never another chip's peak, never an estimate from TDP.
+
+MFU = "model FLOPs of a step / (time of a step x sum of dense peaks)"
+PALM = "(6 N_mm + 12 layers x heads x head_dim x tokens in a row) per slot / (time x sum of dense peaks), as PaLM counts"
+HFU = "model FLOPs and recomputed ones / (time of a step x sum of dense peaks)"
+MAFU = "model FLOPs of a step / (time of a step x matrix rate that the devices reached in the better probe, before or after training)"
+
+
+@dataclass(frozen=True, slots=True)
+class Physics:
+    """FLOPs, utilisation and energy of the steady window."""
+
+    flops: FlopsLedger | None
+    """Of the mean step, over all replicas."""
+    reason: str | None
+    """Why there is no ledger."""
+    model_flop_per_s: Known
+    """Over all devices."""
+    mfu: Known
+    mfu_palm: Known
+    hfu: Known
+    mafu: Known
+    energy_per_step_j: Known
+    """Of all devices, idle power included."""
+    energy_per_sample_j: Known
+    energy_per_1k_tokens_j: Known
+    """Per thousand real tokens."""
+
+    def figures(self) -> dict[str, Known]:
+        """Return all figures by the key of their quantity."""
+        names = ("model_flop_per_s", "mfu", "mfu_palm", "hfu", "mafu", "energy_per_step_j", "energy_per_sample_j", "energy_per_1k_tokens_j")
+        return {name: getattr(self, name) for name in names}
+
+
+def physics(submission: Submission, derived: Derived, model: ModelCard | None, accelerator: AcceleratorCard | None) -> Physics:
+    """Return what follows from a submission, its derived numbers and the cards of its model and its accelerator.
+
+    Parameters
+    ----------
+    submission
+        The run.
+    derived
+        Its headline numbers: FLOPs are of the steps of its steady window.
+    model
+        The card that `plan.model.key` names; None when there is none.
+    accelerator
+        The card that `plan.device.accelerator` names; None when there is none.
+
+    """
+    work = work_in(submission.trace, derived.window) if derived.window and derived.window.steps else None
+    energy = _energy(submission, work)
+    reason = _no_ledger(submission, work, model)
+    if reason is not None or work is None or model is None:
+        none = Known(None, reason or "")
+        return Physics(None, reason, none, none, none, none, none, *energy)
+    ledger = step_flops(submission, model, work)
+    step_s = work.seconds / work.steps
+    peak = peak_flop_per_s(submission, accelerator)
+    palm = _palm(submission, model, work) / work.steps
+
+    def over(flops: float, rate: Known, formula: str) -> Known:
+        return known_times(rate, lambda per_s: flops / (step_s * per_s), formula)
+
+    return Physics(
+        flops=ledger,
+        reason=None,
+        model_flop_per_s=Known(ledger.model_flops / step_s, "model FLOPs of a step / time of a step, over all devices"),
+        mfu=over(ledger.model_flops, peak, MFU),
+        mfu_palm=over(palm, peak, PALM),
+        hfu=over(ledger.hardware_flops, peak, HFU),
+        mafu=over(ledger.model_flops, probed_flop_per_s(submission), MAFU),
+        energy_per_step_j=energy[0],
+        energy_per_sample_j=energy[1],
+        energy_per_1k_tokens_j=energy[2],
+    )
+
+
+def step_flops(submission: Submission, model: ModelCard, work: Work) -> FlopsLedger:
+    """Return the ledger of the mean step of a window, scaled to the tokens that were really there."""
+    ledger = flops_ledger(measured_shape(submission.plan, model, work))
+    factor = work.real_tokens / work.steps / ledger.tokens
+    lines = tuple(FlopsLine(line.key, round(line.flops * factor), line.formula) for line in ledger.lines)
+    return FlopsLedger(lines, round(ledger.tokens * factor), round(ledger.not_needed * factor))
+
+
+def _no_ledger(submission: Submission, work: Work | None, model: ModelCard | None) -> str | None:
+    if work is None:
+        return "no steady step was measured"
+    if not work.real_tokens:
+        return "the steps hold no tokens"
+    if model is None:
+        return f"there is no card of the model {submission.plan.model.key}"
+    return shape_problem(submission.plan, model)
+
+
+def _palm(submission: Submission, model: ModelCard, work: Work) -> float:
+    """Return FLOPs of the window by PaLM's count, for rows as wide as they were on average."""
+    width = max(1, round(work.slot_tokens / work.rows)) if work.rows else submission.plan.data.sequence_length
+    row = replace(shape_of_plan(submission.plan, model), micro_batch=1, sequence_length=width)
+    return palm_flops(row) / width * work.slot_tokens
+
+
+def _energy(submission: Submission, work: Work | None) -> tuple[Known, Known, Known]:
+    """Return joules per step, per sample and per thousand tokens: those of the window over what was done in it."""
+    used = submission.utilisation.energy if submission.utilisation else None
+    reason = "no steady step was measured" if work is None else "energy was not looked at" if used is None else used.reason
+    if work is None or used is None or used.joules is None or not used.window_s:
+        none = Known(None, reason or "the time between the two readings is not known")
+        return none, none, none
+    # Readings are taken a moment apart from the steps: watts are what carries over.
+    joules = used.joules / used.window_s * work.seconds
+    source = "the hardware's counter" if used.source == "counter" else "power integrated over time"
+
+    def each(amount: float, what: str) -> Known:
+        return Known(joules / amount, f"mean power from {source} x time / {what}") if amount else Known(None, f"no {what} were counted")
+
+    return each(work.steps, "steps"), each(work.documents, "samples"), each(work.real_tokens / 1_000, "thousands of real tokens")

@@ -1,0 +1,1 @@
+"""Records: what a submission, a published result and a converted result contain. Frozen and validated."""

@@ -1,0 +1,235 @@
+"""A converted result: raw values read from the logs of another harness. Statistics of them are functions, never stored.
+
+Format history:
+
+- `tunemark.converted/1`: first format. Later: status `missed`, which no earlier file has.
+
+Where each value of an MLPerf log (`:::MLLOG` lines) comes from is said at its field.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from tunemark.schema.records.base import Count, Frozen, PositiveCount, Seconds, Text
+from tunemark.schema.records.published import Conditions
+from tunemark.schema.statistics.intervals import CONFIDENCE, Interval, ratio_interval
+
+FORMAT: Literal["tunemark.converted/1"] = "tunemark.converted/1"
+
+MLPERF_LABEL: Literal["MLPerf, unofficial conversion, not verified by MLCommons Association"] = (
+    "MLPerf, unofficial conversion, not verified by MLCommons Association"
+)
+MLPERF_SOURCE = "Result logs and system descriptions of MLPerf Training, MLCommons Association, Apache-2.0"
+MLPERF_ID = r"^mlperf-v[0-9]+\.[0-9]+-[a-z0-9][a-z0-9._-]*$"
+
+RunStatus = Literal["ok", "missed", "aborted", "incomplete"]
+MLPERF_TARGET_EVAL_LOSS = 0.925
+"""At or below this eval loss a run may stop: rules of MLPerf Training, llama2_70b_lora."""
+RoundName = Annotated[str, Field(pattern=r"^v[0-9]{1,3}\.[0-9]{1,3}$", description="Round of MLPerf Training, such as `v5.1`.")]
+
+
+class EvalCurve(Frozen):
+    """Evaluations of a run in order, one entry each in all three columns."""
+
+    samples: tuple[Count, ...] = ()
+    """Training samples seen before it (`eval_accuracy`, metadata `samples_count`)."""
+    at_s: tuple[Seconds, ...] = ()
+    """Seconds since `run_start` at which it was known (`eval_accuracy`, `time_ms`)."""
+    eval_loss: tuple[float, ...] = ()
+    """Loss on the held-out rows (`eval_accuracy`, value: in this benchmark a loss under that name)."""
+
+    @model_validator(mode="after")
+    def _equally_long(self) -> Self:
+        lengths = {len(self.samples), len(self.at_s), len(self.eval_loss)}
+        if len(lengths) > 1:
+            msg = f"columns have {len(self.samples)}, {len(self.at_s)} and {len(self.eval_loss)} entries; an evaluation has one in each"
+            raise ValueError(msg)
+        return self
+
+
+class ConvertedRun(Frozen):
+    """Raw values of one run."""
+
+    file: Text
+    """Name of the log in the entry's folder."""
+    status: RunStatus
+    """`ok`: `run_stop` with status `success` after an evaluation at the target; `missed`: with that status and no such evaluation;
+    `aborted`: with another status; `incomplete`: no `run_stop`, so the log ends early."""
+    seed: int | None = None
+    """`seed`."""
+    init_s: Seconds | None = None
+    """From `init_start` to `init_stop`: not part of the time to target."""
+    time_to_target_s: Seconds | None = None
+    """From `run_start` to `run_stop` of a run that reached the target; null for any other."""
+    samples: Count | None = None
+    """Training samples until the end: `run_stop`, metadata `samples_count`; else of the last `eval_accuracy`."""
+    trained_samples: Count | None = None
+    """Training samples within the blocks of `train_s`."""
+    train_s: Seconds | None = None
+    """Sum over all `block_start` to `block_stop`: training without evaluation."""
+    logged_samples_per_s: tuple[float, ...] = ()
+    """`tracked_stats`, key `throughput`: what the submitter's code measured after each block, where it logs it."""
+    curve: EvalCurve = EvalCurve()
+    """Evaluations."""
+
+    @model_validator(mode="after")
+    def _time_of_success(self) -> Self:
+        if (self.status == "ok") != (self.time_to_target_s is not None):
+            msg = f"status is {self.status!r} and time_to_target_s is {self.time_to_target_s}; a run has a time to target when it is ok"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Training samples a second while training: a ratio of sums over the blocks."""
+        return self.trained_samples / self.train_s if self.trained_samples and self.train_s else None
+
+
+class ConvertedSystem(Frozen):
+    """The machine as its system description names it; words and units as printed."""
+
+    name: Text
+    """`system_name`."""
+    availability: Text | None = None
+    """`status`: on-premise, cloud, preview."""
+    nodes: PositiveCount | None = None
+    """`number_of_nodes`."""
+    accelerators_per_node: PositiveCount | None = None
+    """`accelerators_per_node`."""
+    accelerator_printed: Text | None = None
+    """`accelerator_model_name`."""
+    accelerator_memory_printed: Text | None = None
+    """`accelerator_memory_capacity`."""
+    accelerator_interconnect_printed: Text | None = None
+    """`accelerator_interconnect`."""
+    host_processor_printed: Text | None = None
+    """`host_processor_model_name`."""
+    host_processors_per_node: PositiveCount | None = None
+    """`host_processors_per_node`."""
+    host_memory_printed: Text | None = None
+    """`host_memory_capacity`."""
+    framework_printed: Text | None = None
+    """`framework`."""
+    operating_system: Text | None = None
+    """`operating_system`."""
+    notes: tuple[Text, ...] = ()
+    """`hw_notes` and `sw_notes`."""
+
+
+class ConvertedResult(Frozen):
+    """One entry of another harness: a system, its settings, and the raw values of its runs."""
+
+    format: Literal["tunemark.converted/1"] = FORMAT
+    """Version of this format."""
+    id: Annotated[str, Field(pattern=MLPERF_ID, max_length=200)]
+    """`mlperf-<round>-<submitter>-<system folder>`, as a slug."""
+    harness: Literal["mlperf"] = "mlperf"
+    """Which harness wrote the logs."""
+    benchmark: Literal["llama2_70b_lora"] = "llama2_70b_lora"
+    """Its name of the benchmark."""
+    round: RoundName
+    """Round."""
+    division: Text | None = None
+    """`closed` or `open`, as the system description says."""
+    submitter: Text
+    """Who submitted it: the folder of the archive."""
+    label: Literal["MLPerf, unofficial conversion, not verified by MLCommons Association"] = MLPERF_LABEL
+    """Shown beside every figure of it."""
+    source: Text = MLPERF_SOURCE
+    """Where the logs come from, and their licence."""
+    folder: Text
+    """Folder of the logs in the archive."""
+    system: ConvertedSystem
+    """The machine."""
+    conditions: Conditions
+    """Under which conditions; what the benchmark's rules fix and the log does not say is in `assumed`."""
+    target_eval_loss: float | None = None
+    """`target_accuracy`: the eval loss at which a run may stop; that of the benchmark's rules where it is in `conditions.assumed`."""
+    runs: tuple[ConvertedRun, ...] = Field(min_length=1)
+    """All runs, by file name."""
+    notes: tuple[Text, ...] = ()
+    """What a reader must know about this entry."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        files = [run.file for run in self.runs]
+        if len(set(files)) != len(files):
+            msg = f"runs name {len(files)} files and {len(set(files))} of them are different; each log is one run"
+            raise ValueError(msg)
+        if not self.id.startswith(f"{self.harness}-{self.round}-"):
+            msg = f"id is {self.id!r} in round {self.round!r}; an id starts with its harness and round"
+            raise ValueError(msg)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class TimeToTarget:
+    """How long an entry takes to its target, over its runs."""
+
+    runs: int
+    """Runs of the entry."""
+    reached: int
+    """Runs that reached the target."""
+    score_s: float | None
+    """Mean without the fastest and the slowest run, the rule of MLPerf Training; null when it cannot be formed."""
+    median: Interval | None
+    """Median of all runs, with an interval of at least 95% from order statistics. A run that did not reach the target
+    counts as longer than any other; null when half of them did not."""
+    fastest_s: float | None
+    slowest_s: float | None
+
+
+def time_to_target(result: ConvertedResult) -> TimeToTarget:
+    """Return the time to target of an entry in seconds, all of it from the raw values of its runs."""
+    times = sorted(run.time_to_target_s for run in result.runs if run.time_to_target_s is not None)
+    middle = median_interval([*times, *[math.inf] * (len(result.runs) - len(times))])
+    return TimeToTarget(
+        runs=len(result.runs),
+        reached=len(times),
+        score_s=mlperf_score([run.time_to_target_s for run in result.runs]),
+        median=middle if math.isfinite(middle.value) else None,
+        fastest_s=times[0] if times else None,
+        slowest_s=times[-1] if times else None,
+    )
+
+
+def mlperf_score(times: list[float | None]) -> float | None:
+    """Return the mean of the runs without the fastest and the slowest one.
+
+    A run that did not reach the target (None) counts as the slowest; with two such runs, or fewer than three
+    runs, there is no score (MLPerf Training rules, "Benchmark results").
+    """
+    ranked = sorted(math.inf if time is None else time for time in times)
+    kept = ranked[1:-1]
+    return sum(kept) / len(kept) if kept and math.isfinite(kept[-1]) else None
+
+
+def median_interval(values: list[float]) -> Interval:
+    """Return the median of sorted values with a distribution-free interval of at least 95%.
+
+    The interval goes from the k-th smallest to the k-th largest value, with the largest k whose coverage
+    1 - 2 P(Binomial(n, 1/2) < k) is at least 95%; for ten runs these are the second and the ninth (97.9%).
+    Fewer than six values have no such interval: its ends are then 0 and infinity.
+    """
+    n = len(values)
+    middle = (values[(n - 1) // 2] + values[n // 2]) / 2
+    below, rank = 0.0, 0
+    while rank < n // 2:
+        below += math.comb(n, rank) / 2**n
+        if 1 - 2 * below < CONFIDENCE:
+            break
+        rank += 1
+    return Interval(middle, values[rank - 1], values[n - rank]) if rank else Interval(middle, 0.0, math.inf)
+
+
+def training_rate(result: ConvertedResult) -> Interval | None:
+    """Return training samples a second while training, over the runs that reached the target: a ratio of sums."""
+    pairs = [(run.trained_samples, run.train_s) for run in result.runs if run.status == "ok" and run.trained_samples and run.train_s]
+    if not pairs:
+        return None
+    samples, seconds = (np.asarray(column, dtype=float) for column in zip(*pairs, strict=True))
+    return ratio_interval(samples, seconds)

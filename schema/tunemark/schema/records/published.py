@@ -1,0 +1,206 @@
+"""A published result: what a document claims, with the words and digits it was printed in.
+
+Format history:
+
+- `tunemark.published/1`: first format. Statements may carry an `assertion`, documents further dates.
+"""
+
+from datetime import date
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.records.base import Count, Frozen, Key, PositiveCount, Text
+from tunemark.schema.records.claims import Assertion, Claim, Reading, Scalar
+from tunemark.schema.vocabulary import Method, Padding, PublishedStatus
+
+__all__ = [
+    "Claim",
+    "Conditions",
+    "DocumentTable",
+    "Origin",
+    "PublishedResult",
+    "Reading",
+    "Scalar",
+    "SourceDocument",
+    "Statement",
+]
+
+FORMAT: Literal["tunemark.published/1"] = "tunemark.published/1"
+SOURCE_FORMAT: Literal["tunemark.source/1"] = "tunemark.source/1"
+
+SourceId = Annotated[str, Field(pattern=r"^[0-9]{3}$")]
+
+
+class Origin(Frozen):
+    """Where a record was found."""
+
+    kind: Literal["document", "repository"]
+    """The source document itself, or the repository it came from."""
+    reference: Text | None = None
+    """Repository, commit and place."""
+
+
+class Conditions(Frozen):
+    """Under which conditions the figures were obtained; null where the source does not say."""
+
+    model: Key | None
+    """The model card in data/models."""
+    method: Method
+    """full, lora or qlora."""
+    accelerator: Key | None = None
+    """The accelerator card in data/accelerators."""
+    accelerator_count: PositiveCount | None = None
+    """Devices used."""
+    instance: Text | None = None
+    """The instance, corrected where the source names one that does not exist."""
+    micro_batch: PositiveCount | None = None
+    """The printed batch size: rows of one forward and backward on one device, unless a note says otherwise."""
+    gradient_accumulation: PositiveCount | None = None
+    """Micro-steps in an optimizer step."""
+    global_batch: PositiveCount | None = None
+    """Rows in an optimizer step, where the source states it."""
+    sequence_length: PositiveCount | None = None
+    """Tokens in a row."""
+    padding: Padding | None = None
+    """How rows are filled."""
+    packing: bool | None = None
+    """Whether documents share a row."""
+    precision: Text | None = None
+    """As printed."""
+    dataset: Text | None = None
+    """As printed."""
+    framework: dict[str, Text] = Field(default_factory=dict)
+    """Versions, as printed."""
+    settings: dict[str, Scalar | tuple[Scalar, ...]] = Field(default_factory=dict)
+    """Other settings, as printed."""
+    from_repository: tuple[Text, ...] = ()
+    """Names of the conditions above that only the origin repository states."""
+    assumed: tuple[Text, ...] = ()
+    """Names of the conditions above that are implied, not stated."""
+
+
+class PublishedResult(Frozen):
+    """One row of a document."""
+
+    format: Literal["tunemark.published/1"] = FORMAT
+    """Version of this format."""
+    id: Annotated[str, Field(pattern=r"^[0-9]{3}-[0-9]{3}$")]
+    """Source and number."""
+    source: SourceId
+    """The source document."""
+    section: Text
+    """Table or section of the document."""
+    origin: Origin
+    """Document or repository."""
+    labels: dict[str, Text]
+    """Row labels and other words exactly as printed, by a short name (`model`, `accelerator`, `note`, ...)."""
+    conditions: Conditions
+    """Under which conditions."""
+    claims: dict[str, Claim]
+    """Printed figures by quantity."""
+    status: PublishedStatus
+    """How the row presents itself."""
+    note: Text | None = None
+    """What a reader must know about this row."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if not self.id.startswith(self.source):
+            msg = f"id is {self.id!r} in source {self.source!r}; an id starts with its source"
+            raise ValueError(msg)
+        unknown = sorted(set(self.claims) - set(QUANTITIES))
+        if unknown:
+            msg = (
+                f"claims name {', '.join(unknown)}, not in the registry of quantities; add a row to quantities.py or use one that is there"
+            )
+            raise ValueError(msg)
+        return self
+
+
+class Statement(Frozen):
+    """A row of a document that is not a result of a run: a price, a device's data, a recommendation."""
+
+    id: Annotated[str, Field(pattern=r"^[0-9]{3}-S[0-9]{2,3}$")]
+    """Source and number."""
+    section: Text
+    """Table or section of the document."""
+    labels: dict[str, Text] = Field(default_factory=dict)
+    """Words exactly as printed, by a short name."""
+    claims: dict[str, Claim] = Field(default_factory=dict)
+    """Printed figures by quantity."""
+    assertion: Assertion | None = None
+    """What it asserts, in a form that rules can check; null for words that nothing can be checked of."""
+    origin: Origin = Origin(kind="document")
+    """Document or repository."""
+    note: Text | None = None
+    """What a reader must know about it."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        unknown = sorted(set(self.claims) - set(QUANTITIES))
+        if unknown:
+            msg = f"claims name {', '.join(unknown)}, not in the registry of quantities"
+            raise ValueError(msg)
+        return self
+
+
+class DocumentTable(Frozen):
+    """A table of a document, to be rebuilt from its rows.
+
+    A cell is text with references in braces: `{003-001/peak_memory} ({003-001/model_memory})` prints two
+    claims of a result, `{003-001/model}` a label. References are resolved in the database.
+    """
+
+    id: Key
+    """Short name, unique in the document."""
+    title: Text
+    """Heading in the document."""
+    columns: tuple[Text, ...]
+    """Column heads."""
+    rows: tuple[tuple[str, ...], ...]
+    """Cells."""
+
+    @model_validator(mode="after")
+    def _rectangular(self) -> Self:
+        for number, row in enumerate(self.rows, start=1):
+            if len(row) != len(self.columns):
+                msg = f"row {number} of table {self.id!r} has {len(row)} cells for {len(self.columns)} columns"
+                raise ValueError(msg)
+        return self
+
+
+class SourceDocument(Frozen):
+    """A document whose results are imported."""
+
+    format: Literal["tunemark.source/1"] = SOURCE_FORMAT
+    """Version of this format."""
+    id: SourceId
+    """Three digits."""
+    title: Text
+    """Its title."""
+    authors: Text | None = None
+    """Who wrote it."""
+    published_on: Text | None = None
+    """Its date, as exactly as it is known."""
+    stated_on: date | None = None
+    """The day that it states of itself."""
+    committed_on: date | None = None
+    """The day on which its repository first had it."""
+    read_on: date | None = None
+    """Day on which it was read."""
+    url: Text | None = None
+    """Where it is."""
+    origin_repository: Text | None = None
+    """Repository and commit in which further conditions were found."""
+    summary: Text
+    """One sentence on what it measures, in our words."""
+    caveats: tuple[Text, ...] = ()
+    """What a reader must know about all of its rows."""
+    results: Count
+    """How many results it has; checked when they are loaded."""
+    tables: tuple[DocumentTable, ...] = ()
+    """Tables to rebuild."""
+    statements: tuple[Statement, ...] = ()
+    """Rows that are not results."""

@@ -1,0 +1,374 @@
+"""A measured result: what one run of the harness was, and the raw values it left. Statistics are never stored.
+
+Format history (older versions are upgraded on reading, see `history.py`):
+
+- `tunemark.submission/1`: first format.
+"""
+
+from datetime import timedelta
+from typing import Annotated, Literal, Self
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, Seconds, Text
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.trace import DeviceUse, Effective, Energy, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
+from tunemark.schema.vocabulary import Backend, Division, Doubt, Phase, Status
+
+# A name in a mapping, such as that of a package; and how many entries mappings and lists may have.
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+Versions = Annotated[dict[Name, Text], Field(max_length=200)]
+Value = Annotated[str, Field(max_length=2_000)] | float | int | bool | None
+
+FORMAT: Literal["tunemark.submission/1"] = "tunemark.submission/1"
+
+
+class Harness(Frozen):
+    """What measured."""
+
+    version: Text
+    """Version of Tunemark."""
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")] | None = None
+    """Source commit, when run from a checkout."""
+    dirty: bool | None = None
+    """True when that checkout had changes that are not committed."""
+
+
+class Override(Frozen):
+    """A setting of the workload card that the person running it changed."""
+
+    field: Text
+    """Dotted path in the card, such as `batch.micro_batch`."""
+    card: Value
+    """Value in the card."""
+    run: Value
+    """Value in this run."""
+
+
+class DeviceFacts(Frozen):
+    """One accelerator as it reports itself."""
+
+    name: Text
+    """The name the device reports."""
+    memory_bytes: Bytes | None = None
+    """Its memory; for a CPU the host's."""
+    driver: Text | None = None
+    """Driver version."""
+    power_limit_w: float | None = Field(default=None, gt=0)
+    """Enforced power limit."""
+
+
+class Environment(Frozen):
+    """An allow-list of facts about the machine. Host name, user, addresses, serial numbers and paths are not in it."""
+
+    os: Text
+    """Operating system and its major.minor version."""
+    python: Text
+    """Python version."""
+    packages: Versions
+    """Versions of the packages that took part."""
+    runtime: Versions = Field(default_factory=dict)
+    """Versions of the vendor's stack, such as `cuda` or `neuronx-cc`."""
+    backend: Backend
+    """Device family."""
+    devices: Annotated[tuple[DeviceFacts, ...], Field(max_length=1_024)]
+    """The devices used, in rank order: those of the first machine; of a refused run those that there were."""
+    cpu: Text
+    """CPU model."""
+    cpu_physical_cores: PositiveCount | None = None
+    """Cores of the host."""
+    cpu_logical_cores: PositiveCount
+    """Hardware threads of the host."""
+    cpu_usable_cores: PositiveCount
+    """Hardware threads this process may use."""
+    memory_bytes: Bytes
+    """Memory of the host."""
+
+
+class Outcome(Frozen):
+    """How the run ended."""
+
+    status: Status
+    """ok, or what stopped it."""
+    phase: Phase
+    """The last phase that was entered."""
+    last_good_step: Count
+    """Optimizer steps that were completed."""
+    message: Text | None = None
+    """What happened, with machine-specific paths removed; null when all went well."""
+    fix: Text | None = None
+    """What to do about it."""
+
+
+class PhaseStart(Frozen):
+    """A mark on the run's time line."""
+
+    phase: Phase
+    """The phase that begins."""
+    at_s: Seconds
+    """Seconds since the worker was spawned; it ends where the next begins."""
+
+
+class ProcessTimes(Frozen):
+    """The worker process as the operating system saw it."""
+
+    wall_s: Seconds
+    """From spawn to exit."""
+    user_s: Seconds | None = None
+    """CPU seconds in user mode, child processes included."""
+    system_s: Seconds | None = None
+    """CPU seconds in the kernel, child processes included."""
+    model_cache: Literal["cold", "warm", "none"] = "none"
+    """Whether weights or data had to be downloaded; `none` when nothing comes from a hub."""
+    compile_cache: Literal["cold", "warm", "none"] | None = "none"
+    """Whether compiled graphs were there already, all of them: `warm`; `none` when nothing is compiled; null where it cannot be told."""
+    compile_cache_reason: Text | None = None
+    """Why it is null."""
+
+    @model_validator(mode="after")
+    def _state_or_reason(self) -> Self:
+        if (self.compile_cache is None) != (self.compile_cache_reason is not None):
+            msg = f"compile_cache is {self.compile_cache!r} with reason {self.compile_cache_reason!r}; give a state, or null and a reason"
+            raise ValueError(msg)
+        return self
+
+
+class ModelFacts(Frozen):
+    """The model as instantiated, counted from its tensors."""
+
+    parameters: PositiveCount
+    """All parameters, adapters included, tied ones once."""
+    trainable_parameters: PositiveCount
+    """Parameters that receive a gradient."""
+    parameter_bytes: Annotated[dict[Name, Bytes], Field(max_length=50)]
+    """Bytes of parameters by dtype, packed quantised weights included."""
+    adapter_bytes: Bytes
+    """Bytes of adapter parameters; 0 without adapters."""
+    gradient_bytes: Bytes | None
+    """Bytes of gradients after the backward of a step; null where they cannot be weighed."""
+    gradient_bytes_reason: Text | None = None
+    """Why they are null."""
+    optimizer_state_bytes: Bytes | None
+    """Bytes of optimizer states after the last step; null where they were not weighed."""
+    optimizer_state_bytes_reason: Text | None = None
+    """Why they are null."""
+
+    @model_validator(mode="after")
+    def _bytes_or_reason(self) -> Self:
+        for name in ("gradient_bytes", "optimizer_state_bytes"):
+            weighed, reason = getattr(self, name), getattr(self, f"{name}_reason")
+            if (weighed is None) != (reason is not None):
+                msg = f"{name} is {weighed} with reason {reason!r}; give bytes, or null and a reason"
+                raise ValueError(msg)
+        return self
+
+
+class MemoryReading(Frozen):
+    """A peak of memory, or the reason why there is none."""
+
+    peak_bytes: Bytes | None = None
+    """The peak."""
+    method: Text | None = None
+    """How it was taken."""
+    reason: Text | None = None
+    """Why it is null."""
+
+    @model_validator(mode="after")
+    def _method_or_reason(self) -> Self:
+        if (self.peak_bytes is None) == (self.method is not None):
+            msg = f"peak_bytes is {self.peak_bytes} and method is {self.method!r}; give both, or neither and a reason"
+            raise ValueError(msg)
+        if self.peak_bytes is None and self.reason is None:
+            msg = "peak_bytes is null without a reason; say why it could not be read"
+            raise ValueError(msg)
+        return self
+
+
+class Memory(Frozen):
+    """Peaks over the run; of several ranks, the highest."""
+
+    device_allocated: MemoryReading
+    """Peak of the framework's allocator: the headline where it exists."""
+    device_reserved: MemoryReading
+    """Peak that the framework held, fragmentation included."""
+    device_used: MemoryReading
+    """Peak that the device reported, less what was used before the run."""
+    host_rss: MemoryReading
+    """Peak resident memory of the worker's processes, compilers that they start left out: the headline where the CPU computes."""
+    host_swap: MemoryReading
+    """Peak swap of the worker's processes."""
+
+
+class Utilisation(Frozen):
+    """Busy cores over the steady window (over all of training where none was found), sampled from outside the worker."""
+
+    samples: Count
+    """How many samples lie in it."""
+    interval_s: Seconds
+    """Time between two samples."""
+    cpu_busy_mean: float | None = Field(default=None, ge=0)
+    """Mean number of busy cores of the worker's processes (of `environment.cpu_usable_cores`)."""
+    cpu_busy_peak: float | None = Field(default=None, ge=0)
+    """Highest number of busy cores."""
+    foreign_cpu_busy_mean: float | None = Field(default=None, ge=0)
+    """Mean number of cores that other processes kept busy."""
+    devices: Annotated[tuple[DeviceUse, ...], Field(max_length=1_024)] = ()
+    """Each device, where its driver tells anything."""
+    energy: Energy | None = None
+    """Of all devices; null when it was not looked at."""
+
+
+class Evaluation(Frozen):
+    """Quality on held-out rows."""
+
+    split: Text
+    """Which rows."""
+    rows: PositiveCount
+    """How many."""
+    loss: float | None = None
+    """Mean loss."""
+    loss_standard_error: float | None = Field(default=None, ge=0)
+    """Its standard error, from the spread of micro-batches; null with fewer than two of them."""
+    accuracy: float | None = Field(default=None, ge=0, le=1)
+    """Share of rows classified correctly, for classification."""
+
+
+class Warned(Frozen):
+    """A doubt about this measurement."""
+
+    doubt: Doubt
+    """Which kind."""
+    message: Text
+    """What was seen."""
+
+
+class Submission(Frozen):
+    """One run of the harness on one machine. Written once, never edited, only superseded."""
+
+    format: Literal["tunemark.submission/1"] = FORMAT
+    """Version of this format."""
+    run_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """Random, so that two runs of the same plan are two results."""
+    started_at: AwareDatetime
+    """When the worker was spawned, UTC."""
+    harness: Harness
+    """What measured."""
+    division: Division
+    """`open` exactly when there are overrides."""
+    overrides: Annotated[tuple[Override, ...], Field(max_length=100)] = ()
+    """What was changed against the card."""
+    supersedes: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")] | None = None
+    """Id of the result that this one replaces."""
+    plan: Plan
+    """What was to be done."""
+    environment: Environment
+    """Where it was done."""
+    outcome: Outcome
+    """How it ended."""
+    timeline: Annotated[tuple[PhaseStart, ...], Field(min_length=1, max_length=100)]
+    """Phases in order."""
+    process: ProcessTimes
+    """The process as a whole."""
+    study: Study | None = None
+    """The series that this run is a part of; null when it was asked for alone."""
+    model: ModelFacts | None = None
+    """Null when the run ended before the model was there."""
+    effective: Effective | None = None
+    """What really ran; null when the run ended before training was prepared."""
+    gates: Annotated[tuple[Gate, ...], Field(max_length=10)] = ()
+    """Checks that training is right."""
+    probe: Probe | None = None
+    """The device's achievable rate; null when it was not probed."""
+    trace: StepTrace
+    """The raw step log."""
+    events: Annotated[tuple[StepEvent, ...], Field(max_length=10_000)] = ()
+    """Compilations and growth of the allocator, by step."""
+    ranks: Annotated[tuple[RankRecord, ...], Field(max_length=100_000)] = ()
+    """Each process; empty for one."""
+    memory: Memory
+    """Memory peaks."""
+    utilisation: Utilisation | None = None
+    """Busy shares; null when the run ended before a sample was taken."""
+    evaluation: Evaluation | None = None
+    """Quality; null when not evaluated."""
+    saved_bytes: Bytes | None = None
+    """Weights that were written in the phase `save`: adapters, or the whole model; null when nothing was saved."""
+    warnings: Annotated[tuple[Warned, ...], Field(max_length=100)] = ()
+    """Doubts about this measurement."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        problems = [*_timeline_problems(self), *_outcome_problems(self), *_plan_problems(self)]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @property
+    def workload(self) -> Key:
+        """The workload's key."""
+        return self.plan.workload
+
+
+def _timeline_problems(s: Submission) -> list[str]:
+    problems = []
+    if s.started_at.utcoffset() != timedelta(0):
+        problems.append(f"started_at is {s.started_at.isoformat()}, not UTC; write it with +00:00 or Z")
+    times = [mark.at_s for mark in s.timeline]
+    if times[0] != 0:
+        problems.append(f"timeline[0].at_s is {times[0]}; the time line starts at 0, when the worker is spawned")
+    if times != sorted(times):
+        problems.append(f"timeline is {times}; phases are listed in the order in which they began")
+    if times[-1] > s.process.wall_s:
+        problems.append(f"timeline ends at {times[-1]} s, after process.wall_s {s.process.wall_s}; a phase begins before the process ends")
+    if s.trace.completed_at_s and s.trace.completed_at_s[-1] > s.process.wall_s:
+        problems.append(
+            f"trace.completed_at_s ends at {s.trace.completed_at_s[-1]} s, after process.wall_s {s.process.wall_s}; a step completes before the process ends"
+        )
+    return problems
+
+
+def _outcome_problems(s: Submission) -> list[str]:
+    problems = []
+    if s.outcome.last_good_step != len(s.trace):
+        problems.append(
+            f"outcome.last_good_step is {s.outcome.last_good_step}, but trace has {len(s.trace)} steps; they are the same number"
+        )
+    if s.outcome.status is Status.OK and not len(s.trace):
+        problems.append("outcome.status is 'ok' without a completed step; a run that trained nothing is not ok")
+    if s.outcome.status is Status.OK and any(loss is None for loss in s.trace.loss):
+        problems.append("outcome.status is 'ok' but a loss is not a finite number; the status of such a run is 'nan'")
+    if s.outcome.status is not Status.OK and s.outcome.message is None:
+        problems.append(f"outcome.message is null with status {s.outcome.status.value!r}; say what happened")
+    return problems
+
+
+def _plan_problems(s: Submission) -> list[str]:
+    problems = []
+    batch = s.plan.batch
+    rows = batch.micro_batch * batch.gradient_accumulation * batch.data_parallel
+    if batch.global_batch != rows:
+        problems.append(
+            f"plan.batch.global_batch is {batch.global_batch}, but micro_batch x gradient_accumulation x data_parallel is {rows}"
+        )
+    if (s.division is Division.OPEN) != bool(s.overrides):
+        problems.append(
+            f"division is {s.division.value!r} with {len(s.overrides)} overrides; it is 'open' exactly when something was overridden"
+        )
+    # Several processes may share one CPU: it is listed once.
+    shared = s.plan.device.backend in {Backend.CPU, Backend.FAKE} and len(s.environment.devices) == 1
+    # Of several machines the first one lists its own.
+    listed, used = len(s.environment.devices), s.plan.device.count // s.plan.device.nodes
+    refused = s.outcome.status is Status.UNSUPPORTED and listed < used
+    if listed != used and not shared and not refused:
+        problems.append(f"environment.devices lists {listed}, plan.device.count is {used} on this machine; list each device used")
+    if s.ranks and sorted(rank.rank for rank in s.ranks) != list(range(s.plan.device.count)):
+        problems.append(f"ranks lists {len(s.ranks)} ranks, plan.device.count is {s.plan.device.count}; list each rank once, or none")
+    if any(event.step > len(s.trace) for event in s.events):
+        problems.append(f"events names a step after the last of {len(s.trace)}; an event belongs to a completed step")
+    if any(slots > rows * s.plan.data.sequence_length for slots in s.trace.slot_tokens):
+        problems.append(
+            f"trace.slot_tokens exceeds {rows} rows x {s.plan.data.sequence_length} tokens; a step cannot hold more than its global batch"
+        )
+    if any(count > rows for count in s.trace.rows):
+        problems.append(f"trace.rows exceeds plan.batch.global_batch {rows}; a step cannot hold more rows than its global batch")
+    return problems

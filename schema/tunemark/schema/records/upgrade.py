@@ -1,0 +1,133 @@
+"""Reading records of any format version: older ones are upgraded step by step, then validated as the newest.
+
+Each upgrade is one function from one version to the next.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from tunemark.schema.errors import did_you_mean
+from tunemark.schema.records import converted, published, submission
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+
+MODELS: dict[str, type[BaseModel]] = {
+    submission.FORMAT: submission.Submission,
+    published.FORMAT: published.PublishedResult,
+    published.SOURCE_FORMAT: published.SourceDocument,
+    converted.FORMAT: converted.ConvertedResult,
+}
+"""The newest format of each kind of record."""
+
+UPGRADES: dict[str, Upgrade] = {}
+"""For each older format the function that makes the next one of it, `format` included. None is older yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a record is refused: which field, which value, what to do."""
+
+    field: str
+    value: str
+    fix: str
+
+    def __str__(self) -> str:
+        """Return one line."""
+        return f"{self.field}: {self.value}: {self.fix}" if self.value else f"{self.field}: {self.fix}"
+
+
+class InvalidRecord(ValueError):
+    """A record with problems; all of them are listed."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(str(problem) for problem in problems))
+
+
+def read_record(content: bytes) -> BaseModel:
+    """Return the record in these bytes, upgraded to the newest format.
+
+    Raises
+    ------
+    InvalidRecord
+        With one problem per field that is wrong.
+
+    """
+    try:
+        raw = json.loads(content, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRecord([Problem("file", "", f"not valid JSON: {error}; write it with `tunemark run`")]) from error
+    if not isinstance(raw, dict):
+        raise InvalidRecord([Problem("file", type(raw).__name__, "a record is a JSON object")])
+    return validate_record(upgrade(raw))
+
+
+def upgrade(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return the record in the newest format of its kind."""
+    for _ in range(len(UPGRADES) + 1):
+        step = UPGRADES.get(str(raw.get("format")))
+        if step is None:
+            return raw
+        raw = step(raw)
+    return raw
+
+
+def validate_record(raw: dict[str, Any]) -> BaseModel:
+    """Return the validated record; raises InvalidRecord with all problems."""
+    name = raw.get("format")
+    if not isinstance(name, str) or name not in MODELS:
+        raise InvalidRecord([Problem("format", repr(name), did_you_mean(str(name), MODELS))])
+    model = MODELS[name]
+    try:
+        # As JSON, so that dates, enums and tuples are read the way files hold them.
+        content = json.dumps(raw, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        # 1e999 is JSON and reads as infinity.
+        raise InvalidRecord(
+            [Problem("file", "", f"holds what no record can: {error}; use null for a value that is not a finite number")]
+        ) from error
+    try:
+        return model.model_validate_json(content)
+    except ValidationError as error:
+        raise InvalidRecord([_problem(detail, model) for detail in error.errors(include_url=False)]) from error
+
+
+def _problem(detail: Any, model: type[BaseModel]) -> Problem:  # noqa: ANN401 - pydantic's own dictionary
+    path = [str(part) for part in detail["loc"]]
+    field = ".".join(path) or "record"
+    value = repr(detail.get("input"))
+    shown = value if len(value) <= 80 else f"{value[:77]}..."  # noqa: PLR2004 - one line of a terminal
+    if detail["type"] == "missing":
+        return Problem(field, "", "is missing; every record has it")
+    if detail["type"] == "extra_forbidden":
+        return Problem(field, shown, f"is not a field; {did_you_mean(path[-1], _siblings(model, path[:-1]))}")
+    message = detail["msg"].removeprefix("Value error, ")
+    return Problem(field, "" if not path or detail["type"] == "value_error" else shown, message[:1].lower() + message[1:])
+
+
+def _siblings(model: type[BaseModel], path: list[str]) -> list[str]:
+    """Return the field names of the model in which the path ends."""
+    current: Any = model
+    for part in path:
+        if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
+            current = _model_in(current.model_fields[part].annotation)
+    return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+
+
+def _model_in(annotation: Any) -> Any:  # noqa: ANN401 - any type expression
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in getattr(annotation, "__args__", ()):
+        found = _model_in(inner)
+        if found is not None:
+            return found
+    return None
+
+
+def _refuse_constant(name: str) -> float:
+    msg = f"{name} is not JSON; use null for a value that is not a finite number"
+    raise ValueError(msg)

@@ -1,0 +1,1 @@
+"""Steady state, intervals, comparisons and predictions from step times."""

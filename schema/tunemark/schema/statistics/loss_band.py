@@ -1,0 +1,41 @@
+"""The loss-band gate: losses of a run beside those that a right run of the same workload reaches."""
+
+import numpy as np
+
+from tunemark.schema.facts.workloads import GoldenLosses
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.trace import Gate, StepTrace
+
+SMOOTHED_STEPS = 5
+
+
+def loss_band(golden: GoldenLosses | None, plan: Plan, trace: StepTrace, *, changed: bool) -> Gate:
+    """Return whether the losses lie within the band; null with the reason where there is nothing to compare with."""
+    reason = _incomparable(golden, plan, changed=changed)
+    if golden is None or reason:
+        return Gate(name="loss_band", passed=None, detail=reason or "no losses of a right run are kept for this workload")
+    reached = {step: loss for step, loss in golden.losses.items() if step <= len(trace)}
+    if not reached:
+        return Gate(name="loss_band", passed=None, detail=f"the run ended before step {min(golden.losses)}, the first that is compared")
+    off = {step: abs(smoothed_loss(trace, step) / loss - 1) for step, loss in reached.items()}
+    worst = max(off, key=lambda step: off[step])
+    detail = f"at most {off[worst]:.2%} from the losses of a right run, at step {worst}; the band is {golden.tolerance:.0%}"
+    return Gate(name="loss_band", passed=off[worst] <= golden.tolerance, detail=detail)
+
+
+def smoothed_loss(trace: StepTrace, step: int) -> float:
+    """Return the mean loss of a step, counted from 1, and the four before."""
+    losses = [loss if loss is not None else float("nan") for loss in trace.loss[max(0, step - SMOOTHED_STEPS) : step]]
+    return float(np.mean(losses))
+
+
+def _incomparable(golden: GoldenLosses | None, plan: Plan, *, changed: bool) -> str | None:
+    if golden is None:
+        return None
+    if changed:
+        return "settings of the card were changed, so its losses are no measure"
+    if plan.measurement.seed != golden.seed:
+        return f"the seed is {plan.measurement.seed}, the kept losses are of seed {golden.seed}"
+    if plan.batch.global_batch != plan.batch.micro_batch * plan.batch.gradient_accumulation:
+        return "several devices make a larger batch than the kept losses are of"
+    return None
