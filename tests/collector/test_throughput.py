@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 from factories import CHECKOUT, Tunemark
 
+from tunemark.collector.audit.span import Span
+from tunemark.collector.audit.token_rates import Rate
 from tunemark.collector.predict.cross_validation import LeftOut, leave_out, summarise
-from tunemark.collector.throughput_observed import Learnt, learn_from, meaning_of
+from tunemark.collector.throughput_observed import Learnt, _concerns, learn_from, meaning_of
+from tunemark.schema.findings import Finding
+from tunemark.schema.vocabulary import AuditVerdict
 
 GOAL_MEDIAN, GOAL_COVERED = 0.15, (0.85, 0.95)
 REACHED: dict[tuple[LeftOut, str | None], float] = {
@@ -114,3 +118,22 @@ def test_a_wrong_option_says_how_to_mend_it(tunemark: Tunemark, arguments: tuple
 def test_an_empty_checkout_teaches_nothing(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     assert not learn_from(tmp_path, findings=()).rows
+
+
+def finding(rule: str, claim: str) -> Finding:
+    return Finding(rule=rule, verdict=AuditVerdict.INCONSISTENT, records=("900-001",), claim=claim, calculation="1 = 2")
+
+
+@pytest.mark.parametrize(
+    ("rule", "claim", "concerned"),
+    [
+        ("utilisation", "Tokens a second 9,000", True),
+        ("context-length", "Sequence length 8192", True),
+        ("steps-times-step", "step_time_s 4.7 s", True),
+        ("steps-times-step", "Peak memory 4.7 GB", False),
+        ("price-of-instance", "step_time_s 4.7 s", False),
+    ],
+)
+def test_a_finding_concerns_a_rate_by_its_rule_or_by_the_figure_the_rate_follows_from(rule: str, claim: str, concerned: bool) -> None:
+    rate = Rate("step_time_s", "", Span.exact(9_000.0), "")
+    assert _concerns(finding(rule, claim), rate) is concerned
