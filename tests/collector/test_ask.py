@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from factories import CHECKOUT, FACTS, Tunemark, make_submission, save
 
-from tunemark.collector.asking import Answer
-from tunemark.collector.documentation import documented_relations, relations_with_view_columns
-from tunemark.collector.price_book import newest, offers
-from tunemark.collector.schema_folder import outdated
+from tunemark.collector.commands.schema import outdated
+from tunemark.collector.predict.price_book import newest, offers
+from tunemark.collector.store.database import empty_database
+from tunemark.collector.store.sql_query import QueryResult
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.formats import MISSING
@@ -128,7 +128,7 @@ def test_in_a_pipe_a_table_is_plain_and_aligned(tunemark: Tunemark) -> None:
 
 
 def test_columns_of_the_same_name_are_kept_apart() -> None:
-    assert Answer(["a", "a", "b"], [(1, 2, 3)]).records() == [{"a": 1, "a_2": 2, "b": 3}]
+    assert QueryResult(["a", "a", "b"], [(1, 2, 3)]).records() == [{"a": 1, "a_2": 2, "b": 3}]
 
 
 @pytest.mark.usefixtures("database")
@@ -142,19 +142,13 @@ def test_every_relation_and_column_of_the_database_is_documented(tunemark: Tunem
     reference = json.loads(tunemark("query", "--views", "--json").out)
     assert {row["relation"] for row in reference} >= {"results", "costs", "cheapest_costs", "current_prices", "result_rows"}
     assert all(row["meaning"] for row in reference if not row["column"])
-    assert all(relation.columns for relation in relations_with_view_columns())
-    import duckdb
-
-    from tunemark.collector.documentation import SQL_FILE
-
-    with duckdb.connect() as connection:
-        connection.execute(SQL_FILE.read_text())
-        real = set(
-            connection.sql(
-                "select table_name, column_name from duckdb_columns() where table_name in (select table_name from duckdb_tables())"
-            ).fetchall()
-        )
-    assert {(relation.name, column.name) for relation in documented_relations() for column in relation.columns} == real
+    assert all(row["type"] for row in reference)
+    with empty_database() as connection:
+        real = connection.sql("select table_name, column_name from duckdb_columns() where not internal").fetchall()
+    assert {(row["relation"], row["column"]) for row in reference if row["column"]} == set(real)
+    (rankable,) = (row for row in reference if (row["relation"], row["column"]) == ("result_rows", "rankable"))
+    assert rankable == {"relation": "result_rows", "column": "rankable", "type": "boolean", "meaning": rankable["meaning"]}
+    assert "ranking" in rankable["meaning"]
 
 
 def price(**values: object) -> PriceRow:

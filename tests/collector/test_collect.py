@@ -10,22 +10,21 @@ import duckdb
 import pytest
 from factories import Tunemark, make_submission, run_id, save
 
-from tunemark.collector import database, loading
-from tunemark.collector.asking import ask
-from tunemark.collector.documentation import documented_relations
-from tunemark.collector.loading import collect
+from tunemark.collector.store import database, loading
+from tunemark.collector.store.loading import collect
+from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.base import canonical_json, content_id
 
 
 def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
-    return ask(sql, path).rows
+    return run_query(sql, path).rows
 
 
 def contents(path: Path) -> dict[str, list[tuple[Any, ...]]]:
     """Return all rows of all tables in their order."""
-    return {relation.name: rows(path, f"from {relation.name}") for relation in documented_relations() if relation.kind == "table"}
+    return {name: rows(path, f"from {name}") for name in database.arrow_schemas()}
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def test_a_measured_row_is_what_derive_says(checkout: Path, db: Path) -> None:
     path = save(checkout, submission)
     collect(checkout, db)
     derived = derive(submission)
-    row = ask("select * from results", db).records()[0]
+    row = run_query("select * from results", db).records()[0]
     assert derived.step_time is not None
     assert derived.tokens_per_s is not None
     assert derived.window is not None
@@ -131,7 +130,7 @@ def test_a_superseded_result_stays_readable_and_shares_no_ranking(checkout: Path
     save(checkout, new)
     collect(checkout, db)
     new_id = content_id(canonical_json(new))
-    found = {row["result_id"]: (row["rankable"], row["note"]) for row in ask("from results", db).records()}
+    found = {row["result_id"]: (row["rankable"], row["note"]) for row in run_query("from results", db).records()}
     assert found == {old_id: (False, f"superseded by {new_id}"), new_id: (True, None)}
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tunemark.collector.asking import ask
-from tunemark.collector.database import arrow_schemas, as_arrow, build_database
+from tunemark.collector.store.database import arrow_schemas, as_arrow, build_database
+from tunemark.collector.store.sql_query import run_query
 
 ACCELERATOR = "nvidia-h100-80gb-sxm"
 
@@ -29,7 +29,7 @@ def costs(folder: Path, results: list[dict[str, Any]], prices: list[dict[str, An
     rows = {"collection": [{"as_of": date(2026, 11, 22)}], "result_rows": results, "prices": prices}
     path = folder / "tunemark.duckdb"
     build_database(path, {name: as_arrow(rows.get(name, []), schema) for name, schema in arrow_schemas().items()})
-    return ask(f"from {view} order by result_id, usd_per_hour, instance", path).records()
+    return run_query(f"from {view} order by result_id, usd_per_hour, instance", path).records()
 
 
 def test_a_result_on_two_machines_costs_two_instances(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from factories import FACTS, make_content, make_submission, save
 
-from tunemark.collector.asking import ask
-from tunemark.collector.evidence_checks import evidence_problems
-from tunemark.collector.loading import collect
+from tunemark.collector.gate.checks import evidence_problems
+from tunemark.collector.store.loading import collect
+from tunemark.collector.store.sql_query import run_query
 
 STEPS = 40
 EFFECTIVE = {
@@ -97,20 +97,24 @@ def db(checkout: Path) -> Path:
 
 
 def test_ranks_are_loaded_and_the_slowest_is_marked(db: Path) -> None:
-    assert ask("select rank, slowest, round(behind, 3) from ranks order by rank", db).rows == [(0, False, -0.048), (1, True, 0.048)]
+    assert run_query("select rank, slowest, round(behind, 3) from ranks order by rank", db).rows == [(0, False, -0.048), (1, True, 0.048)]
 
 
 def test_a_setting_that_fell_back_is_seen(db: Path) -> None:
-    assert ask("select setting, requested, effective from effective where agrees = false", db).rows == [("attention", "sdpa", "eager")]
-    assert ask("select attention, gates from results", db).rows == [("eager", "passed")]
+    assert run_query("select setting, requested, effective from effective where agrees = false", db).rows == [
+        ("attention", "sdpa", "eager")
+    ]
+    assert run_query("select attention, gates from results", db).rows == [("eager", "passed")]
 
 
 def test_flops_and_reasons_are_loaded(db: Path) -> None:
-    flop, total = ask("select (select flop_per_step from results), (select sum(flop) from flops where class <> 'recompute')", db).rows[0]
+    flop, total = run_query(
+        "select (select flop_per_step from results), (select sum(flop) from flops where class <> 'recompute')", db
+    ).rows[0]
     assert flop == total > 0
-    value, reason = ask("select value, reason from result_facts where topic = 'derived' and name = 'mfu'", db).rows[0]
+    value, reason = run_query("select value, reason from result_facts where topic = 'derived' and name = 'mfu'", db).rows[0]
     assert (value, reason) == (None, "the device is not in the catalogue, so its peak is unknown")
-    assert ask("select count(*) from memory_lines where measured_bytes is not null", db).rows[0][0] == 4
+    assert run_query("select count(*) from memory_lines where measured_bytes is not null", db).rows[0][0] == 4
 
 
 def test_a_study_is_a_row_with_its_runs_in_order(checkout: Path) -> None:
@@ -119,20 +123,20 @@ def test_a_study_is_a_row_with_its_runs_in_order(checkout: Path) -> None:
         study = {"kind": "sweep", "study_id": "ab" * 6, "point": f"seed={number}", "position": number, "settings_sha256": "cd" * 32}
         save(checkout, make_submission(STEPS, study=study, run_id=f"{number:032x}"), f"run{number}")
     collect(checkout, path)
-    assert ask("select study_kind, runs, failed, points from studies", path).rows == [("sweep", 2, 0, 2)]
-    ids = ask("select result_ids from studies", path).rows[0][0]
-    assert ids == [row[0] for row in ask("select result_id from results order by study_position", path).rows]
+    assert run_query("select study_kind, runs, failed, points from studies", path).rows == [("sweep", 2, 0, 2)]
+    ids = run_query("select result_ids from studies", path).rows[0][0]
+    assert ids == [row[0] for row in run_query("select result_id from results order by study_position", path).rows]
 
 
 def test_the_support_matrix_is_loaded_where_there_is_one(checkout: Path) -> None:
     path = checkout / "build" / "tunemark.duckdb"
     collect(checkout, path)
-    assert ask("select count(*) from support", path).rows == [(0,)]
+    assert run_query("select count(*) from support", path).rows == [(0,)]
     (checkout / "data" / "support.json").write_text(
         '{"format": "tunemark.support/2", "features": ["A", "B"], "cannot": {"cpu": {"B": "no"}}, "needs": {"cpu": {"A": "x"}}}'
     )
     collect(checkout, path)
-    assert ask("select feature, supported, reason, needs from support order by 1", path).rows == [
+    assert run_query("select feature, supported, reason, needs from support order by 1", path).rows == [
         ("A", True, None, "x"),
         ("B", False, "no", None),
     ]
@@ -141,7 +145,7 @@ def test_the_support_matrix_is_loaded_where_there_is_one(checkout: Path) -> None
 def test_axes_and_matrices_of_workloads_are_loaded(checkout: Path) -> None:
     path = checkout / "build" / "tunemark.duckdb"
     collect(checkout, path)
-    assert ask("select count(*) from workloads where matrix = 'trainer-8k'", path).rows[0][0] > 10
-    assert ask("select choices from workload_axes where workload = 'bert-emotion' and field = 'data.padding'", path).rows == [
+    assert run_query("select count(*) from workloads where matrix = 'trainer-8k'", path).rows[0][0] > 10
+    assert run_query("select choices from workload_axes where workload = 'bert-emotion' and field = 'data.padding'", path).rows == [
         (["static", "dynamic"],)
     ]

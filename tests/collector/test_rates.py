@@ -3,8 +3,8 @@
 import pytest
 from factories import FACTS, make_published
 
-from tunemark.collector import rates
-from tunemark.collector.published_rows import derived_figures, known_dataset_rows, published_rows
+from tunemark.collector.store import rates
+from tunemark.collector.store.published_rows import derived_figures, known_dataset_rows, published_rows
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult, Reading, SourceDocument
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from factories import FACTS, Tunemark, give_to_git, make_submission, save
 
-from tunemark.collector.asking import ask
-from tunemark.collector.card_settings import settings
-from tunemark.collector.judging import judge_bytes
-from tunemark.collector.loading import collect
+from tunemark.collector.gate.card_checks import settings
+from tunemark.collector.gate.check import judge_bytes
+from tunemark.collector.store.loading import collect
+from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.records.base import canonical_json
 
 H100 = {"plan.device.accelerator": "nvidia-h100-80gb-sxm", "plan.device.backend": "cuda", "environment.backend": "cuda"}
@@ -128,7 +128,7 @@ def test_a_committed_run_of_a_changed_card_is_shown_as_open_and_shares_no_rankin
     db = checkout / "build" / "tunemark.duckdb"
     done = collect(checkout, db)
     assert (done.problems, len(done.notes)) == ([], 1)
-    assert ask("select division, rankable, note from results", db).rows == [
+    assert run_query("select division, rankable, note from results", db).rows == [
         ("open", False, "the card smoke-lora has changed since; declared as a standard run of it")
     ]
 

@@ -8,8 +8,8 @@ from factories import CHECKOUT, Tunemark
 
 from tunemark.collector.audit.span import Span
 from tunemark.collector.audit.token_rates import Rate
+from tunemark.collector.predict.calibration_rows import Calibration, calibrate, concerns, meaning_of
 from tunemark.collector.predict.cross_validation import LeftOut, leave_out, summarise
-from tunemark.collector.throughput_observed import Learnt, _concerns, learn_from, meaning_of
 from tunemark.schema.findings import Finding
 from tunemark.schema.vocabulary import AuditVerdict
 
@@ -26,34 +26,34 @@ JOB = ("estimate", "-m", "llama-3.1-8b", "--method", "lora", "--seq", "8192", "-
 
 
 @pytest.fixture(scope="module")
-def learnt() -> Learnt:
-    return learn_from(CHECKOUT)
+def learnt() -> Calibration:
+    return calibrate(CHECKOUT)
 
 
-def test_a_step_is_read_as_the_audit_leaves_it(learnt: Learnt) -> None:
+def test_a_step_is_read_as_the_audit_leaves_it(learnt: Calibration) -> None:
     row = next(row for row in learnt.rows if row.id == "003-001")
     assert row.of.devices / row.device_seconds_per_token == pytest.approx(2 * 8192 / 4.7)
     assert meaning_of("micro-step (x 32 = 1376 s per optimizer step)") == "micro-step"
 
 
-def test_what_the_audit_refutes_teaches_nothing_and_says_why(learnt: Learnt) -> None:
+def test_what_the_audit_refutes_teaches_nothing_and_says_why(learnt: Calibration) -> None:
     assert "utilisation" in learnt.refused["004-005"]
     assert "context-length" in learnt.refused["004-021"]
     assert not set(learnt.refused) & {row.id for row in learnt.rows}
 
 
-def test_equal_digits_of_models_of_one_shape_are_learnt_from_once(learnt: Learnt) -> None:
+def test_equal_digits_of_models_of_one_shape_are_learnt_from_once(learnt: Calibration) -> None:
     ids = {row.id: row.same for row in learnt.rows}
     assert "003-005" in ids["003-001"]
     assert "003-005" not in ids
 
 
-def test_tokens_are_not_guessed_from_rows_whose_filling_is_unknown(learnt: Learnt) -> None:
+def test_tokens_are_not_guessed_from_rows_whose_filling_is_unknown(learnt: Calibration) -> None:
     assert not [row.id for row in learnt.rows if row.id.startswith("001-")]
 
 
 @pytest.mark.parametrize(("left_out", "stack"), list(REACHED))
-def test_errors_stay_at_what_was_reached(learnt: Learnt, left_out: LeftOut, stack: str | None) -> None:
+def test_errors_stay_at_what_was_reached(learnt: Calibration, left_out: LeftOut, stack: str | None) -> None:
     held = [one for one in leave_out(learnt.rows, left_out) if stack in {None, one.row.of.stack}]
     errors = summarise(held)
     assert errors is not None
@@ -63,7 +63,7 @@ def test_errors_stay_at_what_was_reached(learnt: Learnt, left_out: LeftOut, stac
         assert errors.median <= GOAL_MEDIAN
 
 
-def test_nothing_is_claimed_of_software_with_a_single_model(learnt: Learnt) -> None:
+def test_nothing_is_claimed_of_software_with_a_single_model(learnt: Calibration) -> None:
     left = [one for one in leave_out(learnt.rows, "model") if one.row.of.stack == "mlperf"]
     assert left
     assert all(one.tokens_per_s is None and one.reason for one in left)
@@ -117,7 +117,7 @@ def test_a_wrong_option_says_how_to_mend_it(tunemark: Tunemark, arguments: tuple
 
 def test_an_empty_checkout_teaches_nothing(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    assert not learn_from(tmp_path, findings=()).rows
+    assert not calibrate(tmp_path, findings=()).rows
 
 
 def finding(rule: str, claim: str) -> Finding:
@@ -136,4 +136,4 @@ def finding(rule: str, claim: str) -> Finding:
 )
 def test_a_finding_concerns_a_rate_by_its_rule_or_by_the_figure_the_rate_follows_from(rule: str, claim: str, concerned: bool) -> None:
     rate = Rate("step_time_s", "", Span.exact(9_000.0), "")
-    assert _concerns(finding(rule, claim), rate) is concerned
+    assert concerns(finding(rule, claim), rate) is concerned

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from factories import Tunemark, make_content, make_submission, run_id, save
 
-from tunemark.collector import loading
-from tunemark.collector.asking import ask
-from tunemark.collector.loading import collect
-from tunemark.collector.rows import Rows
-from tunemark.collector.together import Loaded, accept
+from tunemark.collector.gate.cross_file_checks import Candidate, accept
+from tunemark.collector.store import loading
+from tunemark.collector.store.loading import collect
+from tunemark.collector.store.rows import Rows
+from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.upgrade import InvalidRecord, Problem, validate_record
@@ -37,12 +37,12 @@ def test_a_run_on_another_device_supersedes_nothing(checkout: Path, old: str, tu
     assert "its device is 'Test CPU', that of this run 'Faster CPU'" in tunemark("validate").err
     db = checkout / "build" / "tunemark.duckdb"
     collect(checkout, db)
-    assert ask("select result_id, rankable from results", db).rows == [(old, True)]
+    assert run_query("select result_id, rankable from results", db).rows == [(old, True)]
 
 
 def test_a_run_of_another_workload_supersedes_nothing() -> None:
-    one = Loaded("a", (), run_id(1), "a" * 12, subject={"workload": "smoke-lora", "device": "T4"})
-    other = Loaded("b", (), run_id(2), "b" * 12, "a" * 12, {"workload": "smoke-full", "device": "T4"})
+    one = Candidate("a", (), run_id(1), "a" * 12, subject={"workload": "smoke-lora", "device": "T4"})
+    other = Candidate("b", (), run_id(2), "b" * 12, "a" * 12, {"workload": "smoke-full", "device": "T4"})
     done = accept([one, other], frozenset())
     assert [kept.file for kept in done.kept] == ["a"]
     assert "its workload is 'smoke-lora', that of this run 'smoke-full'" in str(done.problems[0][1])
@@ -54,12 +54,12 @@ def test_a_file_alone_finds_what_it_supersedes_in_the_checkout(checkout: Path, o
 
 
 def test_two_results_cannot_share_an_id() -> None:
-    files = [Loaded(name, (), run_id(number), "a" * 12) for number, name in enumerate("xy")]
+    files = [Candidate(name, (), run_id(number), "a" * 12) for number, name in enumerate("xy")]
     assert "is the id of x already" in str(accept(files, frozenset()).problems[0][1])
 
 
 def test_what_is_no_submission_is_neither_kept_nor_a_repeat() -> None:
-    files = [Loaded("x", ()), Loaded("y", ()), Loaded("z", (Problem("file", "", "is bad"),))]
+    files = [Candidate("x", ()), Candidate("y", ()), Candidate("z", (Problem("file", "", "is bad"),))]
     done = accept(files, frozenset())
     assert (done.kept, [file for file, _ in done.problems]) == ([], ["z"])
 
@@ -69,7 +69,7 @@ def test_a_count_that_no_32_bits_hold_loads(checkout: Path) -> None:
     save(checkout, make_submission(evaluation=evaluation))
     db = checkout / "build" / "tunemark.duckdb"
     assert collect(checkout, db).problems == []
-    assert ask("select evaluation_rows from results", db).rows == [(2**40,)]
+    assert run_query("select evaluation_rows from results", db).rows == [(2**40,)]
 
 
 def test_a_value_that_the_database_cannot_hold_stops_its_own_file_only(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_a_value_that_the_database_cannot_hold_stops_its_own_file_only(checkout:
     done = collect(checkout, db)
     assert done.results == {"measured": 1}
     assert "holds a value that the database cannot" in str(done.problems[0][1])
-    assert len(ask("from load_problems", db).rows) == 1
+    assert len(run_query("from load_problems", db).rows) == 1
 
 
 def test_bytes_that_sum_to_more_than_is_counted_are_a_problem(checkout: Path, tunemark: Tunemark) -> None:

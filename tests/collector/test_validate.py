@@ -9,9 +9,9 @@ from factories import FACTS, Tunemark, make_content, make_submission, run_id, sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tunemark.collector import pool
-from tunemark.collector.judging import LARGEST_FILE_BYTES, judge, judge_bytes
-from tunemark.collector.pool import over_files
+from tunemark.collector.gate import read
+from tunemark.collector.gate.check import LARGEST_FILE_BYTES, judge, judge_bytes
+from tunemark.collector.gate.read import over_files
 from tunemark.schema.records.base import canonical_json, content_id
 
 ANYWHERE = Path("record.json")
@@ -246,7 +246,7 @@ def test_many_files_go_through_a_pool_with_the_same_verdicts(checkout: Path) -> 
         save(checkout, make_submission(20, run_id=run_id(number)), f"run{number}")
     files = sorted((checkout / "submissions").rglob("*.json"))
     assert list(over_files(content_size, files, many=2)) == [path.stat().st_size for path in files]
-    assert pool.MANY == 200
+    assert read.MANY == 200
 
 
 def content_size(path: Path) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from factories import Tunemark, make_submission, save
 
-from tunemark.collector.asking import ask
+from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.errors import Exit, TunemarkError
 
 PRICES = "data/prices/prices.csv"
@@ -105,7 +105,7 @@ def test_results_without_a_document_are_refused_by_validate_and_left_out_by_coll
     collected = tunemark("collect")
     assert collected.code == 3
     assert "has 2 results but no source.json" in collected.err
-    answer = ask("select source, count(*) as n from result_rows group by 1 order by 1", published / "build" / "tunemark.duckdb")
+    answer = run_query("select source, count(*) as n from result_rows group by 1 order by 1", published / "build" / "tunemark.duckdb")
     assert [row["source"] for row in answer.records()] == ["000", "001", "003", "004"]
 
 

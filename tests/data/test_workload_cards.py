@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tunemark.collector.card_settings import settings
-from tunemark.collector.predict.fits import GIB, TIGHT
+from tunemark.collector.gate.card_checks import settings
+from tunemark.collector.predict.estimate import GIB, TIGHT
 from tunemark.harness.machine import PACKAGES, Machine
 from tunemark.harness.overrides import apply_overrides
 from tunemark.harness.planning import Options, resolve

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from factories import Tunemark
 
-from tunemark.collector.asking import ask
-from tunemark.collector.loading import collect
+from tunemark.collector.store.loading import collect
+from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.base import canonical_json
 
@@ -34,7 +34,7 @@ def asked(root: Path, sql: str) -> list[dict[str, Any]]:
     database = root / "build" / "t.duckdb"
     if not database.exists():
         collect(root, database)
-    return ask(sql, database).records()
+    return run_query(sql, database).records()
 
 
 def test_a_result_has_its_conditions_and_statistics(checkout: Path):

@@ -12,11 +12,9 @@ from factories import Tunemark
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunemark.collector.importers.archive import members
-from tunemark.collector.importers.mllog import LARGEST_LINE, LogProblem
-from tunemark.collector.importers.mlperf import entry_id, read_entries
-from tunemark.collector.importers.mlperf_conditions import accelerator_key
-from tunemark.collector.importers.mlperf_run import read_run
+from tunemark.collector.importers.import_io import members
+from tunemark.collector.importers.mlperf import accelerator_key, entry_id, read_entries
+from tunemark.collector.importers.mlperf_log import LARGEST_LINE, LogProblem, read_run
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.base import canonical_json

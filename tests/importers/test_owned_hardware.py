@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.owned_hardware_cost import HOURS_PER_YEAR, OwnedHardware, owned
+from tunemark.collector.predict.owned_hardware_cost import HOURS_PER_YEAR, OwnedHardware, parse_owned
 from tunemark.schema.errors import TunemarkError
 
 amounts = st.floats(0, 1e6)
@@ -68,7 +68,7 @@ def test_what_no_machine_can_have_is_refused_by_name(field: str, value: float):
 
 
 def test_an_option_describes_owned_hardware_and_a_wrong_figure_is_named() -> None:
-    machine = owned("purchase=2000, years=3, utilisation=0.5, watts=450, electricity=0.30")
+    machine = parse_owned("purchase=2000, years=3, utilisation=0.5, watts=450, electricity=0.30")
     assert machine.hardware == OwnedHardware(2000, 3, 0.5, 450, 0.30)
     for text, said in (
         ("purchase=2000,year=3", "did you mean 'years'"),
@@ -81,5 +81,5 @@ def test_an_option_describes_owned_hardware_and_a_wrong_figure_is_named() -> Non
         ("purchase=1,years=3,purchase=2", "--owned purchase: '2': is given twice"),
     ):
         with pytest.raises(TunemarkError) as caught:
-            owned(text)
+            parse_owned(text)
         assert said in str(caught.value)

@@ -11,9 +11,7 @@ from factories import Tunemark
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.importers.price_files import price_book_text, provider_of
-from tunemark.collector.importers.skypilot import Prices, read_catalogue
-from tunemark.collector.importers.skypilot_rows import providers
+from tunemark.collector.importers.prices import CataloguePrices, price_book_text, provider_of, providers, read_catalogue
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.facts.fact_base import FactBase
@@ -49,11 +47,11 @@ def catalogue(*rows: dict[str, object]) -> bytes:
     return buffer.getvalue().encode()
 
 
-def read(provider: str, facts: FactBase, *rows: dict[str, object]) -> Prices:
+def read(provider: str, facts: FactBase, *rows: dict[str, object]) -> CataloguePrices:
     return read_catalogue(catalogue(*rows), provider, DAY, "test v8", facts)
 
 
-def prices_of(found: Prices) -> list[tuple[str, float]]:
+def prices_of(found: CataloguePrices) -> list[tuple[str, float]]:
     return [(row.kind.value, row.usd_per_hour) for row in found.rows]
 
 

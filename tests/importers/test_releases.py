@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 from typer.testing import CliRunner
 
-from tunemark.collector.import_commands import app
+from tunemark.collector.commands.import_group import app
 from tunemark.collector.importers.releases import as_toml, library_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase

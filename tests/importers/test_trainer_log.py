@@ -10,7 +10,7 @@ from factories import Tunemark
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tunemark.collector.importers.published_record import Said, record
+from tunemark.collector.importers.published_record import StatedConditions, record
 from tunemark.collector.importers.trainer_log import read_trainer_log
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -40,7 +40,7 @@ def test_pasting_the_two_logs_of_source_000_gives_the_claims_of_its_two_records(
 
 def test_the_records_are_valid_and_name_their_source(data: Path, facts: FactBase):
     (first, _) = read_trainer_log((data / "trainer-log.txt").read_text(encoding="utf-8"), "log").runs
-    said = Said("000", 1, "Neuron", "qwen3-8b", Method.LORA, "Trainium", 16, "trn1.32xlarge")
+    said = StatedConditions("000", 1, "Neuron", "qwen3-8b", Method.LORA, "Trainium", 16, "trn1.32xlarge")
     result = record(first, 0, said, facts)
     assert (result.id, result.conditions.model, result.conditions.accelerator, result.status.value) == (
         "000-001",
@@ -53,7 +53,7 @@ def test_the_records_are_valid_and_name_their_source(data: Path, facts: FactBase
 def test_the_method_has_to_be_said(data: Path, facts: FactBase):
     (first, _) = read_trainer_log((data / "trainer-log.txt").read_text(encoding="utf-8"), "log").runs
     with pytest.raises(TunemarkError, match="--method"):
-        record(first, 0, Said("000", 1, "Log"), facts)
+        record(first, 0, StatedConditions("000", 1, "Log"), facts)
 
 
 def test_a_bar_that_rewrites_its_line_counts_once():
@@ -185,7 +185,7 @@ def test_names_are_resolved_also_when_nothing_is_written(data: Path, tunemark: T
 
 def only_record(text: str, facts: FactBase) -> PublishedResult:
     (run,) = read_trainer_log(text, "log").runs
-    return record(run, 0, Said("005", 1, "Log", method=Method.LORA), facts)
+    return record(run, 0, StatedConditions("005", 1, "Log", method=Method.LORA), facts)
 
 
 def test_a_loss_that_is_no_number_is_a_failed_run(facts: FactBase):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunemark.collector.predict.published_memory import (
+from tunemark.collector.predict.predicted_vs_measured import (
     accelerate_bytes,
     memory_errors,
     published_results,

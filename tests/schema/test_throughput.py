@@ -9,10 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.collector.predict.cross_validation import leave_out, summarise
-from tunemark.collector.predict.fit import NOISE, fit, parameters
-from tunemark.collector.predict.predicted import LABEL, LEVEL, Range, Throughput, default_stack, no_data, predict
-from tunemark.collector.predict.rows import Combination, Observed, observe, without_copies
-from tunemark.collector.predict.work import TERMS, Missing, work_seconds
+from tunemark.collector.predict.estimate import LABEL, LEVEL, Range, Throughput, default_stack, no_data, predict
+from tunemark.collector.predict.fit import (
+    NOISE,
+    TERMS,
+    Combination,
+    Missing,
+    Observed,
+    fit,
+    observe,
+    parameters,
+    without_copies,
+    work_seconds,
+)
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase

@@ -9,7 +9,7 @@ import duckdb
 from tunemark.schema.statistics.comparison import ArmRun
 
 ROOT = Path(__file__).resolve().parents[2]
-DDL = ROOT / "collector" / "tunemark" / "collector" / "views.sql"
+DDL = ROOT / "collector" / "tunemark" / "collector" / "store" / "views.sql"
 GIB = 2**30
 HOSTILE = """<script>window.hacked=1</script> | [x](javascript:alert(1)) `tick` *star* <img src=x onerror=window.hacked=1> {{ 7*7 }} "quote" &amp;"""
 MEASURED, SLOWER, OTHER, CRASHED, STRANGE = "0a1b2c3d4e5f", "1a1b2c3d4e5f", "2a1b2c3d4e5f", "3a1b2c3d4e5f", "4a1b2c3d4e5f"

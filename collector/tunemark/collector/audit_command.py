@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunemark.collector.commands.options import AsJson
-from tunemark.collector.output import print_json, print_table, say
+from tunemark.collector.commands.terminal import AsJson, print_json, print_table, say
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import project_root
 from tunemark.schema.vocabulary import AuditVerdict
@@ -98,7 +97,7 @@ def audit(
 
 def _base(paths: list[Path]) -> "tuple[Base, list[str]]":
     from tunemark.collector.audit.loaded import base_of, with_files
-    from tunemark.collector.record_files import named_records
+    from tunemark.collector.gate.read import named_records
 
     base = base_of(project_root())
     return with_files(base, named_records(paths).files) if paths else (base, [])

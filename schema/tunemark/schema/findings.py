@@ -26,3 +26,9 @@ class Finding(Frozen):
     """The calculation, written out with its numbers."""
     numbers: dict[str, Number] = Field(default_factory=dict)
     """The numbers used, by name with unit."""
+    quantities: tuple[str, ...] = ()
+    """Keys of the claims that it refutes, such as `step_time_s`."""
+    conditions: tuple[str, ...] = ()
+    """Names of the conditions that it is about, such as `context_length`."""
+    excluded: tuple[str, ...] = ()
+    """Meanings of an ambiguous figure that are impossible, without their numbers."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Found, Rule
-from tunemark.collector.rates import precision_class
+from tunemark.collector.store.rates import precision_class
 from tunemark.schema.errors import bare
 from tunemark.schema.facts.names import suggest_instance
 from tunemark.schema.physics.architecture import FAMILIES

@@ -75,7 +75,7 @@ class Run:
     @property
     def training_rows(self) -> int | None:
         """Rows of the training data: as the words for the data set say, else of the data set."""
-        from tunemark.collector.rates import printed_rows  # noqa: PLC0415 - the one place that reads such words
+        from tunemark.collector.store.rates import printed_rows  # noqa: PLC0415 - the one place that reads such words
 
         return printed_rows(self.conditions.dataset) or (self.dataset.training_rows if self.dataset else None)
 

@@ -6,7 +6,7 @@ from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.physics_of import kept_with_recompute, weight_bytes
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.span import Span
-from tunemark.collector.rates import precision_class
+from tunemark.collector.store.rates import precision_class
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import CONTEXT
 from tunemark.schema.vocabulary import Method

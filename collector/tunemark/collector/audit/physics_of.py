@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from tunemark.collector.audit.evidence import Run
-from tunemark.collector.rates import precision_class
+from tunemark.collector.store.rates import precision_class
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.architecture import count_parameters

@@ -6,7 +6,7 @@ from tunemark.collector.audit.comparison import LOWER_IS_FASTER
 from tunemark.collector.audit.evidence import Base, Run, label
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Found, Rule
 from tunemark.collector.audit.token_rates import rows_per_step
-from tunemark.collector.rates import precision_class
+from tunemark.collector.store.rates import precision_class
 from tunemark.schema.records.claims import Comparison
 
 TIMES_AND_RATES = LOWER_IS_FASTER | {"tokens_per_s", "samples_per_s", "samples_per_s_reported", "relative_speed"}

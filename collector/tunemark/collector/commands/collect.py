@@ -4,9 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.options import AsJson, Database, database_of
-from tunemark.collector.days import day_of
-from tunemark.collector.output import print_json, print_table, progress, say
+from tunemark.collector.commands.terminal import AsJson, Database, database_of, parse_date, print_json, print_table, progress, say
 from tunemark.schema.errors import Exit
 from tunemark.schema.files import project_root
 
@@ -38,12 +36,12 @@ def collect(
 
     - `tunemark collect --as-of 2026-11-20`
     """
-    from tunemark.collector.loading import collect as load
-    from tunemark.collector.loading import submission_files
+    from tunemark.collector.store.loading import collect as load
+    from tunemark.collector.store.loading import submission_files
 
     root = project_root()
     found = submission_files(root)
-    database, day = database_of(db), day_of("--as-of", as_of)
+    database, day = database_of(db), parse_date("--as-of", as_of)
     with progress("collect", len(found.files)) as advance:
         done = load(root, database, advance, day)
     for file, note in done.notes:

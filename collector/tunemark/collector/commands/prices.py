@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunemark.collector.commands.options import AsJson
-from tunemark.collector.days import day_of
-from tunemark.collector.output import print_json, print_table, say
+from tunemark.collector.commands.terminal import AsJson, parse_date, print_json, print_table, say
 from tunemark.schema.facts.fact_base import FactBase
 
 if TYPE_CHECKING:
-    from tunemark.collector.owned_hardware_cost import Owned
+    from tunemark.collector.predict.owned_hardware_cost import OwnedMachine
 
 # What it needs is imported when it is called, so that --help is instant.
 # ruff: noqa: PLC0415
@@ -46,11 +44,11 @@ def prices(
     year owning is cheaper, and has a dash where renting is, however much it is used. What an hour on it costs is shown also
     for an accelerator that nobody rents out.
     """
-    from tunemark.collector.owned_hardware_cost import NEVER, owned
-    from tunemark.collector.price_book import kind_of, offer_json, offer_table, offers, remarks
+    from tunemark.collector.predict.owned_hardware_cost import NEVER, parse_owned
+    from tunemark.collector.predict.price_book import kind_of, offer_json, offer_table, offers, remarks
 
-    machine = owned(own) if own else None
-    facts, day, wanted = FactBase.of_project(), day_of("--on", on), kind_of(kind)
+    machine = parse_owned(own) if own else None
+    facts, day, wanted = FactBase.of_project(), parse_date("--on", on), kind_of(kind)
     if machine and name and facts.recognise_accelerator(name) and not _has_price(facts, name):
         _alone(machine, name, as_json=as_json)
         return
@@ -72,7 +70,7 @@ def _has_price(facts: FactBase, name: str) -> bool:
     return any(card and row.accelerator == card.key for row in facts.prices)
 
 
-def _alone(machine: "Owned", name: str, *, as_json: bool) -> None:
+def _alone(machine: "OwnedMachine", name: str, *, as_json: bool) -> None:
     """Show what an hour on hardware of one's own costs that nobody rents out."""
     if as_json:
         print_json([machine.facts()])

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.options import AsJson, Database, database_of
-from tunemark.collector.output import print_csv, print_json, print_table
+from tunemark.collector.commands.terminal import AsJson, Database, database_of, print_csv, print_json, print_table
 from tunemark.schema.errors import TunemarkError
 
 # Modules that need duckdb, pyarrow or numpy are imported by the command that uses them, so that --help is instant.
@@ -36,18 +35,16 @@ def query(
 
     - `tunemark query --views`
     """
-    from tunemark.collector.asking import Answer, ask
+    from tunemark.collector.store.sql_query import relation_reference, run_query
 
     if as_json and as_csv:
         raise TunemarkError("--csv", "with --json", "an answer has one form; give one of the two")
     if views:
-        from tunemark.collector.documentation import view_reference
-
-        answer = Answer(["relation", "column", "type", "meaning"], view_reference())
+        answer = relation_reference()
     elif sql is None:
         raise TunemarkError("sql", "", "give a SELECT, or --views to see what can be asked")
     else:
-        answer = ask(sql, database_of(db))
+        answer = run_query(sql, database_of(db))
     if as_json:
         print_json(answer.records())
     elif as_csv:

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.options import AsJson
-from tunemark.collector.output import print_json, progress, say
+from tunemark.collector.commands.terminal import AsJson, print_json, progress, say
 from tunemark.schema.errors import Exit
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
@@ -42,9 +41,9 @@ def validate(
 
     - `tunemark validate data/prices/prices.csv`
     """
-    from tunemark.collector.fact_files import fact_files, is_fact_file
-    from tunemark.collector.record_files import default_folders, find_records, named_records, shown_path
-    from tunemark.collector.validating import validate_all
+    from tunemark.collector.gate.check import validate_all
+    from tunemark.collector.gate.fact_files import fact_files, is_fact_file
+    from tunemark.collector.gate.read import default_folders, find_records, named_records, shown_path
 
     root = project_root()
     named = [path for path in paths or [] if path.is_file() and is_fact_file(path)]

@@ -1,20 +1,184 @@
-"""MLPerf Training: from result logs and system descriptions to one converted result per entry."""
+"""Under which conditions an MLPerf entry ran: what its logs say, and what the rules of the benchmark fix."""
 
+import json
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from pydantic import ValidationError
 
-from tunemark.collector.importers.archive import Member, members
-from tunemark.collector.importers.mllog import LogProblem, finite, printable
-from tunemark.collector.importers.mlperf_conditions import accelerator_key, agreed, conditions_of
-from tunemark.collector.importers.mlperf_run import RunLog, read_run
-from tunemark.collector.importers.mlperf_system import lines_of_keys, read_system, software_of, system_of
+from tunemark.collector.commands.terminal import AsJson, print_json, print_table, progress, say
+from tunemark.collector.importers.import_io import Member, members, mlperf_answer, rounds, write_changed
+from tunemark.collector.importers.mlperf_log import LogProblem, RunLog, count, finite, printable, read_run
+from tunemark.schema.errors import Exit
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import project_root
 from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedResult, ConvertedSystem
+from tunemark.schema.records.published import Conditions, Scalar
+from tunemark.schema.vocabulary import Method, Padding
+
+# What the rules of the benchmark fix and its logs do not say.
+SEQUENCE_LENGTH = 8_192
+DATASET = "SCROLLS GovReport, packed"
+ASSUMED = ("model", "method", "dataset", "sequence_length", "packing", "padding", "settings.optimizer")
+SETTINGS = {
+    "learning_rate": "opt_base_learning_rate",
+    "weight_decay": "opt_adamw_weight_decay",
+    "max_grad_norm": "opt_gradient_clip_norm",
+    "scheduler_steps": "opt_learning_rate_training_steps",
+    "warmup_factor": "opt_learning_rate_warmup_factor",
+    "lora_rank": "lora_rank",
+    "lora_alpha": "lora_alpha",
+    "train_samples": "train_samples",
+    "eval_samples": "eval_samples",
+}
+"""Our name -> key of the log."""
+
+
+def accelerator_key(spelling: str, facts: FactBase) -> str | None:
+    """Return the card of an accelerator by the name a submitter gives it, or None: never another chip's card."""
+    card = facts.recognise_accelerator(" ".join(spelling.split()))
+    return None if card is None else card.key
+
+
+def conditions_of(
+    system: ConvertedSystem, settings: dict[str, Any], software: dict[str, str], facts: FactBase, assumed: tuple[str, ...] = ()
+) -> Conditions:
+    """Return the conditions of an entry: what its logs and its system description say, and what the rules of the benchmark fix."""
+    printed: dict[str, Scalar | tuple[Scalar, ...]] = {
+        name: _plain(finite(settings.get(key))) for name, key in SETTINGS.items() if finite(settings.get(key)) is not None
+    }
+    devices = system.nodes * system.accelerators_per_node if system.nodes and system.accelerators_per_node else None
+    return Conditions(
+        model="llama-2-70b",
+        method=Method.LORA,
+        accelerator=accelerator_key(system.accelerator_printed, facts) if system.accelerator_printed else None,
+        accelerator_count=devices,
+        gradient_accumulation=count(settings.get("gradient_accumulation_steps")) or None,
+        global_batch=count(settings.get("global_batch_size")) or None,
+        sequence_length=SEQUENCE_LENGTH,
+        padding=Padding.NONE,
+        packing=True,
+        dataset=DATASET,
+        framework=software,
+        settings={"optimizer": "adamw", **printed},
+        assumed=(*ASSUMED, *assumed),
+    )
+
+
+def agreed(logs: list[RunLog], notes: list[str]) -> dict[str, Any]:
+    """Return the settings that all runs of an entry share; one that differs between runs is unknown for the entry."""
+    shared: dict[str, Any] = {}
+    for key in sorted({key for log in logs for key in log.settings} - {"seed"}):
+        values = {repr(log.settings[key]): log.settings[key] for log in logs if key in log.settings}
+        if len(values) == 1:
+            shared |= {key: next(iter(values.values()))}
+        else:
+            notes.append(f"{key} differs between its runs: {', '.join(sorted(values))}"[:500])
+    return shared
+
+
+def _plain(value: float | None) -> Scalar:
+    return int(value) if value is not None and value.is_integer() and abs(value) >= 1 else value
+
+
+# MOVE: was tunemark.collector.importers.mlperf: The system description of an MLPerf entry: what the machine is, in the submitter's words.
+
+TEXTS = {
+    "name": "system_name",
+    "availability": "status",
+    "accelerator_printed": "accelerator_model_name",
+    "accelerator_memory_printed": "accelerator_memory_capacity",
+    "accelerator_interconnect_printed": "accelerator_interconnect",
+    "host_processor_printed": "host_processor_model_name",
+    "host_memory_printed": "host_memory_capacity",
+    "framework_printed": "framework",
+    "operating_system": "operating_system",
+}
+"""Our field -> key of the description."""
+COUNTS = {
+    "nodes": "number_of_nodes",
+    "accelerators_per_node": "accelerators_per_node",
+    "host_processors_per_node": "host_processors_per_node",
+}
+NOTES = ("hw_notes", "sw_notes")
+EMPTY = {"", "n/a", "none", "-"}
+LONGEST = 2_000
+KEY = re.compile(r'[\s{,]*"([^"\\]{1,200})"\s*:')
+
+
+def read_system(file: str, content: bytes, problems: list[LogProblem]) -> dict[str, Any] | None:
+    """Return a system description as it is, or None where it is no JSON object."""
+    try:
+        raw = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", 1)
+        problems.append(LogProblem(file, line, f"not a system description: {error}"))
+        return None
+    if isinstance(raw, dict):
+        return raw
+    problems.append(LogProblem(file, 1, f"not a system description: a JSON {type(raw).__name__}, not an object"))
+    return None
+
+
+def system_of(raw: dict[str, Any], folder: str, file: str, lines: Mapping[str, int], problems: list[LogProblem]) -> ConvertedSystem:
+    """Return the machine of a description; counts that are no counts are unknown and reported."""
+    fields: dict[str, Any] = {name: printed(raw.get(key)) for name, key in TEXTS.items()}
+    fields["name"] = fields["name"] or folder
+    for name, key in COUNTS.items():
+        fields[name] = _count(raw.get(key))
+        if fields[name] is None:
+            problems.append(LogProblem(file, lines.get(key), f"{key} is {str(raw.get(key))[:40]!r}, not a number of things; left unknown"))
+    fields["notes"] = tuple(text for key in NOTES if (text := printed(raw.get(key))))
+    try:
+        return ConvertedSystem(**fields)
+    except ValidationError as error:
+        problems.append(LogProblem(file, 1, f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}"))
+        return ConvertedSystem(name=folder)
+
+
+def lines_of_keys(content: bytes) -> dict[str, int]:
+    """Return the line of each key that stands at the beginning of a line of a JSON object."""
+    found: dict[str, int] = {}
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
+        key = KEY.match(line)
+        if key:
+            found.setdefault(key[1], number)
+    return found
+
+
+def software_of(raw: dict[str, Any]) -> dict[str, str]:
+    """Return the software stack by name, as printed: one object, or a list of them, or words."""
+    stack = raw.get("other_software_stack")
+    parts = stack if isinstance(stack, list) else [stack]
+    found: dict[str, str] = {}
+    for part in parts:
+        if isinstance(part, dict):
+            found |= {str(name)[:80]: text for name, value in part.items() if (text := printed(value))}
+        elif text := printed(part):
+            found[f"other_{len(found) + 1}" if "other" in found else "other"] = text
+    framework = printed(raw.get("framework"))
+    return ({"framework": framework} if framework else {}) | found
+
+
+def printed(value: object) -> str | None:
+    """Return a value of a description as text, or None where it says nothing."""
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return None
+    text = printable(str(value))
+    return text[:LONGEST] if text.lower() not in EMPTY else None
+
+
+def _count(value: object) -> int | None:
+    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    return int(text) if text.isascii() and text.isdigit() and int(text[:12]) > 0 else None
+
+
+# MOVE: was tunemark.collector.importers.mlperf: MLPerf Training: from result logs and system descriptions to one converted result per entry.
 
 BENCHMARK = "llama2_70b_lora"
 PLACE = re.compile(
@@ -209,3 +373,61 @@ def _natural(file: str) -> tuple[int, str]:
     """Return a key that sorts result_10 after result_9."""
     digits = re.search(r"(\d{1,9})\D*$", file)
     return (int(digits[1]) if digits else -1, file)
+
+
+# MOVE: was tunemark.collector.importers.mlperf: `tunemark import mlperf`: result logs of MLPerf Training.
+
+# Modules that need duckdb, pyarrow or numpy are imported by the command that uses them, so that --help is instant.
+# ruff: noqa: PLC0415
+
+USUAL_LOGS = 1_400
+EXPECTED = "logs are expected as <round>/<submitter>/results/<system>/llama2_70b_lora/result_<n>.txt, such as v5.1/Dell/results/..."
+
+
+def mlperf(
+    archive: Annotated[
+        Path, typer.Argument(help="A tar archive of MLPerf Training results, or the folder it was unpacked to.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder to write to; `data/converted/mlperf` of the checkout when left out.", show_default=False),
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Convert MLPerf Training logs (llama2_70b_lora): one file for each entry, `<round>/<id>.json`.
+
+    Reads `<round>/<submitter>/results/<system>/llama2_70b_lora/result_<n>.txt` and `<round>/<submitter>/systems/<system>.json`,
+    in memory: nothing of an archive is extracted. Raw values of each run are kept; statistics are worked out when they are shown.
+    A log without run_stop is kept as incomplete, a success without an evaluation at the target as missed. The results are an unofficial conversion, not verified by MLCommons Association.
+
+    Exit codes: 0 all converted, 2 no archive, 3 a log or file could not be used.
+
+    Examples
+    --------
+    - `tunemark import mlperf mlperf-training.tar.xz`
+
+    - `tunemark import mlperf training_results/ --out /tmp/converted --json`
+    """
+    from tunemark.schema.records.base import canonical_json
+
+    started = time.perf_counter()
+    root = project_root()
+    folder = root / "data" / "converted" / "mlperf" if out is None else out
+    with progress("import mlperf", USUAL_LOGS) as advance:
+        found = read_entries(archive, FactBase(root / "data"), advance)
+    written = sum(write_changed(folder / result.round / f"{result.id}.json", canonical_json(result)) for result in found.results)
+    seconds = time.perf_counter() - started
+    for problem in found.problems:
+        say(str(problem))
+    if not found.results:
+        say(f"{archive.name}: no entry was found in {found.other_files + found.logs + found.descriptions} files; {EXPECTED}")
+    unresolved = sorted(spelling for spelling, key in found.spellings.items() if key is None)
+    if as_json:
+        print_json(mlperf_answer(found) | {"written": written, "seconds": round(seconds, 3)})
+    else:
+        print_table(["round", "entries", "runs", "incomplete", "without card"], rounds(found))
+        if unresolved:
+            say(f"no card in data/accelerators for {len(unresolved)} of {len(found.spellings)} spellings: {', '.join(unresolved)}")
+        say(f"{found.logs} logs and {found.descriptions} system descriptions in {seconds:.1f} s; {written} files written to {folder}")
+    raise typer.Exit(Exit.OK if found.results and all(problem.noted for problem in found.problems) else Exit.INVALID)

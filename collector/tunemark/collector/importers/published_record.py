@@ -19,7 +19,7 @@ UNFINISHED = "The log ends without the final line of the Trainer."
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StatedConditions:
     """What a log does not say and the command line does; it holds for all runs of the log."""
 
     source: str
@@ -32,7 +32,7 @@ class Said:
     instance: str | None = None
 
 
-def conditions_of(said: Said, facts: FactBase) -> dict[str, Any]:
+def conditions_of(said: StatedConditions, facts: FactBase) -> dict[str, Any]:
     """Return the conditions that were said, with the names of cards; raises TunemarkError for a name that no card has."""
     model = facts.model(said.model).key if said.model else None
     accelerator = facts.accelerator(said.accelerator).key if said.accelerator else None
@@ -52,7 +52,7 @@ def method_of(text: str | None) -> Method | None:
     return Method(text)
 
 
-def record(run: TrainerRun, index: int, said: Said, facts: FactBase) -> PublishedResult:
+def record(run: TrainerRun, index: int, said: StatedConditions, facts: FactBase) -> PublishedResult:
     """Return the record of the index-th run (from 0) of a log.
 
     Raises

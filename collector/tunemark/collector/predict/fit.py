@@ -1,29 +1,229 @@
-"""The model, and what accepted results say about its few constants.
+"""What a token costs a device at its own limits: seconds of each class of work if it ran at the peak of its card.
 
-    log(device-seconds per token) = log(sum over terms of factor x seconds at the limit) + effects + noise
-
-A *factor* says how many times longer than at the limit a class of work takes. An *effect* says how much slower a kind of
-software, a generation, an accelerator, a method or a model is than that. All have a prior (`FACTORS`, `EFFECTS`,
-`SLOPES`, `SPREADS`), a normal distribution in log space: what no row speaks of keeps its prior, so an unseen accelerator
-takes the mean of its generation and software and the uncertainty of an unseen one. The posterior is that of Laplace's
-approximation, found by Gauss-Newton steps (Gelman et al., Bayesian Data Analysis, chapters 4 and 15).
-
-Standard deviations of effects were chosen by leaving out accelerators and models (`held_out`), once, in steps of a half
-or more; whatever was tried, the median error over all results stayed between 7 and 13%. Without the effect of the
-model the interval covers 63% of held-out models in place of 90%; without that of the release errors are 1.5 points
-larger; a pace of an accelerator under one software and all methods brought nothing and is left out.
+seconds = FLOPs / dense peak of the format that computes + bytes / memory bandwidth + bytes / host link (the roofline of
+Williams, Waterman and Patterson 2009, summed instead of taking the larger: the loops that are learnt from overlap little).
+How far from these limits real loops stay is what `fit` learns. FLOPs are those of `flops/1`; bytes are counted here.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunemark.collector.predict.rows import Combination, Observed
-from tunemark.collector.predict.work import MEANING, TERMS, Missing, Term, work_seconds
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.physics.architecture import block_linears
+from tunemark.schema.physics.flops import flops_ledger
+from tunemark.schema.physics.training_shape import BYTES, TrainingShape
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+
+Term = Literal["matmul", "attention", "elementwise", "adapters", "scores", "exchange"]
+TERMS: tuple[Term, ...] = get_args(Term)
+
+MEANING: dict[Term, str] = {
+    "matmul": "matrix products, recomputed ones included, over the dense peak of the format that multiplies",
+    "attention": "attention as s^2 pairs, heads filled up to a power of two, over the dense peak of the format of the activations",
+    "elementwise": "norms, activations, residuals and rotations: bytes over memory bandwidth",
+    "adapters": "what adapters add: their inputs cast to their format, dropped out and kept: bytes over memory bandwidth",
+    "scores": "attention scores where the kernel writes them (eager): bytes over memory bandwidth",
+    "exchange": "weights that sharding gathers and gradients that it scatters: bytes over the link between devices or to the host",
+}
+HOST_LINK_BYTES_PER_S = 32e9
+"""PCI Express 4.0 x16, one direction: the card of an accelerator does not say which host it is in."""
+TERA, GIGA = 1e12, 1e9
+FP32_ONLY = (Dtype.FP32, Dtype.TF32)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why the work cannot be put into seconds."""
+
+    reason: str
+
+
+def work_seconds(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Term, float] | Missing:
+    """Return seconds of one device for one token of its micro-step by class of work, each at the limit of the card.
+
+    Tensor parallel devices share the tokens: their seconds add up to those of one device that does it all.
+    """
+    products, kept = matmul_dtype(shape), shape.activations
+    peaks, bandwidth = accelerator.peak_tflops, accelerator.memory_bandwidth_gb_s
+    for dtype in (products, kept):
+        if dtype not in peaks:
+            return Missing(f"the card of {accelerator.name} has no dense peak for {dtype.value}")
+    if bandwidth is None:
+        return Missing(f"the card of {accelerator.name} has no memory bandwidth")
+    attention, matmul = _flops(shape)
+    moved = bandwidth * GIGA * shape.tokens
+    link = HOST_LINK_BYTES_PER_S if shape.offload else (accelerator.interconnect_gb_s or 64) / 2 * GIGA
+    return {
+        "matmul": matmul / (peaks[products] * TERA * shape.tokens),
+        "attention": attention / (peaks[kept] * TERA * shape.tokens),
+        "elementwise": elementwise_bytes(shape) / moved,
+        "adapters": adapter_bytes(shape) / moved,
+        "scores": score_bytes(shape) / moved,
+        "exchange": exchanged_bytes(shape) / (link * shape.tokens),
+    }
+
+
+def matmul_dtype(shape: TrainingShape) -> Dtype:
+    """Return the format that multiplies: that of the activations, which bitsandbytes' 4-bit layers also take unless told otherwise.
+
+    Its `bnb_4bit_compute_dtype` is fp32 by default; read so, the QLoRA rows of held-out models are met twice as well.
+    """
+    return shape.activations
+
+
+def _flops(shape: TrainingShape) -> tuple[float, float]:
+    """Return FLOPs of attention (all s^2 pairs, with what is recomputed) and of all else of a micro-step.
+
+    Kernels work in tiles: a head of 96 takes as long as one of 128.
+    """
+    square = flops_ledger(shape, "square")
+    again = square.of("forward_attention") if shape.checkpointing is Checkpointing.FULL else 0
+    attention = square.of("forward_attention", "backward_attention") + again
+    tile = 2 ** math.ceil(math.log2(shape.model.head_dim)) / shape.model.head_dim
+    return attention * tile, square.executed - attention
+
+
+def passes(shape: TrainingShape) -> int:
+    """Return how often activations go through memory: forward, twice as much backward, and the forward that is recomputed."""
+    return 4 if shape.checkpointing is Checkpointing.FULL else 3
+
+
+def elementwise_bytes(shape: TrainingShape) -> float:
+    """Return bytes that element-wise work of all blocks and of the head moves in a micro-step.
+
+    A block reads and writes about ten tensors as wide as the model (two norms, two residuals, rotations) and four as wide as
+    its feed-forward layer (gate, activation, product); the head three as wide as the vocabulary.
+    """
+    model = shape.model
+    block = 10 * model.hidden_size + 4 * model.intermediate_size * (model.active_experts or 1)
+    return shape.slots * (model.layers * block * passes(shape) + 3 * model.vocabulary * 2) * BYTES[shape.activations]
+
+
+def adapter_bytes(shape: TrainingShape) -> float:
+    """Return bytes that adapters move: input cast and dropped out, output added, in their format."""
+    widths = sum((3 if shape.lora_dropout else 1) * linear.inputs + 2 * linear.outputs for linear in shape.adapted)
+    return shape.slots * shape.model.layers * widths * BYTES[shape.adapters] * passes(shape)
+
+
+def score_bytes(shape: TrainingShape) -> float:
+    """Return bytes of attention scores that an eager kernel writes and reads: product, mask, softmax in fp32, cast."""
+    if shape.attention != "eager":
+        return 0.0
+    return shape.micro_batch * shape.model.attention_heads * shape.sequence_length**2 * shape.model.layers * 16.0 * passes(shape)
+
+
+def exchanged_bytes(shape: TrainingShape) -> float:
+    """Return bytes that a device exchanges in a micro-step: 16-bit weights per gather, and gradients of what is trained."""
+    if shape.world_size == 1 or shape.sharding == "single":
+        return 0.0
+    weights = shape.model.layers * sum(linear.inputs * linear.outputs * linear.copies for linear in block_linears(shape.model))
+    gathers = {"zero3": passes(shape) - 1, "fsdp1": passes(shape) - 1, "fsdp2": passes(shape) - 1}.get(shape.sharding, 0)
+    gradients = 1 if shape.method is Method.FULL else 0
+    return weights * 2.0 * (gathers + gradients)
+
+
+# MOVE: was tunemark.collector.predict.fit: Throughput of a fine-tuning step: a roofline whose few constants are learnt from accepted results, with an interval.
+
+
+# MOVE: was tunemark.collector.predict.fit: What the model of throughput learns from: one row per accepted result, with the combination that it was measured at.
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """What is asked for: work of a shape, on an accelerator, with a kind of software."""
+
+    accelerator: AcceleratorCard
+    """The card; a device is one of what it describes."""
+    devices: int
+    """How many devices work together."""
+    shape: TrainingShape
+    """A micro-step of one device, or of the devices that share a row."""
+    stack: str
+    """Whose training loop: a source document, `mlperf`, or `measured`."""
+    release: str = ""
+    """Version of that stack, such as a round of MLPerf."""
+    devices_per_row: float = 1.0
+    """Devices that share a row (tensor, context and pipeline parallel)."""
+
+    def __post_init__(self) -> None:
+        """Refuse counts that are none."""
+        if self.devices < 1:
+            raise TunemarkError("devices", self.devices, "must be 1 or more")
+        if self.devices_per_row < 1:
+            raise TunemarkError("devices_per_row", self.devices_per_row, "must be 1 or more")
+
+    @property
+    def generation(self) -> str:
+        """Vendor and architecture of the accelerator."""
+        return f"{self.accelerator.vendor} {self.accelerator.architecture or self.accelerator.key}"
+
+    @property
+    def architecture(self) -> str:
+        """Which model, told by its shape: Llama 3 and 3.1 are one."""
+        return architecture_of(self.shape.model)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A result that is learnt from."""
+
+    id: str
+    """Of the result; of several equal ones the first."""
+    of: Combination
+    """At which combination."""
+    device_seconds_per_token: float
+    """Devices x seconds / tokens that were computed (slots): its inverse is tokens/s per device."""
+    terms: dict[Term, float]
+    """Seconds per token of each class of work at the limits of the card."""
+    same: tuple[str, ...] = ()
+    """Results with the same combination and the same digits, which are no further evidence."""
+
+    @property
+    def log_seconds(self) -> float:
+        """What is modelled."""
+        return math.log(self.device_seconds_per_token)
+
+
+def observe(result_id: str, of: Combination, tokens_per_s: float) -> Observed | Missing:
+    """Return a row from tokens/s of all devices together, or why it cannot be one."""
+    terms = work_seconds(of.shape, of.accelerator)
+    if isinstance(terms, Missing):
+        return terms
+    if not (math.isfinite(tokens_per_s) and tokens_per_s > 0):
+        return Missing(f"{tokens_per_s:g} tokens/s is no rate")
+    return Observed(result_id, of, of.devices / tokens_per_s, terms)
+
+
+def architecture_of(model: ModelCard) -> str:
+    """Return the numbers that decide how long a token takes, the vocabulary left out."""
+    return (
+        f"{model.layers} blocks of {model.hidden_size}/{model.intermediate_size}, "
+        f"{model.attention_heads}/{model.key_value_heads} heads of {model.head_dim}"
+        + (f", {model.experts} experts" if model.experts else "")
+    )
+
+
+def without_copies(rows: Iterable[Observed]) -> tuple[Observed, ...]:
+    """Return rows without those that repeat another's digits at the same combination: a copy is no second measurement."""
+    kept: dict[tuple[object, ...], Observed] = {}
+    for row in rows:
+        of = row.of
+        what = (of.accelerator.key, of.devices, of.stack, of.release, of.architecture, of.shape.method, of.devices_per_row)
+        size = (of.shape.sequence_length, of.shape.micro_batch, of.shape.checkpointing, f"{row.device_seconds_per_token:.4g}")
+        first = kept.get((*what, *size))
+        kept[*what, *size] = (
+            row if first is None else Observed(first.id, first.of, first.device_seconds_per_token, first.terms, (*first.same, row.id))
+        )
+    return tuple(kept.values())
+
+
+# MOVE: was tunemark.collector.predict.fit: The model, and what accepted results say about its few constants. log(device-seconds per token) = log(sum over terms of factor x seconds at the limit) + effects + noise A *factor* says how many times longer than at the limit a class of work takes. An *effect* says how much slower a kind of software, a generation, an accelerator, a method or a model is than that. All have a prior (`FACTORS`, `EFFECTS`, `SLOPES`, `SPREADS`), a normal distribution in log space: what no row speaks of keeps its prior, so an unseen accelerator takes the mean of its generation and software and the uncertainty of an unseen one. The posterior is that of Laplace's approximation, found by Gauss-Newton steps (Gelman et al., Bayesian Data Analysis, chapters 4 and 15). Standard deviations of effects were chosen by leaving out accelerators and models (`held_out`), once, in steps of a half or more; whatever was tried, the median error over all results stayed between 7 and 13%. Without the effect of the model the interval covers 63% of held-out models in place of 90%; without that of the release errors are 1.5 points larger; a pace of an accelerator under one software and all methods brought nothing and is left out.
 
 Array = NDArray[np.floating[Any]]
 STEPS = 60
