@@ -227,7 +227,7 @@ def test_many_submissions_load_through_a_pool_of_processes(checkout: Path, db: P
     collect(checkout, db)
     alone = contents(db)
     in_pool = loading.over_files
-    monkeypatch.setattr(loading, "over_files", lambda work, files: in_pool(work, files, many=1))
+    monkeypatch.setattr(loading, "over_files", lambda work, files: in_pool(work, files, parallel_above=1))
     collect(checkout, db)
     assert contents(db) == alone
 

@@ -73,8 +73,8 @@ LOSSES = [{"name": "loss_band", "passed": True, "detail": "all is well"}]
         (on_h100(**used([{"index": 0, "samples": 1, "power_mean_w": 5_000.0}])), "utilisation.devices.0.power_mean_w", "board power"),
         (on_h100(**used([{"index": 0, "samples": 1, "busy_mean": 0.9, "busy_peak": 0.5}])), "utilisation.devices.0.busy_mean", "highest sample"),
         (on_h100(**used([{"index": 0, "samples": 1, "memory_used_peak_bytes": 2**40}])), "utilisation.devices.0.memory_used_peak_bytes", "unit"),
-        ({"gates": [*LOSSES, *LOSSES]}, "gates", "is there twice"),
-        ({"gates": LOSSES, "plan.measurement.seed": FACTS.golden_losses("smoke-lora").seed}, "gates.loss_band", "the trace says otherwise"),
+        ({"gates": [*LOSSES, *LOSSES]}, "gates", "is listed twice"),
+        ({"gates": LOSSES, "plan.measurement.seed": FACTS.golden_losses("smoke-lora").seed}, "gates.loss_band", "the trace disagrees"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(overrides: dict[str, Any], field: str, said: str) -> None:

@@ -69,7 +69,7 @@ def test_the_format_of_matrix_products_is_compared_where_the_card_gives_one() ->
     plan = make_submission().plan
     assert [one.field for one in settings(plan, CARD) if one.field == "compute"] == []
     fixed = CARD.model_copy(update={"compute": "bf16"})
-    assert [(one.said, one.run) for one in settings(plan, fixed) if one.field == "compute"] == [("bf16", "fp32")]
+    assert [(one.card, one.run) for one in settings(plan, fixed) if one.field == "compute"] == [("bf16", "fp32")]
 
 
 def test_pretrained_weights_are_those_that_the_model_card_names() -> None:

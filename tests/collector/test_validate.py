@@ -67,8 +67,8 @@ def test_messages_name_field_value_and_fix() -> None:
         # Bytes that are not canonical are a problem of their own in every one of these.
         lines.extend(line for line in problems_with(**overrides) if not line.startswith("file: its bytes"))
     # The card's own value may change; what matters is that it is named.
-    said = f"says {FACTS.workloads['smoke-lora'].optimizer.learning_rate!r};"
-    text = "\n".join(lines).replace(said, "says <the card's value>;") + "\n"
+    shown = f"has {FACTS.workloads['smoke-lora'].optimizer.learning_rate!r};"
+    text = "\n".join(lines).replace(shown, "has <the card's value>;") + "\n"
     golden = GOLDEN / "validate_messages.txt"
     if "TUNEMARK_UPDATE_GOLDEN" in os.environ:
         golden.parent.mkdir(exist_ok=True)
@@ -245,7 +245,7 @@ def test_many_files_go_through_a_pool_with_the_same_verdicts(checkout: Path) -> 
     for number in range(6):
         save(checkout, make_submission(20, run_id=run_id(number)), f"run{number}")
     files = sorted((checkout / "submissions").rglob("*.json"))
-    assert list(over_files(content_size, files, many=2)) == [path.stat().st_size for path in files]
+    assert list(over_files(content_size, files, parallel_above=2)) == [path.stat().st_size for path in files]
     assert read.MANY == 200
 
 

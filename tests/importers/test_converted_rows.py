@@ -106,7 +106,7 @@ def test_a_converted_result_that_is_wrong_stops_with_its_field(checkout: Path):
 def test_the_same_entry_twice_is_refused(checkout: Path):
     path = checkout / "data" / "converted" / "mlperf" / "v5.0" / f"{NAME}.json"
     shutil.copy(path, path.with_name("copy.json"))
-    with pytest.raises(TunemarkError, match="an entry is converted once"):
+    with pytest.raises(TunemarkError, match="give each result a number of its own"):
         collect(checkout, checkout / "build" / "t.duckdb")
 
 

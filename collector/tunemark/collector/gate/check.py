@@ -1,4 +1,7 @@
-"""The verdict on one file: read, validated, re-derived, and checked against the fact base. Never raises for bad content."""
+"""The verdict on one file, and on many: read, validated, re-derived, and checked against the facts and each other.
+
+Invalid content never raises: it becomes problems of a verdict.
+"""
 
 import hashlib
 import json
@@ -13,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from tunemark.collector.gate import card_checks
-from tunemark.collector.gate.checks import evidence_problems, from_the_future, impossible, lenient
+from tunemark.collector.gate.checks import record_problems
 from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, over_files, shown_path
@@ -28,15 +31,15 @@ from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.upgrade import InvalidRecord, Problem, read_record
 
 LARGEST_FILE_BYTES = 16 * 2**20
-"""A quarter of a million steps; more than that is no submission."""
+"""About 250,000 steps, more than any submission has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found in a file."""
+    """The result of checking one file."""
 
     problems: tuple[Problem, ...]
-    """Why it is refused; empty when it is valid."""
+    """Reasons to refuse the file; empty when it is valid."""
     record: BaseModel | None = None
     """The record, upgraded to the newest format; null when it could not be read."""
     derived: Derived | None = None
@@ -46,11 +49,19 @@ class Verdict:
     sha256: str = ""
     """Hash of the file's bytes."""
     outdated: tuple[Problem, ...] = ()
-    """What the facts have changed since a submission was measured; a reason to refuse a new one."""
+    """Changes of the facts since a submission was measured; a reason to refuse a new one."""
+
+    def candidate(self, file: str) -> Candidate:
+        """Return the file as the checks across files see it."""
+        if not isinstance(self.record, Submission):
+            return Candidate(file, self.problems)
+        # The device is compared by its name, which is there even when it had no card yet.
+        subject = {"workload": self.record.workload, "device": self.record.environment.devices[0].name}
+        return Candidate(file, self.problems, self.record.run_id, self.result_id, self.record.supersedes, subject, self.outdated)
 
 
 def judge(path: Path, facts: FactBase) -> Verdict:
-    """Return the verdict on a file; whatever its bytes are, they are judged and not raised."""
+    """Return the verdict on a file, whatever its bytes are."""
     try:
         size = path.stat().st_size
         if size > LARGEST_FILE_BYTES:
@@ -74,15 +85,16 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
     derived = None
     outdated: tuple[Problem, ...] = ()
     if isinstance(record, Submission):
-        derived, problems = _submission(record, content, path, facts)
+        derived, underivable = rederive(record)
+        problems = [*_submission_problems(record, content, path, facts), *underivable]
         outdated = tuple(card_checks.outdated(record, facts))
     elif isinstance(record, PublishedResult | ConvertedResult):
         problems = [*card_checks.published_problems(record, facts)]
     return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated)
 
 
-def _submission(record: Submission, content: bytes, path: Path, facts: FactBase) -> tuple[Derived | None, list[Problem]]:
-    problems = [
+def _submission_problems(record: Submission, content: bytes, path: Path, facts: FactBase) -> list[Problem]:
+    return [
         *_canonical(record, content),
         *_file_name(record, content, path),
         *(
@@ -90,31 +102,17 @@ def _submission(record: Submission, content: bytes, path: Path, facts: FactBase)
             for field, value, what in identity_leaks(record.model_dump(mode="json"))
         ),
         *card_checks.submission_problems(record, facts),
-        *impossible(record),
-        *lenient(record),
-        *evidence_problems(record, facts),
-        *from_the_future(record, datetime.now(tz=UTC)),
+        *record_problems(record, facts, datetime.now(tz=UTC)),
     ]
-    derived, failed = rederive(record)
-    return derived, [*problems, *failed]
 
 
 def rederive(submission: Submission) -> tuple[Derived | None, list[Problem]]:
-    """Return the headline numbers, or the problem that they cannot be derived from the raw log."""
+    """Return the headline numbers, or the problem that prevents deriving them from the raw log."""
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
             return derive(submission), []
     except (ArithmeticError, ValueError, IndexError, MemoryError) as error:
         return None, [Problem("trace", "", f"the headline numbers cannot be derived from it: {error}")]
-
-
-def _same(raw: object, as_read: object) -> bool:
-    """Return whether a file says what was read from it; fields that came into the format after it may be missing."""
-    if isinstance(raw, dict) and isinstance(as_read, dict):
-        return all(name in as_read and _same(value, as_read[name]) for name, value in raw.items())
-    if isinstance(raw, list) and isinstance(as_read, list):
-        return len(raw) == len(as_read) and all(_same(one, other) for one, other in zip(raw, as_read, strict=True))
-    return json.dumps(raw) == json.dumps(as_read)
 
 
 def _canonical(record: Submission, content: bytes) -> list[Problem]:
@@ -123,13 +121,17 @@ def _canonical(record: Submission, content: bytes) -> list[Problem]:
     as_read = record.model_dump(mode="json") if raw["format"] == record.format else raw
     if content == canonical_json(raw) and _same(raw, as_read):
         return []
-    return [
-        Problem(
-            "file",
-            "",
-            "its bytes are not those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the file as it was written",
-        )
-    ]
+    fix = "its bytes are not those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the original file"
+    return [Problem("file", "", fix)]
+
+
+def _same(raw: object, as_read: object) -> bool:
+    """Return True if a file says what was read from it; fields that the format gained later may be missing."""
+    if isinstance(raw, dict) and isinstance(as_read, dict):
+        return all(name in as_read and _same(value, as_read[name]) for name, value in raw.items())
+    if isinstance(raw, list) and isinstance(as_read, list):
+        return len(raw) == len(as_read) and all(map(_same, raw, as_read))
+    return json.dumps(raw) == json.dumps(as_read)
 
 
 def _file_name(record: Submission, content: bytes, path: Path) -> list[Problem]:
@@ -141,81 +143,66 @@ def _file_name(record: Submission, content: bytes, path: Path) -> list[Problem]:
     identity = content_id(content)
     if inside[:-1] == (record.workload,) and path.stem.endswith(f"-{identity}"):
         return []
-    stem = path.stem.rsplit("-", 1)[0] or "run"
-    return [
-        Problem(
-            "file name",
-            repr("/".join((SUBMISSIONS, *inside))),
-            f"a submission is named by its workload and content. If the content was changed, restore it or run again; if only the name was, it is {SUBMISSIONS}/{record.workload}/{stem}-{identity}.json",
-        )
-    ]
-
-
-# MOVE: was tunemark.collector.gate.check: The verdict on many files: each by itself, then all together.
+    expected = f"{SUBMISSIONS}/{record.workload}/{path.stem.rsplit('-', 1)[0] or 'run'}-{identity}.json"
+    fix = (
+        "a submission is named by its workload and content. "
+        f"If the content was changed, restore it or run again; if only the name was, it is {expected}"
+    )
+    return [Problem("file name", repr("/".join((SUBMISSIONS, *inside))), fix)]
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What validation found."""
+    """The result of checking many files."""
 
     files: int
-    """Files that were judged."""
+    """Number of records checked."""
     problems: FileProblems
     """Each problem with its file, in the order of files."""
     notes: FileProblems
-    """What is to be known of valid files."""
+    """Notes on valid files."""
     facts: int = 0
-    """Files of facts that were checked."""
+    """Number of fact files checked."""
     judged: bool = True
-    """False where wrong facts left nothing to judge the records against."""
+    """False when wrong facts prevented checking the records."""
 
     @property
     def invalid(self) -> int:
-        """Files with a problem."""
+        """Number of files with a problem."""
         return len({re.sub(r":\d+$", "", file) for file, _ in self.problems})
 
 
-def validate_all(found: RecordFiles, cards: Sequence[Path], root: Path, facts: FactBase, advance: Callable[[], object]) -> Validation:
-    """Check files of facts first, then the records against them: wrong facts would make every record wrong."""
-    wrong = [*fact_problems(cards, root), *document_problems(found.files, root)]
+def validate_all(records: RecordFiles, cards: Sequence[Path], root: Path, facts: FactBase, advance: Callable[[], object]) -> Validation:
+    """Check fact files first, then the records against them: wrong facts would make every record wrong."""
+    wrong = [*fact_problems(cards, root), *document_problems(records.files, root)]
     try:
         facts.read_all()
-        done = validate_files(found, root, facts, advance)
+        done = validate_files(records, root, facts, advance)
     except TunemarkError as error:
-        # The card that stops here may be in a file that was not asked for.
+        # The invalid card may be in a file that is not among those to check.
         stopped = (error.field, Problem("file", repr(error.value) if error.value else "", error.fix))
         return Validation(0, wrong or [stopped], [], len(cards), judged=False)
     return Validation(done.files, [*wrong, *done.problems], done.notes, len(cards))
 
 
-def validate_files(found: RecordFiles, root: Path, facts: FactBase, advance: Callable[[], object]) -> Validation:
-    """Judge all files; `advance` is called after each."""
-    verdicts = []
-    for one in over_files(partial(_judge, root=root, facts=facts), found.files):
-        verdicts.append(one)
+def validate_files(records: RecordFiles, root: Path, facts: FactBase, advance: Callable[[], object]) -> Validation:
+    """Check all record files; `advance` is called after each."""
+    candidates = []
+    for candidate in over_files(partial(_candidate, root=root, facts=facts), records.files):
+        candidates.append(candidate)
         advance()
-    done = accept(verdicts, committed_files(root), partial(_elsewhere, root=root, facts=facts))
-    return Validation(len(found.files), sorted(done.problems, key=lambda pair: pair[0]), done.notes)
+    done = accept(candidates, committed_files(root), partial(_in_checkout, root=root, facts=facts))
+    return Validation(len(records.files), sorted(done.problems, key=lambda pair: pair[0]), done.notes)
 
 
-def _judge(path: Path, root: Path, facts: FactBase) -> Candidate:
-    return judged(shown_path(path, root), judge(path, facts))
+def _candidate(path: Path, root: Path, facts: FactBase) -> Candidate:
+    return judge(path, facts).candidate(shown_path(path, root))
 
 
-def _elsewhere(result_id: str, root: Path, facts: FactBase) -> Candidate | None:
-    """Return the submission of a result id in the checkout, for it may not be among the files that are validated."""
+def _in_checkout(result_id: str, root: Path, facts: FactBase) -> Candidate | None:
+    """Return the valid submission with a result id in the checkout, or None; it need not be among the files to check."""
     for path in sorted((root / SUBMISSIONS).glob(f"*/*-{result_id}.json")):
-        one = _judge(path, root, facts)
-        if not one.problems and one.result_id == result_id:
-            return one
+        candidate = _candidate(path, root, facts)
+        if not candidate.problems and candidate.result_id == result_id:
+            return candidate
     return None
-
-
-def judged(file: str, verdict: Verdict) -> Candidate:
-    """Return what is to be known of a judged file when it meets the others."""
-    record = verdict.record
-    if not isinstance(record, Submission):
-        return Candidate(file, verdict.problems)
-    # The name decides the card, and is there also when the device had no card yet.
-    subject = {"workload": record.workload, "device": record.environment.devices[0].name}
-    return Candidate(file, verdict.problems, record.run_id, verdict.result_id, record.supersedes, subject, verdict.outdated)

@@ -1,94 +1,85 @@
-"""What shows only when submissions are seen together and in their checkout: repeats, replacements, facts that changed since."""
+"""Checks that need several submissions or their checkout: repeated runs, superseded results, facts that have changed."""
 
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from tunemark.collector.gate.read import SUBMISSIONS
-from tunemark.collector.store.rows import Row
 from tunemark.schema.records.upgrade import Problem
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from tunemark.collector.audit.evidence import Run
-    from tunemark.collector.predict.calibration_rows import CalibrationOutcome
-
 FileProblems = list[tuple[str, Problem]]
+"""Problems, each with its file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What one submission file gave."""
+    """A checked file, as the checks across files see it."""
 
     file: str
     problems: tuple[Problem, ...]
     run_id: str = ""
-    """Empty for what is no submission."""
+    """Empty for a file that is not a submission."""
     result_id: str = ""
     supersedes: str | None = None
     subject: dict[str, str] = field(default_factory=dict)
-    """What a result has in common with one that it supersedes, by dotted path."""
+    """Properties that must be equal to those of a superseded result, by name."""
     outdated: tuple[Problem, ...] = ()
-    """What the facts have changed since: a note on a committed file, a problem of any other."""
-    headline: Row = field(default_factory=dict)
-    """Its row of `result_rows`."""
-    tables: "dict[str, pa.Table]" = field(default_factory=dict)
-    """Its rows of all other tables."""
-    run: "Run | None" = None
-    """The result as the audit sees it."""
-    taught: "CalibrationOutcome | None" = None
-    """What it teaches the model of throughput."""
+    """Changes of the facts since the run: notes on a committed file, problems of any other."""
+
+
+AnyCandidate = TypeVar("AnyCandidate", bound=Candidate)
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Generic[AnyCandidate]):
     """The verdict on files together."""
 
-    kept: list[Candidate]
+    kept: list[AnyCandidate]
     """Submissions without a problem, in the order of files."""
     problems: FileProblems
-    """Why the others are refused."""
+    """Reasons why the others are refused."""
     notes: FileProblems
-    """What is to be known of those that are kept."""
+    """Notes on the submissions that are kept."""
 
 
-Find = Callable[[str], Candidate | None]
-
-
-def accept(loaded: Iterable[Candidate], committed: frozenset[str], find: Find = lambda _: None) -> Accepted:
-    """Return which submissions are kept.
+def accept(
+    candidates: Iterable[AnyCandidate], committed: frozenset[str], find: Callable[[str], Candidate | None] = lambda _: None
+) -> Accepted[AnyCandidate]:
+    """Return the submissions that are kept, and the problems of the others.
 
     Parameters
     ----------
-    loaded
-        The files, each judged by itself.
+    candidates
+        The files, each already checked by itself.
     committed
-        Paths, as `Loaded.file`, that are in the repository already.
+        Paths, as `Candidate.file`, that git already tracks.
     find
-        Returns the submission of a result id that is not among the files, or None.
+        Returns the submission with a result id that is not among the candidates, or None.
 
     """
-    runs: dict[str, Candidate] = {}
-    results: dict[str, Candidate] = {}
+    runs: dict[str, AnyCandidate] = {}
+    results: dict[str, AnyCandidate] = {}
     problems: FileProblems = []
-    for one in loaded:
-        alone = [*one.problems, *(() if one.file in committed else one.outdated)]
-        found = alone or list(_repeats(one, runs.get(one.run_id), results.get(one.result_id)))
-        problems.extend((one.file, problem) for problem in found)
-        if not found and one.run_id:
-            runs[one.run_id] = results[one.result_id] = one
-    replacing = {one.file: list(_superseding(one, results.get(one.supersedes or ""), find)) for one in runs.values()}
-    kept = [one for one in runs.values() if not replacing[one.file]]
-    problems.extend((file, problem) for file, found in replacing.items() for problem in found)
-    return Accepted(kept, problems, [(one.file, note) for one in kept for note in one.outdated])
+    for candidate in candidates:
+        own = [*candidate.problems, *(() if candidate.file in committed else candidate.outdated)]
+        refused = own or list(_repeats(candidate, runs.get(candidate.run_id), results.get(candidate.result_id)))
+        problems.extend((candidate.file, problem) for problem in refused)
+        if not refused and candidate.run_id:
+            runs[candidate.run_id] = results[candidate.result_id] = candidate
+    kept = []
+    for candidate in runs.values():
+        replacing = list(_superseding(candidate, results.get(candidate.supersedes or ""), find))
+        problems.extend((candidate.file, problem) for problem in replacing)
+        if not replacing:
+            kept.append(candidate)
+    return Accepted(kept, problems, [(candidate.file, note) for candidate in kept for note in candidate.outdated])
 
 
 def committed_files(root: Path) -> frozenset[str]:
-    """Return the submissions that git has of a checkout, as paths from its root; empty without git."""
+    """Return the submissions that git tracks in a checkout, as paths from its root; empty without git."""
     git = shutil.which("git")
     if git is None:
         return frozenset()
@@ -100,23 +91,27 @@ def committed_files(root: Path) -> frozenset[str]:
     return frozenset(done.stdout.decode(errors="replace").split("\0")) - {""}
 
 
-def _repeats(one: Candidate, run: Candidate | None, result: Candidate | None) -> Iterator[Problem]:
-    """Yield a problem when the run, or another with the same id, was there before."""
-    if run is not None:
-        yield Problem("run_id", repr(one.run_id), f"is the run of {run.file} already; a run is submitted once")
-    elif result is not None:
-        yield Problem("file", one.result_id, f"is the id of {result.file} already; two results cannot share an id")
+def _repeats(candidate: Candidate, same_run: Candidate | None, same_result: Candidate | None) -> Iterator[Problem]:
+    """Yield a problem when an earlier file has the same run or the same result id."""
+    if same_run is not None:
+        yield Problem("run_id", repr(candidate.run_id), f"is the run of {same_run.file} already; a run is submitted once")
+    elif same_result is not None:
+        yield Problem("file", candidate.result_id, f"is the id of {same_result.file} already; two results cannot share an id")
 
 
-def _superseding(one: Candidate, target: Candidate | None, find: Find) -> Iterator[Problem]:
-    """Yield a problem when a submission supersedes what is not there, or what is not its own kind."""
-    if one.supersedes is None:
+def _superseding(candidate: Candidate, target: Candidate | None, find: Callable[[str], Candidate | None]) -> Iterator[Problem]:
+    """Yield a problem when the superseded result does not exist, or is of another workload or device."""
+    if candidate.supersedes is None:
         return
-    target = target or find(one.supersedes)
+    target = target or find(candidate.supersedes)
     if target is None:
-        yield Problem("supersedes", repr(one.supersedes), "there is no valid result of this id in submissions; name one, or write null")
+        fix = "there is no valid result of this id in submissions; name one, or write null"
+        yield Problem("supersedes", repr(candidate.supersedes), fix)
         return
-    for name, value in one.subject.items():
+    for name, value in candidate.subject.items():
         if target.subject.get(name) != value:
-            fix = f"its {name} is {target.subject.get(name)!r}, that of this run {value!r}; only a run of the same workload on the same device replaces a result"
-            yield Problem("supersedes", repr(one.supersedes), fix)
+            fix = (
+                f"its {name} is {target.subject.get(name)!r}, that of this run {value!r}; "
+                "only a run of the same workload on the same device replaces a result"
+            )
+            yield Problem("supersedes", repr(candidate.supersedes), fix)

@@ -1,4 +1,4 @@
-"""Which files are judged: those that are named, and the JSON files of folders that are named."""
+"""Record files: which files under a path are records, where records are kept, and how many of them are read in parallel."""
 
 import os
 import signal
@@ -10,33 +10,41 @@ from pathlib import Path
 from typing import TypeVar
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.files import project_root
 from tunemark.schema.records.upgrade import InvalidRecord, read_record
 
 SUBMISSIONS = "submissions"
+PUBLISHED = "data/published"
 CONVERTED = "data/converted"
+
+PARALLEL_ABOVE = 200
+"""Number of files above which starting worker processes pays off."""
+CHUNK = 50
+MAX_WORKERS = 8
+"""Each worker needs the memory of a Python with numpy and pyarrow."""
+
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
 class RecordFiles:
-    """Files to judge, in order, and what was passed over."""
+    """Files to check, and files that were ignored."""
 
     files: list[Path] = field(default_factory=list)
     """Each file once, sorted by path."""
     ignored: list[tuple[Path, str]] = field(default_factory=list)
-    """What is no record, and why."""
+    """Files that are not records, with the reason."""
 
 
 def default_folders(root: Path) -> list[Path]:
-    """Return the folders of a checkout that hold records, where they exist."""
-    return [folder for folder in (root / SUBMISSIONS, root / "data" / "published", root / CONVERTED) if folder.is_dir()]
+    """Return the existing folders of a checkout that hold records."""
+    return [folder for name in (SUBMISSIONS, PUBLISHED, CONVERTED) if (folder := root / name).is_dir()]
 
 
 def find_records(paths: Iterable[Path]) -> RecordFiles:
     """Return the record files under paths.
 
-    A file that is named is judged whatever it is called. In folders only regular `.json` files are;
-    links are not followed, so that a folder cannot lead out of itself.
+    A named file is a record whatever it is called. In folders only regular `.json` files are records. Links are not
+    followed, so that a folder cannot lead outside itself.
 
     Raises
     ------
@@ -57,12 +65,12 @@ def find_records(paths: Iterable[Path]) -> RecordFiles:
 
 
 def named_records(paths: Iterable[Path], others: Collection[Path] = ()) -> RecordFiles:
-    """Return the record files under paths that a person named.
+    """Return the record files under paths given on the command line, without the `others`, which are fact files.
 
     Raises
     ------
     TunemarkError
-        Also for a folder that holds neither a record nor one of the other files.
+        Also for a folder that contains neither a record nor a fact file.
 
     """
     paths = list(paths)
@@ -70,27 +78,13 @@ def named_records(paths: Iterable[Path], others: Collection[Path] = ()) -> Recor
         if path.is_dir() and not find_records([path]).files and not any(other.is_relative_to(path) for other in others):
             raise TunemarkError("path", str(path), "this folder holds no record (.json) and no facts; name one that does, or a file")
     found = find_records(path for path in paths if path not in others)
-    found.ignored = [(path, why) for path, why in found.ignored if path not in others]
+    found.ignored = [(path, reason) for path, reason in found.ignored if path not in others]
     return found
 
 
 def records_in(folder: Path) -> RecordFiles:
-    """Return the record files of a folder; none where there is no such folder."""
+    """Return the record files of a folder; none when the folder does not exist."""
     return find_records([folder] if folder.is_dir() else [])
-
-
-def shown_path(path: Path, root: Path) -> str:
-    """Return a path as it is stored and printed: relative to the checkout where it is in it, with forward slashes."""
-    absolute = path.absolute()
-    return absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else path.as_posix()
-
-
-def checkout_or_here() -> Path:
-    """Return the checkout, or the current folder where there is none."""
-    try:
-        return project_root()
-    except TunemarkError:
-        return Path.cwd()
 
 
 def _search(folder: Path, found: RecordFiles) -> None:
@@ -106,7 +100,7 @@ def _search(folder: Path, found: RecordFiles) -> None:
 
 
 def read_or_none(path: Path) -> object:
-    """Return the record of a file, or None where it holds none: `tunemark validate` says why."""
+    """Return the record in a file, or None for an invalid file; `tunemark validate` reports the reason."""
     try:
         return read_record(path.read_bytes())
     except (InvalidRecord, TunemarkError, ValueError, OSError, RecursionError):
@@ -114,25 +108,22 @@ def read_or_none(path: Path) -> object:
 
 
 def submission_id(path: Path) -> str:
-    """Return the id of a submission, the last part of its file's name."""
+    """Return the id of a submission, which is the last part of its file name."""
     return path.stem.rsplit("-", 1)[-1]
 
 
-# MOVE: was tunemark.collector.gate.read: Many files through a pool of processes, few files in this one: the same results in the same order.
-
-Result = TypeVar("Result")
-
-MANY = 200
-"""Above this the start of worker processes pays."""
-CHUNK = 50
-MOST_WORKERS = 8
-"""Each needs the memory of a Python with numpy and pyarrow."""
+def shown_path(path: Path, root: Path) -> str:
+    """Return a path as it is stored and printed: relative to the checkout if it is inside, with forward slashes."""
+    absolute = path.absolute()
+    return absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else path.as_posix()
 
 
-def over_files(work: Callable[[Path], Result], files: Sequence[Path], *, many: int = MANY) -> Iterator[Result]:
-    """Yield `work(file)` for each file, in order. `work` must be picklable when there are many files."""
-    workers = min(_usable_cores(), MOST_WORKERS)
-    if len(files) <= many or workers == 1:
+def over_files(work: Callable[[Path], Result], files: Sequence[Path], *, parallel_above: int = PARALLEL_ABOVE) -> Iterator[Result]:
+    """Yield `work(file)` for each file, in order; many files go through a pool of processes, so `work` must be picklable."""
+    # In a container fewer cores may be usable than the machine has.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = min(cores, MAX_WORKERS)
+    if len(files) <= parallel_above or workers == 1:
         yield from map(work, files)
         return
     # Spawned, not forked: this process has threads of numpy and DuckDB.
@@ -141,11 +132,6 @@ def over_files(work: Callable[[Path], Result], files: Sequence[Path], *, many: i
         yield from pool.map(work, files, chunksize=CHUNK)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _usable_cores() -> int:
-    """Return the cores this process may use, which in a container are fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _leave_interrupts_to_parent() -> None:

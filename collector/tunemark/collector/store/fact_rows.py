@@ -1,4 +1,4 @@
-"""How the fact base becomes rows: accelerators, models, workloads, prices."""
+"""Rows of the facts of data/: accelerators, models, workloads, support, prices."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,7 +6,7 @@ from tunemark.collector.store.rows import Row, Rows, as_text
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase, SupportMatrix
-from tunemark.schema.facts.workloads import Settings, WorkloadCard
+from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.vocabulary import Dtype
 
@@ -18,6 +18,11 @@ PEAK_COLUMNS = {
     "peak_fp8_tflops": Dtype.FP8,
     "peak_int8_tops": Dtype.INT8,
 }
+SAME_IN_WORKLOADS = {
+    "title", "description", "tier", "source", "task", "model", "method", "weights", "compute", "gradient_checkpointing", "attention",
+    "fused_kernels", "compile", "not_stated",
+}  # fmt: skip
+"""Fields of a workload card that are columns of the same name."""
 
 
 def fact_rows(facts: FactBase) -> Rows:
@@ -33,33 +38,36 @@ def fact_rows(facts: FactBase) -> Rows:
     }
 
 
-def price_id(row: PriceRow) -> str:
-    """Return the id of a price: provider/instance/region/kind/date, `any` where there is one price for all regions."""
-    return f"{row.provider}/{row.instance}/{row.region or 'any'}/{row.kind.value}/{row.effective_on.isoformat()}"
-
-
 def _refuse_unknown_cards(facts: FactBase) -> None:
     for workload in facts.workloads.values():
         facts.model(workload.model)
     for line, row in enumerate(facts.prices, start=2):
         if row.accelerator not in facts.accelerators:
             place = f"data/prices/prices.csv:{line}: accelerator"
-            raise TunemarkError(
-                place, row.accelerator, "no such card in data/accelerators; add the card or correct the key", exit_code=Exit.INVALID
-            )
+            fix = "no such card in data/accelerators; add the card or correct the key"
+            raise TunemarkError(place, row.accelerator, fix, exit_code=Exit.INVALID)
+
+
+def price_id(row: PriceRow) -> str:
+    """Return the id of a price: provider/instance/region/kind/date, with `any` for a price of all regions."""
+    return f"{row.provider}/{row.instance}/{row.region or 'any'}/{row.kind.value}/{row.effective_on.isoformat()}"
 
 
 def price_rows(prices: Iterable[PriceRow]) -> list[Row]:
     """Return the price book with an id for each price.
 
-    A price is dated by the day it was read where the source is a catalogue, so two versions of a catalogue
-    may give two prices of one day: the later line replaces the earlier one, which keeps an id of its own.
+    A price of a catalogue is dated by the day it was read, so two versions of a catalogue may give two prices of one day.
+    The later line replaces the earlier one, which keeps an id of its own.
     """
     versions: dict[str, list[PriceRow]] = {}
     for row in prices:
         versions.setdefault(price_id(row), []).append(row)
     return [
-        _price(row, key if age == 0 else f"{key}/earlier-{age}")
+        {
+            "price": key if age == 0 else f"{key}/earlier-{age}",
+            **row.model_dump(mode="python", exclude={"kind"}),
+            "kind": row.kind.value,
+        }
         for key, rows in versions.items()
         for age, row in enumerate(_newest_first(key, rows))
     ]
@@ -67,20 +75,15 @@ def price_rows(prices: Iterable[PriceRow]) -> list[Row]:
 
 def _newest_first(key: str, rows: list[PriceRow]) -> list[PriceRow]:
     if len(rows) > 1 and any(row.dated_by != "catalog" for row in rows):
-        raise TunemarkError(
-            "data/prices/prices.csv: price",
-            key,
-            "is there twice; an instance has one price in a region, of a kind, on a day",
-            exit_code=Exit.INVALID,
-        )
+        fix = "is there twice; an instance has one price in a region, of a kind, on a day"
+        raise TunemarkError("data/prices/prices.csv: price", key, fix, exit_code=Exit.INVALID)
     return rows[::-1]
 
 
 def _accelerator(card: AcceleratorCard) -> Row:
-    plain = card.model_dump(mode="json", exclude={"key", "cores_per_unit", "peak_tflops", "read_on"})
     return {
         "accelerator": card.key,
-        **plain,
+        **card.model_dump(mode="json", exclude={"key", "cores_per_unit", "peak_tflops", "read_on"}),
         "read_on": card.read_on,
         **{column: card.peak_tflops.get(dtype) for column, dtype in PEAK_COLUMNS.items()},
     }
@@ -92,39 +95,31 @@ def _model(card: ModelCard) -> Row:
 
 
 def _workload(card: WorkloadCard, matrix: str | None) -> Row:
-    devices = card.devices
-    levers = {"attention", "fused_kernels", "compile"}
     return {
         "workload": card.key,
-        **card.model_dump(mode="json", include={"title", "description", "tier", "source", "task", "model", "method", "weights", "compute"}),
-        **card.model_dump(mode="json", include={"gradient_checkpointing", "not_stated", *levers}),
+        **card.model_dump(mode="json", include=SAME_IN_WORKLOADS),
         "matrix": matrix,
         "dataset": card.data.name,
-        "sequence_length": card.data.sequence_length,
-        "padding": card.data.padding.value,
-        "packing": card.data.packing,
-        "micro_batch": card.batch.micro_batch,
-        "gradient_accumulation": card.batch.gradient_accumulation,
+        **card.data.model_dump(mode="json", include={"sequence_length", "padding", "packing"}),
+        **card.batch.model_dump(mode="json", include={"micro_batch", "gradient_accumulation"}),
         "learning_rate": card.optimizer.learning_rate,
         "optimizer": card.optimizer.name,
         "lora": card.lora and f"rank {card.lora.rank}, alpha {card.lora.alpha}, on {', '.join(card.lora.target_modules)}",
         "quantisation": card.quantisation and card.quantisation.format + (", scales quantised too" if card.quantisation.double else ""),
-        "devices": devices.count,
-        "strategy": str(devices.strategy),
-        **devices.model_dump(mode="json", include={"offload", "tensor_parallel", "pipeline_parallel"}),
+        "devices": card.devices.count,
+        "strategy": str(card.devices.strategy),
+        **card.devices.model_dump(mode="json", include={"offload", "tensor_parallel", "pipeline_parallel"}),
     }
 
 
 def _axes(card: WorkloadCard) -> Iterator[Row]:
-    rows = [(axis.field + _at(axis.at), [as_text(value) or "none" for value in axis.values]) for axis in card.axes]
+    rows = []
+    for axis in card.axes:
+        at = ", ".join(f"{field}={as_text(value)}" for field, value in axis.at.items())
+        rows.append((f"{axis.field} at {at}" if at else axis.field, [as_text(value) or "none" for value in axis.values]))
     rows += [(", ".join(point), [", ".join(as_text(value) or "none" for value in point.values())]) for point in card.points]
     for position, (field, choices) in enumerate(rows, start=1):
         yield {"workload": card.key, "position": position, "field": field, "choices": choices}
-
-
-def _at(settings: Settings) -> str:
-    """Return the settings that an axis was varied at, in words."""
-    return f" at {', '.join(f'{field}={as_text(value)}' for field, value in settings.items())}" if settings else ""
 
 
 def _support(matrix: SupportMatrix | None) -> Iterator[Row]:
@@ -133,10 +128,6 @@ def _support(matrix: SupportMatrix | None) -> Iterator[Row]:
     for backend, reasons in matrix.cannot.items():
         for position, feature in enumerate(matrix.features, start=1):
             reason = reasons.get(feature)
-            row = {"backend": backend.value, "position": position, "feature": feature}
             needs = matrix.needs.get(backend, {}).get(feature) if reason is None else None
-            yield row | {"supported": reason is None, "reason": reason, "needs": needs}
-
-
-def _price(row: PriceRow, key: str) -> Row:
-    return {"price": key, **row.model_dump(mode="python", exclude={"kind"}), "kind": row.kind.value}
+            supported = {"supported": reason is None, "reason": reason, "needs": needs}
+            yield {"backend": backend.value, "position": position, "feature": feature, **supported}

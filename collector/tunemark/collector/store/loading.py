@@ -1,23 +1,24 @@
-"""The documents of data/published with their results: ours, so any problem in them stops."""
+"""From files to the database: facts, documents, published and converted results, submissions; all or nothing."""
 
 import ast
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tunemark.collector.audit.engine import audit
+from tunemark.collector.audit.evidence import Run
 from tunemark.collector.audit.loaded import base_of, measured_run
 from tunemark.collector.audit.registry import RULES
-from tunemark.collector.gate.check import Verdict, judge, judged
+from tunemark.collector.gate.check import Verdict, judge
 from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files
-from tunemark.collector.gate.fact_files import DOCUMENT, missing_document
-from tunemark.collector.gate.read import CONVERTED, SUBMISSIONS, RecordFiles, over_files, records_in, shown_path
-from tunemark.collector.predict.calibration_rows import calibrate, calibration_outcome
+from tunemark.collector.gate.fact_files import DOCUMENT, missing_document, wrong_count
+from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, RecordFiles, over_files, records_in, shown_path
+from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
 from tunemark.collector.predict.cross_validation import throughput_rows
 from tunemark.collector.predict.predicted_vs_measured import memory_error_rows
 from tunemark.collector.store.database import arrow_schemas, as_arrow, build_database
@@ -33,160 +34,40 @@ from tunemark.schema.records.published import PublishedResult, SourceDocument
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.upgrade import Problem
 
-
-def document_file_rows(root: Path, facts: FactBase) -> tuple[Rows, FileProblems]:
-    """Return the rows of all documents and their results, and the documents that are left out because nothing describes them.
-
-    Raises
-    ------
-    TunemarkError
-        With exit code 3 for the first problem within a file.
-
-    """
-    verdicts = {shown_path(path, root): judge(path, facts) for path in records_in(root / "data" / "published").files}
-    for file, verdict in verdicts.items():
-        if verdict.problems:
-            raise as_error(file, verdict.problems[0])
-    documents = {file: verdict.record for file, verdict in verdicts.items() if isinstance(verdict.record, SourceDocument)}
-    results = {file: verdict for file, verdict in verdicts.items() if isinstance(verdict.record, PublishedResult)}
-    results, left_out = _described(documents, results)
-    _refuse_wrong_counts(documents, results)
-    rows: Rows = {}
-    for document in documents.values():
-        merge(rows, document_rows(document))
-    sizes = known_dataset_rows(facts, documents.values())
-    for file, verdict in results.items():
-        if isinstance(verdict.record, PublishedResult):
-            merge(rows, published_rows(verdict.record, facts, sizes, file, verdict.sha256))
-    return rows, left_out
-
-
-def as_error(file: str, problem: Problem) -> TunemarkError:
-    """Return a problem of our own files as the error that stops."""
-    try:
-        value = ast.literal_eval(problem.value)
-    except (ValueError, SyntaxError):
-        # Shown shortened, or empty: then it stays the text it is.
-        value = problem.value
-    return TunemarkError(f"{file}: {problem.field}", value, problem.fix, exit_code=Exit.INVALID)
-
-
-def _described(documents: dict[str, SourceDocument], results: dict[str, Verdict]) -> tuple[dict[str, Verdict], FileProblems]:
-    """Return the results whose document is described, and a problem for each document that is not."""
-    known = {document.id for document in documents.values()}
-    missing = Counter(
-        verdict.record.source
-        for verdict in results.values()
-        if isinstance(verdict.record, PublishedResult) and verdict.record.source not in known
-    )
-    kept = {
-        file: verdict
-        for file, verdict in results.items()
-        if not isinstance(verdict.record, PublishedResult) or verdict.record.source in known
-    }
-    return kept, [(f"data/published/{source}/{DOCUMENT}", missing_document(source, number)) for source, number in sorted(missing.items())]
-
-
-def _refuse_wrong_counts(documents: dict[str, SourceDocument], results: dict[str, Verdict]) -> None:
-    ids: dict[str, str] = {}
-    counts: Counter[str] = Counter()
-    for file, verdict in results.items():
-        if not isinstance(verdict.record, PublishedResult):
-            continue
-        if verdict.record.id in ids:
-            raise TunemarkError(
-                f"{file}: id",
-                verdict.record.id,
-                f"is in {ids[verdict.record.id]} already; give each result a number of its own",
-                exit_code=Exit.INVALID,
-            )
-        ids[verdict.record.id] = file
-        counts[verdict.record.source] += 1
-    for file, document in documents.items():
-        if counts[document.id] != document.results:
-            raise TunemarkError(
-                f"{file}: results",
-                document.results,
-                f"there are {counts[document.id]} results of this source; correct the number or add what is missing",
-                exit_code=Exit.INVALID,
-            )
-
-
-# MOVE: was tunemark.collector.store.loading: The converted results of data/converted: ours, so any problem in them stops.
-
-
-def converted_file_rows(root: Path, facts: FactBase) -> Rows:
-    """Return the rows of all converted results; raises TunemarkError (exit code 3) for the first problem."""
-    found: dict[str, tuple[ConvertedResult, str, str]] = {}
-    for path in records_in(root / CONVERTED).files:
-        file, verdict = shown_path(path, root), judge(path, facts)
-        if verdict.problems:
-            raise as_error(file, verdict.problems[0])
-        record = verdict.record
-        if not isinstance(record, ConvertedResult):
-            raise TunemarkError(
-                f"{file}: format",
-                getattr(record, "format", None),
-                f"is not a converted result; {CONVERTED} holds nothing else",
-                exit_code=Exit.INVALID,
-            )
-        if record.id in found:
-            raise TunemarkError(
-                f"{file}: id", record.id, f"is in {found[record.id][1]} already; an entry is converted once", exit_code=Exit.INVALID
-            )
-        found[record.id] = (record, file, verdict.sha256)
-    return converted_rows(found.values())
-
-
-# MOVE: was tunemark.collector.store.loading: How findings and rules of the audit become rows.
-
-
-def finding_rows(findings: Iterable[Finding]) -> Rows:
-    """Return the rows of the audit by table."""
-    return {
-        "audit_rules": [
-            {"rule": rule.id, "family": rule.family, "title": rule.title, "why": rule.why, "verdicts": [one.value for one in rule.verdicts]}
-            for rule in RULES
-        ],
-        "findings": [
-            {
-                "finding": number,
-                "rule": one.rule,
-                "verdict": one.verdict.value,
-                "record_ids": list(one.records),
-                "claim": one.claim,
-                "calculation": one.calculation,
-                "numbers": json.dumps(one.numbers, ensure_ascii=False),
-            }
-            for number, one in enumerate(findings, start=1)
-        ],
-    }
-
-
-# MOVE: was tunemark.collector.store.loading: From files to the database: facts, documents, published results and submissions, all or nothing.
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Advance = Callable[[], object]
+
+@dataclass(frozen=True, slots=True)
+class LoadedSubmission(Candidate):
+    """A submission file with everything that the database and the analyses need of it."""
+
+    headline: Row = field(default_factory=dict)
+    """Its row of `result_rows`."""
+    tables: "dict[str, pa.Table]" = field(default_factory=dict)
+    """Its rows of all other tables."""
+    run: Run | None = None
+    """The result as the audit sees it."""
+    calibration: CalibrationOutcome | None = None
+    """Its calibration row, or the reason why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What is in the database now."""
+    """The contents of the new database."""
 
     rows: dict[str, int]
-    """Rows by table."""
+    """Number of rows by table."""
     results: dict[str, int]
-    """Results by source."""
-    problems: list[tuple[str, Problem]]
-    """Submissions that were not loaded, and documents without a description, by file."""
-    notes: list[tuple[str, Problem]]
-    """What is to be known of submissions that were loaded, by file."""
+    """Number of results by source."""
+    problems: FileProblems
+    """Submissions that were not loaded, and results without a document."""
+    notes: FileProblems
+    """Notes on submissions that were loaded."""
 
 
-def collect(root: Path, database: Path, advance: Advance = lambda: None, as_of: date | None = None) -> Collected:
-    """Load all records of a checkout into a new database in place of the old one.
+def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: None, as_of: date | None = None) -> Collected:
+    """Load all records of a checkout into a new database that replaces the old one.
 
     Parameters
     ----------
@@ -197,42 +78,38 @@ def collect(root: Path, database: Path, advance: Advance = lambda: None, as_of: 
     advance
         Called after each submission.
     as_of
-        The day whose prices are the current ones; today when left out.
+        Day of the current prices; today by default.
 
     Raises
     ------
     TunemarkError
-        With exit code 3 when our own facts or published results are wrong. Nothing is written then.
+        With exit code 3 when facts, published or converted results are invalid. Nothing is written then.
 
     """
-    facts = FactBase(root / "data")
+    facts, schemas = FactBase(root / "data"), arrow_schemas()
     rows = fact_rows(facts)
-    documents, undescribed = document_file_rows(root, facts)
-    merge(rows, documents)
-    merge(rows, converted_file_rows(root, facts))
-    schemas = arrow_schemas()
     rows["collection"] = [{"as_of": as_of or datetime.now(tz=UTC).date()}]
-    accepted = accept(_submissions(root, facts, schemas, advance), committed_files(root))
+    undescribed = _add_documents(rows, root, facts)
+    _add_converted(rows, root, facts)
+    accepted = accept(_load_submissions(root, facts, schemas, advance), committed_files(root))
     rows.setdefault("result_rows", []).extend(_headlines(accepted.kept))
-    problems = [*undescribed, *accepted.problems]
-    base = base_of(root, facts, [one.run for one in accepted.kept if one.run is not None])
+    base = base_of(root, facts, [loaded.run for loaded in accepted.kept if loaded.run is not None])
     findings = audit(base)
     merge(rows, finding_rows(findings))
-    taught = [one.taught for one in accepted.kept if one.taught is not None]
-    merge(rows, throughput_rows(calibrate(root, facts, base, findings, taught)))
-    merge(rows, {"memory_errors": memory_error_rows(facts, base.records)})
-    rows["load_problems"] = _problem_rows(problems)
+    calibration = [loaded.calibration for loaded in accepted.kept if loaded.calibration is not None]
+    merge(rows, throughput_rows(calibrate(root, facts, base, findings, calibration)))
+    rows["memory_errors"] = memory_error_rows(facts, base.records)
+    problems = [*undescribed, *accepted.problems]
+    rows["load_problems"] = [
+        {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in problems
+    ]
     tables = {
-        name: _joined(as_arrow(rows.get(name, []), schema), (part.tables.get(name) for part in accepted.kept))
+        name: _joined(as_arrow(rows.get(name, []), schema), (loaded.tables.get(name) for loaded in accepted.kept))
         for name, schema in schemas.items()
     }
     build_database(database, tables)
-    return Collected(
-        {name: table.num_rows for name, table in tables.items()},
-        dict(Counter(row["source"] for row in rows["result_rows"])),
-        problems,
-        accepted.notes,
-    )
+    sources = Counter(row["source"] for row in rows["result_rows"])
+    return Collected({name: table.num_rows for name, table in tables.items()}, dict(sources), problems, accepted.notes)
 
 
 def submission_files(root: Path) -> RecordFiles:
@@ -240,67 +117,153 @@ def submission_files(root: Path) -> RecordFiles:
     return records_in(root / SUBMISSIONS)
 
 
-def _submissions(root: Path, facts: FactBase, schemas: "dict[str, pa.Schema]", advance: Advance) -> list[Candidate]:
-    loaded = []
-    for one in over_files(partial(load_submission, root=root, facts=facts, schemas=schemas), submission_files(root).files):
-        loaded.append(one)
+def _load_submissions(
+    root: Path, facts: FactBase, schemas: "dict[str, pa.Schema]", advance: Callable[[], object]
+) -> list[LoadedSubmission]:
+    submissions = []
+    for loaded in over_files(partial(load_submission, root=root, facts=facts, schemas=schemas), submission_files(root).files):
+        submissions.append(loaded)
         advance()
-    return loaded
+    return submissions
 
 
-def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str, pa.Schema]") -> Candidate:
-    """Return what a submission file gives: its rows as Arrow tables, or its problems."""
+def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str, pa.Schema]") -> LoadedSubmission:
+    """Return the contents of a submission file: its rows as Arrow tables, or its problems."""
     file = shown_path(path, root)
     verdict = judge(path, facts)
-    record = verdict.record
+    record, derived, result_id = verdict.record, verdict.derived, verdict.result_id
     if verdict.problems:
-        return Candidate(file, verdict.problems)
-    if not isinstance(record, Submission) or verdict.derived is None:
-        return Candidate(
-            file,
-            (Problem("format", repr(getattr(record, "format", None)), "is not a submission; published results live in data/published"),),
-        )
+        return LoadedSubmission(file, verdict.problems)
+    if not isinstance(record, Submission) or derived is None:
+        fix = "is not a submission; published results are in data/published"
+        return LoadedSubmission(file, (Problem("format", repr(getattr(record, "format", None)), fix),))
     try:
-        run = measured_run(record, verdict.result_id, facts, verdict.derived)
-        taught = calibration_outcome(record, verdict.result_id, facts, verdict.derived)
-        rows = measured_rows(record, verdict.derived, facts, verdict.result_id, file, verdict.sha256)
+        run = measured_run(record, result_id, facts, derived)
+        calibration = calibration_outcome(record, result_id, facts, derived)
+        rows = measured_rows(record, derived, facts, result_id, file, verdict.sha256)
         tables = {name: as_arrow(part, schemas[name]) for name, part in rows.items()}
     except (ValueError, TypeError, ArithmeticError) as error:
-        # Arrow's own errors are among these. Whatever a record may hold, it stops no other record.
-        return Candidate(file, (Problem("record", "", f"holds a value that the database cannot: {error}"),))
+        # Arrow's own errors are among these. A bad record never stops another one.
+        return LoadedSubmission(file, (Problem("record", "", f"holds a value that the database cannot: {error}"),))
     del tables["result_rows"]
-    return replace(judged(file, verdict), headline=rows["result_rows"][0], tables=tables, run=run, taught=taught)
+    candidate = verdict.candidate(file)
+    checked = {name.name: getattr(candidate, name.name) for name in fields(candidate)}
+    return LoadedSubmission(**checked, headline=rows["result_rows"][0], tables=tables, run=run, calibration=calibration)
 
 
-def _headlines(accepted: Iterable[Candidate]) -> list[Row]:
-    """Return the rows of `result_rows`; superseded ones and those of another card stay readable but share no ranking."""
+def _headlines(submissions: Iterable[LoadedSubmission]) -> list[Row]:
+    """Return the rows of `result_rows`; superseded results and those of a changed card stay readable but are never ranked."""
+    submissions = list(submissions)
     replaced: dict[str, list[str]] = {}
-    accepted = list(accepted)
-    for one in accepted:
-        if one.supersedes is not None:
-            replaced.setdefault(one.supersedes, []).append(one.result_id)
-    return [
-        one.headline
-        | (_of_another_card(one) if any(problem.field == "plan.workload_sha256" for problem in one.outdated) else {})
-        | ({"rankable": False, "note": f"superseded by {', '.join(sorted(replaced[one.result_id]))}"} if one.result_id in replaced else {})
-        for one in accepted
-    ]
+    for loaded in submissions:
+        if loaded.supersedes is not None:
+            replaced.setdefault(loaded.supersedes, []).append(loaded.result_id)
+    rows = []
+    for loaded in submissions:
+        row = dict(loaded.headline)
+        if any(problem.field == "plan.workload_sha256" for problem in loaded.outdated):
+            # Nothing can be checked against the old card any more.
+            note = f"the card {row['workload']} has changed since; declared as a standard run of it"
+            row |= {"division": "open", "rankable": False, "note": note}
+        if loaded.result_id in replaced:
+            row |= {"rankable": False, "note": f"superseded by {', '.join(sorted(replaced[loaded.result_id]))}"}
+        rows.append(row)
+    return rows
 
 
-def _of_another_card(one: Candidate) -> Row:
-    """Return what a run shows whose card has changed since: nothing can be checked against that card any more."""
+def _joined(first: "pa.Table", others: "Iterable[pa.Table | None]") -> "pa.Table":
+    import pyarrow as pa  # noqa: PLC0415 - only `collect` needs it
+
+    return pa.concat_tables([first, *(table for table in others if table is not None)])
+
+
+def finding_rows(findings: Iterable[Finding]) -> Rows:
+    """Return the rows of the audit by table."""
     return {
-        "division": "open",
-        "rankable": False,
-        "note": f"the card {one.headline['workload']} has changed since; declared as a standard run of it",
+        "audit_rules": [
+            {
+                "rule": rule.id,
+                "family": rule.family,
+                "title": rule.title,
+                "why": rule.why,
+                "verdicts": [verdict.value for verdict in rule.verdicts],
+            }
+            for rule in RULES
+        ],
+        "findings": [
+            {
+                "finding": number,
+                "rule": finding.rule,
+                "verdict": finding.verdict.value,
+                "record_ids": list(finding.records),
+                "claim": finding.claim,
+                "calculation": finding.calculation,
+                "numbers": json.dumps(finding.numbers, ensure_ascii=False),
+                "quantities": list(finding.quantities),
+                "conditions": list(finding.conditions),
+            }
+            for number, finding in enumerate(findings, start=1)
+        ],
     }
 
 
-def _problem_rows(problems: FileProblems) -> list[Row]:
-    return [{"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in problems]
+# Published and converted results are part of the project: any problem in them stops the collection.
 
 
-def _joined(first: "pa.Table", more: "Iterable[pa.Table | None]") -> "pa.Table":
-    import pyarrow as pa  # noqa: PLC0415 - only `collect` needs it
+def _add_documents(rows: Rows, root: Path, facts: FactBase) -> FileProblems:
+    """Add the rows of all documents and their results; return a problem for each source without a document, which is left out."""
+    verdicts = _valid(root, PUBLISHED, facts)
+    documents = {file: verdict.record for file, verdict in verdicts.items() if isinstance(verdict.record, SourceDocument)}
+    results = {file: (verdict.record, verdict) for file, verdict in verdicts.items() if isinstance(verdict.record, PublishedResult)}
+    known = {document.id for document in documents.values()}
+    undescribed = Counter(result.source for result, _ in results.values() if result.source not in known)
+    described = {file: result for file, result in results.items() if result[0].source in known}
+    _refuse_repeated_ids((file, result.id) for file, (result, _) in described.items())
+    counts = Counter(result.source for result, _ in described.values())
+    for file, document in documents.items():
+        if counts[document.id] != document.results:
+            raise _as_error(file, wrong_count(document.results, counts[document.id]))
+        merge(rows, document_rows(document))
+    sizes = known_dataset_rows(facts, documents.values())
+    for file, (result, verdict) in described.items():
+        merge(rows, published_rows(result, facts, sizes, file, verdict.sha256))
+    return [(f"{PUBLISHED}/{source}/{DOCUMENT}", missing_document(source, number)) for source, number in sorted(undescribed.items())]
 
-    return pa.concat_tables([first, *(table for table in more if table is not None)])
+
+def _add_converted(rows: Rows, root: Path, facts: FactBase) -> None:
+    verdicts = _valid(root, CONVERTED, facts)
+    results = []
+    for file, verdict in verdicts.items():
+        if not isinstance(verdict.record, ConvertedResult):
+            value, fix = getattr(verdict.record, "format", None), f"is not a converted result; {CONVERTED} holds nothing else"
+            raise TunemarkError(f"{file}: format", value, fix, exit_code=Exit.INVALID)
+        results.append((verdict.record, file, verdict.sha256))
+    _refuse_repeated_ids((file, result.id) for result, file, _ in results)
+    merge(rows, converted_rows(results))
+
+
+def _valid(root: Path, folder: str, facts: FactBase) -> dict[str, Verdict]:
+    """Return the verdict on each file of a folder of the project; raises TunemarkError (exit code 3) for the first problem."""
+    verdicts = {shown_path(path, root): judge(path, facts) for path in records_in(root / folder).files}
+    for file, verdict in verdicts.items():
+        if verdict.problems:
+            raise _as_error(file, verdict.problems[0])
+    return verdicts
+
+
+def _as_error(file: str, problem: Problem) -> TunemarkError:
+    try:
+        value = ast.literal_eval(problem.value)
+    except (ValueError, SyntaxError):
+        # Shortened or empty: it stays text.
+        value = problem.value
+    return TunemarkError(f"{file}: {problem.field}", value, problem.fix, exit_code=Exit.INVALID)
+
+
+def _refuse_repeated_ids(ids: Iterable[tuple[str, str]]) -> None:
+    files: dict[str, str] = {}
+    for file, result_id in ids:
+        if result_id in files:
+            fix = f"is in {files[result_id]} already; give each result a number of its own"
+            raise TunemarkError(f"{file}: id", result_id, fix, exit_code=Exit.INVALID)
+        files[result_id] = file

@@ -1,43 +1,36 @@
-"""How a source document becomes rows: its tables cell by cell, its statements, and the words and figures of both."""
+"""Rows of results measured by others: documents, the published results in them, and converted results of other harnesses."""
 
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from tunemark.collector.store import rates
 from tunemark.collector.store.rows import Row, Rows, as_text, merge
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.converted import ConvertedResult, TimeToTarget, time_to_target, training_rate
-from tunemark.schema.records.published import Claim, DocumentTable, PublishedResult, SourceDocument
+from tunemark.schema.records.published import Claim, Conditions, DocumentTable, PublishedResult, SourceDocument
 from tunemark.schema.statistics.intervals import Interval
 from tunemark.schema.vocabulary import Task, Trust
 
 REFERENCE = re.compile(r"\{([0-9]{3}-S?[0-9]{2,3})/[^}]*\}")
+"""A reference to a result or statement in the cell of a document's table."""
+PRINTED = {"framework", "settings", "assumed", "from_repository"}
+"""Fields of conditions that have a topic of their own, or describe other fields."""
 
 
 def document_rows(document: SourceDocument) -> Rows:
     """Return the rows of a source document by table."""
-    rows: Rows = {
-        "sources": [
-            {
-                "source": document.id,
-                "read_on": document.read_on,
-                **document.model_dump(
-                    mode="json", include={"title", "authors", "published_on", "url", "origin_repository", "summary", "caveats"}
-                ),
-            }
-        ],
-    }
+    described = document.model_dump(
+        mode="json", include={"title", "authors", "published_on", "url", "origin_repository", "summary", "caveats"}
+    )
+    rows: Rows = {"sources": [{"source": document.id, "read_on": document.read_on, **described}]}
     for position, table in enumerate(document.tables, start=1):
         merge(rows, _table(document.id, position, table))
     for statement in document.statements:
-        merge(
-            rows,
-            {"statements": [{"statement_id": statement.id, "source": document.id, "section": statement.section, "note": statement.note}]},
-        )
-        merge(rows, claim_rows(statement.id, statement.claims))
-        merge(rows, {"labels": label_rows(statement.id, statement.labels)})
+        row = {"statement_id": statement.id, "source": document.id, "section": statement.section, "note": statement.note}
+        merge(rows, {"statements": [row], **_claims(statement.id, statement.claims), "labels": _labels(statement.id, statement.labels)})
     return rows
 
 
@@ -46,8 +39,18 @@ def referred_ids(template: str) -> list[str]:
     return list(dict.fromkeys(REFERENCE.findall(template)))
 
 
-def claim_rows(record_id: str, claims: Mapping[str, Claim]) -> Rows:
-    """Return claims and their readings."""
+def _table(source: str, position: int, table: DocumentTable) -> Rows:
+    key = {"source": source, "table_id": table.id}
+    cells = [
+        {**key, "row_number": row_number, "column_number": column_number, "template": cell, "result_ids": referred_ids(cell)}
+        for row_number, row in enumerate(table.rows, start=1)
+        for column_number, cell in enumerate(row, start=1)
+    ]
+    heading = {**key, "position": position, "title": table.title, "columns": list(table.columns)}
+    return {"document_tables": [heading], "document_cells": cells}
+
+
+def _claims(record_id: str, claims: Mapping[str, Claim]) -> Rows:
     return {
         "claims": [
             {"record_id": record_id, "quantity": quantity, "value": claim.value, "printed": claim.printed, "note": claim.note}
@@ -61,43 +64,33 @@ def claim_rows(record_id: str, claims: Mapping[str, Claim]) -> Rows:
     }
 
 
-def label_rows(record_id: str, labels: Mapping[str, str]) -> list[Row]:
-    """Return the printed words of a record."""
+def _labels(record_id: str, labels: Mapping[str, str]) -> list[Row]:
     return [{"record_id": record_id, "label": label, "printed": printed} for label, printed in labels.items()]
 
 
-def _table(source: str, position: int, table: DocumentTable) -> Rows:
-    cells = [
-        {
-            "source": source,
-            "table_id": table.id,
-            "row_number": row_number,
-            "column_number": column_number,
-            "template": cell,
-            "result_ids": referred_ids(cell),
-        }
-        for row_number, row in enumerate(table.rows, start=1)
-        for column_number, cell in enumerate(row, start=1)
-    ]
+def _compared(conditions: Conditions) -> Row:
+    """Return the conditions of the comparability key that published and converted results state in the same way."""
     return {
-        "document_tables": [
-            {"source": source, "table_id": table.id, "position": position, "title": table.title, "columns": list(table.columns)}
-        ],
-        "document_cells": cells,
+        "model": conditions.model,
+        "method": conditions.method.value,
+        "dataset": conditions.dataset,
+        "sequence_length": conditions.sequence_length,
+        "padding": None if conditions.padding is None else conditions.padding.value,
+        "packing": conditions.packing,
     }
 
 
-# MOVE: was tunemark.collector.store.published_rows: How a published result becomes rows: what it claims, and what follows from that.
+# Published results ---------------------------------------------------------------------------------
 
 
 def published_rows(result: PublishedResult, facts: FactBase, dataset_rows: Mapping[str, int], file: str, sha256: str) -> Rows:
     """Return the rows of a published result by table."""
     figures = derived_figures(result, dataset_rows)
     return {
-        "result_rows": [_result(result, figures, facts) | {"file": file, "sha256": sha256}],
-        "result_facts": [*_derived_facts(result, figures), *_printed_facts(result)],
-        **claim_rows(result.id, result.claims),
-        "labels": label_rows(result.id, result.labels),
+        "result_rows": [_published_headline(result, figures, facts) | {"file": file, "sha256": sha256}],
+        "result_facts": [{"result_id": result.id, **fact} for fact in _published_facts(result, figures)],
+        **_claims(result.id, result.claims),
+        "labels": _labels(result.id, result.labels),
     }
 
 
@@ -119,7 +112,7 @@ def derived_figures(result: PublishedResult, dataset_rows: Mapping[str, int]) ->
 
 
 def known_dataset_rows(facts: FactBase, documents: Iterable[SourceDocument]) -> dict[str, int]:
-    """Return training rows of data sets that a workload card or a statement of a document gives."""
+    """Return the training rows of each data set that a workload card or a statement of a document gives."""
     known = {card.data.name: card.data.training_rows for card in facts.workloads.values() if card.data.training_rows is not None}
     for document in documents:
         for statement in document.statements:
@@ -129,33 +122,18 @@ def known_dataset_rows(facts: FactBase, documents: Iterable[SourceDocument]) -> 
     return known
 
 
-def _task(result: PublishedResult, facts: FactBase) -> str | None:
-    """Return the task of the model's family: every BERT of the sources classifies, all others predict the next token."""
-    card = facts.models.get(result.conditions.model or "")
-    if card is None:
-        return None
-    return (Task.SEQUENCE_CLASSIFICATION if card.family == "bert" else Task.CAUSAL_LM).value
-
-
-def _result(result: PublishedResult, figures: Mapping[str, rates.Figure], facts: FactBase) -> Row:
-    conditions = result.conditions
-    printed_optimizer = conditions.settings.get("optimizer")
-    ambiguous = rates.is_ambiguous(result.claims, "step_time_s")
-    has_step = "step_time_s" in figures
-    compared: Row = {
-        "model": conditions.model,
+def _published_headline(result: PublishedResult, figures: Mapping[str, rates.Figure], facts: FactBase) -> Row:
+    conditions, claims = result.conditions, result.claims
+    optimizer = conditions.settings.get("optimizer")
+    ambiguous = rates.is_ambiguous(claims, "step_time_s")
+    compared = _compared(conditions) | {
         "task": _task(result, facts),
-        "method": conditions.method.value,
-        "dataset": conditions.dataset,
-        "sequence_length": conditions.sequence_length,
-        "padding": None if conditions.padding is None else conditions.padding.value,
-        "packing": conditions.packing,
         "global_batch": int(figures["global_batch"].value) if "global_batch" in figures else None,
         "precision": rates.precision_class(conditions.precision),
-        "optimizer": None if printed_optimizer is None else str(printed_optimizer).rsplit(".", 1)[-1].lower(),
-        "step_definition": "ambiguous" if ambiguous else "optimizer_step" if has_step else None,
+        "optimizer": None if optimizer is None else str(optimizer).rsplit(".", 1)[-1].lower(),
+        "step_definition": "ambiguous" if ambiguous else "optimizer_step" if "step_time_s" in figures else None,
     }
-    return {
+    row: Row = {
         "result_id": result.id,
         "source": result.source,
         "trust": Trust.PUBLISHED.value,
@@ -171,55 +149,48 @@ def _result(result: PublishedResult, figures: Mapping[str, rates.Figure], facts:
         "micro_batch": conditions.micro_batch,
         "gradient_accumulation": conditions.gradient_accumulation,
         "note": result.note,
-        **{
-            name: figures[name].value
-            for name in ("step_time_s", "tokens_per_s", "samples_per_s", "epoch_time_s", "train_time_s", "wall_s")
-            if name in figures
-        },
-        **_quality_and_memory(result),
     }
-
-
-def _quality_and_memory(result: PublishedResult) -> Row:
+    for name in ("step_time_s", "tokens_per_s", "samples_per_s", "epoch_time_s", "train_time_s", "wall_s"):
+        if name in figures:
+            row[name] = figures[name].value
     # Memory printed in GiB or GB differs by 7%: the printed reading is kept here, all readings in `readings`.
-    names = ("peak_memory_bytes", "model_memory_bytes", "loss_start", "train_loss", "eval_loss", "accuracy", "epochs")
-    row: Row = {name: result.claims[name].value for name in names if name in result.claims}
-    for count in ("steps", "parameters"):
-        if count in result.claims:
-            row[count] = round(result.claims[count].value)
-    if "peak_memory_bytes" in result.claims:
-        row["peak_memory_method"] = result.claims["peak_memory_bytes"].note or "as claimed"
+    for name in ("peak_memory_bytes", "model_memory_bytes", "loss_start", "train_loss", "eval_loss", "accuracy", "epochs"):
+        if name in claims:
+            row[name] = claims[name].value
+    for name in ("steps", "parameters"):
+        if name in claims:
+            row[name] = round(claims[name].value)
+    if "peak_memory_bytes" in claims:
+        row["peak_memory_method"] = claims["peak_memory_bytes"].note or "as claimed"
     return row
 
 
-def _derived_facts(result: PublishedResult, figures: Mapping[str, rates.Figure]) -> Iterator[Row]:
+def _task(result: PublishedResult, facts: FactBase) -> str | None:
+    """Return the task of the model's family: every BERT of the sources classifies, all others predict the next token."""
+    card = facts.models.get(result.conditions.model or "")
+    if card is None:
+        return None
+    return (Task.SEQUENCE_CLASSIFICATION if card.family == "bert" else Task.CAUSAL_LM).value
+
+
+def _published_facts(result: PublishedResult, figures: Mapping[str, rates.Figure]) -> Iterator[Row]:
+    conditions = result.conditions
     for name, figure in figures.items():
         if figure.formula is not None:
-            yield {"result_id": result.id, "topic": "derived", "name": name, "value": as_text(figure.value), "reason": figure.formula}
-
-
-def _printed_facts(result: PublishedResult) -> Iterator[Row]:
-    conditions = result.conditions
+            yield {"topic": "derived", "name": name, "value": as_text(figure.value), "reason": figure.formula}
     for name, version in conditions.framework.items():
-        yield {"result_id": result.id, "topic": "packages", "name": name, "value": version, "reason": _where(result, "framework")}
+        yield {"topic": "packages", "name": name, "value": version, "reason": _origin(conditions, "framework")}
     for name, setting in conditions.settings.items():
-        yield {
-            "result_id": result.id,
-            "topic": "settings",
-            "name": name,
-            "value": as_text(setting),
-            "reason": _where(result, f"settings.{name}", "settings"),
-        }
-    printed = conditions.model_dump(mode="json", exclude={"framework", "settings", "from_repository", "assumed"})
-    for name, value in printed.items():
+        reason = _origin(conditions, f"settings.{name}", "settings")
+        yield {"topic": "settings", "name": name, "value": as_text(setting), "reason": reason}
+    for name, value in conditions.model_dump(mode="json", exclude=PRINTED).items():
         if value is not None:
-            yield {"result_id": result.id, "topic": "conditions", "name": name, "value": as_text(value), "reason": _where(result, name)}
-    yield {"result_id": result.id, "topic": "origin", "name": result.origin.kind, "value": result.origin.reference, "reason": None}
+            yield {"topic": "conditions", "name": name, "value": as_text(value), "reason": _origin(conditions, name)}
+    yield {"topic": "origin", "name": result.origin.kind, "value": result.origin.reference, "reason": None}
 
 
-def _where(result: PublishedResult, *names: str) -> str | None:
-    """Return where a condition was read, when it is not the document itself."""
-    conditions = result.conditions
+def _origin(conditions: Conditions, *names: str) -> str | None:
+    """Return the origin of a condition, or None if the document itself states it."""
     if any(name in conditions.assumed for name in names):
         return "assumed: implied, not stated"
     if any(name in conditions.from_repository for name in names):
@@ -227,7 +198,7 @@ def _where(result: PublishedResult, *names: str) -> str | None:
     return None
 
 
-# MOVE: was tunemark.collector.store.published_rows: How converted results become rows: their statistics, the raw values of their runs, and the round they belong to.
+# Converted results ---------------------------------------------------------------------------------
 
 REPOSITORY = "https://github.com/mlcommons/training_results_{}"
 PUBLISHED_ON = {"v4.1": "2024-11-13", "v5.0": "2025-06-04", "v5.1": "2025-11-12"}
@@ -242,34 +213,64 @@ CAVEATS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ConvertedFigures:
+    """Statistics over the runs of a converted result. Null where they are unknown."""
+
+    times: TimeToTarget
+    rate: Interval | None
+    """Samples per second."""
+    step_time_s: float | None
+    eval_loss: float | None
+    """Median of the last evaluations."""
+    epochs: float | None
+
+
+def _converted_figures(result: ConvertedResult) -> ConvertedFigures:
+    rate, batch = training_rate(result), result.conditions.global_batch
+    finished = [run for run in result.runs if run.status == "ok"]
+    samples, rows = _median(run.samples for run in finished if run.samples), _whole(result.conditions.settings.get("train_samples"))
+    return ConvertedFigures(
+        time_to_target(result),
+        rate,
+        step_time_s=batch / rate.value if batch and rate and rate.value else None,
+        eval_loss=_median(run.curve.eval_loss[-1] for run in finished if run.curve.eval_loss),
+        epochs=samples / rows if samples and rows else None,
+    )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(statistics.median(known)) if known else None
+
+
+def _whole(value: object) -> int | None:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
 def source_id(result: ConvertedResult) -> str:
     """Return the source of a result: its harness and round, such as `mlperf-v5.1`."""
     return f"{result.harness}-{result.round}"
 
 
 def converted_rows(results: Iterable[tuple[ConvertedResult, str, str]]) -> Rows:
-    """Return the rows of converted results, each with its file and the hash of it, and of the rounds they belong to."""
+    """Return the rows of converted results, each given with its file and that file's hash, and of their rounds."""
     rows: Rows = {}
     rounds: dict[str, list[ConvertedResult]] = {}
     for result, file, sha256 in results:
         rounds.setdefault(source_id(result), []).append(result)
-        merge(rows, result_rows(result, file, sha256))
-    merge(rows, {"sources": [_source(name, members) for name, members in sorted(rounds.items())]})
+        merge(rows, _converted_result(result, file, sha256))
+    merge(rows, {"sources": [_round(name, members) for name, members in sorted(rounds.items())]})
     return rows
 
 
-def result_rows(result: ConvertedResult, file: str, sha256: str) -> Rows:
-    """Return the rows of one result by table."""
-    times, rate = time_to_target(result), training_rate(result)
+def _converted_result(result: ConvertedResult, file: str, sha256: str) -> Rows:
+    figures = _converted_figures(result)
+    copied = {"file", "status", "seed", "init_s", "time_to_target_s", "samples"}
     return {
-        "result_rows": [_headline(result, times, rate) | {"file": file, "sha256": sha256}],
+        "result_rows": [_converted_headline(result, figures) | {"file": file, "sha256": sha256}],
         "runs": [
-            {
-                "result_id": result.id,
-                "run": number,
-                "samples_per_s": run.samples_per_s,
-                **run.model_dump(mode="json", include={"file", "status", "seed", "init_s", "time_to_target_s", "samples"}),
-            }
+            {"result_id": result.id, "run": number, "samples_per_s": run.samples_per_s, **run.model_dump(mode="json", include=copied)}
             for number, run in enumerate(result.runs, start=1)
         ],
         "run_curves": [
@@ -277,27 +278,23 @@ def result_rows(result: ConvertedResult, file: str, sha256: str) -> Rows:
             for number, run in enumerate(result.runs, start=1)
             for index, (samples, at_s, loss) in enumerate(zip(run.curve.samples, run.curve.at_s, run.curve.eval_loss, strict=True), start=1)
         ],
-        "result_facts": [{"result_id": result.id, **fact} for fact in (*_derived(result, times, rate), *_printed(result))],
+        "result_facts": [{"result_id": result.id, **fact} for fact in (*_converted_derived(figures), *_converted_printed(result))],
     }
 
 
-def _headline(result: ConvertedResult, times: TimeToTarget, rate: Interval | None) -> Row:
-    conditions = result.conditions
+def _converted_headline(result: ConvertedResult, figures: ConvertedFigures) -> Row:
+    conditions, times, rate, median = result.conditions, figures.times, figures.rate, figures.times.median
     optimizer = conditions.settings.get("optimizer")
-    compared: Row = {
-        "model": conditions.model,
+    compared = _compared(conditions) | {
         "task": Task.CAUSAL_LM.value,
-        "method": conditions.method.value,
-        "dataset": conditions.dataset,
-        "sequence_length": conditions.sequence_length,
-        "padding": None if conditions.padding is None else conditions.padding.value,
-        "packing": conditions.packing,
         "global_batch": conditions.global_batch,
         "precision": conditions.precision,
         "optimizer": None if optimizer is None else str(optimizer),
         "step_definition": "optimizer_step",
     }
-    median = times.median
+    notes = [f"{result.label}."]
+    if times.reached < times.runs:
+        notes.append(f"{times.reached} of {times.runs} runs reached the target; the others count as longer than any of them.")
     return {
         "result_id": result.id,
         "source": source_id(result),
@@ -312,7 +309,7 @@ def _headline(result: ConvertedResult, times: TimeToTarget, rate: Interval | Non
         "nodes": result.system.nodes,
         "status": "ok" if times.score_s is not None else "partial",
         "gradient_accumulation": conditions.gradient_accumulation,
-        "step_time_s": conditions.global_batch / rate.value if conditions.global_batch and rate and rate.value else None,
+        "step_time_s": figures.step_time_s,
         "train_time_s": None if median is None else median.value,
         "time_to_target_s": None if median is None else median.value,
         "time_to_target_low_s": median.low if median and median.bounded else None,
@@ -320,115 +317,79 @@ def _headline(result: ConvertedResult, times: TimeToTarget, rate: Interval | Non
         "samples_per_s": None if rate is None else rate.value,
         "samples_per_s_low": rate.low if rate and rate.bounded else None,
         "samples_per_s_high": rate.high if rate and rate.bounded else None,
-        "eval_loss": _median(run.curve.eval_loss[-1] for run in result.runs if run.status == "ok" and run.curve.eval_loss),
-        "epochs": _epochs(result),
+        "eval_loss": figures.eval_loss,
+        "epochs": figures.epochs,
         "evaluation_rows": _whole(conditions.settings.get("eval_samples")),
-        "note": " ".join((f"{result.label}.", *_missing_runs(times), *result.notes)),
+        "note": " ".join((*notes, *result.notes)),
     }
 
 
-def _missing_runs(times: TimeToTarget) -> Iterator[str]:
-    if times.reached < times.runs:
-        yield f"{times.reached} of {times.runs} runs reached the target; the others count as longer than any of them."
-
-
-def _derived(result: ConvertedResult, times: TimeToTarget, rate: Interval | None) -> Iterator[Row]:
+def _converted_derived(figures: ConvertedFigures) -> Iterator[Row]:
+    times, median = figures.times, figures.times.median
     interval = "order statistics of the runs; at least 95%"
-    figures: list[tuple[str, object, str]] = [
+    all_runs = "median of all runs; one that did not reach the target counts as longer than any other"
+    derived: list[tuple[str, object, str]] = [
         ("time_to_target.runs", times.runs, "logs of the entry"),
         ("time_to_target.reached", times.reached, "runs whose run_stop says success after an evaluation at the target"),
         ("time_to_target.score_s", times.score_s, "mean without the fastest and the slowest run, the rule of MLPerf Training"),
-        (
-            "time_to_target.median_s",
-            times.median and times.median.value,
-            "median of all runs; one that did not reach the target counts as longer than any other",
-        ),
-        ("time_to_target.low_s", times.median and times.median.low, interval),
-        ("time_to_target.high_s", times.median.high if times.median and times.median.bounded else None, interval),
+        ("time_to_target.median_s", median and median.value, all_runs),
+        ("time_to_target.low_s", median and median.low, interval),
+        ("time_to_target.high_s", median.high if median and median.bounded else None, interval),
         ("time_to_target.fastest_s", times.fastest_s, "fastest run"),
         ("time_to_target.slowest_s", times.slowest_s, "slowest run that reached the target"),
-        ("train_time_s", times.median and times.median.value, "median time to target, evaluation included"),
-        ("samples_per_s", rate and rate.value, "samples of all runs / seconds in their training blocks; 95% interval over the runs"),
+        ("train_time_s", median and median.value, "median time to target, evaluation included"),
         (
-            "step_time_s",
-            rate and result.conditions.global_batch and result.conditions.global_batch / rate.value,
-            "global batch / samples a second",
+            "samples_per_s",
+            figures.rate and figures.rate.value,
+            "samples of all runs / seconds in their training blocks; 95% interval over the runs",
         ),
-        (
-            "eval_loss",
-            _median(run.curve.eval_loss[-1] for run in result.runs if run.status == "ok" and run.curve.eval_loss),
-            "median of the last evaluations",
-        ),
-        ("epochs", _epochs(result), "median samples of the runs / train_samples"),
+        ("step_time_s", figures.step_time_s, "global batch / samples a second"),
+        ("eval_loss", figures.eval_loss, "median of the last evaluations"),
+        ("epochs", figures.epochs, "median samples of the runs / train_samples"),
     ]
-    for name, value, reason in figures:
+    for name, value, reason in derived:
         if value is not None:
             yield {"topic": "derived", "name": name, "value": as_text(value), "reason": reason}
 
 
-def _printed(result: ConvertedResult) -> Iterator[Row]:
+def _converted_printed(result: ConvertedResult) -> Iterator[Row]:
     conditions = result.conditions
     entry = result.model_dump(
         mode="json", include={"label", "benchmark", "round", "division", "submitter", "source", "folder", "target_eval_loss"}
     )
-    for topic, values, reason in (
-        ("entry", entry, lambda name: _rule(name, conditions.assumed)),
-        ("system", result.system.model_dump(mode="json"), _never),
-        ("packages", dict(conditions.framework), _never),
-        ("settings", dict(conditions.settings), lambda name: _rule(f"settings.{name}", conditions.assumed)),
-        (
-            "conditions",
-            conditions.model_dump(mode="json", exclude={"framework", "settings", "assumed", "from_repository"}),
-            lambda name: _rule(name, conditions.assumed),
-        ),
-    ):
-        yield from _topic(topic, values, reason)
+
+    def rule(name: str) -> str | None:
+        return "fixed by the rules of the benchmark; the logs do not say it" if name in conditions.assumed else None
+
+    def printed(_: str) -> None:
+        """Give no reason: the value is printed."""
+
+    topics: list[tuple[str, Row, Callable[[str], str | None]]] = [
+        ("entry", entry, rule),
+        ("system", result.system.model_dump(mode="json"), printed),
+        ("packages", dict(conditions.framework), printed),
+        ("settings", dict(conditions.settings), lambda name: rule(f"settings.{name}")),
+        ("conditions", conditions.model_dump(mode="json", exclude=PRINTED), rule),
+    ]
+    for topic, values, reason in topics:
+        for name, value in values.items():
+            if value not in (None, []):
+                yield {"topic": topic, "name": name, "value": as_text(value), "reason": reason(name)}
 
 
-def _topic(topic: str, values: Row, reason: Callable[[str], str | None]) -> Iterator[Row]:
-    for name, value in values.items():
-        if value not in (None, []):
-            yield {"topic": topic, "name": name, "value": as_text(value), "reason": reason(name)}
-
-
-def _never(_: str) -> None:
-    """Return no reason: what is printed is printed."""
-
-
-def _rule(name: str, assumed: tuple[str, ...]) -> str | None:
-    return "fixed by the rules of the benchmark; the logs do not say it" if name in assumed else None
-
-
-def _source(name: str, results: list[ConvertedResult]) -> Row:
+def _round(name: str, results: list[ConvertedResult]) -> Row:
     first = results[0]
-    submitters = {result.submitter for result in results}
+    submitters = len({result.submitter for result in results})
     runs = sum(len(result.runs) for result in results)
     targets = sorted({result.target_eval_loss for result in results if result.target_eval_loss is not None})
     target = f"an eval loss of {targets[0]:g}" if len(targets) == 1 else "the target"
     return {
         "source": name,
         "title": f"MLPerf Training {first.round}, Llama 2 70B LoRA",
-        "authors": f"{len(submitters)} submitters; MLCommons Association",
+        "authors": f"{submitters} submitters; MLCommons Association",
         "published_on": PUBLISHED_ON.get(first.round),
         "url": REPOSITORY.format(first.round),
         "origin_repository": first.source,
-        "summary": f"Time to tune LoRA adapters of Llama 2 70B to {target}: {len(results)} entries of {len(submitters)} submitters, {runs} runs.",
+        "summary": f"Time to tune LoRA adapters of Llama 2 70B to {target}: {len(results)} entries of {submitters} submitters, {runs} runs.",
         "caveats": [f"{first.label}.", *CAVEATS],
     }
-
-
-def _epochs(result: ConvertedResult) -> float | None:
-    samples, rows = (
-        _median(run.samples for run in result.runs if run.status == "ok" and run.samples),
-        _whole(result.conditions.settings.get("train_samples")),
-    )
-    return samples / rows if samples and rows else None
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(statistics.median(known)) if known else None
-
-
-def _whole(value: object) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

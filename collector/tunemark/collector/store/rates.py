@@ -1,4 +1,4 @@
-"""Figures that follow from claimed ones: small pure functions, each with its reason. Unknown in, unknown out."""
+"""Figures that follow from claimed ones, each with its formula. An unknown input gives an unknown result."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Claims = dict[str, Claim]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of a published result, and how it came about."""
+    """A figure of a published result, with its formula."""
 
     value: float
     formula: str | None = None
@@ -19,18 +19,18 @@ class Figure:
 
 
 def claimed(claims: Claims, quantity: str) -> Figure | None:
-    """Return a claimed figure that has one meaning only."""
+    """Return a claimed figure, or None if it is not claimed or is ambiguous."""
     claim = claims.get(quantity)
     return None if claim is None or claim.readings else Figure(claim.value)
 
 
 def is_ambiguous(claims: Claims, quantity: str) -> bool:
-    """Return whether the document leaves open what a figure means."""
+    """Return True if the document claims a figure that can be read in several ways."""
     return quantity in claims and bool(claims[quantity].readings)
 
 
 def step_time_s(claims: Claims) -> Figure | None:
-    """Return seconds of an optimizer step. An ambiguous step stays unknown: another figure cannot settle what was meant."""
+    """Return seconds per optimizer step. An ambiguous step stays unknown: another figure cannot settle its meaning."""
     if is_ambiguous(claims, "step_time_s"):
         return None
     printed, rate = claimed(claims, "step_time_s"), claimed(claims, "steps_per_s")
@@ -40,7 +40,7 @@ def step_time_s(claims: Claims) -> Figure | None:
 
 
 def steps_per_s(claims: Claims) -> Figure | None:
-    """Return optimizer steps a second: as claimed, else the inverse of the step time."""
+    """Return optimizer steps per second: as claimed, else the inverse of the step time."""
     printed, step = claimed(claims, "steps_per_s"), claimed(claims, "step_time_s")
     if printed or step is None or not step.value:
         return printed
@@ -48,9 +48,9 @@ def steps_per_s(claims: Claims) -> Figure | None:
 
 
 def global_batch(conditions: Conditions) -> Figure | None:
-    """Return rows in an optimizer step: as stated, else the product of what is stated on one device.
+    """Return rows per optimizer step: as stated, else micro-batch x gradient accumulation on one device.
 
-    On several devices the product is unknown, for they may share a row (tensor parallel) or hold rows of their own.
+    On several devices the product is unknown: they may share a row (tensor parallel) or have rows of their own.
     """
     if conditions.global_batch is not None:
         return Figure(conditions.global_batch)
@@ -60,12 +60,12 @@ def global_batch(conditions: Conditions) -> Figure | None:
 
 
 def rows_are_full(conditions: Conditions) -> bool:
-    """Return whether the source says that rows hold no padding."""
+    """Return True if the source states that rows contain no padding."""
     return conditions.padding is Padding.NONE or conditions.packing is True
 
 
 def tokens_per_s(claims: Claims, conditions: Conditions) -> Figure | None:
-    """Return real tokens a second: claimed; else counted tokens over time; else full rows times their length over the step time."""
+    """Return real tokens per second: claimed; else counted tokens / time; else full rows x length / step time."""
     printed = claimed(claims, "tokens_per_s")
     if printed:
         return printed
@@ -79,14 +79,14 @@ def tokens_per_s(claims: Claims, conditions: Conditions) -> Figure | None:
 
 
 def samples_per_s(claims: Claims, conditions: Conditions, dataset_rows: int | None) -> Figure | None:
-    """Return documents a second: claimed; else from tokens where a row is a full document; else epochs of known rows over time."""
-    # Trainers count rows. Of packed rows each holds several documents, so that figure is another quantity.
+    """Return documents per second: claimed; else from tokens where a row is a full document; else epochs of known rows / time."""
+    # Trainers count rows. A packed row holds several documents, so their figure is another quantity.
     printed = None if conditions.packing else claimed(claims, "samples_per_s")
     return printed or _samples_from_tokens(claims, conditions) or _samples_from_epochs(claims, dataset_rows)
 
 
 def _samples_from_tokens(claims: Claims, conditions: Conditions) -> Figure | None:
-    # A packed row holds several documents and a padded one is no full row: neither says how many documents there were.
+    # A packed row holds several documents and a padded one is not full: neither gives the number of documents.
     if conditions.packing or conditions.padding in {Padding.STATIC, Padding.DYNAMIC} or conditions.sequence_length is None:
         return None
     tokens = tokens_per_s(claims, conditions)
@@ -104,7 +104,7 @@ def _samples_from_epochs(claims: Claims, dataset_rows: int | None) -> Figure | N
 
 
 def epoch_time_s(claims: Claims) -> Figure | None:
-    """Return seconds of one pass over the data: claimed, else training time over epochs."""
+    """Return seconds per pass over the data: claimed, else training time / epochs."""
     printed = claimed(claims, "epoch_time_s")
     if printed:
         return printed
@@ -115,25 +115,25 @@ def epoch_time_s(claims: Claims) -> Figure | None:
 
 
 def _epochs_were_done(claims: Claims) -> bool:
-    """Return False when the steps that were done are fewer than those planned for the epochs."""
+    """Return False if fewer steps were done than planned for the epochs."""
     done, planned = claimed(claims, "steps"), claimed(claims, "total_steps")
     return done is None or planned is None or done.value >= planned.value
 
 
 def printed_rows(dataset: str | None) -> int | None:
-    """Return the training rows that the words for a data set state: `emotion (16000/2000/2000)`, `recipes (20,000 rows)`."""
+    """Return the training rows in the name of a data set: `emotion (16000/2000/2000)`, `recipes (20,000 rows)`."""
     found = re.search(r"\((?:first )?([0-9][0-9,]*)(?:/[0-9,/]+| rows| records)\)", dataset or "")
     return int(found[1].replace(",", "")) if found else None
 
 
 def stated_training_rows(note: str | None) -> int | None:
-    """Return the rows in words such as `which has 16,000 training, 2,000 validation and 2,000 test rows`."""
+    """Return the training rows in a note such as `which has 16,000 training, 2,000 validation and 2,000 test rows`."""
     found = re.search(r"\b([0-9][0-9,]*) training\b", note or "")
     return int(found[1].replace(",", "")) if found else None
 
 
 def precision_class(printed: str | None) -> str | None:
-    """Return the number format of matrix products in printed words, as in `Dtype`; `fp16/bf16` where both are named."""
+    """Return the number format in printed words, as in `Dtype`; `fp16/bf16` if both are named."""
     words = (printed or "").lower().replace("bfloat16", "bf16").replace("float16", "fp16").replace("float32", "fp32")
     named = [dtype for dtype in ("fp16", "bf16", "tf32", "fp32", "fp8") if re.search(rf"\b{dtype}\b", words)]
     return "/".join(named) or None

@@ -594,7 +594,9 @@ create table findings (
     record_ids varchar[] not null,
     claim varchar not null,
     calculation varchar not null,
-    numbers varchar not null
+    numbers varchar not null,
+    quantities varchar[] not null,
+    conditions varchar[] not null
 );
 comment on table findings is 'what those rules found, `tunemark audit`';
 comment on column findings.finding is 'from 1, in the order of the audit';
@@ -603,6 +605,8 @@ comment on column findings.record_ids is 'results and statements that it is abou
 comment on column findings.claim is 'what they claim, as printed';
 comment on column findings.calculation is 'written out, with its numbers';
 comment on column findings.numbers is 'the numbers used, as JSON';
+comment on column findings.quantities is 'claims that it refutes, such as step_time_s';
+comment on column findings.conditions is 'conditions that it is about, such as context_length';
 
 create table throughput_model (
     parameter varchar primary key,
