@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("tunemark.collector.audit_command", "Check claims against physics, arithmetic and catalogues."),
     "query": (COLLECTOR, "Ask the database with SQL."),
     "prices": (COLLECTOR, "Show what an instance or accelerator costs on a day."),
-    "estimate": ("tunemark.collector.commands.estimate", "Estimate the memory of a training step, and where it fits."),
+    "estimate": (COLLECTOR, "Estimate the memory of a training step, and where it fits."),
     "import": ("tunemark.collector.commands.import_group", "Import results, workloads and prices from other tools."),
     "schema": (COLLECTOR, "Write the JSON Schema files and show the fields of a record."),
     "site": (SITE, "Build and serve the site."),

@@ -246,7 +246,7 @@ def test_many_files_go_through_a_pool_with_the_same_verdicts(checkout: Path) -> 
         save(checkout, make_submission(20, run_id=run_id(number)), f"run{number}")
     files = sorted((checkout / "submissions").rglob("*.json"))
     assert list(over_files(content_size, files, parallel_above=2)) == [path.stat().st_size for path in files]
-    assert read.MANY == 200
+    assert read.PARALLEL_ABOVE == 200
 
 
 def content_size(path: Path) -> int:

@@ -94,7 +94,7 @@ def test_all_wrong_facts_are_found_at_once(checkout: Path, tunemark: Tunemark) -
 def test_facts_can_be_named_alone(checkout: Path, tunemark: Tunemark) -> None:
     for path in (checkout / "data" / "prices", checkout / "data" / "accelerators" / "nvidia-l4.toml"):
         said = tunemark("validate", path)
-        assert (said.code, "1 files of facts checked" in said.err) == (0, True)
+        assert (said.code, "1 fact files checked" in said.err) == (0, True)
 
 
 def test_results_without_a_document_are_refused_by_validate_and_left_out_by_collect(published: Path, tunemark: Tunemark) -> None:

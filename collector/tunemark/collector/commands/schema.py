@@ -1,4 +1,4 @@
-"""The committed JSON Schema files, and whether they are what the models say."""
+"""The command `schema`: the committed JSON Schema files, and the fields of a record."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,8 +15,9 @@ FOLDER = Path("schema") / "json"
 
 
 def outdated(root: Path) -> list[str]:
-    """Return the names of schema files that are missing or differ from what is generated."""
-    return [name for name, content in schema_files().items() if not _holds(root / FOLDER / name, content)]
+    """Return the names of schema files that are missing or differ from the generated ones."""
+    paths = {name: (root / FOLDER / name, content.encode()) for name, content in schema_files().items()}
+    return [name for name, (path, content) in paths.items() if not path.is_file() or path.read_bytes() != content]
 
 
 def write_schemas(root: Path) -> list[Path]:
@@ -26,7 +27,7 @@ def write_schemas(root: Path) -> list[Path]:
     return [root / FOLDER / name for name in schema_files()]
 
 
-def fields_of(kind: str) -> list[tuple[str, str, str]]:
+def fields_of_kind(kind: str) -> list[tuple[str, str, str]]:
     """Return (path, type, meaning) of each field of `submission`, `published`, `source` or `converted`."""
     kinds = {name.removeprefix("tunemark.").partition("/")[0]: model for name, model in MODELS.items()}
     if kind not in kinds:
@@ -34,18 +35,9 @@ def fields_of(kind: str) -> list[tuple[str, str, str]]:
     return field_reference(kinds[kind])
 
 
-def _holds(path: Path, content: str) -> bool:
-    return path.is_file() and path.read_bytes() == content.encode()
-
-
-# MOVE: was tunemark.collector.commands.schema: The command `schema`: the JSON Schema files and the fields of a record.
-
-# Modules that need duckdb, pyarrow or numpy are imported by the command that uses them, so that --help is instant.
-
-
 def schema(
     *,
-    write: Annotated[bool, typer.Option("--write", help="Write schema/json; without it only say whether it is current.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write schema/json. Default: only check that it is current.")] = False,
     fields: Annotated[
         str | None,
         typer.Option(
@@ -54,7 +46,7 @@ def schema(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the JSON Schema files and show the fields of a record.
+    """Write the JSON Schema files, or show the fields of a record.
 
     Exit codes: 0 current or written, 3 the files in schema/json are not current.
 
@@ -67,7 +59,7 @@ def schema(
     - `tunemark schema --fields submission`
     """
     if fields is not None:
-        reference = fields_of(fields)
+        reference = fields_of_kind(fields)
         if as_json:
             print_json([{"field": path, "type": kind, "meaning": meaning} for path, kind, meaning in reference])
         else:

@@ -1,4 +1,4 @@
-"""Which accepted results teach the model of throughput: those whose tokens a second are known and not refuted by the audit."""
+"""Calibration rows: the accepted results with a known rate that the audit does not refute."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -22,28 +22,29 @@ from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method, Status
 
-COUNTED = ("tokens_per_s", "tokens", "step_time_s")
-"""Figures that tokens a second follow from without guessing how far rows were filled."""
+FOLLOWS_FROM = {
+    "tokens_per_s": {"tokens_per_s"},
+    "tokens": {"tokens", "train_time_s", "tokens_per_s"},
+    "step_time_s": {"step_time_s", "tokens_per_s"},
+}
+"""Figure that gives tokens per second without guessing how far rows are filled -> claims that the rate stands or falls with."""
+RUN_CONDITIONS = {"context_length", "precision"}
+"""Conditions under which the run as described is impossible if they are refuted."""
 REFUTED = (AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT)
-OF_THE_RATE = frozenset({"utilisation", "scaling"})
-"""Families of rules that judge how fast something was."""
-OF_THE_RUN = frozenset({"context-length", "precision-on-device"})
-"""Rules by which the run itself cannot have been."""
 MLPERF_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
-
 CalibrationOutcome = tuple[str, Observed | Missing]
-"""A result, and what it teaches or why it teaches nothing."""
+"""A result id, and its calibration row or the reason why it is not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What may be learnt from, and what may not."""
+    """Results used for calibration, and results not used."""
 
     rows: tuple[Observed, ...]
-    """Copies left out."""
+    """Without copies."""
     refused: dict[str, str]
-    """Result -> why its rate teaches nothing."""
+    """Result id -> reason why its rate is not used."""
 
 
 def calibrate(
@@ -53,56 +54,63 @@ def calibrate(
     findings: Collection[Finding] | None = None,
     measured: Iterable[CalibrationOutcome] | None = None,
 ) -> Calibration:
-    """Return the rows of a checkout; the audit is run when its findings are not given, and submissions are read when what they teach is not."""
+    """Return the calibration rows of a checkout; audits it and reads its submissions unless these are given."""
     facts = facts or FactBase(root / "data")
     base = base or base_of(root, facts)
     findings = audit(base) if findings is None else findings
-    found = [
-        *_published(base, facts, findings),
-        *_converted(base, facts),
-        *(_measured(root, facts, {run.id for run in base.runs if run.measured}) if measured is None else measured),
-    ]
-    rows = without_copies(row for _, row in found if isinstance(row, Observed))
-    return Calibration(rows, {result: row.reason for result, row in found if isinstance(row, Missing)})
+    measured = _measured(root, facts, {run.id for run in base.runs if run.measured}) if measured is None else measured
+    outcomes = [*_published(base, facts, findings), *_converted(base, facts), *measured]
+    rows = without_copies(row for _, row in outcomes if isinstance(row, Observed))
+    return Calibration(rows, {result: row.reason for result, row in outcomes if isinstance(row, Missing)})
+
+
+# Published results ---------------------------------------------------------------------------------
 
 
 def _published(base: Base, facts: FactBase, findings: Collection[Finding]) -> Iterator[CalibrationOutcome]:
-    refuted: dict[str, list[Finding]] = {}
+    by_subject: dict[str, list[Finding]] = {}
     for finding in findings:
-        if finding.verdict in REFUTED:
-            refuted.setdefault(finding.records[0], []).append(finding)
-    excluded = excluded_readings(findings)
+        by_subject.setdefault(finding.records[0], []).append(finding)
+    excluded = excluded_by_numbers(findings)
     for result in base.records:
         run = base.by_id.get(result.id)
         rates = [] if run is None else possible_rates(run, excluded.get(run.source, frozenset()))
         if run is None or not rates or not isinstance(result, PublishedResult):
             continue
-        doubt = next((one for one in refuted.get(result.id, ()) if concerns(one, rates[0])), None)
+        refutation = next((finding for finding in by_subject.get(result.id, ()) if concerns_by_rule(finding, rates[0])), None)
         shape = published_shape(result, facts)
-        if doubt is not None:
-            yield result.id, Missing(f"the audit calls it {doubt.verdict.value}: {doubt.rule}")
+        if refutation is not None:
+            yield result.id, Missing(f"the audit calls it {refutation.verdict.value}: {refutation.rule}")
         elif run.accelerator is None or shape is None:
             yield result.id, Missing("accelerator, model, row length or micro-batch is not said")
         else:
-            of = Combination(
-                run.accelerator,
-                run.devices,
-                shape_as_run(shape, run, facts),
-                stack_of(run),
-                "",
-                run.devices / (run.replicas or run.devices),
-            )
-            yield result.id, observe(result.id, of, rates[0].tokens_per_s.value)
+            per_row = run.devices / (run.replicas or run.devices)
+            config = Combination(run.accelerator, run.devices, shape_as_run(shape, run, facts), stack_of(run), "", per_row)
+            yield result.id, observe(result.id, config, rates[0].tokens_per_s.value)
+
+
+def possible_rates(run: Run, excluded: Collection[str]) -> list[Rate]:
+    """Return the rates that count tokens: unambiguous ones, or the only reading that is not excluded."""
+    counted = [rate for rate in token_rates(run) if rate.quantity in FOLLOWS_FROM]
+    left = [rate for rate in counted if rate.meaning and meaning_of(rate.meaning) not in excluded]
+    return [rate for rate in counted if not rate.meaning] or (left if len(left) == 1 else [])
+
+
+def concerns(finding: Finding, rate: Rate) -> bool:
+    """Return True if a finding refutes a rate: a claim that the rate follows from, or a condition that the run depends on."""
+    return finding.verdict in REFUTED and (
+        not FOLLOWS_FROM[rate.quantity].isdisjoint(finding.quantities) or not RUN_CONDITIONS.isdisjoint(finding.conditions)
+    )
 
 
 def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
-    """Return by document the readings of a step that the audit excludes for one of its rows: a document means one thing by a word."""
-    excluded: dict[str, set[str]] = {}
+    """Return the readings of a step that the audit excludes, by document: a word has one meaning throughout a document."""
+    excluded: dict[str, frozenset[str]] = {}
     for finding in findings:
-        for name, share in finding.numbers.items():
-            if finding.rule == "utilisation" and name.startswith("utilisation, ") and isinstance(share, float) and share > 1:
-                excluded.setdefault(finding.records[0].split("-")[0], set()).add(meaning_of(name.removeprefix("utilisation, ")))
-    return {document: frozenset(meanings) for document, meanings in excluded.items()}
+        document = finding.records[0].split("-")[0]
+        if finding.excluded:
+            excluded[document] = excluded.get(document, frozenset()) | frozenset(finding.excluded)
+    return excluded
 
 
 def meaning_of(reading: str) -> str:
@@ -110,26 +118,38 @@ def meaning_of(reading: str) -> str:
     return reading.split(" (", maxsplit=1)[0]
 
 
-def possible_rates(run: Run, excluded: Collection[str]) -> list[Rate]:
-    """Return the rates that count tokens: plain ones, and an ambiguous one of which one reading is left."""
-    counted = [rate for rate in token_rates(run) if rate.quantity in COUNTED]
-    left = [rate for rate in counted if rate.meaning and meaning_of(rate.meaning) not in excluded]
-    return [rate for rate in counted if not rate.meaning] or (left if len(left) == 1 else [])
-
-
-def concerns(finding: Finding, rate: Rate) -> bool:
-    """Return whether a finding is about how fast it was: by its rule, or by arithmetic on the figure that the rate follows from."""
+def concerns_by_rule(finding: Finding, rate: Rate) -> bool:
+    """Return True if a finding refutes a rate, judged by the family of its rule; for rules that do not fill `quantities`."""
     family = next((rule.family for rule in RULES if rule.id == finding.rule), "")
-    return family in OF_THE_RATE or finding.rule in OF_THE_RUN or (family == "arithmetic" and rate.quantity in finding.claim)
+    return finding.verdict in REFUTED and (
+        family in {"utilisation", "scaling"}
+        or finding.rule in {"context-length", "precision-on-device"}
+        or (family == "arithmetic" and rate.quantity in finding.claim)
+    )
+
+
+def excluded_by_numbers(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
+    """Return the excluded readings by document, read from `numbers`; for rules that do not fill `excluded`."""
+    excluded: dict[str, frozenset[str]] = {}
+    for finding in findings:
+        document = finding.records[0].split("-")[0]
+        for name, share in finding.numbers.items():
+            if finding.rule == "utilisation" and name.startswith("utilisation, ") and isinstance(share, float) and share > 1:
+                excluded[document] = excluded.get(document, frozenset()) | {meaning_of(name.removeprefix("utilisation, "))}
+    return excluded
 
 
 def stack_of(run: Run) -> str:
-    """Return whose software it was: the document's, and apart from its GPU rows that of Neuron devices."""
+    """Return the software of a run: its document, with Neuron devices apart from the document's GPU rows."""
     return f"{run.source} neuron" if any("neuron" in name for name in run.conditions.framework) else run.source
 
 
 def shape_as_run(shape: TrainingShape, run: Run, facts: FactBase) -> TrainingShape:
-    """Return the shape as it was run: Gemma 2 attends eagerly in transformers; quantised layers multiply in fp32 where that is known, else in 16 bits."""
+    """Return the shape as software runs it.
+
+    transformers computes the attention of Gemma 2 eagerly. Quantised layers multiply in fp32 where that is known, else in
+    16 bits.
+    """
     if shape.model.family == "gemma2":
         shape = replace(shape, attention="eager")
     if shape.method is Method.QLORA and not facts.known.memory_reading(run.source).because:
@@ -137,22 +157,25 @@ def shape_as_run(shape: TrainingShape, run: Run, facts: FactBase) -> TrainingSha
     return shape
 
 
+# Converted results ---------------------------------------------------------------------------------
+
+
 def _converted(base: Base, facts: FactBase) -> Iterator[CalibrationOutcome]:
     for record in base.records:
         rate = training_rate(record) if isinstance(record, ConvertedResult) else None
         if not isinstance(record, ConvertedResult) or rate is None:
             continue
-        said = record.conditions
-        model, accelerator = facts.models.get(said.model or ""), facts.accelerators.get(said.accelerator or "")
-        count, batch, length = said.accelerator_count, said.global_batch, said.sequence_length
+        conditions = record.conditions
+        model, accelerator = facts.models.get(conditions.model or ""), facts.accelerators.get(conditions.accelerator or "")
+        count, batch, length = conditions.accelerator_count, conditions.global_batch, conditions.sequence_length
         if model is None or accelerator is None or not count or not batch or not length:
             yield record.id, Missing("accelerator, devices or batch is not said")
             continue
-        # Loops of this benchmark are fused throughout; a packed row is what each device, or a group of them, computes.
-        rank = said.settings.get("lora_rank")
+        # Loops of this benchmark are fully fused. A packed row is computed by one device, or by a group of them.
+        rank = conditions.settings.get("lora_rank")
         shape = TrainingShape(
             model,
-            said.method,
+            conditions.method,
             length,
             lora_rank=rank if isinstance(rank, int) else 16,
             lora_targets=MLPERF_TARGETS,
@@ -160,21 +183,27 @@ def _converted(base: Base, facts: FactBase) -> Iterator[CalibrationOutcome]:
             adapters=Dtype.BF16,
             loss="fused",
         )
-        of = Combination(accelerator, count, shape, record.harness, record.round, max(1.0, count / batch))
-        yield record.id, observe(record.id, of, rate.value * length)
+        config = Combination(accelerator, count, shape, record.harness, record.round, max(1.0, count / batch))
+        yield record.id, observe(record.id, config, rate.value * length)
+
+
+# Measured results ----------------------------------------------------------------------------------
 
 
 def _measured(root: Path, facts: FactBase, accepted: Collection[str]) -> Iterator[CalibrationOutcome]:
     for path in records_in(root / SUBMISSIONS).files:
         record = read_or_none(path)
         if isinstance(record, Submission) and submission_id(path) in accepted:
-            found = calibration_outcome(record, submission_id(path), facts, derive(record))
-            if found is not None:
-                yield found
+            outcome = calibration_outcome(record, submission_id(path), facts, derive(record))
+            if outcome is not None:
+                yield outcome
 
 
 def calibration_outcome(submission: Submission, result_id: str, facts: FactBase, derived: Derived) -> CalibrationOutcome | None:
-    """Return what a submission teaches: rankable ones on devices with a card; None for one that failed. Slots are counted, as padding is computed too."""
+    """Return the calibration row of a submission, or the reason why there is none; None for a failed run.
+
+    Only rankable results on devices with a card are used. Slots are counted, because padding is computed too.
+    """
     if submission.outcome.status is not Status.OK:
         return None
     plan = submission.plan
@@ -185,5 +214,5 @@ def calibration_outcome(submission: Submission, result_id: str, facts: FactBase,
     if problem is not None or part != 1:
         return result_id, Missing(problem or "a device that is a part of what its card describes")
     work, count = work_in(submission.trace, derived.window), plan.device.count
-    of = Combination(accelerator, count, shape_of_plan(plan, model), "measured", "", max(1.0, count / plan.batch.data_parallel))
-    return result_id, observe(result_id, of, work.slot_tokens / work.seconds)
+    config = Combination(accelerator, count, shape_of_plan(plan, model), "measured", "", max(1.0, count / plan.batch.data_parallel))
+    return result_id, observe(result_id, config, work.slot_tokens / work.seconds)

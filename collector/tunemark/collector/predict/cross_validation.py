@@ -1,4 +1,4 @@
-"""How good predictions are: each accelerator and each model is left out in turn, and its rows are predicted from the others."""
+"""The accuracy of predictions: leave out each accelerator and each model in turn, and predict its rows from the others."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,29 +15,29 @@ from tunemark.collector.store.rows import Row, Rows
 
 LeftOut = Literal["accelerator", "model"]
 GROUP: dict[LeftOut, Callable[[Combination], str]] = {
-    "accelerator": lambda of: of.accelerator.key,
-    "model": lambda of: of.architecture,
+    "accelerator": lambda config: config.accelerator.key,
+    "model": lambda config: config.architecture,
 }
-"""What goes out together: an accelerator card; all models of one architecture, as Llama 3 and 3.1 share theirs."""
+"""What is left out together: an accelerator card, or all models of one architecture (Llama 3 and 3.1 share theirs)."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """One row beside its prediction from rows without its accelerator, or without its model."""
+    """A row and its prediction from rows without its accelerator, or without its model."""
 
     row: Observed
     left_out: LeftOut
     group: str
-    """Which one was left out."""
+    """The accelerator or architecture that was left out."""
     tokens_per_s: Range | None
-    """Predicted, all devices; None where nothing similar was left."""
+    """Predicted rate of all devices; None if nothing similar was left."""
     reason: str | None
-    """Why there is none."""
+    """Why there is no prediction."""
 
     @property
     def measured(self) -> float:
-        """Tokens/s of all devices that the result has."""
-        return self.row.of.devices / self.row.device_seconds_per_token
+        """Tokens/s of all devices in the result."""
+        return self.row.config.devices / self.row.device_seconds_per_token
 
     @property
     def error(self) -> float | None:
@@ -46,7 +46,7 @@ class HeldOut:
 
     @property
     def covered(self) -> bool | None:
-        """Whether the interval holds the measured rate."""
+        """True if the interval contains the measured rate."""
         return None if self.tokens_per_s is None else self.tokens_per_s.low <= self.measured <= self.tokens_per_s.high
 
 
@@ -57,31 +57,31 @@ class Errors:
     rows: int
     """Rows with a prediction."""
     no_data: int
-    """Rows without: nothing similar was left."""
+    """Rows without one."""
     median: float
     """Median absolute error, a share."""
     worst: float
     """Largest absolute error, a share."""
     coverage: float
-    """Share of rows that lie within their interval of 90%."""
+    """Share of rows within their 90% interval."""
 
 
 def leave_out(rows: Sequence[Observed], left_out: LeftOut) -> Iterator[HeldOut]:
-    """Yield each row with its prediction from the rows of all other groups; what is learnt never sees the group."""
+    """Yield each row with its prediction from the rows of all other groups; the fit never sees the group."""
     key = GROUP[left_out]
-    for group in sorted({key(row.of) for row in rows}):
-        fitted = fit(row for row in rows if key(row.of) != group)
+    for group in sorted({key(row.config) for row in rows}):
+        fitted = fit(row for row in rows if key(row.config) != group)
         for row in rows:
-            if key(row.of) == group:
-                found = predict(fitted, row.of)
-                if isinstance(found, Missing):
-                    yield HeldOut(row, left_out, group, None, found.reason)
+            if key(row.config) == group:
+                predicted = predict(fitted, row.config)
+                if isinstance(predicted, Missing):
+                    yield HeldOut(row, left_out, group, None, predicted.reason)
                 else:
-                    yield HeldOut(row, left_out, group, found.tokens_per_s, None)
+                    yield HeldOut(row, left_out, group, predicted.tokens_per_s, None)
 
 
 def summarise(rows: Iterable[HeldOut]) -> Errors | None:
-    """Summarise held-out rows; None when none of them has a prediction."""
+    """Return the errors of held-out rows; None when none of them has a prediction."""
     rows = list(rows)
     errors = [abs(row.error) for row in rows if row.error is not None]
     if not errors:
@@ -90,15 +90,13 @@ def summarise(rows: Iterable[HeldOut]) -> Errors | None:
     return Errors(len(errors), len(rows) - len(errors), median(errors), max(errors), sum(covered) / len(covered))
 
 
-# MOVE: was tunemark.collector.predict.cross_validation: The model of throughput as rows of the database: its parameters, and the error of each row that was held out.
-
-
-def throughput_rows(learnt: Calibration) -> Rows:
+def throughput_rows(calibration: Calibration) -> Rows:
     """Return the rows of `throughput_model`, `throughput_errors` and `throughput_refused`."""
+    ways: tuple[LeftOut, ...] = ("accelerator", "model")
     return {
-        "throughput_model": list(_parameters(fit(learnt.rows))),
-        "throughput_errors": [_held_out(one) for way in ("accelerator", "model") for one in leave_out(learnt.rows, way)],
-        "throughput_refused": [{"result_id": result, "reason": reason} for result, reason in sorted(learnt.refused.items())],
+        "throughput_model": list(_parameters(fit(calibration.rows))),
+        "throughput_errors": [_error_row(held_out) for way in ways for held_out in leave_out(calibration.rows, way)],
+        "throughput_refused": [{"result_id": result, "reason": reason} for result, reason in sorted(calibration.refused.items())],
     }
 
 
@@ -118,23 +116,23 @@ def _parameters(fitted: Fit) -> Iterator[Row]:
         }
 
 
-def _held_out(one: HeldOut) -> Row:
-    of, rate = one.row.of, one.tokens_per_s
+def _error_row(held_out: HeldOut) -> Row:
+    config, rate = held_out.row.config, held_out.tokens_per_s
     return {
-        "left_out": one.left_out,
-        "result_id": one.row.id,
-        "left_out_group": one.group,
-        "stack": of.stack,
-        "model": of.shape.model.key,
-        "method": of.shape.method.value,
-        "accelerator": of.accelerator.key,
-        "accelerator_count": of.devices,
-        "tokens_per_s": one.measured,
+        "left_out": held_out.left_out,
+        "result_id": held_out.row.id,
+        "left_out_group": held_out.group,
+        "stack": config.stack,
+        "model": config.shape.model.key,
+        "method": config.shape.method.value,
+        "accelerator": config.accelerator.key,
+        "accelerator_count": config.devices,
+        "tokens_per_s": held_out.measured,
         "predicted_tokens_per_s": rate.value if rate else None,
         "predicted_low": rate.low if rate else None,
         "predicted_high": rate.high if rate else None,
-        "error": one.error,
-        "covered": one.covered,
-        "no_data": one.reason,
-        "same": list(one.row.same),
+        "error": held_out.error,
+        "covered": held_out.covered,
+        "no_data": held_out.reason,
+        "same": list(held_out.row.same),
     }

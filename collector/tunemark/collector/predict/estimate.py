@@ -1,13 +1,13 @@
-"""A prediction as it is shown: always with its interval, its label, and the results that it rests on; or the reason why there is none."""
+"""Estimates before anything runs: where a step fits, how fast it is predicted to be, and what a whole job takes and costs.
+
+A prediction always has its interval, its label and the results that it rests on, or a reason why there is none.
+"""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import typer
-
-from tunemark.collector.commands.terminal import print_table
 from tunemark.collector.predict.fit import Combination, Fit, Missing, Observed
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError, did_you_mean
@@ -19,29 +19,88 @@ from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.statistics.job_prediction import HOUR_S, price_of
 from tunemark.schema.vocabulary import Method
 
+# Memory --------------------------------------------------------------------------------------------
+
+GIB = 2**30
+TIGHT = 0.05
+"""A margin below this share of the device's memory is called tight: the error of the memory model is of that size."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFit:
+    """The memory of an accelerator compared with the memory that a step needs."""
+
+    accelerator: str
+    """Key of the card."""
+    name: str
+    """Name for readers."""
+    memory: int
+    """Memory of the device, in bytes."""
+    needed: int
+    """Memory that the step needs, in bytes."""
+    largest_micro_batch: int
+    """Largest number of full rows that fit; 0 when none does."""
+
+    @property
+    def margin(self) -> int:
+        """Bytes left over; negative when the step does not fit."""
+        return self.memory - self.needed
+
+    @property
+    def fits(self) -> bool:
+        """True if the step fits."""
+        return self.margin >= 0
+
+    @property
+    def verdict(self) -> str:
+        """`yes`, `tight` or `no`."""
+        if not self.fits:
+            return "no"
+        return "tight" if self.margin < TIGHT * self.memory else "yes"
+
+
+def memory_fits(shape: TrainingShape, accelerators: Iterable[AcceleratorCard]) -> tuple[MemoryFit, ...]:
+    """Return the fit on each accelerator, smallest memory first; accelerators of unknown memory are left out."""
+    needed = estimate_memory(shape).needed
+    fits = [
+        MemoryFit(card.key, _card_name(card), memory, needed, largest_micro_batch(shape, memory))
+        for card in accelerators
+        if card.memory_gib is not None
+        for memory in [int(card.memory_gib * GIB)]
+    ]
+    return tuple(sorted(fits, key=lambda fit: (fit.memory, fit.accelerator)))
+
+
+def _card_name(card: AcceleratorCard) -> str:
+    """Return the name of a card, with its number of cores where a process may use only one of them."""
+    cores = card.cores_per_unit or 1
+    return f"{card.name}, all {cores} cores" if cores > 1 else card.name
+
+
+# Throughput ----------------------------------------------------------------------------------------
+
 LABEL: Literal["predicted"] = "predicted"
 LEVEL = 0.90
-"""Probability that a measured rate lies within the interval."""
+"""Probability that a measured rate is within the interval."""
 QUANTILE = 1.6449
-"""Of the standard normal distribution, two-sided at that level."""
+"""Quantile of the standard normal distribution, two-sided at that level."""
 NEIGHBOURS = 3
 SMALLEST_PART, LARGEST_TIMES = 0.5, 2
-"""Rows may be so much shorter, and longer, than any that was learnt from."""
+"""Rows may be shorter, and longer, than any calibration row by these factors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A predicted figure. There is none without its ends."""
+    """A predicted figure with its interval."""
 
     value: float
     low: float
     high: float
 
     def __post_init__(self) -> None:
-        """Refuse ends that do not enclose the value."""
+        """Refuse an interval that does not contain the value."""
         if not 0 < self.low < self.value < self.high < math.inf:
-            msg = f"{self.low} .. {self.value} .. {self.high} is no interval about a positive value"
-            raise ValueError(msg)
+            raise ValueError(f"{self.low} .. {self.value} .. {self.high} is no interval about a positive value")
 
     def times(self, factor: float) -> "Range":
         """Return this times a positive number."""
@@ -54,48 +113,49 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Predicted tokens (slots) a second."""
+    """Predicted tokens (slots) per second."""
 
     tokens_per_s: Range
-    """All devices together; the interval is of 90%."""
+    """All devices together, with a 90% interval."""
     neighbours: tuple[Observed, ...]
     """The nearest results that it rests on, nearest first."""
     unseen: tuple[str, ...]
-    """What of it no result has: the interval is wider for each."""
+    """Properties that no result has; each makes the interval wider."""
     label: Literal["predicted"] = LABEL
 
 
-def predict(fitted: Fit, of: Combination) -> Throughput | Missing:
-    """Return the throughput of a combination, or why there is no data for it."""
-    none = no_data(fitted.rows, of)
+def predict(fitted: Fit, config: Combination) -> Throughput | Missing:
+    """Return the predicted throughput of a combination, or the reason why there is none."""
+    none = no_data(fitted.rows, config)
     if none is not None:
         return none
-    estimate = fitted.predict(of)
+    estimate = fitted.predict(config)
     if isinstance(estimate, Missing):
         return estimate
-    wide = QUANTILE * estimate.sd
-    rate = Range(*(of.devices * math.exp(-estimate.log_seconds + shift) for shift in (0, -wide, wide)))
-    return Throughput(rate, tuple(sorted(fitted.rows, key=lambda row: distance(row, of))[:NEIGHBOURS]), _unseen(fitted.rows, of))
+    width = QUANTILE * estimate.sd
+    rate = Range(*(config.devices * math.exp(-estimate.log_seconds + shift) for shift in (0, -width, width)))
+    nearest = sorted(fitted.rows, key=lambda row: distance(row, config))
+    return Throughput(rate, tuple(nearest[:NEIGHBOURS]), _unseen(fitted.rows, config))
 
 
-def no_data(rows: Sequence[Observed], of: Combination) -> Missing | None:
-    """Return why nothing similar is known; None where something is.
+def no_data(rows: Sequence[Observed], config: Combination) -> Missing | None:
+    """Return the reason why nothing similar is known, or None.
 
-    Similar are results of the same software and the same method. A vendor of whose devices no result tells, an encoder, and rows far
-    shorter or longer than any that was learnt from, where other costs rule, are not predicted.
+    Similar results have the same software and the same method. There is no prediction for a vendor without results, for an
+    encoder without results of encoders, and for rows far shorter or longer than any calibration row, where other costs dominate.
     """
-    method, shape = of.shape.method, of.shape
-    alike = [row for row in rows if row.of.stack == of.stack and row.of.shape.method is method]
+    method, shape = config.shape.method, config.shape
+    alike = [row for row in rows if row.config.stack == config.stack and row.config.shape.method is method]
     if not alike:
-        return Missing(f"no accepted result of {method.value} with the software {of.stack!r}")
-    if FAMILIES[shape.model.family].encoder and not any(FAMILIES[row.of.shape.model.family].encoder for row in alike):
-        return Missing(f"{shape.model.name} is an encoder, and no accepted result of {of.stack!r} is of one")
-    if not any(row.of.accelerator.vendor == of.accelerator.vendor for row in rows):
-        return Missing(f"no accepted result on a device of {of.accelerator.vendor}")
-    lengths = [row.of.shape.sequence_length for row in alike]
+        return Missing(f"no accepted result of {method.value} with the software {config.stack!r}")
+    if FAMILIES[shape.model.family].encoder and not any(FAMILIES[row.config.shape.model.family].encoder for row in alike):
+        return Missing(f"{shape.model.name} is an encoder, and no accepted result of {config.stack!r} is of one")
+    if not any(row.config.accelerator.vendor == config.accelerator.vendor for row in rows):
+        return Missing(f"no accepted result on a device of {config.accelerator.vendor}")
+    lengths = [row.config.shape.sequence_length for row in alike]
     if not SMALLEST_PART * min(lengths) <= shape.sequence_length <= LARGEST_TIMES * max(lengths):
         return Missing(f"rows of {shape.sequence_length:,} tokens; accepted results have {min(lengths):,} to {max(lengths):,}")
-    slots = min(row.of.shape.slots for row in alike)
+    slots = min(row.config.shape.slots for row in alike)
     if shape.slots < SMALLEST_PART * slots:
         return Missing(
             f"micro-batches of {shape.slots:,} tokens; accepted results have {slots:,} or more, and smaller ones wait for launches"
@@ -103,127 +163,86 @@ def no_data(rows: Sequence[Observed], of: Combination) -> Missing | None:
     return None
 
 
-def distance(row: Observed, of: Combination) -> tuple[int, float, str]:
-    """Return how far a result is from a combination: properties that differ, weighed, then the difference in size."""
-    one = row.of
+def distance(row: Observed, config: Combination) -> tuple[int, float, str]:
+    """Return the distance of a result from a combination: weighted number of different properties, then the difference in size."""
+    other = row.config
     differs = (
-        4 * (one.stack != of.stack)
-        + 3 * (one.accelerator.key != of.accelerator.key)
-        + 2 * (one.shape.method is not of.shape.method)
-        + (one.generation != of.generation)
-        + (one.architecture != of.architecture)
+        4 * (other.stack != config.stack)
+        + 3 * (other.accelerator.key != config.accelerator.key)
+        + 2 * (other.shape.method is not config.shape.method)
+        + (other.generation != config.generation)
+        + (other.architecture != config.architecture)
     )
-    return differs, abs(math.log(_size(one) / _size(of))), row.id
+    return differs, abs(math.log(_size(other) / _size(config))), row.id
 
 
-def _size(of: Combination) -> float:
-    return of.shape.model.layers * of.shape.model.hidden_size**2
+def _size(config: Combination) -> float:
+    return config.shape.model.layers * config.shape.model.hidden_size**2
 
 
-def _unseen(rows: Sequence[Observed], of: Combination) -> tuple[str, ...]:
-    """Return which of accelerator, generation, model and their pairing with the software no result has."""
-    of_stack = [row.of for row in rows if row.of.stack == of.stack]
-    checks = (
-        ("generation", any(row.of.generation == of.generation for row in rows)),
-        ("accelerator", any(row.of.accelerator.key == of.accelerator.key for row in rows)),
-        ("accelerator with this software", any(one.accelerator.key == of.accelerator.key for one in of_stack)),
-        ("model", any(row.of.architecture == of.architecture for row in rows)),
-    )
-    return tuple(name for name, seen in checks if not seen)
+def _unseen(rows: Sequence[Observed], config: Combination) -> tuple[str, ...]:
+    """Return the properties of a combination that no result has."""
+    configs = [row.config for row in rows]
+    same_stack = [other for other in configs if other.stack == config.stack]
+    seen = {
+        "generation": any(other.generation == config.generation for other in configs),
+        "accelerator": any(other.accelerator.key == config.accelerator.key for other in configs),
+        "accelerator with this software": any(other.accelerator.key == config.accelerator.key for other in same_stack),
+        "model": any(other.architecture == config.architecture for other in configs),
+    }
+    return tuple(name for name, known in seen.items() if not known)
 
 
 def default_stack(rows: Iterable[Observed], method: Method) -> str | None:
     """Return the software with results of a method on the most pairs of accelerator and model; None without any."""
     pairs: dict[str, set[tuple[str, str]]] = {}
     for row in rows:
-        if row.of.shape.method is method:
-            pairs.setdefault(row.of.stack, set()).add((row.of.accelerator.key, row.of.architecture))
+        if row.config.shape.method is method:
+            pairs.setdefault(row.config.stack, set()).add((row.config.accelerator.key, row.config.architecture))
     return max(sorted(pairs), key=lambda stack: len(pairs[stack]), default=None)
 
 
-# MOVE: was tunemark.collector.predict.estimate: On which accelerators a step fits, by how much, and with how many rows at most.
-
-GIB = 2**30
-TIGHT = 0.05
-"""A margin below this share of the device is called tight: the model's own error is of that size."""
+# A whole job ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryFit:
-    """One accelerator and whether a step fits on it."""
+class JobRequest:
+    """What to predict besides the shape of the step."""
 
-    accelerator: str
-    """The card's key."""
-    name: str
-    """Its name for readers."""
-    memory: int
-    """What it has, in bytes."""
-    needed: int
-    """What the step needs, in bytes."""
-    largest_micro_batch: int
-    """Most full rows that fit; 0 when none does."""
+    stack: str
+    """Software to predict for."""
+    tokens: int | None
+    """Tokens of the whole job; None for its speed alone."""
+    usd_per_hour: float | None
+    """Price of all devices; None for the price book's."""
 
-    @property
-    def margin(self) -> int:
-        """Bytes left over; negative when it does not fit."""
-        return self.memory - self.needed
-
-    @property
-    def fits(self) -> bool:
-        """Whether the step fits."""
-        return self.margin >= 0
-
-    @property
-    def verdict(self) -> str:
-        """`yes`, `tight` or `no`."""
-        if not self.fits:
-            return "no"
-        return "tight" if self.margin < TIGHT * self.memory else "yes"
-
-
-def memory_fits(shape: TrainingShape, accelerators: Iterable[AcceleratorCard]) -> tuple[MemoryFit, ...]:
-    """Return a verdict per accelerator, the smallest first; accelerators of unknown memory are left out."""
-    needed = estimate_memory(shape).needed
-    found = [
-        MemoryFit(card.key, _name(card), int(card.memory_gib * GIB), needed, largest_micro_batch(shape, int(card.memory_gib * GIB)))
-        for card in accelerators
-        if card.memory_gib is not None
-    ]
-    return tuple(sorted(found, key=lambda fit: (fit.memory, fit.accelerator)))
-
-
-def _name(card: AcceleratorCard) -> str:
-    """Return the name of a card, and of how many cores its memory is where a process may get one of several."""
-    cores = card.cores_per_unit or 1
-    return f"{card.name}, all {cores} cores" if cores > 1 else card.name
-
-
-# MOVE: was tunemark.collector.predict.estimate: How fast, how long and for how much money, for `tunemark estimate`: predicted from accepted results, each with its interval.
-
-HEAD = f"Predicted, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving"
+    def __post_init__(self) -> None:
+        """Refuse a price that is not positive."""
+        if self.usd_per_hour is not None and self.usd_per_hour <= 0:
+            raise TunemarkError("--usd-per-hour", self.usd_per_hour, "must be above 0")
 
 
 @dataclass(frozen=True, slots=True)
 class JobEstimate:
-    """What is predicted for an accelerator."""
+    """The prediction for one accelerator."""
 
     accelerator: str
     name: str
-    throughput: Throughput | None
-    reason: str | None
+    throughput: Throughput | None = None
+    reason: str | None = None
     """Why nothing is predicted."""
-    seconds: Range | None
-    """Of the whole job; None without its size."""
-    usd: Range | None
-    """Of the whole job; None without a price or its size."""
-    price: PriceRow | None
-    """The row of the price book that the cost follows from; None where a price was given."""
+    seconds: Range | None = None
+    """Time of the whole job; None without its size."""
+    usd: Range | None = None
+    """Cost of the whole job; None without a price or its size."""
+    price: PriceRow | None = None
+    """Row of the price book used for the cost; None where a price was given."""
 
 
 def tokens_of(shape: TrainingShape, samples: int | None, tokens: int | None, epochs: int) -> int | None:
-    """Return the tokens of a job, at full rows; None without a size."""
+    """Return the tokens of a job, with full rows; None without a size."""
     if samples is not None and tokens is not None:
-        raise TunemarkError("--samples", samples, "say how much is trained once: --samples or --tokens")
+        raise TunemarkError("--samples", samples, "give the size of the data once: --samples or --tokens")
     for option, value in (("--samples", samples), ("--tokens", tokens), ("--epochs", epochs)):
         if value is not None and value < 1:
             raise TunemarkError(option, value, "must be 1 or more")
@@ -232,8 +251,8 @@ def tokens_of(shape: TrainingShape, samples: int | None, tokens: int | None, epo
 
 
 def stack_named(fitted: Fit, name: str | None, shape: TrainingShape) -> str:
-    """Return the software to predict for: as named, else the one with the most combinations of this method."""
-    known = sorted({row.of.stack for row in fitted.rows})
+    """Return the software to predict for: the named one, else the one with the most combinations of this method."""
+    known = sorted({row.config.stack for row in fitted.rows})
     if name is None:
         return default_stack(fitted.rows, shape.method) or "measured"
     if name not in known:
@@ -241,107 +260,26 @@ def stack_named(fitted: Fit, name: str | None, shape: TrainingShape) -> str:
     return name
 
 
-@dataclass(frozen=True, slots=True)
-class JobRequest:
-    """What is asked for beside the shape."""
-
-    stack: str
-    """Whose software."""
-    tokens: int | None
-    """Of the whole job; None for its speed alone."""
-    usd_per_hour: float | None
-    """Of all devices; None for the price book's."""
-
-    def __post_init__(self) -> None:
-        """Refuse a price that is none."""
-        if self.usd_per_hour is not None and self.usd_per_hour <= 0:
-            raise TunemarkError("--usd-per-hour", self.usd_per_hour, "must be above 0")
-
-
 def job_estimates(
-    facts: FactBase, fitted: Fit, shape: TrainingShape, accelerators: Iterable[str], wanted: JobRequest
+    facts: FactBase, fitted: Fit, shape: TrainingShape, accelerators: Iterable[str], request: JobRequest
 ) -> Iterator[JobEstimate]:
-    """Yield an answer for each accelerator. What does not fit is not predicted."""
-    stack, release = wanted.stack, newest_release(fitted, wanted.stack)
+    """Yield the estimate for each accelerator; a step that does not fit has no prediction."""
+    # The newest release of the software; empty where it has none.
+    release = max((row.config.release for row in fitted.rows if row.config.stack == request.stack), default="")
     devices = shape.world_size * shape.tensor_parallel
     for key in accelerators:
         card = facts.accelerators[key]
-        fit = next(iter(memory_fits(shape, [card])), None)
-        found: Throughput | Missing
-        if fit is not None and not fit.fits:
-            found = Missing(f"does not fit: {formats.gib(-fit.margin)} short")
+        memory = next(iter(memory_fits(shape, [card])), None)
+        predicted: Throughput | Missing
+        if memory is not None and not memory.fits:
+            predicted = Missing(f"does not fit: {formats.gib(-memory.margin)} short")
         else:
-            found = predict(fitted, Combination(card, devices, shape, stack, release, float(shape.tensor_parallel)))
-        if isinstance(found, Missing):
-            yield JobEstimate(key, card.name, None, found.reason, None, None, None)
+            predicted = predict(fitted, Combination(card, devices, shape, request.stack, release, float(shape.tensor_parallel)))
+        if isinstance(predicted, Missing):
+            yield JobEstimate(key, card.name, reason=predicted.reason)
             continue
-        seconds = None if wanted.tokens is None else found.tokens_per_s.under(wanted.tokens)
-        price = price_of(facts.prices, key, devices) if wanted.usd_per_hour is None else None
-        hourly = wanted.usd_per_hour if price is None else price.usd_per_hour
+        seconds = None if request.tokens is None else predicted.tokens_per_s.under(request.tokens)
+        price = price_of(facts.prices, key, devices) if request.usd_per_hour is None else None
+        hourly = request.usd_per_hour if price is None else price.usd_per_hour
         usd = None if seconds is None or hourly is None else seconds.times(hourly / HOUR_S)
-        yield JobEstimate(key, card.name, found, None, seconds, usd, price)
-
-
-def newest_release(fitted: Fit, stack: str) -> str:
-    """Return the newest release of a software that results tell of; empty where it has none."""
-    return max((row.of.release for row in fitted.rows if row.of.stack == stack), default="")
-
-
-def show(found: Sequence[JobEstimate], stack: str) -> None:
-    """Print answers as a table for people."""
-    said = [one for one in found if one.throughput is not None]
-    typer.echo("")
-    columns = ["accelerator", "predicted tokens/s", "90% interval", "time", "90% interval", "usd", "90% interval", "at"]
-    if said:
-        print_table(columns, [_line(one) for one in sorted(said, key=_fastest)], title=f"{HEAD}; software as in {stack}")
-        typer.echo("")
-        print_table(["accelerator", "nearest results", "no result has its"], [_rests(one) for one in sorted(said, key=_fastest)])
-    silent = [one for one in found if one.throughput is None]
-    if silent:
-        typer.echo("")
-        print_table(["accelerator", "no data"], [(one.name, one.reason) for one in silent])
-
-
-def as_json(found: Iterable[JobEstimate], stack: str) -> dict[str, Any]:
-    """Return answers as plain data."""
-    return {"label": "predicted", "level": LEVEL, "like": stack, "accelerators": [_plain(one) for one in found]}
-
-
-def _fastest(one: JobEstimate) -> float:
-    return -one.throughput.tokens_per_s.value if one.throughput else 0.0
-
-
-def _line(one: JobEstimate) -> tuple[object, ...]:
-    assert one.throughput is not None  # noqa: S101 - only those are asked for
-    rate = one.throughput.tokens_per_s
-    at = "" if one.price is None else f"{one.price.usd_per_hour:g}/h {one.price.provider} {one.price.instance}"
-    return (one.name, *_shown(rate, formats.significant), *_shown(one.seconds, formats.duration), *_shown(one.usd, formats.usd), at)
-
-
-def _shown(figure: Range | None, show_as: Any) -> tuple[str, str]:  # noqa: ANN401 - a formatter of one number
-    if figure is None:
-        return "", ""
-    return show_as(figure.value), f"{show_as(figure.low)} to {show_as(figure.high)}"
-
-
-def _rests(one: JobEstimate) -> tuple[object, ...]:
-    assert one.throughput is not None  # noqa: S101 - only those are asked for
-    return one.name, ", ".join(row.id for row in one.throughput.neighbours), ", ".join(one.throughput.unseen) or "(all seen)"
-
-
-def _plain(one: JobEstimate) -> dict[str, Any]:
-    found = one.throughput
-    return {
-        "accelerator": one.accelerator,
-        "tokens_per_s": None if found is None else _interval(found.tokens_per_s),
-        "seconds": _interval(one.seconds),
-        "usd": _interval(one.usd),
-        "price": None if one.price is None else one.price.model_dump(mode="json"),
-        "rests_on": [] if found is None else [row.id for row in found.neighbours],
-        "unseen": [] if found is None else list(found.unseen),
-        "no_data": one.reason,
-    }
-
-
-def _interval(figure: Range | None) -> dict[str, float] | None:
-    return None if figure is None else {"value": figure.value, "low": figure.low, "high": figure.high}
+        yield JobEstimate(key, card.name, predicted, None, seconds, usd, price)

@@ -1,4 +1,4 @@
-"""What an instance or an accelerator costs on a day, from the price book: no database is needed."""
+"""Offers of the price book: the price of an instance or accelerator on a day. No database is needed."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -12,6 +12,7 @@ from tunemark.schema.facts.names import suggest_accelerator
 from tunemark.schema.vocabulary import PriceKind
 
 CATALOGUE = re.compile(r"\b(v\d+)\b")
+COLUMNS = ["provider", "instance", "region", "kind", "accelerator", "count", "usd/h", "usd/h each", "known on", "dated by"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +23,31 @@ class Offer:
 
     @property
     def usd_per_accelerator_hour(self) -> float:
-        """US dollars an hour for one accelerator of the instance."""
+        """US dollars per hour for one accelerator of the instance."""
         return self.price.usd_per_hour / self.price.accelerator_count
+
+    @property
+    def dated_by(self) -> str:
+        """What dates the price: a price list, a version of a catalogue, or lists before and after it."""
+        row = self.price
+        if row.dated_by != "catalog":
+            return "price list" if row.dated_by == "provider" else row.dated_by
+        version = CATALOGUE.search(f"{row.source} {row.notes or ''}")
+        return f"catalog {version[1]}" if version else "catalog"
+
+    def cells(self) -> tuple[object, ...]:
+        """Return the values of `COLUMNS`."""
+        row = self.price
+        place = row.provider, row.instance, row.region, row.kind.value, row.accelerator, row.accelerator_count
+        return *place, row.usd_per_hour, self.usd_per_accelerator_hour, row.effective_on, self.dated_by
+
+    def as_json(self) -> dict[str, object]:
+        """Return the offer as plain data."""
+        return self.price.model_dump(mode="json") | {"usd_per_accelerator_hour": self.usd_per_accelerator_hour}
 
 
 def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None = None) -> list[Offer]:
-    """Return the newest price per provider, instance, region and kind on a day: kind by kind, cheapest accelerator-hour first.
+    """Return the newest price per provider, instance, region and kind on a day, cheapest accelerator-hour first within each kind.
 
     Raises
     ------
@@ -37,75 +57,27 @@ def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None =
     """
     if name is not None and not name.strip():
         raise TunemarkError("name", name, "give an instance or accelerator, or leave it out for all")
-    rows = [row for row in facts.prices if (name is None or matches(row, name, facts)) and kind in {None, row.kind}]
+    card = facts.recognise_accelerator(name) if name else None
+    rows = [
+        row
+        for row in facts.prices
+        if (name is None or row.instance.lower() == name.lower() or (card is not None and row.accelerator == card.key))
+        and kind in {None, row.kind}
+    ]
     if not rows:
         raise _unknown(facts, name or "", kind)
     begun = [row for row in rows if row.effective_on <= on]
     if not begun:
         first = min(rows, key=lambda row: row.effective_on)
-        told = "was first read on" if first.dated_by == "catalog" else "is of"
-        of = f" of {name}" if name else ""
-        fix = f"before the first price{of}, which {told} {first.effective_on.isoformat()}; give that day or a later one"
+        dated = "was first read on" if first.dated_by == "catalog" else "is of"
+        owner = f" of {name}" if name else ""
+        fix = f"before the first price{owner}, which {dated} {first.effective_on.isoformat()}; give that day or a later one"
         raise TunemarkError("--on", on.isoformat(), fix)
     return sorted((Offer(row) for row in newest(begun)), key=_order)
 
 
-def kind_of(text: str | None) -> PriceKind | None:
-    """Return the kind of price that an option names; raises TunemarkError for a word that is none."""
-    if text is None:
-        return None
-    word = text.lower().replace("-", "_")
-    if word not in list(PriceKind):
-        raise TunemarkError("--kind", text, did_you_mean(word, PriceKind))
-    return PriceKind(word)
-
-
-def remarks(found: Iterable[Offer], on: date, today: date) -> Iterator[str]:
-    """Yield what a reader of offers must know: how they are dated and ordered, and that nobody knows the future."""
-    found = list(found)
-    if on > today:
-        yield f"note: {on.isoformat()} is in the future; these are the newest prices known today"
-    if any(offer.price.dated_by == "catalog" for offer in found):
-        yield "catalog: the source has versions and no days; such a price was read on that day and may be older"
-    if any(offer.price.dated_by == "inferred" for offer in found):
-        yield "inferred: the day follows from price lists around it"
-    kinds = list(dict.fromkeys(offer.price.kind.value.replace("_", "-") for offer in found))
-    if len(kinds) > 1:
-        yield f"cheapest accelerator-hour first within each kind: {', '.join(kinds)}; --kind shows one"
-
-
-def offer_json(offer: Offer) -> dict[str, object]:
-    """Return an offer as plain data."""
-    return offer.price.model_dump(mode="json") | {"usd_per_accelerator_hour": offer.usd_per_accelerator_hour}
-
-
-def offer_table(found: Iterable[Offer]) -> tuple[list[str], list[tuple[object, ...]]]:
-    """Return columns and rows of a table of offers."""
-    columns = ["provider", "instance", "region", "kind", "accelerator", "count", "usd/h", "usd/h each", "known on", "dated by"]
-    return columns, [_cells(offer.price, offer.usd_per_accelerator_hour) for offer in found]
-
-
-def dated_by(row: PriceRow) -> str:
-    """Return what dates a price: a price list, a version of a catalogue, or lists around it."""
-    if row.dated_by != "catalog":
-        return "price list" if row.dated_by == "provider" else row.dated_by
-    version = CATALOGUE.search(f"{row.source} {row.notes or ''}")
-    return f"catalog {version[1]}" if version else "catalog"
-
-
-def _cells(row: PriceRow, each: float) -> tuple[object, ...]:
-    place = row.provider, row.instance, row.region, row.kind.value
-    return *place, row.accelerator, row.accelerator_count, row.usd_per_hour, each, row.effective_on, dated_by(row)
-
-
-def matches(row: PriceRow, name: str, facts: FactBase) -> bool:
-    """Return whether a price is of the instance or accelerator of this name."""
-    card = facts.recognise_accelerator(name)
-    return row.instance.lower() == name.lower() or (card is not None and row.accelerator == card.key)
-
-
 def newest(rows: Iterable[PriceRow]) -> list[PriceRow]:
-    """Return the newest price per provider, instance, region and kind; of one day the later line of the book."""
+    """Return the newest price per provider, instance, region and kind; of two on one day, the later line of the book."""
     latest: dict[tuple[str, str, str | None, str], PriceRow] = {}
     for row in rows:
         key = (row.provider, row.instance, row.region, row.kind.value)
@@ -125,5 +97,29 @@ def _unknown(facts: FactBase, name: str, kind: PriceKind | None) -> TunemarkErro
     if not name or card is not None or name.lower() in {known.lower() for known in facts.instances}:
         known = card.key if card else name or "anything"
         return TunemarkError("name", name, f"the price book has no{of_kind} price of {known}; add one to data/prices/prices.csv")
-    known = suggest_accelerator(name, facts.accelerators, facts.instances)
-    return TunemarkError("name", name, f"neither an instance nor an accelerator; {known}")
+    suggestion = suggest_accelerator(name, facts.accelerators, facts.instances)
+    return TunemarkError("name", name, f"neither an instance nor an accelerator; {suggestion}")
+
+
+def kind_of(text: str | None) -> PriceKind | None:
+    """Return the kind of price given by an option; raises TunemarkError for an unknown word."""
+    if text is None:
+        return None
+    word = text.lower().replace("-", "_")
+    if word not in list(PriceKind):
+        raise TunemarkError("--kind", text, did_you_mean(word, PriceKind))
+    return PriceKind(word)
+
+
+def remarks(shown: Iterable[Offer], on: date, today: date) -> Iterator[str]:
+    """Yield remarks on a table of offers: how prices are dated and sorted, and that future prices are unknown."""
+    shown = list(shown)
+    if on > today:
+        yield f"note: {on.isoformat()} is in the future; these are the newest prices known today"
+    if any(offer.price.dated_by == "catalog" for offer in shown):
+        yield "catalog: the source has versions and no days; such a price was read on that day and may be older"
+    if any(offer.price.dated_by == "inferred" for offer in shown):
+        yield "inferred: the day follows from price lists around it"
+    kinds = list(dict.fromkeys(offer.price.kind.value.replace("_", "-") for offer in shown))
+    if len(kinds) > 1:
+        yield f"cheapest accelerator-hour first within each kind: {', '.join(kinds)}; --kind shows one"

@@ -69,7 +69,7 @@ def test_what_no_machine_can_have_is_refused_by_name(field: str, value: float):
 
 def test_an_option_describes_owned_hardware_and_a_wrong_figure_is_named() -> None:
     machine = parse_owned("purchase=2000, years=3, utilisation=0.5, watts=450, electricity=0.30")
-    assert machine.hardware == OwnedHardware(2000, 3, 0.5, 450, 0.30)
+    assert machine == OwnedHardware(2000, 3, 0.5, 450, 0.30)
     for text, said in (
         ("purchase=2000,year=3", "did you mean 'years'"),
         ("purchase=cheap", "give a number"),

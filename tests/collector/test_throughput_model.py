@@ -83,7 +83,7 @@ def test_the_share_of_each_kind_of_work_is_recovered() -> None:
     rows = made_up()
     fitted = fit(rows)
     for row in rows:
-        estimate = fitted.of_terms(row.of, row.terms)
+        estimate = fitted.of_terms(row.config, row.terms)
         assert estimate.log_seconds == pytest.approx(row.log_seconds, abs=0.02)
     where = {name: fitted.mean[place] for place, name in enumerate(fitted.names)}
     # Factors and the factors of the one software cannot be told apart; their sum can, and the common pace is in `stack`.
@@ -92,7 +92,7 @@ def test_the_share_of_each_kind_of_work_is_recovered() -> None:
 
 
 def test_an_accelerator_twice_as_slow_as_its_card_says_is_learnt_from_its_rows() -> None:
-    slow = [row_of(row.of, row.id, 1.5) if row.of.accelerator.key == CHIPS[0] else row for row in made_up()]
+    slow = [row_of(row.config, row.id, 1.5) if row.config.accelerator.key == CHIPS[0] else row for row in made_up()]
     unlike = predict(fit(slow), combination("gemma-7b", CHIPS[0]))
     like = predict(fit(made_up()), combination("gemma-7b", CHIPS[0]))
     assert isinstance(unlike, Throughput)
@@ -105,7 +105,7 @@ def test_what_is_held_out_changes_nothing_in_its_own_prediction(way: str) -> Non
     rows = made_up(NOISE)
     first = {one.row.id: one for one in leave_out(rows, way)}  # type: ignore[arg-type]
     group = first[rows[0].id].group
-    mutated = [row_of(row.of, row.id, 10.0) if first[row.id].group == group else row for row in rows]
+    mutated = [row_of(row.config, row.id, 10.0) if first[row.id].group == group else row for row in rows]
     again = {one.row.id: one for one in leave_out(mutated, way)}  # type: ignore[arg-type]
     for row in rows:
         if first[row.id].group == group:
@@ -115,7 +115,7 @@ def test_what_is_held_out_changes_nothing_in_its_own_prediction(way: str) -> Non
 
 def test_models_of_one_architecture_are_held_out_together() -> None:
     rows = [*made_up(), row_of(combination("llama-3-8b"), "a copy of the architecture")]
-    groups = {one.row.of.shape.model.key: one.group for one in leave_out(rows, "model")}
+    groups = {one.row.config.shape.model.key: one.group for one in leave_out(rows, "model")}
     assert groups["llama-3-8b"] == groups["llama-3.1-8b"]
 
 
@@ -152,7 +152,7 @@ def test_a_prediction_has_a_label_an_interval_and_neighbours_of_its_software_fir
     assert isinstance(found, Throughput)
     assert found.label == LABEL == "predicted"
     assert found.tokens_per_s.low < found.tokens_per_s.value < found.tokens_per_s.high
-    assert found.neighbours[0].of.accelerator.key == CHIPS[0]
+    assert found.neighbours[0].config.accelerator.key == CHIPS[0]
     assert LEVEL == 0.9
 
 
@@ -223,7 +223,7 @@ def test_a_single_row_never_breaks_the_fit(slower: float) -> None:
     row = row_of(combination(), "alone", slower)
     fitted = fit([row])
     assert np.isfinite(fitted.mean).all()
-    assert set(parameters(row.of, row.terms)) == set(fitted.names)
+    assert set(parameters(row.config, row.terms)) == set(fitted.names)
 
 
 FITTED = fit(made_up(NOISE))

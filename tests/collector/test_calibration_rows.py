@@ -1,14 +1,16 @@
 """What the accepted results of this checkout teach: which they are, and how good predictions from them are, as published."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories import CHECKOUT, Tunemark
 
 from tunemark.collector.audit.span import Span
 from tunemark.collector.audit.token_rates import Rate
-from tunemark.collector.predict.calibration_rows import Calibration, calibrate, concerns, meaning_of
+from tunemark.collector.predict.calibration_rows import Calibration, calibrate, concerns, concerns_by_rule, excluded_readings, meaning_of
 from tunemark.collector.predict.cross_validation import LeftOut, leave_out, summarise
 from tunemark.schema.findings import Finding
 from tunemark.schema.vocabulary import AuditVerdict
@@ -32,7 +34,7 @@ def learnt() -> Calibration:
 
 def test_a_step_is_read_as_the_audit_leaves_it(learnt: Calibration) -> None:
     row = next(row for row in learnt.rows if row.id == "003-001")
-    assert row.of.devices / row.device_seconds_per_token == pytest.approx(2 * 8192 / 4.7)
+    assert row.config.devices / row.device_seconds_per_token == pytest.approx(2 * 8192 / 4.7)
     assert meaning_of("micro-step (x 32 = 1376 s per optimizer step)") == "micro-step"
 
 
@@ -54,7 +56,7 @@ def test_tokens_are_not_guessed_from_rows_whose_filling_is_unknown(learnt: Calib
 
 @pytest.mark.parametrize(("left_out", "stack"), list(REACHED))
 def test_errors_stay_at_what_was_reached(learnt: Calibration, left_out: LeftOut, stack: str | None) -> None:
-    held = [one for one in leave_out(learnt.rows, left_out) if stack in {None, one.row.of.stack}]
+    held = [one for one in leave_out(learnt.rows, left_out) if stack in {None, one.row.config.stack}]
     errors = summarise(held)
     assert errors is not None
     assert errors.median <= REACHED[left_out, stack]
@@ -64,7 +66,7 @@ def test_errors_stay_at_what_was_reached(learnt: Calibration, left_out: LeftOut,
 
 
 def test_nothing_is_claimed_of_software_with_a_single_model(learnt: Calibration) -> None:
-    left = [one for one in leave_out(learnt.rows, "model") if one.row.of.stack == "mlperf"]
+    left = [one for one in leave_out(learnt.rows, "model") if one.row.config.stack == "mlperf"]
     assert left
     assert all(one.tokens_per_s is None and one.reason for one in left)
 
@@ -120,8 +122,12 @@ def test_an_empty_checkout_teaches_nothing(tmp_path: Path) -> None:
     assert not calibrate(tmp_path, findings=()).rows
 
 
-def finding(rule: str, claim: str) -> Finding:
-    return Finding(rule=rule, verdict=AuditVerdict.INCONSISTENT, records=("900-001",), claim=claim, calculation="1 = 2")
+def finding(rule: str = "steps-times-step", verdict: AuditVerdict = AuditVerdict.INCONSISTENT, **fields: Any) -> Finding:
+    usual = {"records": ("900-001",), "claim": "Step time 4.7 s", "calculation": "1 = 2"}
+    return Finding(rule=rule, verdict=verdict, **(usual | fields))
+
+
+STEP_RATE = Rate("step_time_s", "", Span.exact(9_000.0), "")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +140,39 @@ def finding(rule: str, claim: str) -> Finding:
         ("price-of-instance", "step_time_s 4.7 s", False),
     ],
 )
-def test_a_finding_concerns_a_rate_by_its_rule_or_by_the_figure_the_rate_follows_from(rule: str, claim: str, concerned: bool) -> None:
-    rate = Rate("step_time_s", "", Span.exact(9_000.0), "")
-    assert concerns(finding(rule, claim), rate) is concerned
+def test_without_quantities_the_rule_of_a_finding_decides_if_it_refutes_a_rate(rule: str, claim: str, concerned: bool) -> None:
+    assert concerns_by_rule(finding(rule, claim=claim), STEP_RATE) is concerned
+    assert not concerns_by_rule(finding(rule, AuditVerdict.SUSPICIOUS, claim=claim), STEP_RATE)
+
+
+@pytest.mark.parametrize(
+    ("rate", "fields", "concerned"),
+    [
+        ("step_time_s", {"quantities": ("step_time_s", "steps")}, True),
+        ("step_time_s", {"quantities": ("tokens_per_s",)}, True),
+        ("step_time_s", {"quantities": ("peak_memory_bytes",)}, False),
+        ("step_time_s", {"quantities": ("train_time_s",)}, False),
+        ("tokens", {"quantities": ("train_time_s",)}, True),
+        ("tokens_per_s", {"quantities": ("step_time_s",)}, False),
+        ("step_time_s", {"conditions": ("context_length",)}, True),
+        ("step_time_s", {"conditions": ("precision", "accelerator")}, True),
+        ("step_time_s", {"conditions": ("instance", "dataset_rows")}, False),
+        ("step_time_s", {}, False),
+        ("step_time_s", {"quantities": ("step_time_s",), "verdict": AuditVerdict.IMPOSSIBLE}, True),
+        ("step_time_s", {"quantities": ("step_time_s",), "verdict": AuditVerdict.SUSPICIOUS}, False),
+        ("step_time_s", {"quantities": ("step_time_s",), "verdict": AuditVerdict.AMBIGUOUS}, False),
+    ],
+)
+def test_a_finding_refutes_a_rate_by_its_quantities_and_by_conditions_of_the_run(
+    rate: str, fields: dict[str, Any], concerned: bool
+) -> None:
+    assert concerns(finding(**fields), replace(STEP_RATE, quantity=rate)) is concerned
+
+
+def test_an_excluded_meaning_holds_for_the_whole_document() -> None:
+    findings = [
+        finding(verdict=AuditVerdict.AMBIGUOUS, excluded=("optimizer step",)),
+        finding(verdict=AuditVerdict.AMBIGUOUS, records=("900-002",), excluded=("whole epoch",)),
+        finding(verdict=AuditVerdict.AMBIGUOUS, records=("901-001",)),
+    ]
+    assert excluded_readings(findings) == {"900": frozenset({"optimizer step", "whole epoch"})}
