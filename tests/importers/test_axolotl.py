@@ -10,8 +10,7 @@ from factories import Tunemark
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.importers.axolotl import workload_of
-from tunemark.collector.importers.toml_text import card_text
+from tunemark.collector.importers.axolotl import card_text, workload_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard

@@ -166,7 +166,7 @@ def test_the_target_of_a_log_comes_before_that_of_the_rules():
         (b"\n" + line("run_start", "soon").encode(), "log:2: time_ms of 'run_start' is 'soon'"),
         (b"\n\n" + line("run_start", 1e300).encode(), "log:3: time_ms of 'run_start'"),
         (b':::MLLOG {"key": "run_start", "time_ms": NaN}\n', "log:1: time_ms"),
-        (make_log() + line("run_stop", 15_000, status="success").encode(), "log:8: run_stop after run_stop is passed over"),
+        (make_log() + line("run_stop", 15_000, status="success").encode(), "log:8: run_stop after run_stop is ignored"),
         (make_log().replace(b"0.92", b'"low"'), "log:6: eval_accuracy is 'low'"),
         (line("global_batch_size", 1, 8).encode() + make_log(global_batch_size=16), "log:2: global_batch_size is '16' here and '8' above"),
         (b"\x00\xff\xfe" * 1_000, "log:1: has no run_start"),
@@ -412,7 +412,7 @@ def test_a_truncated_archive_keeps_what_came_before_but_not_the_entry_that_it_cu
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     found = read_entries(path, facts)
     assert [result.submitter for result in found.results] == ["Before"]
-    assert any("what came before is kept" in problem.reason for problem in found.problems)
+    assert any("everything before it is kept" in problem.reason for problem in found.problems)
     assert any("the entry mlperf-v5.1-some-one-box is left out" in problem.reason for problem in found.problems)
 
 

@@ -10,8 +10,8 @@ from factories import Tunemark
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tunemark.collector.importers.published_record import StatedConditions, record
-from tunemark.collector.importers.trainer_log import read_trainer_log
+from tunemark.collector.importers.trainer_log import StatedConditions, record
+from tunemark.collector.importers.trainer_output import read_trainer_log
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.published import PublishedResult
@@ -101,7 +101,7 @@ def test_what_is_no_finite_number_is_left_out_and_reported(value: str):
 
 def test_a_dictionary_that_is_cut_off_is_reported_with_its_line():
     found = read_trainer_log("\n{'train_runtime': 100.0, 'train_loss': 2.", "log")
-    assert str(found.problems[0]) == "log:2: a dictionary that is cut off or no Python literal; passed over"
+    assert str(found.problems[0]) == "log:2: a dictionary that is cut off or not a Python literal; ignored"
 
 
 def test_a_log_without_any_of_it_is_reported():

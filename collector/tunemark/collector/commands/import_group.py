@@ -1,8 +1,15 @@
-"""Commands that read what other tools wrote, one module each. Thin: the work is in importers/."""
+"""The command group `import`: one command for each importer.
+
+A module of `tunemark.collector.importers` is an importer if it has a function of its own name: `trainer_log()` in
+`trainer_log.py` is the command `tunemark import trainer-log`. Nothing else needs to be registered.
+"""
+
+import importlib
+import pkgutil
 
 import typer
 
-from tunemark.collector.importers import axolotl, mlperf, prices, releases, trainer_log
+from tunemark.collector import importers
 
 HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", context_settings=HELP)
@@ -12,9 +19,9 @@ app.add_typer(imports, name="import")
 
 @imports.callback()
 def import_group() -> None:
-    """Import results, workloads, prices and days of releases from elsewhere.
+    """Import results, workloads, prices and release dates from other tools.
 
-    Nothing of a file is ever executed. What cannot be read is reported with its file and line, and never stops the rest.
+    Nothing in a file is ever executed. Anything that cannot be read is reported with its file and line, and never stops the rest.
 
     Examples
     --------
@@ -28,8 +35,7 @@ def import_group() -> None:
     """
 
 
-imports.command()(mlperf.mlperf)
-imports.command("trainer-log")(trainer_log.trainer_log)
-imports.command()(axolotl.axolotl)
-imports.command()(prices.prices)
-imports.command()(releases.releases)
+for _module in pkgutil.iter_modules(importers.__path__):
+    _command = getattr(importlib.import_module(f"{importers.__name__}.{_module.name}"), _module.name, None)
+    if callable(_command):
+        imports.command(_module.name.replace("_", "-"))(_command)

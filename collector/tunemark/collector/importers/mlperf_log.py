@@ -1,7 +1,7 @@
-"""MLLOG lines: the events in the log of an MLPerf run, among whatever else was printed.
+"""One log of an MLPerf run: its MLLOG events, and the settings and raw values that follow from them.
 
-Such a line holds `:::MLLOG ` and then one JSON object with `key`, `time_ms`, `value` and `metadata`; launchers
-put a rank in front of it. Only keys that a converted result needs are parsed.
+An MLLOG line contains `:::MLLOG ` and one JSON object with `key`, `time_ms`, `value` and `metadata`, among whatever else was
+printed; launchers put a rank in front of it. Only keys that a converted result needs are parsed.
 """
 
 import json
@@ -12,51 +12,25 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tunemark.collector.importers.import_io import LogProblem
 from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedRun, EvalCurve, RunStatus
 
 MARK = b":::MLLOG"
 KEY = b'"key":'
 LARGEST_LINE = 2**20
 """Bytes; the longest MLLOG line of three rounds has 2,123."""
-
-SETTINGS = frozenset(
-    {
-        "eval_samples",
-        "global_batch_size",
-        "gradient_accumulation_steps",
-        "lora_alpha",
-        "lora_rank",
-        "opt_adamw_weight_decay",
-        "opt_base_learning_rate",
-        "opt_gradient_clip_norm",
-        "opt_learning_rate_training_steps",
-        "opt_learning_rate_warmup_factor",
-        "seed",
-        "submission_benchmark",
-        "submission_division",
-        "target_accuracy",
-        "train_samples",
-    }
-)
-"""Keys that are said once in a run; launchers may print them once per rank."""
+SETTINGS = frozenset({
+    "eval_samples", "global_batch_size", "gradient_accumulation_steps", "lora_alpha", "lora_rank", "opt_adamw_weight_decay",
+    "opt_base_learning_rate", "opt_gradient_clip_norm", "opt_learning_rate_training_steps", "opt_learning_rate_warmup_factor", "seed",
+    "submission_benchmark", "submission_division", "target_accuracy", "train_samples",
+})  # fmt: skip
+"""Keys with one value per run; launchers may print them once per rank."""
 TIMES = frozenset({"init_start", "init_stop", "run_start", "run_stop", "block_start", "block_stop", "eval_accuracy", "tracked_stats"})
 """Keys of events in time."""
 WANTED = SETTINGS | TIMES
+MS = 1_000
 
-
-@dataclass(frozen=True, slots=True)
-class LogProblem:
-    """What is wrong in a file, and where."""
-
-    file: str
-    line: int | None
-    reason: str
-    noted: bool = False
-    """True for what is worth knowing and costs nothing: all of the file is kept."""
-
-    def __str__(self) -> str:
-        """Return `file:line: reason`, with nothing in it that a terminal would obey."""
-        return printable(f"{self.file}:{self.line}: {self.reason}" if self.line else f"{self.file}: {self.reason}")
+# Events --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,42 +43,34 @@ class Event:
     value: Any
     metadata: dict[str, Any]
     offset: int
-    """Where the line is in the file, in bytes."""
+    """Position of the line in the file, in bytes."""
 
 
 def events(content: bytes, file: str, problems: list[LogProblem]) -> Iterator[Event]:
-    """Yield the wanted events of a log in the order of its lines; what cannot be read is added to the problems."""
+    """Yield the wanted events of a log in the order of its lines; unreadable lines are added to `problems`."""
     start = content.find(MARK)
     while start >= 0:
         end = content.find(b"\n", start)
         end = len(content) if end < 0 else end
         if end - start > LARGEST_LINE:
-            problems.append(
-                problem_at(content, file, start, f"an MLLOG line of {end - start:,} bytes; none is longer than {LARGEST_LINE:,}")
-            )
-        else:
-            line = content[start + len(MARK) : end]
-            if _wanted(line):
-                event = _event(line, start)
-                if isinstance(event, Event):
-                    yield event
-                else:
-                    problems.append(problem_at(content, file, start, event))
+            reason = f"an MLLOG line of {end - start:,} bytes; none is longer than {LARGEST_LINE:,}"
+            problems.append(problem_at(content, file, start, reason))
+        elif _wanted(line := content[start + len(MARK) : end]):
+            event = _event(line, start)
+            if isinstance(event, Event):
+                yield event
+            else:
+                problems.append(problem_at(content, file, start, event))
         start = content.find(MARK, end)
 
 
 def problem_at(content: bytes, file: str, offset: int, reason: str) -> LogProblem:
-    """Return a problem with the number of the line that this byte is in."""
+    """Return a problem with the number of the line at a byte offset."""
     return LogProblem(file, content.count(b"\n", 0, offset) + 1, reason)
 
 
-def printable(text: str) -> str:
-    """Return a text of somebody else as one line without control characters: such characters can rewrite a terminal or a page."""
-    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
-
-
 def finite(value: object) -> float | None:
-    """Return a number of a log, or None where it is no finite one."""
+    """Return a number of a log, or None if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -115,16 +81,16 @@ def finite(value: object) -> float | None:
 
 
 def count(value: object) -> int | None:
-    """Return a number of things, or None where it is no such number; JSON writes some of them as 8.0."""
+    """Return a count, or None if it is not one; JSON writes some counts as 8.0."""
     number = finite(value)
     return int(number) if number is not None and 0 <= number < 2**53 and number.is_integer() else None
 
 
 def _wanted(line: bytes) -> bool:
-    """Return whether a line has to be parsed; decided on its bytes, since most lines are not wanted."""
+    """Return True if a line must be parsed; decided on its bytes, since most lines are not wanted."""
     at = line.find(KEY)
     if at < 0:
-        # Cut off before its key, or no object at all: parsing says what is wrong.
+        # Cut off before its key, or not an object: parsing gives the reason.
         return True
     first = line.find(b'"', at + len(KEY))
     key = line[first + 1 : line.find(b'"', first + 1)]
@@ -148,21 +114,19 @@ def _event(line: bytes, offset: int) -> Event | str:
     return Event(raw["key"], at_ms, raw.get("value"), metadata if isinstance(metadata, dict) else {}, offset)
 
 
-# MOVE: was tunemark.collector.importers.mlperf_log: One log of an MLPerf run: its settings and raw values, from the events in it.
-
-MS = 1_000
+# Runs ----------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class RunLog:
-    """What one log gave."""
+    """The contents of one log."""
 
     file: str
     """Path in the archive."""
     run: ConvertedRun | None = None
     """Null when it is not the log of a run."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Values of the keys that are said once."""
+    """Values of the keys with one value per run."""
     problems: list[LogProblem] = field(default_factory=list)
 
 
@@ -179,21 +143,21 @@ class _RunState:
     block_from: float | None = None
     blocks_ms: float = 0.0
     train_ms: float | None = None
-    """`blocks_ms` when the last evaluation was made."""
+    """`blocks_ms` at the last evaluation."""
     samples: list[int] = field(default_factory=list)
     at_s: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
     evaluation: Event | None = None
-    """The last evaluation, whatever it is worth."""
+    """The last evaluation, even an invalid one."""
 
-    def doubt(self, event: Event, reason: str) -> None:
+    def problem(self, event: Event, reason: str) -> None:
         """Add a problem at the line of an event."""
         self.log.problems.append(problem_at(self.content, self.log.file, event.offset, reason))
 
 
 def read_run(file: str, content: bytes) -> RunLog:
-    """Return what a log holds; whatever its bytes are, they are judged and not raised."""
+    """Return the contents of a log; invalid content becomes problems and never raises."""
     log = RunLog(file)
     state = _RunState(log, content)
     for event in events(content, file, log.problems):
@@ -203,24 +167,24 @@ def read_run(file: str, content: bytes) -> RunLog:
             if state.start is None:
                 state.start = event.at_ms
             else:
-                state.doubt(event, "a second run_start; the first one counts")
+                state.problem(event, "a second run_start; the first one counts")
         elif event.key.startswith("init_"):
             _init(state, event)
         elif state.start is not None:
             _in_run(state, event, state.start)
         elif event.key != "tracked_stats":
-            state.doubt(event, f"{event.key} before run_start is passed over")
+            state.problem(event, f"{event.key} before run_start is ignored")
     if state.start is None:
         reason = "has no run_start: not the log of a run, or cut off before it began" if content else "is empty: the log is lost"
-        log.problems.append(LogProblem(file, _lines(content), reason))
+        log.problems.append(LogProblem(file, _last_line(content), reason))
         return log
     if state.stop is None:
-        log.problems.append(LogProblem(file, _lines(content), "ends without run_stop; kept as incomplete", noted=True))
+        log.problems.append(LogProblem(file, _last_line(content), "ends without run_stop; kept as incomplete", noted=True))
     _finish(state, state.start)
     return log
 
 
-def _lines(content: bytes) -> int:
+def _last_line(content: bytes) -> int:
     """Return the number of the last line, 1 for an empty file."""
     return max(1, content.count(b"\n") + (not content.endswith(b"\n")))
 
@@ -228,7 +192,8 @@ def _lines(content: bytes) -> int:
 def _setting(state: _RunState, event: Event) -> None:
     known = state.log.settings.setdefault(event.key, event.value)
     if known != event.value:
-        state.doubt(event, f"{event.key} is {str(event.value)[:40]!r} here and {str(known)[:40]!r} above; the first one counts")
+        here, above = str(event.value)[:40], str(known)[:40]
+        state.problem(event, f"{event.key} is {here!r} here and {above!r} above; the first one counts")
 
 
 def _init(state: _RunState, event: Event) -> None:
@@ -240,9 +205,9 @@ def _init(state: _RunState, event: Event) -> None:
 
 def _in_run(state: _RunState, event: Event, start: float) -> None:
     if event.at_ms < start:
-        state.doubt(event, f"{event.key} is earlier than run_start; passed over")
+        state.problem(event, f"{event.key} is earlier than run_start; ignored")
     elif state.stop is not None:
-        state.doubt(event, f"{event.key} after run_stop is passed over")
+        state.problem(event, f"{event.key} after run_stop is ignored")
     elif event.key == "run_stop":
         state.stop = event
     elif event.key == "block_start":
@@ -263,10 +228,8 @@ def _evaluation(state: _RunState, event: Event, start: float) -> None:
     state.evaluation = event
     loss, samples = finite(event.value), count(event.metadata.get("samples_count"))
     if loss is None or samples is None:
-        state.doubt(
-            event,
-            f"eval_accuracy is {str(event.value)[:40]!r} after {str(event.metadata.get('samples_count'))[:40]!r} samples; both are numbers",
-        )
+        shown = str(event.value)[:40], str(event.metadata.get("samples_count"))[:40]
+        state.problem(event, f"eval_accuracy is {shown[0]!r} after {shown[1]!r} samples; both must be numbers")
         return
     state.samples.append(samples)
     state.at_s.append((event.at_ms - start) / MS)
@@ -281,7 +244,7 @@ def _finish(state: _RunState, start: float) -> None:
         missed = _missed(state)
         status = "missed" if missed else "ok"
         if missed:
-            state.doubt(stop, f"{missed}; kept as a run that missed the target")
+            state.problem(stop, f"{missed}; kept as a run that missed the target")
     last = state.samples[-1] if state.samples else None
     ended = count(stop.metadata.get("samples_count")) if stop else None
     seed = finite(log.settings.get("seed"))
@@ -300,13 +263,13 @@ def _finish(state: _RunState, start: float) -> None:
         )
     except ValidationError as error:
         first = error.errors()[0]
-        log.problems.append(LogProblem(log.file, _lines(state.content), f"{'.'.join(map(str, first['loc']))}: {first['msg']}"))
+        log.problems.append(LogProblem(log.file, _last_line(state.content), f"{'.'.join(map(str, first['loc']))}: {first['msg']}"))
 
 
 def _missed(state: _RunState) -> str | None:
-    """Return why a success that the log claims is none, or None: the last evaluation has to be a loss at the target."""
-    said = finite(state.log.settings.get("target_accuracy"))
-    target = MLPERF_TARGET_EVAL_LOSS if said is None else said
+    """Return the reason why a claimed success is not one, or None: the last evaluation must be a loss at the target."""
+    stated = finite(state.log.settings.get("target_accuracy"))
+    target = MLPERF_TARGET_EVAL_LOSS if stated is None else stated
     if state.evaluation is None:
         return "run_stop says success and there is no evaluation before it"
     loss = finite(state.evaluation.value)

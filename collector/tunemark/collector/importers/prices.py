@@ -1,4 +1,4 @@
-"""One row of a SkyPilot catalogue: an offer that is believed, or the reason why not. Each known trap is a rule here."""
+"""SkyPilot catalogues as rows of the price book. Each known trap of a catalogue is a rule with its reason."""
 
 import ast
 import csv
@@ -17,8 +17,8 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import AsJson, print_json, say
-from tunemark.collector.importers.import_io import grouped, read_bytes
+from tunemark.collector.commands.terminal import AsJson, date_option, print_json, say
+from tunemark.collector.importers.import_io import read_bytes
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, nearest, suggested
 from tunemark.schema.facts.cards import VERSION as DATED
 from tunemark.schema.facts.cards import PriceRow
@@ -26,6 +26,259 @@ from tunemark.schema.facts.fact_base import FactBase, read_prices
 from tunemark.schema.facts.names import AWS, agrees, suggest_accelerator
 from tunemark.schema.files import write_atomically
 from tunemark.schema.vocabulary import PriceKind
+
+
+def prices(
+    file: Annotated[Path, typer.Argument(help="The vms.csv of a provider.", show_default=False)],
+    *,
+    layout: Annotated[str, typer.Option("--format", help="Format of the file; `skypilot` is known.")] = "skypilot",
+    provider: Annotated[
+        str | None,
+        typer.Option(
+            "--provider",
+            help="Provider: aws, gcp, azure, lambda, vast, runpod, ... Default: the file's folder, if it is a known provider.",
+            show_default=False,
+        ),
+    ] = None,
+    version: Annotated[
+        str | None,
+        typer.Option("--catalog-version", help="Version of the catalogue, such as v8. Default: from the path.", show_default=False),
+    ] = None,
+    read_on: Annotated[
+        str | None, typer.Option("--read-on", metavar="DATE", help="Day of reading, as YYYY-MM-DD. Default: today.", show_default=False)
+    ] = None,
+    source: Annotated[str | None, typer.Option("--source", help="Cited in each row; name the commit.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="New CSV file to write. Default: standard output.", show_default=False)] = None,
+    append: Annotated[bool, typer.Option("--append", help="Add the rows to the end of --out; none of them may be in it.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read a SkyPilot catalogue as rows of the price book.
+
+    Known traps are rules, each with its reason: GCP's a2, a3, a4 and g2 rows are the machine without its accelerators,
+    700.0 is a filler for TPUs, v4 and v5p slices count cores, Vast's spot price 0.00 is unknown, RunPod repeats the
+    on-demand price as spot. Zones of a region become their median. An accelerator is refused with a suggestion if it is not
+    in data/accelerators, if its memory contradicts the card, or if it may be several cards.
+
+    Exit codes: 0 all rows used or dropped for a known reason, 2 usage, 3 rows were refused.
+
+    Examples
+    --------
+    - `tunemark import prices catalogs/v8/lambda/vms.csv`
+
+    - `tunemark import prices vms.csv --provider gcp --catalog-version v8 --read-on 2026-11-20 --out gcp.csv`
+
+    - `tunemark import prices catalogs/v8/aws/vms.csv --out data/prices/prices.csv --append`
+    """
+    if layout != "skypilot":
+        raise TunemarkError("--format", layout, did_you_mean(layout, ["skypilot"]))
+    if append and out is None:
+        raise TunemarkError("--append", "", "adds rows to a file; name it with --out")
+    today, day = datetime.now(UTC).date(), date_option("--read-on", read_on)
+    if day > today:
+        raise TunemarkError("--read-on", read_on, f"is in the future; today is {today.isoformat()}")
+    facts = FactBase.of_project()
+    owner = provider_of(file, provider, providers(facts))
+    catalogue = read_catalogue(read_bytes(file), owner, day, cited(file, owner, version, source), facts)
+    if as_json:
+        rows = [row.model_dump(mode="json") for row in catalogue.rows]
+        print_json({"rows": rows, "lines": catalogue.lines, "dropped": catalogue.reasons()})
+    else:
+        for reason in catalogue.reasons():
+            more = f" ({len(reason['lines'])} rows)" if len(reason["lines"]) > 1 else ""
+            say(f"{file.name}:{reason['lines'][0]}: {reason['what']}: {reason['reason']}{more}")
+        say(f"{catalogue.lines} rows read, {len(catalogue.rows)} prices")
+    if out is not None:
+        write_prices(out, catalogue.rows, append=append)
+        say(f"added {len(catalogue.rows)} rows to {out}" if append else f"wrote {out}")
+    elif not as_json:
+        typer.echo(price_book_text(catalogue.rows), nl=False)
+    raise typer.Exit(Exit.INVALID if any(dropped.refused for dropped in catalogue.dropped) else Exit.OK)
+
+
+# The catalogue -------------------------------------------------------------------------------------
+
+NEEDED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region", "SpotPrice")
+LARGEST_FILE = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedRow:
+    """A row that is not used."""
+
+    line: int
+    what: str
+    """Instance or accelerator of the row."""
+    reason: str
+    refused: bool
+    """True if a person has to look at it; false for a known trap and for rows without an accelerator."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueOffer:
+    """A row of the catalogue that is used; prices in US dollars per hour, None where there is none."""
+
+    line: int
+    instance: str
+    accelerator: str
+    count: float
+    vcpus: int | None
+    memory_gib: float | None
+    region: str | None
+    on_demand: float | None
+    spot: float | None
+    notes: tuple[str, ...]
+
+
+class Drop(Exception):
+    """Raised within a row, with the reason why it is dropped."""
+
+    def __init__(self, reason: str, *, refused: bool = False) -> None:
+        self.reason, self.refused = reason, refused
+        super().__init__(reason)
+
+
+@dataclass(slots=True)
+class CataloguePrices:
+    """The contents of a catalogue file."""
+
+    rows: list[PriceRow] = field(default_factory=list)
+    dropped: list[DroppedRow] = field(default_factory=list)
+    lines: int = 0
+
+    def reasons(self) -> list[dict[str, Any]]:
+        """Return one entry per reason with all of its lines."""
+        groups: dict[tuple[str, bool], list[DroppedRow]] = {}
+        for row in self.dropped:
+            groups.setdefault((row.reason, row.refused), []).append(row)
+        return [
+            {
+                "reason": reason,
+                "refused": refused,
+                "what": ", ".join(dict.fromkeys(row.what for row in rows[:3])),
+                "lines": [row.line for row in rows],
+            }
+            for (reason, refused), rows in groups.items()
+        ]
+
+
+def read_catalogue(content: bytes, provider: str, read_on: date, source: str, facts: FactBase) -> CataloguePrices:
+    """Return the price rows of a catalogue file.
+
+    Parameters
+    ----------
+    content
+        A vms.csv of SkyPilot's catalogue.
+    provider
+        Its provider, which the file does not contain.
+    read_on
+        The day it was read: a catalogue has a version and no day.
+    source
+        Cited in each row.
+    facts
+        Resolves accelerators.
+
+    Raises
+    ------
+    TunemarkError
+        With exit code 3 when it is not such a file.
+
+    """
+    catalogue = CataloguePrices()
+    offers: list[CatalogueOffer] = []
+    for line, read in _lines(content):
+        catalogue.lines += 1
+        row = {name: (value or "").strip() for name, value in read.items() if isinstance(name, str)}
+        what = (row.get("InstanceType") or row.get("AcceleratorName") or "")[:80]
+        try:
+            _refuse_other_width(read)
+            offers.append(offer_of(row, line, provider, facts))
+        except Drop as drop:
+            catalogue.dropped.append(DroppedRow(line, what, drop.reason, drop.refused))
+    if not catalogue.lines:
+        raise TunemarkError("file", "", "a header without a row; nothing was read", exit_code=Exit.INVALID)
+    for price in _prices(_consistent(offers, catalogue), provider, read_on, source):
+        if isinstance(price, PriceRow):
+            catalogue.rows.append(price)
+        else:
+            catalogue.dropped.append(price)
+    catalogue.dropped.sort(key=lambda row: row.line)
+    return catalogue
+
+
+def _lines(content: bytes) -> Iterator[tuple[int, Mapping[Any, Any]]]:
+    if len(content) > LARGEST_FILE:
+        raise TunemarkError("file", f"{len(content):,} bytes", "larger than any catalogue", exit_code=Exit.INVALID)
+    try:
+        reader = csv.DictReader(io.StringIO(content.decode("utf-8"), newline=""))
+        missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
+        if missing:
+            raise TunemarkError(
+                "columns", ", ".join(missing), f"missing; a SkyPilot vms.csv has {', '.join(NEEDED)}", exit_code=Exit.INVALID
+            )
+        for row in reader:
+            yield reader.line_num, row
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TunemarkError("file", "", f"not a CSV file in UTF-8: {error}", exit_code=Exit.INVALID) from error
+
+
+def _refuse_other_width(row: Mapping[Any, Any]) -> None:
+    missing = [name for name, value in row.items() if value is None]
+    if missing:
+        raise Drop(
+            f"cut off: it has {len(row) - len(missing)} columns of {len(row)}, {missing[0]} and what follows is missing", refused=True
+        )
+    if None in row:
+        raise Drop(f"it has {len(row[None])} columns more than the header", refused=True)
+
+
+def _consistent(offers: list[CatalogueOffer], catalogue: CataloguePrices) -> Iterator[CatalogueOffer]:
+    """Yield the offers of instances with the same accelerators in all rows; the others are refused with their lines."""
+    machines: dict[str, set[tuple[str, float]]] = {}
+    for offer in offers:
+        machines.setdefault(offer.instance, set()).add((offer.accelerator, offer.count))
+    for offer in offers:
+        accelerators = sorted(machines[offer.instance])
+        if len(accelerators) == 1:
+            yield offer
+        else:
+            shown = " and ".join(f"{count:g} {key}" for key, count in accelerators)
+            catalogue.dropped.append(
+                DroppedRow(offer.line, offer.instance, f"{offer.instance} has {shown} in different rows", refused=True)
+            )
+
+
+def _prices(offers: Iterable[CatalogueOffer], provider: str, read_on: date, source: str) -> Iterator[PriceRow | DroppedRow]:
+    """Yield one row per instance, region and kind, with the median where zones or hosts differ."""
+    groups: dict[tuple[str, str | None, str, PriceKind], list[tuple[CatalogueOffer, float]]] = {}
+    for offer in offers:
+        for kind, usd in ((PriceKind.ON_DEMAND, offer.on_demand), (PriceKind.SPOT, offer.spot)):
+            if usd is not None:
+                groups.setdefault((offer.instance, offer.region, offer.accelerator, kind), []).append((offer, usd))
+    for (instance, region, accelerator, kind), members in groups.items():
+        first, prices = members[0][0], sorted(usd for _, usd in members)
+        spread = [f"median of {len(prices)} rows, {prices[0]:g} to {prices[-1]:g}"] if prices[0] != prices[-1] else []
+        try:
+            yield PriceRow(
+                provider=provider,
+                instance=instance,
+                accelerator=accelerator,
+                accelerator_count=first.count,
+                vcpus=first.vcpus,
+                memory_gib=first.memory_gib,
+                region=region,
+                kind=kind,
+                usd_per_hour=round(statistics.median(prices), 6),
+                effective_on=read_on,
+                dated_by="catalog",
+                source=source,
+                notes="; ".join(dict.fromkeys([*spread, *first.notes])) or None,
+            )
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            yield DroppedRow(first.line, instance, ": ".join((*map(str, wrong["loc"]), wrong["msg"])), refused=True)
+
+
+# One row of a catalogue -----------------------------------------------------------------------------
 
 NAMES_FILE = Path(__file__).with_name("skypilot.toml")
 TPU = re.compile(r"tpu-(?P<generation>v\d+\w*?)-(?P<number>\d{1,6})")
@@ -41,44 +294,8 @@ USD_EACH = (0.001, 1_000)
 """US dollars an hour for one accelerator."""
 
 
-@dataclass(frozen=True, slots=True)
-class DroppedRow:
-    """A row that is no price of the price book."""
-
-    line: int
-    what: str
-    """Instance or accelerator of the row."""
-    reason: str
-    refused: bool
-    """True for what a person has to look at; false for a known trap and for rows without an accelerator."""
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogueOffer:
-    """A row of the catalogue that is believed; prices in US dollars an hour, None where there is none."""
-
-    line: int
-    instance: str
-    accelerator: str
-    count: float
-    vcpus: int | None
-    memory_gib: float | None
-    region: str | None
-    on_demand: float | None
-    spot: float | None
-    notes: tuple[str, ...]
-
-
-class Drop(Exception):
-    """Raised within a row; says why it is dropped."""
-
-    def __init__(self, reason: str, *, refused: bool = False) -> None:
-        self.reason, self.refused = reason, refused
-        super().__init__(reason)
-
-
 def offer_of(row: Mapping[str, str], line: int, provider: str, facts: FactBase) -> CatalogueOffer:
-    """Return a row as an offer; raises Drop where it is none."""
+    """Return a row as an offer; raises Drop for a row that is not used."""
     name, instance = row["AcceleratorName"], row["InstanceType"]
     if not name:
         if HOST_ONLY.match(instance):
@@ -114,7 +331,7 @@ def offer_of(row: Mapping[str, str], line: int, provider: str, facts: FactBase) 
 
 
 def _refuse_foreign_instance(provider: str, instance: str, facts: FactBase) -> None:
-    """Refuse what AWS does not sell, and what it sells in a file of somebody else: a wrong provider would switch its traps off."""
+    """Refuse unknown AWS instances, and AWS instances in the file of another provider, for which the wrong rules would apply."""
     unknown = facts.refused_aws_size(instance) or facts.unknown_aws_family(instance)
     if unknown:
         raise Drop(unknown, refused=True)
@@ -139,7 +356,7 @@ def _count(text: str) -> float:
 
 
 def _usd(text: str, column: str) -> float | None:
-    """Return a price; blank and 0 are no price (Vast writes 0.00 for a spot price that is not known)."""
+    """Return a price, or None for blank and 0 (Vast writes 0.00 for an unknown spot price)."""
     if not text:
         return None
     value = _number(text, column, least=0.0)
@@ -175,7 +392,7 @@ def _tpu(name: re.Match[str], notes: list[str]) -> tuple[str, float]:
 
 
 def card_of(name: str, instance: str, provider: str, gpu_info: str, count: float, facts: FactBase) -> str:
-    """Return the card of a row's accelerator; raises Drop where the row leaves open which of several it is."""
+    """Return the card of a row's accelerator; raises Drop if it may be several cards."""
     direct = facts.recognise_accelerator(name)
     candidates = list(_names()["names"].get(name) or ([direct.key] if direct else []))
     if not candidates:
@@ -193,7 +410,7 @@ def card_of(name: str, instance: str, provider: str, gpu_info: str, count: float
 
 
 def _of_known_instance(candidates: list[str], provider: str, instance: str, facts: FactBase) -> list[str]:
-    """Return the card that the price book gives an instance, where it is one of the candidates."""
+    """Return the candidates that the price book lists for an instance."""
     known = {row.accelerator for row in facts.prices if row.provider == provider and row.instance == instance}
     return [key for key in candidates if key in known]
 
@@ -207,17 +424,17 @@ def _of_form(candidates: list[str], provider: str, instance: str) -> list[str]:
         ),
         None,
     )
-    # A form that none of the cards has says nothing about them.
+    # A form that matches none of the cards does not distinguish them.
     return [key for key in candidates if word and word in key] or candidates
 
 
 def providers(facts: FactBase) -> frozenset[str]:
-    """Return whose catalogues are known: those with a price in the book, and those that SkyPilot has."""
+    """Return the known providers: those in the price book, and those of SkyPilot."""
     return frozenset(_names()["providers"]) | {row.provider for row in facts.prices}
 
 
 def _memory_readings(gpu_info: str, count: float) -> list[float]:
-    """Return what GpuInfo may mean as GiB of one device: some providers give MiB of one, some of all, RunPod GiB as MiB."""
+    """Return possible meanings of GpuInfo as GiB per device: some providers give MiB of one device, some of all, RunPod GiB as MiB."""
     try:
         size = float(ast.literal_eval(gpu_info)["Gpus"][0]["MemoryInfo"]["SizeInMiB"])
     except (ValueError, SyntaxError, KeyError, IndexError, TypeError, RecursionError, MemoryError):
@@ -250,141 +467,11 @@ def _names() -> dict[str, Any]:
     return tomllib.loads(NAMES_FILE.read_text(encoding="utf-8"))
 
 
-# MOVE: was tunemark.collector.importers.prices: SkyPilot catalogue files as rows of the price book: one row for each instance, region and kind.
-
-NEEDED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region", "SpotPrice")
-LARGEST_FILE = 256 * 2**20
-
-
-@dataclass(slots=True)
-class CataloguePrices:
-    """What a catalogue file gave."""
-
-    rows: list[PriceRow] = field(default_factory=list)
-    dropped: list[DroppedRow] = field(default_factory=list)
-    lines: int = 0
-
-
-def read_catalogue(content: bytes, provider: str, read_on: date, source: str, facts: FactBase) -> CataloguePrices:
-    """Return the price rows of a catalogue file.
-
-    Parameters
-    ----------
-    content
-        A vms.csv of SkyPilot's catalogue.
-    provider
-        Whose it is: the file itself does not say.
-    read_on
-        The day it was read: a catalogue names a version and no day.
-    source
-        Cited in each row.
-    facts
-        Resolves accelerators.
-
-    Raises
-    ------
-    TunemarkError
-        With exit code 3 when it is no such file at all.
-
-    """
-    found = CataloguePrices()
-    offers: list[CatalogueOffer] = []
-    for line, read in _lines(content):
-        found.lines += 1
-        row = {name: (value or "").strip() for name, value in read.items() if isinstance(name, str)}
-        what = (row.get("InstanceType") or row.get("AcceleratorName") or "")[:80]
-        try:
-            _refuse_other_width(read)
-            offers.append(offer_of(row, line, provider, facts))
-        except Drop as drop:
-            found.dropped.append(DroppedRow(line, what, drop.reason, drop.refused))
-    if not found.lines:
-        raise TunemarkError("file", "", "a header without a row; nothing was read", exit_code=Exit.INVALID)
-    for price in _prices(_consistent(offers, found), provider, read_on, source):
-        if isinstance(price, PriceRow):
-            found.rows.append(price)
-        else:
-            found.dropped.append(price)
-    found.dropped.sort(key=lambda one: one.line)
-    return found
-
-
-def _lines(content: bytes) -> Iterator[tuple[int, Mapping[Any, Any]]]:
-    if len(content) > LARGEST_FILE:
-        raise TunemarkError("file", f"{len(content):,} bytes", "larger than any catalogue", exit_code=Exit.INVALID)
-    try:
-        reader = csv.DictReader(io.StringIO(content.decode("utf-8"), newline=""))
-        missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
-        if missing:
-            raise TunemarkError(
-                "columns", ", ".join(missing), f"missing; a SkyPilot vms.csv has {', '.join(NEEDED)}", exit_code=Exit.INVALID
-            )
-        for row in reader:
-            yield reader.line_num, row
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise TunemarkError("file", "", f"not a CSV file in UTF-8: {error}", exit_code=Exit.INVALID) from error
-
-
-def _refuse_other_width(row: Mapping[Any, Any]) -> None:
-    missing = [name for name, value in row.items() if value is None]
-    if missing:
-        raise Drop(
-            f"cut off: it has {len(row) - len(missing)} columns of {len(row)}, {missing[0]} and what follows is missing", refused=True
-        )
-    if None in row:
-        raise Drop(f"it has {len(row[None])} columns more than the header", refused=True)
-
-
-def _consistent(offers: list[CatalogueOffer], found: CataloguePrices) -> Iterator[CatalogueOffer]:
-    """Yield the offers of instances that have the same accelerators in all rows; the others are refused with their lines."""
-    machines: dict[str, set[tuple[str, float]]] = {}
-    for offer in offers:
-        machines.setdefault(offer.instance, set()).add((offer.accelerator, offer.count))
-    for offer in offers:
-        said = sorted(machines[offer.instance])
-        if len(said) == 1:
-            yield offer
-        else:
-            shown = " and ".join(f"{count:g} {key}" for key, count in said)
-            found.dropped.append(DroppedRow(offer.line, offer.instance, f"{offer.instance} has {shown} in different rows", refused=True))
-
-
-def _prices(offers: Iterable[CatalogueOffer], provider: str, read_on: date, source: str) -> Iterator[PriceRow | DroppedRow]:
-    """Yield one row for each instance, region and kind; the median where zones or hosts differ."""
-    groups: dict[tuple[str, str | None, str, PriceKind], list[tuple[CatalogueOffer, float]]] = {}
-    for offer in offers:
-        for kind, usd in ((PriceKind.ON_DEMAND, offer.on_demand), (PriceKind.SPOT, offer.spot)):
-            if usd is not None:
-                groups.setdefault((offer.instance, offer.region, offer.accelerator, kind), []).append((offer, usd))
-    for (instance, region, accelerator, kind), members in groups.items():
-        first, prices = members[0][0], sorted(usd for _, usd in members)
-        spread = [f"median of {len(prices)} rows, {prices[0]:g} to {prices[-1]:g}"] if prices[0] != prices[-1] else []
-        try:
-            yield PriceRow(
-                provider=provider,
-                instance=instance,
-                accelerator=accelerator,
-                accelerator_count=first.count,
-                vcpus=first.vcpus,
-                memory_gib=first.memory_gib,
-                region=region,
-                kind=kind,
-                usd_per_hour=round(statistics.median(prices), 6),
-                effective_on=read_on,
-                dated_by="catalog",
-                source=source,
-                notes="; ".join(dict.fromkeys([*spread, *first.notes])) or None,
-            )
-        except ValidationError as error:
-            wrong = error.errors()[0]
-            yield DroppedRow(first.line, instance, ": ".join((*map(str, wrong["loc"]), wrong["msg"])), refused=True)
-
-
-# MOVE: was tunemark.collector.importers.prices: Rows of the price book as a CSV file: written anew, or added to one that is there; never written over.
+# The price book as a CSV file ----------------------------------------------------------------------
 
 VERSION = re.compile(r"v\d{1,4}")
 PLACES = {"vms", "instances", "prices"}
-"""Names of catalogue files that say nothing about whose they are."""
+"""Names of catalogue files that do not name a provider."""
 
 
 def price_book_text(rows: Iterable[PriceRow], *, header: bool = True) -> str:
@@ -394,18 +481,18 @@ def price_book_text(rows: Iterable[PriceRow], *, header: bool = True) -> str:
     if header:
         writer.writeheader()
     for row in rows:
-        written = {name: "" if value is None else value for name, value in row.model_dump(mode="json").items()}
+        written = row.model_dump(mode="json")
         writer.writerow({name: int(value) if isinstance(value, float) and value.is_integer() else value for name, value in written.items()})
     return buffer.getvalue()
 
 
 def write_prices(out: Path, rows: Sequence[PriceRow], *, append: bool) -> None:
-    """Write rows to a file that is not there yet, or add them to the end of a price book.
+    """Write rows to a new file, or add them to the end of a price book.
 
     Raises
     ------
     TunemarkError
-        When the file is there and nothing says that rows are to be added; and when one of the rows is in it already.
+        If the file exists and `append` is False, or if one of the rows is in it already.
 
     """
     if not append:
@@ -425,29 +512,28 @@ def write_prices(out: Path, rows: Sequence[PriceRow], *, append: bool) -> None:
 
 
 def same_price(row: PriceRow) -> tuple[object, ...]:
-    """Return what no two rows of a price book have in common."""
+    """Return the values that identify a row of a price book."""
     return row.provider, row.instance.lower(), row.region, row.kind, row.effective_on, row.source
 
 
-def provider_of(file: Path, said: str | None, known: Iterable[str]) -> str:
-    """Return whose catalogue a file is: what was said, or its folder where that is the name of a provider.
+def provider_of(file: Path, stated: str | None, known: Iterable[str]) -> str:
+    """Return the provider of a catalogue: as stated, or the file's folder if it is the name of a provider.
 
     Raises
     ------
     TunemarkError
-        For a provider that nobody knows: the rules for its traps would be switched off in silence.
+        For an unknown provider: the rules for its traps would be skipped silently.
 
     """
     known = sorted(set(known))
-    if said is not None:
-        if said.lower() not in known:
-            raise TunemarkError("--provider", said, f"no provider of the price book or of SkyPilot; {_meant(said, known)}")
-        return said.lower()
+    if stated is not None:
+        if stated.lower() not in known:
+            raise TunemarkError("--provider", stated, f"no provider of the price book or of SkyPilot; {_meant(stated, known)}")
+        return stated.lower()
     guess = (file.absolute().parent.name if file.stem in PLACES else file.stem).lower()
     if guess not in known:
-        raise TunemarkError(
-            "--provider", "", f"say whose prices these are; {guess!r}, from the path of the file, is no provider; {_meant(guess, known)}"
-        )
+        fix = f"say whose prices these are; {guess!r}, from the path of the file, is no provider; {_meant(guess, known)}"
+        raise TunemarkError("--provider", "", fix)
     return guess
 
 
@@ -457,115 +543,21 @@ def _meant(word: str, known: list[str]) -> str:
 
 
 def cited(file: Path, provider: str, version: str | None, source: str | None) -> str:
-    """Return what each row cites: the source that was given, or the catalogue with its version.
+    """Return the source that each row cites: as given, or the catalogue with its version.
 
     Raises
     ------
     TunemarkError
-        When neither the path nor an option says which version it is: the day of reading alone dates no price.
+        If neither the path nor an option gives the version: the day of reading alone dates no price.
 
     """
     if source is not None:
-        said = f"{source}, catalogue version {version}" if version else source
-        if not DATED.search(said):
+        stated = f"{source}, catalogue version {version}" if version else source
+        if not DATED.search(stated):
             raise TunemarkError("--source", source, "names no version of the catalogue; add its commit to it, or give --catalog-version")
-        return said
+        return stated
     folder = next((part for part in reversed(file.parts[:-1]) if VERSION.fullmatch(part)), None)
     if version is None and folder is None:
-        raise TunemarkError(
-            "--catalog-version", "", "the path of the file names no version; say which it is, such as v8, or give --source with its commit"
-        )
+        fix = "the path of the file names no version; say which it is, such as v8, or give --source with its commit"
+        raise TunemarkError("--catalog-version", "", fix)
     return f"skypilot-org/skypilot-catalog catalogs/{version or folder}/{provider}/vms.csv"
-
-
-def day_read(text: str | None) -> date:
-    """Return the day on which a catalogue was read, today when left out; no day can be in the future."""
-    today = datetime.now(UTC).date()
-    if text is None:
-        return today
-    try:
-        day = date.fromisoformat(text)
-    except ValueError as error:
-        raise TunemarkError("--read-on", text, "give a day as YYYY-MM-DD") from error
-    if day > today:
-        raise TunemarkError("--read-on", text, f"is in the future; today is {today.isoformat()}")
-    return day
-
-
-# MOVE: was tunemark.collector.importers.prices: `tunemark import prices`: a catalogue becomes rows of the price book.
-
-
-# The importer is imported when it is called, so that --help is instant.
-
-
-def prices(
-    file: Annotated[Path, typer.Argument(help="The vms.csv of a provider.", show_default=False)],
-    *,
-    layout: Annotated[str, typer.Option("--format", help="Whose file it is; `skypilot` is known.")] = "skypilot",
-    provider: Annotated[
-        str | None,
-        typer.Option(
-            "--provider",
-            help="Whose prices: aws, gcp, azure, lambda, vast, runpod, ...; the file's folder when left out, if it is a known provider.",
-            show_default=False,
-        ),
-    ] = None,
-    version: Annotated[
-        str | None,
-        typer.Option(
-            "--catalog-version", help="Version of the catalogue, such as v8; read from the path where that has it.", show_default=False
-        ),
-    ] = None,
-    read_on: Annotated[
-        str | None, typer.Option("--read-on", metavar="DATE", help="YYYY-MM-DD; today when left out.", show_default=False)
-    ] = None,
-    source: Annotated[str | None, typer.Option("--source", help="Cited in each row; name the commit.", show_default=False)] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="CSV file to write, which is not there yet; standard output when left out.", show_default=False),
-    ] = None,
-    append: Annotated[bool, typer.Option("--append", help="Add the rows to the end of --out; none of them may be in it.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Read a SkyPilot catalogue as rows of the price book.
-
-    Known traps are rules, each with its reason: GCP's a2, a3, a4 and g2 rows are the machine without its accelerators,
-    700.0 is a filler for TPUs, v4 and v5p slices count cores, Vast's spot price 0.00 is unknown, RunPod repeats the
-    on-demand price as spot. Zones of a region become their median. An accelerator that is not in data/accelerators, whose
-    memory contradicts it, or that may be several cards is refused with a suggestion.
-
-    Exit codes: 0 all rows used or dropped for a known reason, 2 usage, 3 rows were refused.
-
-    Examples
-    --------
-    - `tunemark import prices catalogs/v8/lambda/vms.csv`
-
-    - `tunemark import prices vms.csv --provider gcp --catalog-version v8 --read-on 2026-11-20 --out gcp.csv`
-
-    - `tunemark import prices catalogs/v8/aws/vms.csv --out data/prices/prices.csv --append`
-    """
-    if layout != "skypilot":
-        raise TunemarkError("--format", layout, did_you_mean(layout, ["skypilot"]))
-    if append and out is None:
-        raise TunemarkError("--append", "", "adds rows to a file; name it with --out")
-    facts = FactBase.of_project()
-    owner = provider_of(file, provider, providers(facts))
-    found = read_catalogue(read_bytes(file), owner, day_read(read_on), cited(file, owner, version, source), facts)
-    _report(file, found, as_json=as_json)
-    if out is not None:
-        write_prices(out, found.rows, append=append)
-        say(f"added {len(found.rows)} rows to {out}" if append else f"wrote {out}")
-    elif not as_json:
-        typer.echo(price_book_text(found.rows), nl=False)
-    raise typer.Exit(Exit.INVALID if any(dropped.refused for dropped in found.dropped) else Exit.OK)
-
-
-def _report(file: Path, found: "CataloguePrices", *, as_json: bool) -> None:
-    reasons = grouped(found.dropped)
-    if as_json:
-        print_json({"rows": [row.model_dump(mode="json") for row in found.rows], "lines": found.lines, "dropped": reasons})
-        return
-    for reason in reasons:
-        lines = reason["lines"]
-        say(f"{file.name}:{lines[0]}: {reason['what']}: {reason['reason']}" + (f" ({len(lines)} rows)" if len(lines) > 1 else ""))
-    say(f"{found.lines} rows read, {len(found.rows)} prices")

@@ -1,408 +1,40 @@
-"""Lines of trainer logs: what one line says, whatever stands around it. Nothing of a line is ever evaluated."""
+"""Trainer logs as published results: the printed figures, and the conditions that only the person who ran it knows."""
 
-import ast
-import math
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+import json
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, say
-from tunemark.collector.importers.import_io import claims_of, read_text, refuse_existing
-from tunemark.collector.importers.mlperf_log import LogProblem
-from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.collector.importers.import_io import read_text, refuse_existing
+from tunemark.collector.importers.trainer_output import TrainerRun, read_trainer_log
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.records.published import Claim
+from tunemark.schema.files import write_atomically
+from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.published import Conditions, Origin, PublishedResult, SourceDocument
+from tunemark.schema.vocabulary import Method, PublishedStatus
 
-FIGURES = {
-    "train_runtime": "train_time_s",
-    "train_samples_per_second": "samples_per_s",
-    "train_steps_per_second": "steps_per_s",
-    "train_loss": "train_loss",
-    "train_tokens_per_second": "tokens_per_s",
-    "total_flos": "total_flops",
-    "epoch": "epochs",
-    "entropy": "entropy",
-    "num_tokens": "tokens",
-    "mean_token_accuracy": "token_accuracy",
-    "eval_loss": "eval_loss",
-    "eval_runtime": "eval_time_s",
-    "eval_samples_per_second": "eval_samples_per_s",
-    "eval_steps_per_second": "eval_steps_per_s",
-    "eval_accuracy": "accuracy",
-}
-"""Key of the Trainer's dictionary -> our quantity. Keys that are not here are passed over."""
-AMOUNTS = frozenset(FIGURES) - {"train_loss", "eval_loss", "epoch", "entropy", "mean_token_accuracy", "eval_accuracy"}
-"""Keys whose figure is more than nothing, or wrong."""
-TIMES = {"real": "wall_s", "user": "user_s", "sys": "system_s"}
-FINAL = "train_runtime"
-"""Only the dictionary or table at the end of a training has this key."""
-LOSSES = ("loss", "train_loss")
-
-ANSI = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
-BAR = re.compile(
-    r"(?P<done>\d{1,12})/(?P<total>\d{1,12}) \[(?P<elapsed>(?:\d{1,6}:)?\d{1,6}:\d{2})<[\d:?]{1,20}, +(?P<rate>(?P<number>\d{1,12}(?:\.\d{1,12})?)(?P<unit>s/it|it/s))"
-)
-DICTIONARY = re.compile(r"""\{\s*['"][A-Za-z_]""")
-SHELL_TIME = re.compile(
-    r"^(?P<name>real|user|sys)\s+(?P<time>(?:(?:(?P<hours>\d{1,6})h)?(?P<minutes>\d{1,9})m)?(?P<seconds>\d{1,9}(?:\.\d{1,9})?)s?)\s*$"
-)
-"""Of bash (`real 1m2.5s`) and of `time -p` (`real 62.50`)."""
-GNU_TIME = re.compile(
-    r"(?P<user>\d{1,9}\.\d{1,3})user (?P<sys>\d{1,9}\.\d{1,3})system (?P<real>(?:\d{1,6}:)?\d{1,6}:\d{2}(?:\.\d{1,3})?)elapsed"
-)
-"""Of /usr/bin/time, on one line."""
-GNU_VERBOSE = {
-    "Elapsed (wall clock) time (h:mm:ss or m:ss)": "wall_s",
-    "User time (seconds)": "user_s",
-    "System time (seconds)": "system_s",
-}
-"""Of /usr/bin/time -v, a line each."""
-HEADING = re.compile(r"\*{3,}\s*(?P<part>train|eval) metrics\s*\*{3,}")
-TABLE_LINE = re.compile(r"^(?P<key>[a-z][a-z0-9_]{2,80})\s+=\s+(?P<value>\S{1,60})$")
-OUT_OF_MEMORY = re.compile(
-    r"(?:CUDA|HIP|XPU|MPS backend) out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|Failed to allocate .{0,80}memory on device"
-)
-UNIT_GF = 2**30
-"""The Trainer's table prints floating point operations in units of 2^30, as GF."""
-
-
-def plain(line: str) -> str:
-    """Return a line without colours and other orders to a terminal."""
-    return ANSI.sub("", line).strip()
-
-
-def dictionary_in(line: str) -> tuple[str, str] | None:
-    """Return what stands before a dictionary in a line, and the dictionary; loggers, ranks and bars put much before it."""
-    found = DICTIONARY.search(line)
-    if not found:
-        return None
-    end = line.rfind("}") + 1
-    return line[: found.start()], line[found.start() : end if end > found.start() else len(line)]
-
-
-def printed_pairs(text: str) -> dict[str, str]:
-    """Return the values of a literal dictionary as they are printed, by key; JSON's dictionaries are read too.
-
-    Raises
-    ------
-    ValueError, TypeError, SyntaxError, RecursionError, MemoryError
-        Where it is none.
-
-    """
-    node = ast.parse(text, mode="eval").body
-    if not isinstance(node, ast.Dict):
-        raise TypeError("not a dictionary")
-    found = {}
-    for key, value in zip(node.keys, node.values, strict=True):
-        segment = ast.get_source_segment(text, value)
-        if isinstance(key, ast.Constant) and isinstance(key.value, str) and segment:
-            literal = isinstance(value, ast.Constant) and isinstance(value.value, str)
-            found[key.value] = str(ast.literal_eval(value)) if literal else segment
-    return found
-
-
-def times_in(line: str) -> dict[str, tuple[float, str]]:
-    """Return what the output of a `time` says in a line: quantity -> seconds and the printed words."""
-    shell = SHELL_TIME.match(line)
-    if shell:
-        seconds = int(shell["hours"] or 0) * 3_600 + int(shell["minutes"] or 0) * 60 + float(shell["seconds"])
-        return {TIMES[shell["name"]]: (round(seconds, 9), shell["time"])}
-    gnu = GNU_TIME.search(line)
-    if gnu:
-        return {TIMES[name]: (clock_s(gnu[name]), gnu[name]) for name in ("real", "user", "sys")}
-    name, _, value = line.rpartition(": ")
-    try:
-        return {GNU_VERBOSE[name]: (clock_s(value), value)} if name in GNU_VERBOSE else {}
-    except ValueError:
-        return {}
-
-
-def clock_s(text: str) -> float:
-    """Return seconds of `1:02:03.4`, `2:03` or `3.4`."""
-    seconds = 0.0
-    for part in text.split(":"):
-        seconds = seconds * 60 + float(part)
-    return round(seconds, 9)
-
-
-def table_value(key: str, printed: str) -> float | None:
-    """Return a figure of the Trainer's table, which prints times as a clock and operations in GF."""
-    try:
-        if key.endswith("_runtime"):
-            return clock_s(printed)
-        if printed.endswith("GF"):
-            return float(printed[:-2]) * UNIT_GF
-    except ValueError:
-        return None
-    return as_number(printed)
-
-
-def as_number(printed: str) -> float | None:
-    """Return a finite number as it is printed, else None."""
-    try:
-        value = float(printed)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def is_nan(printed: str) -> bool:
-    """Return whether a figure is printed as no number: a loss that is one says that the training went wrong."""
-    return printed.strip().lower() in {"nan", "-nan", "inf", "-inf", "infinity", "-infinity"}
-
-
-# MOVE: was tunemark.collector.importers.trainer_log: What the figures of one training say about each other: the meaning of a step, and contradictions.
-
-AGREES = 0.01
-"""Steps times seconds a step may differ from the training time by this share, for rounding and the first step."""
-CONTRADICTS = 0.1
-"""Figures that differ by more, after rounding, cannot be of one training."""
-
-
-def step_of(claims: Mapping[str, Claim]) -> Claim | None:
-    """Return the time of a step with a note that it is an optimizer step, where steps times this time is the training time."""
-    step, steps, total = (claims.get(name) for name in ("step_time_s", "steps", "train_time_s"))
-    if step is None or steps is None or total is None or not total.value or step.note:
-        return None
-    if abs(step.value * steps.value / total.value - 1) > AGREES:
-        return None
-    return step.model_copy(update={"note": "An optimizer step: steps times this figure is the training time."})
-
-
-def contradictions(claims: Mapping[str, Claim]) -> Iterator[str]:
-    """Yield a sentence for each two figures that cannot both be right."""
-    wall, total = claims.get("wall_s"), claims.get("train_time_s")
-    if wall and total and wall.value < total.value * (1 - AGREES):
-        yield f"The whole process took {wall.printed}, less than its training ({total.printed} s)."
-    rate, steps = claims.get("steps_per_s"), claims.get("steps")
-    if rate and steps and total and total.value and "total_steps" not in claims:
-        counted = steps.value / total.value
-        if abs(counted / rate.value - 1) > CONTRADICTS + (rate.resolution or 0):
-            yield f"{steps.printed} steps in {total.printed} s are {counted:.4g} a second, and {rate.printed} are printed."
-
-
-# MOVE: was tunemark.collector.importers.trainer_log: Trainer logs: the final dictionary or table of the HF Trainer, progress bars of tqdm, and the output of `time`. Nothing of a log is ever evaluated: a dictionary is parsed as Python literals, all else with regular expressions.
-
-LONGEST_LINE = 100_000
-NOTHING = "holds neither a final dictionary of a Trainer ({'train_runtime': ...}) nor its table, a progress bar or the output of `time`"
-
-
-@dataclass(slots=True)
-class TrainerRun:
-    """What a log says about one training."""
-
-    line: int
-    """Line of its first figure."""
-    claims: dict[str, Claim] = field(default_factory=dict)
-    """Figures by quantity, as printed."""
-    finished: bool = False
-    """True once its final dictionary or table was seen."""
-    timed: bool = False
-    """True once the output of `time` was seen."""
-    tabled: bool = False
-    """True once its table was begun."""
-    out_of_memory: int | None = None
-    """Line that says that memory was used up."""
-    not_a_number: str | None = None
-    """Loss that is no number, with its line."""
-    notes: list[str] = field(default_factory=list)
-    """Contradictions between its figures."""
-
-
-@dataclass(slots=True)
-class TrainerLog:
-    """What a log gave."""
-
-    file: str
-    runs: list[TrainerRun] = field(default_factory=list)
-    problems: list[LogProblem] = field(default_factory=list)
-    unassigned: TrainerRun | None = None
-    """Bars after a finished training: of an evaluation, or of the next training if a final dictionary follows."""
-    table: str | None = None
-    """`train` or `eval` within such a table."""
-
-    def doubt(self, number: int, reason: str, *, noted: bool = False) -> None:
-        """Add a problem of a line."""
-        self.problems.append(LogProblem(self.file, number, reason, noted))
-
-    def run(self, number: int, *, new: bool) -> TrainerRun:
-        """Return the training that a line belongs to."""
-        if new or not self.runs:
-            self.runs.append(TrainerRun(number))
-        return self.runs[-1]
-
-
-def read_trainer_log(text: str, file: str) -> TrainerLog:
-    """Return the trainings of a log, in order. A final dictionary, or a bar that starts again, begins the next one."""
-    log = TrainerLog(file)
-    # Progress bars rewrite their line: a carriage return separates as a line feed does.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if len(line) > LONGEST_LINE:
-            log.doubt(number, f"a line of {len(line):,} characters; none of a trainer is longer than {LONGEST_LINE:,}; passed over")
-            continue
-        for part in line.split("\r"):
-            _read(log, plain(part), number)
-    for run in log.runs:
-        step = step_of(run.claims)
-        if step is not None:
-            run.claims["step_time_s"] = step
-        for note in contradictions(run.claims):
-            run.notes.append(note)
-            log.doubt(run.line, note, noted=True)
-    if not log.runs:
-        log.doubt(1, NOTHING)
-    return log
-
-
-def _read(log: TrainerLog, line: str, number: int) -> None:
-    if OUT_OF_MEMORY.search(line):
-        run = log.run(number, new=bool(log.runs) and log.runs[-1].finished)
-        run.out_of_memory = run.out_of_memory or number
-        return
-    times = times_in(line)
-    if times:
-        _times(log, times, number)
-        return
-    if _table(log, line, number):
-        return
-    found = dictionary_in(line)
-    before, dictionary = found or (line, None)
-    bars = list(BAR.finditer(before))
-    if bars:
-        _bar(log, bars[-1], number)
-    if dictionary is not None:
-        _dictionary(log, dictionary, number)
-
-
-def _times(log: TrainerLog, times: dict[str, tuple[float, str]], number: int) -> None:
-    run = log.run(number, new=bool(log.runs) and not log.runs[-1].claims.keys().isdisjoint(times))
-    for name, (seconds, printed) in times.items():
-        if name == "wall_s" and not seconds:
-            log.doubt(number, f"the process took {printed}; left out")
-        else:
-            run.claims[name] = Claim(value=seconds, printed=printed)
-    run.timed = True
-
-
-def _table(log: TrainerLog, line: str, number: int) -> bool:
-    """Read a line of the Trainer's table; return whether it is one."""
-    heading = HEADING.search(line)
-    if heading:
-        log.table = heading["part"]
-        last = log.runs[-1] if log.runs else None
-        if log.table == "train":
-            log.run(number, new=last is not None and (last.tabled or (last.timed and last.finished))).tabled = True
-        return True
-    cell = TABLE_LINE.match(line) if log.table else None
-    if cell is None:
-        log.table = None if line else log.table
-        return False
-    key, printed = cell["key"], cell["value"]
-    if key in FIGURES and not (key == "epoch" and log.table == "eval"):
-        run = log.run(number, new=False)
-        # The dictionary has more digits than the table.
-        if FIGURES[key] not in run.claims:
-            _claim(log, run, (key, printed), table_value(key, printed), number)
-        run.finished = run.finished or key == FINAL
-    return True
-
-
-def _dictionary(log: TrainerLog, text: str, number: int) -> None:
-    try:
-        pairs = printed_pairs(text)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        if FINAL in text:
-            log.doubt(number, "a dictionary that is cut off or no Python literal; passed over")
-        return
-    final = FINAL in pairs
-    if not final and not any(key.startswith("eval_") for key in pairs):
-        if any(is_nan(pairs.get(key, "")) for key in LOSSES):
-            _not_a_number(log.run(number, new=bool(log.runs) and log.runs[-1].finished), "loss", pairs, number)
-        return
-    if final and log.unassigned is not None:
-        log.runs.append(log.unassigned)
-    log.unassigned = None
-    run = log.run(number, new=final and bool(log.runs) and (log.runs[-1].finished or log.runs[-1].timed))
-    for key, printed in pairs.items():
-        if key in FIGURES and not (key == "epoch" and not final):
-            _claim(log, run, (key, printed), as_number(printed), number)
-    if is_nan(pairs.get("train_loss", "")):
-        _not_a_number(run, "train_loss", pairs, number)
-    run.finished = run.finished or final
-
-
-def _not_a_number(run: TrainerRun, key: str, pairs: dict[str, str], number: int) -> None:
-    run.not_a_number = run.not_a_number or f"{key} is {pairs[key]} in line {number}"
-
-
-def _claim(log: TrainerLog, run: TrainerRun, said: tuple[str, str], value: float | None, number: int) -> None:
-    key, printed = said
-    if value is None:
-        log.doubt(number, f"{key} is {printed[:40]}, not a finite number; left out")
-    elif value < 0 or (key in AMOUNTS and not value):
-        log.doubt(number, f"{key} is {printed[:40]}, not an amount; left out")
-    else:
-        run.claims[FIGURES[key]] = Claim(value=value, printed=printed)
-
-
-def _bar(log: TrainerLog, bar: re.Match[str], number: int) -> None:
-    last = log.runs[-1] if log.runs else None
-    if last is not None and last.finished and not last.timed and not _closes(last, bar):
-        log.unassigned = log.unassigned or TrainerRun(number)
-        _claim_bar(log.unassigned, bar)
-    else:
-        _claim_bar(log.run(number, new=last is not None and last.timed), bar)
-
-
-def _closes(run: TrainerRun, bar: re.Match[str]) -> bool:
-    """Return whether a bar after the final dictionary is the last state of that training's own bar."""
-    known = run.claims.get("total_steps") or run.claims.get("steps")
-    return bar["done"] == bar["total"] and (known is None or known.value == int(bar["total"]))
-
-
-def _claim_bar(run: TrainerRun, bar: re.Match[str]) -> None:
-    # Bars of an evaluation show less time than that of the training around them.
-    elapsed, before = clock_s(bar["elapsed"]), run.claims.get("progress_elapsed_s")
-    if before is not None and elapsed < before.value:
-        return
-    run.claims["progress_elapsed_s"] = Claim(value=elapsed, printed=bar["elapsed"])
-    run.claims["steps"] = Claim(value=int(bar["done"]), printed=bar["done"])
-    run.claims.pop("total_steps", None)
-    if bar["done"] != bar["total"]:
-        run.claims["total_steps"] = Claim(value=int(bar["total"]), printed=bar["total"])
-    rate = float(bar["number"])
-    if bar["unit"] == "s/it":
-        run.claims["step_time_s"] = Claim(value=rate, printed=bar["rate"])
-    elif rate:
-        run.claims["step_time_s"] = Claim(value=1 / rate, printed=bar["rate"], note="Printed as steps a second.")
-
-
-# MOVE: was tunemark.collector.importers.trainer_log: `tunemark import trainer-log`: the last lines of a Trainer run.
-
-if TYPE_CHECKING:
-    from tunemark.schema.records.published import PublishedResult
-
-# The importer is imported when it is called, so that --help is instant.
-# ruff: noqa: PLC0415
+LARGEST_NUMBER = 999
+DOCUMENT = "source.json"
+UNFINISHED = "The log ends without the final line of the Trainer."
 
 
 def trainer_log(
     file: Annotated[str, typer.Argument(help="The log, or - for standard input.", show_default=False)],
     *,
     source: Annotated[
-        str | None, typer.Option("--source", help="Three digits: the document that the log stands in; needed by --out.", show_default=False)
+        str | None, typer.Option("--source", help="Three digits: the document that contains the log; needed by --out.", show_default=False)
     ] = None,
     first_number: Annotated[int, typer.Option("--first-number", min=1, help="Number of the first record in that document.")] = 1,
     section: Annotated[str, typer.Option("--section", help="Place in the document.")] = "Log",
     model: Annotated[str | None, typer.Option("--model", help="Model card or alias.", show_default=False)] = None,
     method: Annotated[
         str | None,
-        typer.Option("--method", help="How the weights were tuned, full, lora or qlora; a log does not say it.", show_default=False),
+        typer.Option("--method", help="Method of fine-tuning, full, lora or qlora; a log does not contain it.", show_default=False),
     ] = None,
     accelerator: Annotated[str | None, typer.Option("--accelerator", help="Accelerator card or alias.", show_default=False)] = None,
     accelerator_count: Annotated[int | None, typer.Option("--accelerator-count", min=1, help="Devices used.", show_default=False)] = None,
@@ -414,9 +46,9 @@ def trainer_log(
 ) -> None:
     """Read the end of a trainer's log: the HF Trainer's last dictionary or table, the tqdm bar, and the output of `time`.
 
-    Several runs may follow one another. Without --out the claims are shown; with it one record is written for each run,
-    which needs --source and --method, because a log does not say how the weights were tuned. A skeleton of the source's
-    `source.json` is written where there is none, and its count of results is kept right where there is one.
+    A log may contain several runs. Without --out the claims are shown. With --out one record is written per run, which needs
+    --source and --method, because a log does not contain the method. A skeleton of the source's `source.json` is written if
+    there is none; otherwise its number of results is updated.
 
     Exit codes: 0 read, 2 no such file, an unknown name, or --source or --method missing, 3 nothing found or a line could not be read.
 
@@ -426,50 +58,137 @@ def trainer_log(
 
     - `tunemark import trainer-log - --source 005 --first-number 3 --method lora --model qwen3-8b --out data/published < train.log`
     """
-    from tunemark.collector.importers.published_record import StatedConditions, conditions_of, method_of, record
-
     if source is not None and (len(source) != 3 or not (source.isascii() and source.isdigit())):  # noqa: PLR2004 - three digits
         raise TunemarkError("--source", source, "a source has three digits, such as 005")
     if out is not None and source is None:
         raise TunemarkError("--source", "", "--out writes records of a document; give its three digits, such as 005")
-    said = StatedConditions(source or "000", first_number, section, model, method_of(method), accelerator, accelerator_count, instance)
+    stated = StatedConditions(source or "000", first_number, section, model, method_of(method), accelerator, accelerator_count, instance)
     facts = FactBase.of_project()
-    conditions_of(said, facts)
+    conditions_of(stated, facts)
     log = read_trainer_log(read_text(file), "standard input" if file == "-" else file)
     for problem in log.problems:
         say(str(problem))
-    wanted = source is not None and (said.method is not None or out is not None)
-    records = [record(run, index, said, facts) for index, run in enumerate(log.runs)] if wanted else []
+    wanted = source is not None and (stated.method is not None or out is not None)
+    records = [record(run, index, stated, facts) for index, run in enumerate(log.runs)] if wanted else []
     if out is not None and records:
         _write(out, records)
     names = [f"{source}-{first_number + index:03d}" if source else f"run {index + 1}" for index in range(len(log.runs))]
-    if as_json:
-        claims = [{"id": name if source else None, "claims": claims_of(log, index)} for index, name in enumerate(names)]
-        print_json([one.model_dump(mode="json") for one in records] if records else claims)
+    claims = [(name, dict(sorted(run.claims.items()))) for name, run in zip(names, log.runs, strict=True)]
+    if as_json and records:
+        print_json([result.model_dump(mode="json") for result in records])
+    elif as_json:
+        plain = [{name: claim.model_dump(mode="json") for name, claim in figures.items()} for _, figures in claims]
+        print_json([{"id": name if source else None, "claims": figures} for name, figures in zip(names, plain, strict=True)])
     else:
-        rows = [
-            (name, quantity, claim.value, claim.printed, claim.note)
-            for name, run in zip(names, log.runs, strict=True)
-            for quantity, claim in sorted(run.claims.items())
-        ]
+        rows = [(name, quantity, claim.value, claim.printed, claim.note) for name, figures in claims for quantity, claim in figures.items()]
         print_table(["record", "quantity", "value", "printed", "note"], rows)
     raise typer.Exit(Exit.OK if all(problem.noted for problem in log.problems) else Exit.INVALID)
 
 
-def _write(out: Path, records: "list[PublishedResult]") -> None:
-    """Write all records and the document that they belong to, or nothing."""
-    from tunemark.collector.importers.published_record import DOCUMENT, document_of, record_path
-    from tunemark.schema.files import write_atomically
-    from tunemark.schema.records.base import canonical_json
+@dataclass(frozen=True, slots=True)
+class StatedConditions:
+    """Conditions given on the command line, for all runs of a log, because the log does not contain them."""
 
-    paths = [record_path(out, one) for one in records]
+    source: str
+    first_number: int
+    section: str
+    model: str | None = None
+    method: Method | None = None
+    accelerator: str | None = None
+    accelerator_count: int | None = None
+    instance: str | None = None
+
+
+def method_of(text: str | None) -> Method | None:
+    """Return the stated method; raises TunemarkError for an unknown word."""
+    if text is None:
+        return None
+    if text not in list(Method):
+        raise TunemarkError("--method", text, did_you_mean(text, Method))
+    return Method(text)
+
+
+def conditions_of(stated: StatedConditions, facts: FactBase) -> dict[str, Any]:
+    """Return the stated conditions with the keys of cards; raises TunemarkError for a name without a card."""
+    model = facts.model(stated.model).key if stated.model else None
+    accelerator = facts.accelerator(stated.accelerator).key if stated.accelerator else None
+    instance = facts.instance(stated.instance) if stated.instance else None
+    installed = {row.accelerator for row in facts.prices if row.instance == instance}
+    if accelerator and installed and accelerator not in installed:
+        raise TunemarkError("--accelerator", stated.accelerator, f"an instance {instance} has {' or '.join(sorted(installed))}")
+    return {"model": model, "accelerator": accelerator, "accelerator_count": stated.accelerator_count, "instance": instance}
+
+
+def record(run: TrainerRun, index: int, stated: StatedConditions, facts: FactBase) -> PublishedResult:
+    """Return the record of the index-th run (from 0) of a log.
+
+    Raises
+    ------
+    TunemarkError
+        If the method is missing, a card does not exist, or the numbers of a source are used up.
+
+    """
+    number = stated.first_number + index
+    if number > LARGEST_NUMBER:
+        raise TunemarkError("--first-number", stated.first_number, f"a source has numbers up to {LARGEST_NUMBER}")
+    if stated.method is None:
+        raise TunemarkError("--method", "", f"a log does not say how the weights were tuned; give one of {', '.join(Method)}")
+    labels = {"model": stated.model, "accelerator": stated.accelerator, "instance": stated.instance}
+    status, reasons = _status(run)
+    return PublishedResult(
+        id=f"{stated.source}-{number:03d}",
+        source=stated.source,
+        section=stated.section,
+        origin=Origin(kind="document"),
+        labels={name: text for name, text in labels.items() if text},
+        conditions=Conditions(method=stated.method, **conditions_of(stated, facts)),
+        claims=dict(sorted(run.claims.items())),
+        status=status,
+        note=" ".join([*reasons, *run.notes]) or None,
+    )
+
+
+def _status(run: TrainerRun) -> tuple[PublishedStatus, list[str]]:
+    """Return the status of a run, and the reason for it."""
+    if run.out_of_memory is not None:
+        return PublishedStatus.OOM, [f"Out of memory in line {run.out_of_memory} of the log."]
+    if run.not_a_number is not None:
+        return PublishedStatus.FAILED, [f"The training diverged: {run.not_a_number} of the log."]
+    return (PublishedStatus.OK, []) if run.finished else (PublishedStatus.PARTIAL, [UNFINISHED])
+
+
+def _write(out: Path, records: list[PublishedResult]) -> None:
+    """Write all records and their document, or nothing."""
+    folder = out / records[0].source
+    paths = [folder / f"{result.id}.json" for result in records]
     for path in paths:
         refuse_existing(path)
-    folder, source = paths[0].parent, records[0].source
-    document = document_of(folder, source, len(records), datetime.now(UTC).date())
     new = not (folder / DOCUMENT).exists()
-    for path, one in zip(paths, records, strict=True):
-        write_atomically(path, canonical_json(one))
+    document = document_of(folder, records[0].source, len(records), datetime.now(UTC).date())
+    for path, result in zip(paths, records, strict=True):
+        write_atomically(path, canonical_json(result))
         say(f"wrote {path}")
     write_atomically(folder / DOCUMENT, document)
-    say(f"wrote {folder / DOCUMENT}: {'a skeleton; say in it where the logs come from' if new else 'its count of results'}")
+    say(f"wrote {folder / DOCUMENT}: {'a skeleton; describe in it where the logs come from' if new else 'its number of results'}")
+
+
+def document_of(folder: Path, source: str, added: int, read_on: date) -> bytes:
+    """Return the document of a source with its number of results increased; a skeleton if there is none yet.
+
+    Raises
+    ------
+    TunemarkError
+        With exit code 3 when the existing document cannot be read.
+
+    """
+    path = folder / DOCUMENT
+    if not path.exists():
+        title = f"Trainer logs, source {source}"
+        summary = "Imported from trainer logs; say here what they measure, and in `url` and `authors` where they come from."
+        return canonical_json(SourceDocument(id=source, title=title, summary=summary, results=added, read_on=read_on))
+    try:
+        content = json.loads(path.read_bytes())
+        before = int(content["results"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise TunemarkError(str(path), "", "is not the document of a source; correct it first", exit_code=Exit.INVALID) from error
+    return canonical_json(content | {"results": before + added})
