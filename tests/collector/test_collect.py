@@ -240,7 +240,7 @@ def test_the_database_carries_the_comments_of_views_sql(checkout: Path, db: Path
         ]
         assert connection.sql(
             "select comment from duckdb_columns() where table_name = 'result_rows' and column_name = 'tokens_per_s'"
-        ).fetchall() == [("real tokens, all devices",)]
+        ).fetchall() == [("Real tokens per second, all devices.",)]
 
 
 def test_a_row_with_a_column_that_no_table_has_is_an_error() -> None:

@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tunemark.collector.audit.evidence import Base, Run
-from tunemark.collector.gate.fact_files import DOCUMENT, RESULT
-from tunemark.collector.gate.read import CONVERTED, SUBMISSIONS, read_or_none, records_in, submission_id
+from tunemark.collector.gate.read import CONVERTED, DOCUMENT, RESULT, SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.collector.gate.cross_file_checks import FileProblems
-from tunemark.collector.gate.read import shown_path
+from tunemark.collector.gate.read import DOCUMENT, RESULT, shown_path
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
@@ -18,8 +18,6 @@ from tunemark.schema.records.upgrade import Problem
 CARDS: dict[str, type[Any]] = {"accelerators": AcceleratorCard, "models": ModelCard, "golden": GoldenLosses}
 """Folder of a card -> its model; a file of data/workloads may hold several cards."""
 WORKLOADS, KNOWN, PRICES = "workloads", "known", "prices.csv"
-RESULT = re.compile(r"\d{3}-\d{3}\.json")
-DOCUMENT = "source.json"
 
 
 def is_fact_file(path: Path) -> bool:

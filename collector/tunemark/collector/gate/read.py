@@ -1,6 +1,7 @@
 """Record files: which files under a path are records, where records are kept, and how many of them are read in parallel."""
 
 import os
+import re
 import signal
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -15,6 +16,10 @@ from tunemark.schema.records.upgrade import InvalidRecord, read_record
 SUBMISSIONS = "submissions"
 PUBLISHED = "data/published"
 CONVERTED = "data/converted"
+RESULT = re.compile(r"\d{3}-\d{3}\.json")
+"""File name of a published result."""
+DOCUMENT = "source.json"
+"""File name of the document of a source."""
 
 PARALLEL_ABOVE = 200
 """Number of files above which starting worker processes pays off."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, say
+from tunemark.collector.gate.read import DOCUMENT
 from tunemark.collector.importers.import_io import read_text, refuse_existing
 from tunemark.collector.importers.trainer_output import TrainerRun, read_trainer_log
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
@@ -19,7 +20,6 @@ from tunemark.schema.records.published import Conditions, Origin, PublishedResul
 from tunemark.schema.vocabulary import Method, PublishedStatus
 
 LARGEST_NUMBER = 999
-DOCUMENT = "source.json"
 UNFINISHED = "The log ends without the final line of the Trainer."
 
 

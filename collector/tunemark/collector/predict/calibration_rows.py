@@ -4,10 +4,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tunemark.collector.audit.engine import audit
 from tunemark.collector.audit.evidence import Base, Run
 from tunemark.collector.audit.loaded import base_of
-from tunemark.collector.audit.registry import RULES
 from tunemark.collector.audit.token_rates import Rate, token_rates
 from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.collector.predict.fit import Combination, Missing, Observed, observe, without_copies
@@ -57,7 +55,10 @@ def calibrate(
     """Return the calibration rows of a checkout; audits it and reads its submissions unless these are given."""
     facts = facts or FactBase(root / "data")
     base = base or base_of(root, facts)
-    findings = audit(base) if findings is None else findings
+    if findings is None:
+        from tunemark.collector.audit.engine import audit  # noqa: PLC0415 - `collect` passes the findings that it has
+
+        findings = audit(base)
     measured = _measured(root, facts, {run.id for run in base.runs if run.measured}) if measured is None else measured
     outcomes = [*_published(base, facts, findings), *_converted(base, facts), *measured]
     rows = without_copies(row for _, row in outcomes if isinstance(row, Observed))
@@ -120,6 +121,8 @@ def meaning_of(reading: str) -> str:
 
 def concerns_by_rule(finding: Finding, rate: Rate) -> bool:
     """Return True if a finding refutes a rate, judged by the family of its rule; for rules that do not fill `quantities`."""
+    from tunemark.collector.audit.registry import RULES  # noqa: PLC0415 - only rules without quantities need it
+
     family = next((rule.family for rule in RULES if rule.id == finding.rule), "")
     return finding.verdict in REFUTED and (
         family in {"utilisation", "scaling"}

@@ -1,14 +1,13 @@
 """The accuracy of predictions: leave out each accelerator and each model in turn, and predict its rows from the others."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
 import numpy as np
 
-from tunemark.collector.predict.calibration_rows import Calibration
 from tunemark.collector.predict.estimate import QUANTILE, Range, predict
 from tunemark.collector.predict.fit import Combination, Fit, Missing, Observed, fit, meaning_of_parameter, uses
 from tunemark.collector.store.rows import Row, Rows
@@ -90,13 +89,13 @@ def summarise(rows: Iterable[HeldOut]) -> Errors | None:
     return Errors(len(errors), len(rows) - len(errors), median(errors), max(errors), sum(covered) / len(covered))
 
 
-def throughput_rows(calibration: Calibration) -> Rows:
-    """Return the rows of `throughput_model`, `throughput_errors` and `throughput_refused`."""
+def throughput_rows(rows: Sequence[Observed], refused: Mapping[str, str]) -> Rows:
+    """Return the rows of `throughput_model`, `throughput_errors` and `throughput_refused`; `refused` is result id -> reason."""
     ways: tuple[LeftOut, ...] = ("accelerator", "model")
     return {
-        "throughput_model": list(_parameters(fit(calibration.rows))),
-        "throughput_errors": [_error_row(held_out) for way in ways for held_out in leave_out(calibration.rows, way)],
-        "throughput_refused": [{"result_id": result, "reason": reason} for result, reason in sorted(calibration.refused.items())],
+        "throughput_model": list(_parameters(fit(rows))),
+        "throughput_errors": [_error_row(held_out) for way in ways for held_out in leave_out(rows, way)],
+        "throughput_refused": [{"result_id": result, "reason": reason} for result, reason in sorted(refused.items())],
     }
 
 

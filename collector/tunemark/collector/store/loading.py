@@ -10,16 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tunemark.collector.audit.engine import audit
 from tunemark.collector.audit.evidence import Run
 from tunemark.collector.audit.loaded import base_of, measured_run
-from tunemark.collector.audit.registry import RULES
+from tunemark.collector.audit.rule import Rule
 from tunemark.collector.gate.check import Verdict, judge
 from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files
-from tunemark.collector.gate.fact_files import DOCUMENT, missing_document, wrong_count
-from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, RecordFiles, over_files, records_in, shown_path
+from tunemark.collector.gate.fact_files import missing_document, wrong_count
+from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, RecordFiles, over_files, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
-from tunemark.collector.predict.cross_validation import throughput_rows
 from tunemark.collector.predict.predicted_vs_measured import memory_error_rows
 from tunemark.collector.store.database import arrow_schemas, as_arrow, build_database
 from tunemark.collector.store.fact_rows import fact_rows
@@ -86,6 +84,11 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
         With exit code 3 when facts, published or converted results are invalid. Nothing is written then.
 
     """
+    # Worker processes import this module to load submissions; they need neither the rules of the audit nor the predictor.
+    from tunemark.collector.audit.engine import audit  # noqa: PLC0415
+    from tunemark.collector.audit.registry import RULES  # noqa: PLC0415
+    from tunemark.collector.predict.cross_validation import throughput_rows  # noqa: PLC0415
+
     facts, schemas = FactBase(root / "data"), arrow_schemas()
     rows = fact_rows(facts)
     rows["collection"] = [{"as_of": as_of or datetime.now(tz=UTC).date()}]
@@ -95,9 +98,10 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
     rows.setdefault("result_rows", []).extend(_headlines(accepted.kept))
     base = base_of(root, facts, [loaded.run for loaded in accepted.kept if loaded.run is not None])
     findings = audit(base)
-    merge(rows, finding_rows(findings))
-    calibration = [loaded.calibration for loaded in accepted.kept if loaded.calibration is not None]
-    merge(rows, throughput_rows(calibrate(root, facts, base, findings, calibration)))
+    merge(rows, finding_rows(findings, RULES))
+    measured = [loaded.calibration for loaded in accepted.kept if loaded.calibration is not None]
+    calibration = calibrate(root, facts, base, findings, measured)
+    merge(rows, throughput_rows(calibration.rows, calibration.refused))
     rows["memory_errors"] = memory_error_rows(facts, base.records)
     problems = [*undescribed, *accepted.problems]
     rows["load_problems"] = [
@@ -177,7 +181,7 @@ def _joined(first: "pa.Table", others: "Iterable[pa.Table | None]") -> "pa.Table
     return pa.concat_tables([first, *(table for table in others if table is not None)])
 
 
-def finding_rows(findings: Iterable[Finding]) -> Rows:
+def finding_rows(findings: Iterable[Finding], rules: Iterable[Rule]) -> Rows:
     """Return the rows of the audit by table."""
     return {
         "audit_rules": [
@@ -188,7 +192,7 @@ def finding_rows(findings: Iterable[Finding]) -> Rows:
                 "why": rule.why,
                 "verdicts": [verdict.value for verdict in rule.verdicts],
             }
-            for rule in RULES
+            for rule in rules
         ],
         "findings": [
             {

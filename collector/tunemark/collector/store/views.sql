@@ -1,12 +1,12 @@
--- The database: tables that are loaded, and the views that every reader uses.
--- It is a cache and can always be rebuilt from data/ and submissions/.
+-- The database: tables that `tunemark collect` fills, views for readers, and comments that describe both.
+-- It is a cache that can always be rebuilt from data/ and submissions/.
 -- Units are in the names; shares are 0 to 1; unknown is NULL.
 
 create table collection (
     as_of date not null
 );
-comment on table collection is 'this loading of the database: one row';
-comment on column collection.as_of is 'the day of collecting, or that of `collect --as-of`: prices are those of this day';
+comment on table collection is 'When the database was built: one row.';
+comment on column collection.as_of is 'Day of the current prices: the day of collecting, or `collect --as-of`.';
 
 -- Facts ---------------------------------------------------------------------------------------------
 
@@ -34,13 +34,13 @@ create table accelerators (
     unverified varchar[] not null,
     notes varchar
 );
-comment on table accelerators is 'cards of data/accelerators';
-comment on column accelerators.accelerator is 'key of the card';
-comment on column accelerators.aliases is 'names under which devices report themselves and documents call it';
-comment on column accelerators.unit is 'device | chip | core: what one of it is';
-comment on column accelerators.peak_bf16_tflops is 'dense';
-comment on column accelerators.read_on is 'day on which these facts were read';
-comment on column accelerators.unverified is 'columns that were not read at a source';
+comment on table accelerators is 'Cards of data/accelerators.';
+comment on column accelerators.accelerator is 'Key of the card.';
+comment on column accelerators.aliases is 'Names that devices report and documents use.';
+comment on column accelerators.unit is 'device | chip | core: what one accelerator is.';
+comment on column accelerators.peak_bf16_tflops is 'Dense peak, as are the other peaks.';
+comment on column accelerators.read_on is 'Day on which the source was read.';
+comment on column accelerators.unverified is 'Columns that were not read at a source.';
 
 create table models (
     model varchar primary key,
@@ -67,12 +67,12 @@ create table models (
     read_on date,
     notes varchar
 );
-comment on table models is 'cards of data/models';
-comment on column models.aliases is 'names that documents and mirrors call it';
-comment on column models.matrix_parameters is 'N_mm: weights in matrix products, head once, active experts only';
-comment on column models.sliding_window is 'attention span in tokens, where it is limited';
-comment on column models.sliding_window_every is 'every so-many-th layer is limited; NULL where that is all or none';
-comment on column models.read_on is 'day on which these facts were read';
+comment on table models is 'Cards of data/models.';
+comment on column models.aliases is 'Names in documents and mirrors.';
+comment on column models.matrix_parameters is 'N_mm: weights in matrix products; head once, active experts only.';
+comment on column models.sliding_window is 'Attention span in tokens, where it is limited.';
+comment on column models.sliding_window_every is 'N if every N-th layer is limited; NULL if all or none are.';
+comment on column models.read_on is 'Day on which the source was read.';
 
 create table workloads (
     workload varchar primary key,
@@ -107,14 +107,14 @@ create table workloads (
     pipeline_parallel integer not null,
     not_stated varchar[] not null
 );
-comment on table workloads is 'cards of data/workloads';
-comment on column workloads.matrix is 'the card whose cells it is one of; NULL for a card of its own';
+comment on table workloads is 'Cards of data/workloads.';
+comment on column workloads.matrix is 'Card of the matrix that this card is a cell of; NULL otherwise.';
 comment on column workloads.weights is 'random | pretrained';
-comment on column workloads.compute is 'auto takes bf16 where the device has it';
-comment on column workloads.lora is 'rank, alpha and adapted layers';
-comment on column workloads.quantisation is 'how frozen weights are stored, for qlora';
-comment on column workloads.strategy is 'auto takes DDP on several devices';
-comment on column workloads.not_stated is 'settings that the source does not give and that were chosen here';
+comment on column workloads.compute is 'Number format of matrix products; auto is bf16 where the device has it.';
+comment on column workloads.lora is 'Rank, alpha and adapted layers.';
+comment on column workloads.quantisation is 'Storage format of frozen weights, for qlora.';
+comment on column workloads.strategy is 'Sharding; auto is DDP on several devices.';
+comment on column workloads.not_stated is 'Settings that the source does not give and that were chosen here.';
 
 create table workload_axes (
     workload varchar not null,
@@ -123,9 +123,9 @@ create table workload_axes (
     choices varchar[] not null,
     primary key (workload, position)
 );
-comment on table workload_axes is 'settings of workloads that their source varied';
-comment on column workload_axes.field is 'dotted path in the card, or paths of what was changed together';
-comment on column workload_axes.choices is 'what it was set to; each is a run of the standard division';
+comment on table workload_axes is 'Settings of workloads that their source varied.';
+comment on column workload_axes.field is 'Dotted path in the card, or several paths changed together.';
+comment on column workload_axes.choices is 'Values; each is a run of the standard division.';
 
 create table support (
     backend varchar not null,
@@ -136,10 +136,10 @@ create table support (
     needs varchar,
     primary key (backend, feature)
 );
-comment on table support is 'what each device family can be asked for, data/support.json';
-comment on column support.position is 'order of the features';
-comment on column support.reason is 'why not, and what to do instead';
-comment on column support.needs is 'a package that it needs';
+comment on table support is 'Features that each device family supports, from data/support.json.';
+comment on column support.position is 'Order of the features.';
+comment on column support.reason is 'Why the feature is not supported, and what to do instead.';
+comment on column support.needs is 'Package that the feature needs.';
 
 create table prices (
     price varchar primary key,
@@ -157,10 +157,10 @@ create table prices (
     source varchar not null,
     notes varchar
 );
-comment on table prices is 'the price book, data/prices';
-comment on column prices.price is 'provider/instance/region/kind/date; /earlier-1 where another catalogue of that day replaced it';
+comment on table prices is 'The price book, data/prices.';
+comment on column prices.price is 'provider/instance/region/kind/date; /earlier-1 if another catalogue of that day replaced it.';
 comment on column prices.kind is 'on_demand | spot | reserved | owned';
-comment on column prices.usd_per_hour is 'for the whole instance';
+comment on column prices.usd_per_hour is 'Price of the whole instance.';
 comment on column prices.dated_by is 'provider | catalog | inferred';
 
 -- Documents -----------------------------------------------------------------------------------------
@@ -176,9 +176,9 @@ create table sources (
     summary varchar not null,
     caveats varchar[] not null
 );
-comment on table sources is 'documents whose results are imported';
-comment on column sources.source is '''000'' to ''004'', or a round such as ''mlperf-v5.1''';
-comment on column sources.read_on is 'day on which it was read';
+comment on table sources is 'Documents and rounds with imported results.';
+comment on column sources.source is '''000'' to ''004'', or a round such as ''mlperf-v5.1''.';
+comment on column sources.read_on is 'Day on which it was read.';
 
 create table document_tables (
     source varchar not null,
@@ -188,8 +188,8 @@ create table document_tables (
     columns varchar[] not null,
     primary key (source, table_id)
 );
-comment on table document_tables is 'their tables';
-comment on column document_tables.position is 'order in the document';
+comment on table document_tables is 'Tables of documents.';
+comment on column document_tables.position is 'Order in the document.';
 
 create table document_cells (
     source varchar not null,
@@ -200,11 +200,11 @@ create table document_cells (
     result_ids varchar[] not null,
     primary key (source, table_id, row_number, column_number)
 );
-comment on table document_cells is 'cells of those tables';
-comment on column document_cells.row_number is 'from 1';
-comment on column document_cells.column_number is 'from 1';
-comment on column document_cells.template is 'text with references such as {003-001/peak_memory_bytes}';
-comment on column document_cells.result_ids is 'results and statements it refers to';
+comment on table document_cells is 'Cells of the tables of documents.';
+comment on column document_cells.row_number is 'From 1.';
+comment on column document_cells.column_number is 'From 1.';
+comment on column document_cells.template is 'Text with references such as {003-001/peak_memory_bytes}.';
+comment on column document_cells.result_ids is 'Results and statements that the cell refers to.';
 
 create table statements (
     statement_id varchar primary key,
@@ -212,7 +212,7 @@ create table statements (
     section varchar not null,
     note varchar
 );
-comment on table statements is 'rows of documents that are not results';
+comment on table statements is 'Statements of documents that are not results.';
 
 create table claims (
     record_id varchar not null,
@@ -222,11 +222,11 @@ create table claims (
     note varchar,
     primary key (record_id, quantity)
 );
-comment on table claims is 'printed figures of results and statements';
-comment on column claims.record_id is 'result_id or statement_id';
-comment on column claims.quantity is 'key of the registry of quantities';
-comment on column claims.value is 'in the unit of the quantity';
-comment on column claims.printed is 'exactly as printed';
+comment on table claims is 'Printed figures of results and statements.';
+comment on column claims.record_id is 'result_id or statement_id.';
+comment on column claims.quantity is 'Key of the registry of quantities.';
+comment on column claims.value is 'Value in the unit of the quantity.';
+comment on column claims.printed is 'The figure exactly as printed.';
 
 create table readings (
     record_id varchar not null,
@@ -234,7 +234,7 @@ create table readings (
     meaning varchar not null,
     value double not null
 );
-comment on table readings is 'all meanings of an ambiguous figure';
+comment on table readings is 'All meanings of each ambiguous figure.';
 
 create table labels (
     record_id varchar not null,
@@ -242,7 +242,7 @@ create table labels (
     printed varchar not null,
     primary key (record_id, label)
 );
-comment on table labels is 'words of a row, exactly as printed';
+comment on table labels is 'Words of a row, exactly as printed.';
 
 -- Results -------------------------------------------------------------------------------------------
 
@@ -348,58 +348,58 @@ create table result_rows (
     sha256 varchar not null,
     note varchar
 );
-comment on table result_rows is 'one row each; read the view `results`';
-comment on column result_rows.result_id is '''003-001'', or the content hash of a submission';
-comment on column result_rows.source is '''000'' to ''004'', ''measured'', or a round such as ''mlperf-v5.1''';
+comment on table result_rows is 'Results, one row each; query the view `results` instead.';
+comment on column result_rows.result_id is '''003-001'', or the content hash of a submission.';
+comment on column result_rows.source is '''000'' to ''004'', ''measured'', or a round such as ''mlperf-v5.1''.';
 comment on column result_rows.trust is 'published | converted | measured | reproduced';
-comment on column result_rows.division is 'standard | open, for measured results';
-comment on column result_rows.workload is 'card, for measured results';
-comment on column result_rows.section is 'place in the document, for published results';
-comment on column result_rows.model is 'card';
-comment on column result_rows.accelerator is 'card';
-comment on column result_rows.accelerator_printed is 'as reported by the device or printed by the document';
-comment on column result_rows.accelerator_count is 'on all machines together';
-comment on column result_rows.nodes is 'machines; NULL when not stated, taken as one';
-comment on column result_rows.backend is 'cpu | cuda | ..., for measured results';
-comment on column result_rows.strategy is 'single | ddp | ..., for measured results';
+comment on column result_rows.division is 'standard | open; measured results only.';
+comment on column result_rows.workload is 'Workload card; measured results only.';
+comment on column result_rows.section is 'Place in the document; published results only.';
+comment on column result_rows.model is 'Model card.';
+comment on column result_rows.accelerator is 'Accelerator card.';
+comment on column result_rows.accelerator_printed is 'Name reported by the device or printed in the document.';
+comment on column result_rows.accelerator_count is 'Number of accelerators on all machines.';
+comment on column result_rows.nodes is 'Number of machines; NULL if not stated, which counts as one.';
+comment on column result_rows.backend is 'cpu | cuda | ...; measured results only.';
+comment on column result_rows.strategy is 'single | ddp | ...; measured results only.';
 comment on column result_rows.status is 'ok | oom | claimed | crash | ...';
-comment on column result_rows.message is 'what happened, where it did not end well';
-comment on column result_rows.fix is 'what to do about it';
-comment on column result_rows.started_at is 'for measured results';
+comment on column result_rows.message is 'What happened in a failed run.';
+comment on column result_rows.fix is 'What to do about it.';
+comment on column result_rows.started_at is 'Start of the run; measured results only.';
 comment on column result_rows.step_definition is 'optimizer_step | ambiguous';
-comment on column result_rows.weights is 'random | pretrained, for measured results';
-comment on column result_rows.tokens_per_s is 'real tokens, all devices';
-comment on column result_rows.tokens_per_s_low is '95% interval';
-comment on column result_rows.time_to_target_s is 'median of the runs, for converted results';
-comment on column result_rows.time_to_target_low_s is 'interval of at least 95%';
-comment on column result_rows.eval_loss_se is 'its standard error';
-comment on column result_rows.accuracy_se is 'its standard error: a difference within two of them is none';
-comment on column result_rows.stable is 'steady window found, for measured results';
-comment on column result_rows.attention is 'effective kernel, as are the next four; for measured results';
-comment on column result_rows.process_group is 'collectives of several processes, such as nccl';
-comment on column result_rows.study_id is 'series that the run is a part of';
+comment on column result_rows.weights is 'random | pretrained; measured results only.';
+comment on column result_rows.tokens_per_s is 'Real tokens per second, all devices.';
+comment on column result_rows.tokens_per_s_low is 'Lower end of the 95% interval, as for the next columns.';
+comment on column result_rows.time_to_target_s is 'Median of the runs; converted results only.';
+comment on column result_rows.time_to_target_low_s is 'Lower end of an interval of at least 95%.';
+comment on column result_rows.eval_loss_se is 'Standard error of eval_loss.';
+comment on column result_rows.accuracy_se is 'Standard error of accuracy; differences within two of them are not significant.';
+comment on column result_rows.stable is 'True if a steady window was found; measured results only.';
+comment on column result_rows.attention is 'Effective attention kernel; this and the next four are of measured results only.';
+comment on column result_rows.process_group is 'Library for collectives of several processes, such as nccl.';
+comment on column result_rows.study_id is 'Series that the run is part of.';
 comment on column result_rows.study_kind is 'sweep | frontier | ab | repeat';
-comment on column result_rows.study_point is 'which point, arm or repeat';
-comment on column result_rows.study_position is 'order in which it ran, from 1';
-comment on column result_rows.gates is 'passed | failed: checks that training is right; NULL when none applied';
-comment on column result_rows.compile_overhead_s is 'what compiling took beyond median steps';
-comment on column result_rows.flop_per_step is 'model FLOPs of a mean steady step, all devices';
-comment on column result_rows.model_flop_per_s is 'all devices, recomputed ones left out';
-comment on column result_rows.mfu is 'against the sum of dense peaks; reasons are in result_facts, topic derived';
-comment on column result_rows.mfu_palm is 'FLOPs as PaLM counts them, on slots';
-comment on column result_rows.hfu is 'recomputed FLOPs included';
-comment on column result_rows.mafu is 'against the better of the two matrix rates below';
-comment on column result_rows.probe_flop_per_s is 'matrix rate in a probe before training, all devices';
-comment on column result_rows.probe_after_flop_per_s is 'the same after training';
-comment on column result_rows.predicted_memory_bytes is 'peak of the allocator as the memory model has it';
+comment on column result_rows.study_point is 'Point, arm or repeat within the series.';
+comment on column result_rows.study_position is 'Order of the run in the series, from 1.';
+comment on column result_rows.gates is 'passed | failed: checks that training is right; NULL if none applied.';
+comment on column result_rows.compile_overhead_s is 'Time of compiling steps beyond the median step.';
+comment on column result_rows.flop_per_step is 'Model FLOPs of a mean steady step, all devices.';
+comment on column result_rows.model_flop_per_s is 'Model FLOPs per second, all devices, without recomputed ones.';
+comment on column result_rows.mfu is 'Share of the sum of dense peaks; reasons are in result_facts, topic derived.';
+comment on column result_rows.mfu_palm is 'MFU with FLOPs as PaLM counts them, on slots.';
+comment on column result_rows.hfu is 'MFU with recomputed FLOPs.';
+comment on column result_rows.mafu is 'Share of the better of the two probe rates below.';
+comment on column result_rows.probe_flop_per_s is 'Matrix rate of a probe before training, all devices.';
+comment on column result_rows.probe_after_flop_per_s is 'The same after training.';
+comment on column result_rows.predicted_memory_bytes is 'Peak of the allocator, predicted by the memory model.';
 comment on column result_rows.energy_source is 'counter | integrated | none';
-comment on column result_rows.energy_j is 'all devices, idle power included, over energy_window_s';
-comment on column result_rows.slowest_rank is 'the straggler among several processes';
-comment on column result_rows.rank_behind is 'how much longer its own work takes than the median of all';
-comment on column result_rows.rankable is 'may share a ranking with comparable results';
-comment on column result_rows.comparability_group is 'equal for results that may be compared; NULL when a key is unknown';
-comment on column result_rows.file is 'path in the repository';
-comment on column result_rows.sha256 is 'of that file';
+comment on column result_rows.energy_j is 'Energy of all devices over energy_window_s, idle power included.';
+comment on column result_rows.slowest_rank is 'The slowest of several processes.';
+comment on column result_rows.rank_behind is 'Own work of the slowest rank over the median of all ranks, less 1.';
+comment on column result_rows.rankable is 'True if the result may share a ranking with comparable results.';
+comment on column result_rows.comparability_group is 'Equal for results that may be compared; NULL if a key is unknown.';
+comment on column result_rows.file is 'Path in the repository.';
+comment on column result_rows.sha256 is 'Hash of the file.';
 
 create table steps (
     result_id varchar not null,
@@ -415,8 +415,8 @@ create table steps (
     loss double,
     primary key (result_id, step)
 );
-comment on table steps is 'of measured results';
-comment on column steps.step is 'from 1';
+comment on table steps is 'Steps of measured results.';
+comment on column steps.step is 'From 1.';
 comment on column steps.label is 'warmup | steady';
 
 create table phases (
@@ -427,7 +427,7 @@ create table phases (
     share double not null,
     primary key (result_id, phase)
 );
-comment on table phases is 'of measured results; they sum to wall_s';
+comment on table phases is 'Phases of measured results; they sum to wall_s.';
 
 create table step_events (
     result_id varchar not null,
@@ -435,9 +435,9 @@ create table step_events (
     kind varchar not null,
     amount bigint not null
 );
-comment on table step_events is 'of measured results: why a step''s time is no measure of the steady state';
+comment on table step_events is 'Events of measured results that make a step''s time unusable for the steady state.';
 comment on column step_events.kind is 'compile | allocator_growth';
-comment on column step_events.amount is 'graphs, or bytes';
+comment on column step_events.amount is 'Number of graphs, or bytes.';
 
 create table effective (
     result_id varchar not null,
@@ -448,8 +448,8 @@ create table effective (
     agrees boolean,
     primary key (result_id, setting)
 );
-comment on table effective is 'of measured results: what was asked for, and what really ran';
-comment on column effective.agrees is 'NULL where the two are named differently';
+comment on table effective is 'Requested and effective settings of measured results.';
+comment on column effective.agrees is 'NULL if the two are named differently.';
 
 create table gates (
     result_id varchar not null,
@@ -458,9 +458,9 @@ create table gates (
     detail varchar not null,
     primary key (result_id, gate)
 );
-comment on table gates is 'of measured results: checks that training is right';
+comment on table gates is 'Checks of measured results that training is right.';
 comment on column gates.gate is 'adapter_gradient | packed_documents | loss_band';
-comment on column gates.passed is 'NULL when it did not apply';
+comment on column gates.passed is 'NULL if the check did not apply.';
 
 create table ranks (
     result_id varchar not null,
@@ -473,9 +473,9 @@ create table ranks (
     host_rss_bytes bigint,
     primary key (result_id, rank)
 );
-comment on table ranks is 'of measured results: processes on several devices';
-comment on column ranks.own_work_s is 'median over the steady window, before gradients are exchanged: no other rank can delay it';
-comment on column ranks.behind is 'how much longer that is than the median of all ranks';
+comment on table ranks is 'Processes of measured results on several devices.';
+comment on column ranks.own_work_s is 'Median over the steady window, before gradients are exchanged, so that no other rank can delay it.';
+comment on column ranks.behind is 'Own work over the median of all ranks, less 1.';
 
 create table device_use (
     result_id varchar not null,
@@ -493,9 +493,9 @@ create table device_use (
     throttle_reasons varchar[] not null,
     primary key (result_id, device)
 );
-comment on table device_use is 'of measured results: devices over the steady window, sampled from outside';
-comment on column device_use.busy_mean is 'share of time in which something ran on it';
-comment on column device_use.memory_used_peak_bytes is 'other processes included';
+comment on table device_use is 'Devices of measured results over the steady window, sampled from outside the process.';
+comment on column device_use.busy_mean is 'Share of time in which the device was busy.';
+comment on column device_use.memory_used_peak_bytes is 'Includes other processes.';
 
 create table flops (
     result_id varchar not null,
@@ -505,7 +505,7 @@ create table flops (
     formula varchar not null,
     primary key (result_id, class)
 );
-comment on table flops is 'of measured results: FLOPs of a mean steady step by class, all devices';
+comment on table flops is 'FLOPs of a mean steady step of measured results by class, all devices.';
 comment on column flops.class is 'forward_matmul | ... | recompute';
 
 create table memory_lines (
@@ -518,8 +518,8 @@ create table memory_lines (
     note varchar not null,
     primary key (result_id, line)
 );
-comment on table memory_lines is 'of measured results: memory predicted beside measured, one device';
-comment on column memory_lines.kind is 'state: weighed tensors | peak: of the allocator | part: predicted only';
+comment on table memory_lines is 'Predicted and measured memory of measured results, one device.';
+comment on column memory_lines.kind is 'state: weighed tensors | peak: peak of the allocator | part: predicted only.';
 
 create table runs (
     result_id varchar not null,
@@ -533,14 +533,14 @@ create table runs (
     samples_per_s double,
     primary key (result_id, run)
 );
-comment on table runs is 'of converted results, one row for each log';
-comment on column runs.run is 'from 1';
-comment on column runs.file is 'name of the log';
+comment on table runs is 'Runs of converted results, one row per log.';
+comment on column runs.run is 'From 1.';
+comment on column runs.file is 'Name of the log.';
 comment on column runs.status is 'ok | aborted | incomplete';
-comment on column runs.init_s is 'before the clock of the benchmark starts';
-comment on column runs.time_to_target_s is 'NULL when the target was not reached';
-comment on column runs.samples is 'training samples until the end';
-comment on column runs.samples_per_s is 'while training, evaluation left out';
+comment on column runs.init_s is 'Time before the clock of the benchmark starts.';
+comment on column runs.time_to_target_s is 'NULL if the target was not reached.';
+comment on column runs.samples is 'Training samples until the end.';
+comment on column runs.samples_per_s is 'Rate while training, without evaluation.';
 
 create table run_curves (
     result_id varchar not null,
@@ -551,10 +551,10 @@ create table run_curves (
     eval_loss double not null,
     primary key (result_id, run, evaluation)
 );
-comment on table run_curves is 'evaluations of those runs';
-comment on column run_curves.evaluation is 'from 1';
-comment on column run_curves.samples is 'training samples seen before it';
-comment on column run_curves.seconds is 'since the clock of the benchmark started';
+comment on table run_curves is 'Evaluations of the runs of converted results.';
+comment on column run_curves.evaluation is 'From 1.';
+comment on column run_curves.samples is 'Training samples before the evaluation.';
+comment on column run_curves.seconds is 'Time since the clock of the benchmark started.';
 
 create table result_facts (
     result_id varchar not null,
@@ -564,16 +564,16 @@ create table result_facts (
     reason varchar,
     primary key (result_id, topic, name)
 );
-comment on table result_facts is 'environment, settings and derived figures of results, one row each';
+comment on table result_facts is 'Environment, settings and derived figures of results, one row each.';
 comment on column result_facts.topic is 'derived | conditions | environment | packages | plan | settings | memory | model | ...';
-comment on column result_facts.reason is 'why it is so, how it was derived, or why it is null';
+comment on column result_facts.reason is 'Reason, formula, or why the value is null.';
 
 create table warnings (
     result_id varchar not null,
     doubt varchar not null,
     message varchar not null
 );
-comment on table warnings is 'doubts about measured results';
+comment on table warnings is 'Warnings about measured results.';
 
 create table audit_rules (
     rule varchar primary key,
@@ -582,10 +582,10 @@ create table audit_rules (
     why varchar not null,
     verdicts varchar[] not null
 );
-comment on table audit_rules is 'the rules of the audit';
-comment on column audit_rules.title is 'what it looks for';
-comment on column audit_rules.why is 'from first principles';
-comment on column audit_rules.verdicts is 'those it can give';
+comment on table audit_rules is 'Rules of the audit.';
+comment on column audit_rules.title is 'What the rule looks for.';
+comment on column audit_rules.why is 'The reason for the rule, from first principles.';
+comment on column audit_rules.verdicts is 'Verdicts that the rule can give.';
 
 create table findings (
     finding integer primary key,
@@ -598,15 +598,15 @@ create table findings (
     quantities varchar[] not null,
     conditions varchar[] not null
 );
-comment on table findings is 'what those rules found, `tunemark audit`';
-comment on column findings.finding is 'from 1, in the order of the audit';
+comment on table findings is 'Findings of the audit; see `tunemark audit`.';
+comment on column findings.finding is 'From 1, in the order of the audit.';
 comment on column findings.verdict is 'impossible | inconsistent | suspicious | ambiguous';
-comment on column findings.record_ids is 'results and statements that it is about, its subject first';
-comment on column findings.claim is 'what they claim, as printed';
-comment on column findings.calculation is 'written out, with its numbers';
-comment on column findings.numbers is 'the numbers used, as JSON';
-comment on column findings.quantities is 'claims that it refutes, such as step_time_s';
-comment on column findings.conditions is 'conditions that it is about, such as context_length';
+comment on column findings.record_ids is 'Results and statements concerned; the subject is first.';
+comment on column findings.claim is 'What the records claim, as printed.';
+comment on column findings.calculation is 'The calculation with its numbers.';
+comment on column findings.numbers is 'The numbers used, as JSON.';
+comment on column findings.quantities is 'Keys of the refuted claims, such as step_time_s.';
+comment on column findings.conditions is 'Names of the conditions concerned, such as context_length.';
 
 create table throughput_model (
     parameter varchar primary key,
@@ -618,12 +618,12 @@ create table throughput_model (
     rows integer not null,
     meaning varchar not null
 );
-comment on table throughput_model is 'parameters of the model that predicts throughput, learnt from accepted results';
-comment on column throughput_model.parameter is 'kind and level, such as `factor: matmul`';
+comment on table throughput_model is 'Parameters of the throughput model, fitted to accepted results.';
+comment on column throughput_model.parameter is 'Kind and level, such as `factor: matmul`.';
 comment on column throughput_model.kind is 'factor of a term of the roofline | effect of software, generation, ... | slope';
-comment on column throughput_model.value is 'times longer';
-comment on column throughput_model.low is '90% interval';
-comment on column throughput_model.rows is 'results that speak of it';
+comment on column throughput_model.value is 'Times longer.';
+comment on column throughput_model.low is 'Lower end of the 90% interval.';
+comment on column throughput_model.rows is 'Number of results that depend on it.';
 
 create table throughput_errors (
     left_out varchar not null,
@@ -644,23 +644,23 @@ create table throughput_errors (
     same varchar[] not null,
     primary key (left_out, result_id)
 );
-comment on table throughput_errors is 'each result beside its prediction from results without its accelerator, or without its model';
+comment on table throughput_errors is 'Each result and its prediction from results without its accelerator, or without its model.';
 comment on column throughput_errors.left_out is 'accelerator | model';
-comment on column throughput_errors.left_out_group is 'which one: a card of an accelerator, or the shape of a model';
-comment on column throughput_errors.stack is 'whose software: a document, mlperf, measured';
-comment on column throughput_errors.tokens_per_s is 'of the result, all devices';
-comment on column throughput_errors.predicted_tokens_per_s is 'NULL where nothing similar was left';
-comment on column throughput_errors.predicted_low is '90% interval';
-comment on column throughput_errors.error is 'predicted over that of the result, less 1';
-comment on column throughput_errors.covered is 'whether the interval holds the result';
-comment on column throughput_errors.no_data is 'why there is no prediction';
-comment on column throughput_errors.same is 'results with the same digits at the same combination: no further evidence';
+comment on column throughput_errors.left_out_group is 'Card of the accelerator, or shape of the model, that was left out.';
+comment on column throughput_errors.stack is 'Software: a document, mlperf, or measured.';
+comment on column throughput_errors.tokens_per_s is 'Rate of the result, all devices.';
+comment on column throughput_errors.predicted_tokens_per_s is 'NULL if nothing similar was left.';
+comment on column throughput_errors.predicted_low is 'Lower end of the 90% interval.';
+comment on column throughput_errors.error is 'Predicted rate over that of the result, less 1.';
+comment on column throughput_errors.covered is 'True if the interval contains the result.';
+comment on column throughput_errors.no_data is 'Why there is no prediction.';
+comment on column throughput_errors.same is 'Results with the same digits at the same combination, which are not further evidence.';
 
 create table throughput_refused (
     result_id varchar primary key,
     reason varchar not null
 );
-comment on table throughput_refused is 'results with a rate from which nothing is learnt';
+comment on table throughput_refused is 'Results with a rate that is not used for calibration.';
 
 create table memory_errors (
     result_id varchar primary key,
@@ -675,13 +675,13 @@ create table memory_errors (
     error double not null,
     reading varchar
 );
-comment on table memory_errors is 'published peaks of memory beside predictions';
-comment on column memory_errors.published_bytes is 'read as `reading` says';
-comment on column memory_errors.predicted_bytes is 'by `tunemark estimate`';
-comment on column memory_errors.formula_004_bytes is 'by the formula of document 004';
-comment on column memory_errors.accelerate_bytes is 'by `accelerate estimate-memory`, where it gives a figure';
-comment on column memory_errors.error is 'predicted over published, less 1';
-comment on column memory_errors.reading is 'how the document''s figures are read';
+comment on table memory_errors is 'Published peaks of memory and their predictions.';
+comment on column memory_errors.published_bytes is 'Read as `reading` describes.';
+comment on column memory_errors.predicted_bytes is 'By `tunemark estimate`.';
+comment on column memory_errors.formula_004_bytes is 'By the formula of document 004.';
+comment on column memory_errors.accelerate_bytes is 'By `accelerate estimate-memory`, where it gives a figure.';
+comment on column memory_errors.error is 'Predicted over published, less 1.';
+comment on column memory_errors.reading is 'How the document''s figures are read.';
 
 create table load_problems (
     file varchar not null,
@@ -689,7 +689,7 @@ create table load_problems (
     value varchar not null,
     fix varchar not null
 );
-comment on table load_problems is 'files that were not loaded, with the reason';
+comment on table load_problems is 'Files that were not loaded, with the reason.';
 
 -- Views ---------------------------------------------------------------------------------------------
 
@@ -697,11 +697,11 @@ create view record_findings as
 select unnest(record_ids) as record_id, finding, rule, family, title, verdict, claim, calculation
 from findings
 left join audit_rules using (rule);
-comment on view record_findings is 'Each finding once for each record that it is about.';
+comment on view record_findings is 'Findings, once for each record concerned.';
 
 create view results as
 select
-    -- What the audit calls impossible is shown, and shares no ranking.
+    -- Results that the audit calls impossible are shown but never ranked.
     r.* replace (r.rankable and not r.result_id in (select record_id from record_findings where verdict = 'impossible') as rankable),
     r.result_id in (select record_id from record_findings where verdict = 'impossible') as impossible,
     (select count(*) from record_findings f where f.record_id = r.result_id) as findings,
@@ -727,7 +727,7 @@ select
     avg(covered::integer) as coverage
 from throughput_errors
 group by grouping sets ((left_out), (left_out, stack));
-comment on view throughput_accuracy is 'How good predictions of throughput are, by what was left out and by software; `all` is every row.';
+comment on view throughput_accuracy is 'Accuracy of throughput predictions by what was left out and by software; `all` is every row.';
 
 create view studies as
 select
@@ -749,7 +749,7 @@ create view current_prices as
 select * from prices
 where effective_on <= coalesce((select max(as_of) from collection), current_date)
 qualify row_number() over (partition by provider, instance, region, kind order by effective_on desc, price) = 1;
-comment on view current_prices is 'For each instance, region and kind the newest price that has begun on `collection.as_of`: answers do not depend on the day of asking.';
+comment on view current_prices is 'The newest price in force on `collection.as_of` for each instance, region and kind.';
 
 create view costs as
 with offers as (
@@ -759,7 +759,7 @@ with offers as (
         coalesce(r.nodes, 1) as instances,
         coalesce(r.nodes, 1) * p.usd_per_hour as hourly,
         coalesce(r.instance = p.instance, false) as same_instance,
-        -- A sample of MLPerf is a packed row of several documents: its cost would stand beside the cost of documents.
+        -- A sample of MLPerf is a packed row of several documents: its cost is not comparable with that of one document.
         case when r.trust = 'converted' and r.packing then null else r.samples_per_s end as samples_per_s,
         r.tokens_per_s,
         r.epoch_time_s,
@@ -789,10 +789,10 @@ select
     hourly / 3600 * epoch_time_s as usd_per_epoch,
     hourly / 3600 * run_s as usd_per_run
 from offers;
-comment on view costs is 'What each result costs on each offer that can hold it: whole instances. A result on one machine needs one instance with enough accelerators; one on several machines needs an instance for each, with enough for its share.';
+comment on view costs is 'Cost of each result on each offer that can hold it, in whole instances. A result on one machine needs one instance with enough accelerators; a result on several machines needs an instance per machine, with enough accelerators for its share.';
 
 create view cheapest_costs as
 select * from costs
 where kind = 'on_demand'
 qualify row_number() over (partition by result_id order by same_instance desc, usd_per_hour, provider, instance, region) = 1;
-comment on view cheapest_costs is 'The on-demand offer of each result: on its own instance where that is known and has a price, else the cheapest.';
+comment on view cheapest_costs is 'The on-demand offer of each result: its own instance if that is known and has a price, else the cheapest.';
