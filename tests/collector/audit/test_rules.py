@@ -646,3 +646,36 @@ def test_a_comparison_with_another_stack_is_supported_by_figures_of_it():
     own, other = result(1, claims={"step_time_s": 2.0}), result(2, claims={"step_time_s": 2.5}, framework={"torchtune": "0.6.0"})
     assert [one.rule for one in audit(evidence(own, said(conclusion))) if one.rule == "unsupported"] == ["unsupported"]
     assert not [one for one in audit(evidence(own, other, said(conclusion))) if one.rule == "unsupported"]
+
+
+@pytest.mark.parametrize(("cost", "wrong"), [(40.0, False), (40.15, False), (39.85, False), (40.5, True), (39.5, True), (44.0, True)])
+def test_a_cost_may_differ_from_hours_times_price_by_half_a_percent_and_no_more(cost, wrong):
+    price = offer(4.0)
+    price = price.model_copy(update={"claims": {"price_usd_per_hour": claim(4.0, "$4.0000")}})
+    billed = bill(claims={"train_time_s": claim(36_000.0, "36,000 s"), "cost_usd": claim(cost, f"${cost:.3f}")})
+    assert verdicts("cost-of-a-run", evidence(price, billed)) == ({"inconsistent"} if wrong else set())
+
+
+@pytest.mark.parametrize(("cost", "wrong"), [(8.0, False), (8.03, False), (8.1, True)])
+def test_the_cost_of_a_result_and_of_an_epoch_are_held_to_the_same_tolerance(cost, wrong):
+    claims = {
+        "price_usd_per_hour": claim(4.0, "$4.0000"),
+        "train_time_s": claim(7_200.0, "7,200 s"),
+        "cost_usd": claim(cost, f"${cost:.3f}"),
+    }
+    assert verdicts("cost-of-a-run", evidence(result(claims=claims))) == ({"inconsistent"} if wrong else set())
+    epoch = {
+        "price_usd_per_hour": claims["price_usd_per_hour"],
+        "epoch_time_s": claims["train_time_s"],
+        "cost_per_epoch_usd": claims["cost_usd"],
+    }
+    assert verdicts("cost-of-a-run", evidence(result(claims=epoch))) == ({"inconsistent"} if wrong else set())
+
+
+@pytest.mark.parametrize(("cost", "wrong"), [(1_000.0, False), (1_000.6, True), (999.4, True)])
+def test_a_cost_of_samples_has_no_tolerance_beyond_its_printed_digits(cost, wrong):
+    """2,048 tokens at 2,048 tokens/s for $3.60 an hour are $1,000 a million samples."""
+    price = offer(3.6).model_copy(update={"claims": {"price_usd_per_hour": claim(3.6, "$3.60000")}})
+    run = result(claims={"tokens_per_s": claim(2_048, "2,048.000")})
+    billed = bill(claims={"cost_per_1m_samples_usd": claim(cost, f"${cost:.2f}")}, result="900-001")
+    assert verdicts("cost-of-samples", evidence(run, price, billed)) == ({"inconsistent"} if wrong else set())
