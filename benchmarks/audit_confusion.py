@@ -15,10 +15,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tunemark.collector.audit.engine import audit
-from tunemark.collector.audit.loaded import base_of
-from tunemark.collector.audit.registry import RULES
-from tunemark.schema.findings import Finding
+from tunemark.collector.audit.load import load_evidence
+from tunemark.collector.audit.rule import Finding, all_rules, audit
 from tunemark.schema.vocabulary import AuditVerdict
 
 ROOT = Path(__file__).parents[1]
@@ -71,7 +69,7 @@ def others(findings: tuple[Finding, ...], cases: list[dict[str, str]], about: di
 def main() -> None:
     """Print the tables, recall, false alarms and the findings by rule."""
     began = time.perf_counter()
-    base = base_of(ROOT)
+    base = load_evidence(ROOT)
     loaded = time.perf_counter()
     findings = audit(base)
     ended = time.perf_counter()
@@ -81,9 +79,9 @@ def main() -> None:
         confusion(findings, cases, about)
         others(findings, cases, about)
         print()
-    print(f"findings by rule, of {len(base.runs)} results and {len(base.statements)} statements:")
+    print(f"findings by rule, of {len(base.results)} results and {len(base.statements)} statements:")
     counted = Counter((one.rule, one.verdict.value) for one in findings)
-    for rule in RULES:
+    for rule in all_rules():
         mine = ", ".join(f"{counted[rule.id, verdict]} {verdict}" for verdict in VERDICTS if counted[rule.id, verdict])
         print(f"  {rule.id:28} {rule.family:14} {mine or '-'}")
     print(f"\n{len(findings)} findings; read in {loaded - began:.2f} s, audited in {ended - loaded:.2f} s")

@@ -4,8 +4,8 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
-from tunemark.collector.audit.evidence import Base
-from tunemark.collector.audit.loaded import published_run
+from tunemark.collector.audit.evidence import Evidence
+from tunemark.collector.audit.load import audited_record
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult, Reading, SourceDocument, Statement
 
@@ -77,4 +77,4 @@ def evidence(*records, stated_on=None, committed_on=None):
         stated_on=date.fromisoformat(stated_on) if stated_on else None,
         committed_on=date.fromisoformat(committed_on) if committed_on else None,
     )
-    return Base(tuple(published_run(one, facts()) for one in results), (document,), facts())
+    return Evidence(tuple(audited_record(one, facts()) for one in results), (document,), facts())

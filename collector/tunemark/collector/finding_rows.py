@@ -3,9 +3,8 @@
 import json
 from collections.abc import Iterable
 
-from tunemark.collector.audit.registry import RULES
+from tunemark.collector.audit.rule import Finding, all_rules
 from tunemark.collector.rows import Rows
-from tunemark.schema.findings import Finding
 
 
 def finding_rows(findings: Iterable[Finding]) -> Rows:
@@ -13,7 +12,7 @@ def finding_rows(findings: Iterable[Finding]) -> Rows:
     return {
         "audit_rules": [
             {"rule": rule.id, "family": rule.family, "title": rule.title, "why": rule.why, "verdicts": [one.value for one in rule.verdicts]}
-            for rule in RULES
+            for rule in all_rules()
         ],
         "findings": [
             {

@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tunemark.collector.audit.engine import audit
-from tunemark.collector.audit.loaded import base_of, measured_run
+from tunemark.collector.audit.load import audited_submission as measured_run
+from tunemark.collector.audit.load import load_evidence as base_of
+from tunemark.collector.audit.rule import audit
 from tunemark.collector.database import arrow_schemas, as_arrow, build_database
 from tunemark.collector.document_files import document_file_rows
 from tunemark.collector.fact_rows import fact_rows

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from tunemark.collector import rates
+from tunemark.collector.audit import printed_figures as rates
 from tunemark.collector.document_rows import claim_rows, label_rows
 from tunemark.collector.rows import Row, Rows, text
 from tunemark.schema.comparability import comparability_group

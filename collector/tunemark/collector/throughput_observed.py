@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tunemark.collector.audit.engine import audit
-from tunemark.collector.audit.evidence import Base, Run
-from tunemark.collector.audit.loaded import base_of
-from tunemark.collector.audit.registry import RULES
+from tunemark.collector.audit.evidence import AuditedResult as Run
+from tunemark.collector.audit.evidence import Evidence as Base
+from tunemark.collector.audit.load import load_evidence as base_of
+from tunemark.collector.audit.rule import Finding, all_rules, audit
 from tunemark.collector.audit.token_rates import Rate, token_rates
 from tunemark.collector.predict.published_memory import published_shape
 from tunemark.collector.predict.rows import Combination, Observed, observe, without_copies
@@ -15,7 +15,6 @@ from tunemark.collector.predict.work import Missing
 from tunemark.collector.record_files import SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.findings import Finding
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem, work_in
 from tunemark.schema.physics.utilisation import part_of_card
 from tunemark.schema.records.converted import ConvertedResult, training_rate
@@ -61,7 +60,7 @@ def learn_from(
     found = [
         *_published(base, facts, findings),
         *_converted(base, facts),
-        *(_measured(root, facts, {run.id for run in base.runs if run.measured}) if measured is None else measured),
+        *(_measured(root, facts, {run.id for run in base.results if run.measured}) if measured is None else measured),
     ]
     rows = without_copies(row for _, row in found if isinstance(row, Observed))
     return Learnt(rows, {result: row.reason for result, row in found if isinstance(row, Missing)})
@@ -115,7 +114,7 @@ def possible_rates(run: Run, excluded: Collection[str]) -> list[Rate]:
 
 def _concerns(finding: Finding, rate: Rate) -> bool:
     """Return whether a finding is about how fast it was: by its rule, or by arithmetic on the figure that the rate follows from."""
-    family = next((rule.family for rule in RULES if rule.id == finding.rule), "")
+    family = next((rule.family for rule in all_rules() if rule.id == finding.rule), "")
     return family in OF_THE_RATE or finding.rule in OF_THE_RUN or (family == "arithmetic" and rate.quantity in finding.claim)
 
 

@@ -14,7 +14,7 @@ from tunemark.schema.records.upgrade import Problem
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tunemark.collector.audit.evidence import Run
+    from tunemark.collector.audit.evidence import AuditedResult as Run
     from tunemark.collector.throughput_observed import Lesson
 
 FileProblems = list[tuple[str, Problem]]

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tunemark.collector.audit.engine import audit
-from tunemark.collector.audit.loaded import base_of
+from tunemark.collector.audit.load import load_evidence
+from tunemark.collector.audit.rule import audit
 
 
 @pytest.fixture(scope="session")
 def base():
-    return base_of(Path(__file__).parents[3])
+    return load_evidence(Path(__file__).parents[3])
 
 
 @pytest.fixture(scope="session")

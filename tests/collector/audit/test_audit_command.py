@@ -63,7 +63,7 @@ def test_a_file_that_is_no_record_is_refused(tunemark, tmp_path):
     (tmp_path / "x.json").write_text("{}")
     said = tunemark("audit", tmp_path / "x.json")
     assert said.code == Exit.INVALID
-    assert "no record" in said.err
+    assert "not a record" in said.err
 
 
 @pytest.mark.usefixtures("checkout")

@@ -20,8 +20,10 @@ from pathlib import Path
 
 import pytest
 
-from tunemark.collector.audit.registry import RULES
+from tunemark.collector.audit.rule import all_rules
 from tunemark.schema.vocabulary import AuditVerdict
+
+RULES = all_rules()
 
 ROOT = Path(__file__).parents[3]
 DATA = Path(__file__).parent / "data"

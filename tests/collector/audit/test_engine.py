@@ -5,9 +5,10 @@ import itertools
 import re
 from pathlib import Path
 
-from tunemark.collector.audit.engine import WORST_FIRST, audit, chosen
-from tunemark.collector.audit.registry import RULES
+from tunemark.collector.audit.rule import WORST_FIRST, all_rules, audit, select
 from tunemark.schema.vocabulary import AuditVerdict
+
+RULES = all_rules()
 
 ROOT = Path(__file__).parents[3]
 AUDIT = ROOT / "collector" / "tunemark" / "collector" / "audit"
@@ -42,20 +43,20 @@ def test_every_finding_shows_a_calculation_with_its_subject(findings):
 
 def test_no_rule_names_a_source_or_a_record():
     """A rule that does would be an exception and no rule."""
-    for path in AUDIT.glob("*.py"):
+    for path in AUDIT.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 assert not re.search(r"\b00[0-4]\b|\b\d{3}-S?\d{2,3}\b", node.value), f"{path.name}: {node.value!r}"
 
 
 def test_findings_are_chosen_by_record_rule_and_verdict(findings):
-    some = chosen(findings, records=["004-010"], verdicts=[AuditVerdict.IMPOSSIBLE])
+    some = select(findings, records=["004-010"], verdicts=[AuditVerdict.IMPOSSIBLE])
     assert some
     assert all(one.verdict is AuditVerdict.IMPOSSIBLE and "004-010" in one.records for one in some)
-    assert not chosen(findings, rules=["no-such-rule"])
+    assert not select(findings, rules=["no-such-rule"])
 
 
 def test_our_own_measurements_are_not_impossible(base, findings):
-    measured = {run.id for run in base.runs if run.measured}
+    measured = {run.id for run in base.results if run.measured}
     assert measured
     assert not [one for one in findings if set(one.records) & measured]

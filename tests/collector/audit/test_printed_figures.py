@@ -3,7 +3,7 @@
 import pytest
 from factories import FACTS, make_published
 
-from tunemark.collector import rates
+from tunemark.collector.audit import printed_figures as rates
 from tunemark.collector.published_rows import derived_figures, known_dataset_rows, published_rows
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult, Reading, SourceDocument
 

@@ -1,4 +1,4 @@
-"""Figures that follow from claimed ones: small pure functions, each with its reason. Unknown in, unknown out."""
+"""Figures that follow from the printed ones of a result, and numbers in the words beside them. Unknown in, unknown out."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Claims = dict[str, Claim]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of a published result, and how it came about."""
+    """A figure of a published result and its origin."""
 
     value: float
     formula: str | None = None
@@ -19,18 +19,18 @@ class Figure:
 
 
 def claimed(claims: Claims, quantity: str) -> Figure | None:
-    """Return a claimed figure that has one meaning only."""
+    """Return a claimed figure, or None where it is missing or ambiguous."""
     claim = claims.get(quantity)
     return None if claim is None or claim.readings else Figure(claim.value)
 
 
 def is_ambiguous(claims: Claims, quantity: str) -> bool:
-    """Return whether the document leaves open what a figure means."""
+    """Return True if the document leaves the meaning of a figure open."""
     return quantity in claims and bool(claims[quantity].readings)
 
 
 def step_time_s(claims: Claims) -> Figure | None:
-    """Return seconds of an optimizer step. An ambiguous step stays unknown: another figure cannot settle what was meant."""
+    """Return seconds per optimizer step. An ambiguous step time stays unknown: no other figure can settle its meaning."""
     if is_ambiguous(claims, "step_time_s"):
         return None
     printed, rate = claimed(claims, "step_time_s"), claimed(claims, "steps_per_s")
@@ -40,7 +40,7 @@ def step_time_s(claims: Claims) -> Figure | None:
 
 
 def steps_per_s(claims: Claims) -> Figure | None:
-    """Return optimizer steps a second: as claimed, else the inverse of the step time."""
+    """Return optimizer steps per second: as claimed, else the inverse of the step time."""
     printed, step = claimed(claims, "steps_per_s"), claimed(claims, "step_time_s")
     if printed or step is None or not step.value:
         return printed
@@ -48,9 +48,9 @@ def steps_per_s(claims: Claims) -> Figure | None:
 
 
 def global_batch(conditions: Conditions) -> Figure | None:
-    """Return rows in an optimizer step: as stated, else the product of what is stated on one device.
+    """Return rows in an optimizer step: as stated, else the product of the batch settings on one device.
 
-    On several devices the product is unknown, for they may share a row (tensor parallel) or hold rows of their own.
+    On several devices the product is unknown: they may share a row (tensor parallel) or hold rows of their own.
     """
     if conditions.global_batch is not None:
         return Figure(conditions.global_batch)
@@ -60,12 +60,12 @@ def global_batch(conditions: Conditions) -> Figure | None:
 
 
 def rows_are_full(conditions: Conditions) -> bool:
-    """Return whether the source says that rows hold no padding."""
+    """Return True if the source states that rows hold no padding."""
     return conditions.padding is Padding.NONE or conditions.packing is True
 
 
 def tokens_per_s(claims: Claims, conditions: Conditions) -> Figure | None:
-    """Return real tokens a second: claimed; else counted tokens over time; else full rows times their length over the step time."""
+    """Return real tokens per second: claimed; else counted tokens over time; else full rows x their length over the step time."""
     printed = claimed(claims, "tokens_per_s")
     if printed:
         return printed
@@ -79,14 +79,14 @@ def tokens_per_s(claims: Claims, conditions: Conditions) -> Figure | None:
 
 
 def samples_per_s(claims: Claims, conditions: Conditions, dataset_rows: int | None) -> Figure | None:
-    """Return documents a second: claimed; else from tokens where a row is a full document; else epochs of known rows over time."""
-    # Trainers count rows. Of packed rows each holds several documents, so that figure is another quantity.
+    """Return documents per second: claimed; else from tokens where a row is a full document; else epochs of known rows over time."""
+    # Trainers count rows. A packed row holds several documents, so its rate is another quantity.
     printed = None if conditions.packing else claimed(claims, "samples_per_s")
     return printed or _samples_from_tokens(claims, conditions) or _samples_from_epochs(claims, dataset_rows)
 
 
 def _samples_from_tokens(claims: Claims, conditions: Conditions) -> Figure | None:
-    # A packed row holds several documents and a padded one is no full row: neither says how many documents there were.
+    # A packed row holds several documents and a padded row is not full: neither gives the number of documents.
     if conditions.packing or conditions.padding in {Padding.STATIC, Padding.DYNAMIC} or conditions.sequence_length is None:
         return None
     tokens = tokens_per_s(claims, conditions)
@@ -115,21 +115,21 @@ def epoch_time_s(claims: Claims) -> Figure | None:
 
 
 def _epochs_were_done(claims: Claims) -> bool:
-    """Return False when the steps that were done are fewer than those planned for the epochs."""
+    """Return False if fewer steps were done than were planned for the epochs."""
     done, planned = claimed(claims, "steps"), claimed(claims, "total_steps")
     return done is None or planned is None or done.value >= planned.value
 
 
 def printed_rows(dataset: str | None) -> int | None:
-    """Return the training rows that the words for a data set state: `emotion (16000/2000/2000)`, `recipes (20,000 rows)`."""
-    found = re.search(r"\((?:first )?([0-9][0-9,]*)(?:/[0-9,/]+| rows| records)\)", dataset or "")
-    return int(found[1].replace(",", "")) if found else None
+    """Return the training rows named with a data set: `emotion (1600/200/200)`, `recipes (9,500 rows)`."""
+    match = re.search(r"\((?:first )?([0-9][0-9,]*)(?:/[0-9,/]+| rows| records)\)", dataset or "")
+    return int(match[1].replace(",", "")) if match else None
 
 
 def stated_training_rows(note: str | None) -> int | None:
-    """Return the rows in words such as `which has 16,000 training, 2,000 validation and 2,000 test rows`."""
-    found = re.search(r"\b([0-9][0-9,]*) training\b", note or "")
-    return int(found[1].replace(",", "")) if found else None
+    """Return the rows in words such as `which has 16,500 training and 2,500 test rows`."""
+    match = re.search(r"\b([0-9][0-9,]*) training\b", note or "")
+    return int(match[1].replace(",", "")) if match else None
 
 
 def precision_class(printed: str | None) -> str | None:

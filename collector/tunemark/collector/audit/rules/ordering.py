@@ -1,0 +1,193 @@
+"""Ordering: methods on the same device by memory and speed, and the same work on different devices."""
+
+from collections.abc import Iterator
+from itertools import permutations, product
+
+from tunemark.collector.audit.bounds import rates_below_peak
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped
+from tunemark.collector.audit.interval import MORE_MEMORY, Interval
+from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.rules.memory import MODEL_MEMORY_TOLERANCE
+from tunemark.collector.audit.token_rates import token_rates
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.vocabulary import Method
+
+SLOWER = 1.02
+"""Factor above which a method counts as slower: runs differ by chance."""
+MORE_PARAMETERS = 1.03
+"""Factor above which a model counts as larger."""
+PEAK, MODEL_MEMORY = "peak_memory_bytes", "model_memory_bytes"
+
+
+def _pairs(evidence: Evidence, first: Method, second: Method) -> Iterator[Pair]:
+    """Yield results of two methods with the same model, device and micro-step, from one table."""
+    for group in grouped(evidence.published, _same_step).values():
+        of_method = {method: [result for result in group if result.conditions.method is method] for method in (first, second)}
+        yield from product(of_method[first], of_method[second])
+
+
+def _same_step(result: AuditedResult) -> tuple[object, ...] | None:
+    conditions = result.conditions
+    if conditions.model is None:
+        return None
+    device = (conditions.accelerator, conditions.accelerator_count, result.offloads_to_host)
+    return (result.source, result.section, conditions.model, conditions.sequence_length, conditions.micro_batch, *device)
+
+
+@rule(id="qlora-memory", family="ordering", verdicts=(SUSPICIOUS,))
+def qlora_memory(evidence: Evidence) -> Iterator[Finding]:
+    """QLoRA in more memory than LoRA.
+
+    4-bit weights take a quarter of 16-bit ones, and all else is the same (Dettmers et al. 2023).
+    """
+    reason = "its weights take a quarter and its activations are the same, unless the parts that are not quantised are kept in 32 bits"
+    yield from _more_memory(evidence, Method.QLORA, Method.LORA, reason)
+
+
+@rule(id="lora-memory", family="ordering", verdicts=(SUSPICIOUS,))
+def lora_memory(evidence: Evidence) -> Iterator[Finding]:
+    """LoRA in more memory than full fine-tuning.
+
+    Frozen weights have no gradients and no optimizer states (Hu et al. 2021, section 4.2).
+    """
+    yield from _more_memory(evidence, Method.LORA, Method.FULL, "it has neither gradients nor optimizer states of the weights")
+
+
+def _more_memory(evidence: Evidence, less: Method, more: Method, reason: str) -> Iterator[Finding]:
+    for one, other in _pairs(evidence, less, more):
+        mine, theirs = one.readings(PEAK), other.readings(PEAK)
+        if mine and theirs and mine[0][1].low > theirs[0][1].high * MORE_MEMORY:
+            ratio = mine[0][1].value / theirs[0][1].value
+            claim = f"{less.value} {one.printed(PEAK)}, {more.value} {other.printed(PEAK)}"
+            words = f"{less.value} needs {ratio:.2f} times the memory of {more.value}; {reason}"
+            yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, {"ratio": ratio}, quantities=(PEAK,))
+
+
+@rule(id="slower-with-less-work", family="ordering", verdicts=(SUSPICIOUS,))
+def slower(evidence: Evidence) -> Iterator[Finding]:
+    """Slower than a method that does more work.
+
+    Frozen weights need no weight gradients: a third less work than full fine-tuning, a quarter less with recompute.
+    """
+    limit = evidence.facts.known.practice("qlora-slowdown")
+    cases = (
+        (Method.LORA, Method.FULL, SLOWER, "It executes 6 N FLOPs where full fine-tuning executes 8 N (definitions.md 10)"),
+        (Method.QLORA, Method.LORA, limit, f"It only unpacks its weights in addition, which makes it less than {limit:g} times slower"),
+    )
+    for method, reference, allowed, reason in cases:
+        for one, other in _pairs(evidence, method, reference):
+            rates = _plain_rates(one, other) or _rates_in_same_reading(one, other)
+            ratio = rates[1] / rates[0] if rates else None
+            if rates and ratio and ratio.low > allowed:
+                figures = ("step_time_s", "tokens_per_s")
+                yield Finding(
+                    SUSPICIOUS,
+                    (one.id, other.id),
+                    f"{method.value} {one.printed(*figures)}, {reference.value} {other.printed(*figures)}",
+                    f"{rates[0].value:,.0f} compared with {rates[1].value:,.0f} tokens/s: {method.value} is {ratio.value:.2f} times slower. {reason}",
+                    {"slowdown": ratio.value},
+                    quantities=tuple(name for name in (*figures, "samples_per_s") if name in one.claims),
+                )
+
+
+def _plain_rates(one: AuditedResult, other: AuditedResult) -> tuple[Interval, Interval] | None:
+    first, second = rates_below_peak(one), rates_below_peak(other)
+    return (first[0].tokens_per_s, second[0].tokens_per_s) if len(first) == 1 and len(second) == 1 else None
+
+
+def _rates_in_same_reading(one: AuditedResult, other: AuditedResult) -> tuple[Interval, Interval] | None:
+    """Return the rates in the same reading, where the figures of both are ambiguous in the same way."""
+    if one.conditions.gradient_accumulation != other.conditions.gradient_accumulation:
+        return None
+    first, second = ([rate for rate in token_rates(result) if rate.quantity == "step_time_s" and rate.meaning] for result in (one, other))
+    return (first[-1].tokens_per_s, second[-1].tokens_per_s) if first and second else None
+
+
+@rule(id="memory-across-devices", family="ordering", verdicts=(INCONSISTENT,))
+def memory_across_devices(evidence: Evidence) -> Iterator[Finding]:
+    """Very different memory for the same work.
+
+    The tensors of a micro-step have the same size on every device.
+    """
+    limit = evidence.facts.known.practice("same-work-memory")
+    for results in grouped(evidence.results, _micro_step).values():
+        by_size = sorted(results, key=lambda result: result.claims[PEAK].value)
+        low, high = by_size[0].claims[PEAK], by_size[-1].claims[PEAK]
+        ratio = Interval.of(high) / Interval.of(low)
+        if len({result.conditions.accelerator for result in results}) > 1 and ratio.low > limit:
+            yield Finding(
+                INCONSISTENT,
+                tuple(result.id for result in by_size),
+                ", ".join(f"{result.claims[PEAK].printed} ({result.device_name})" for result in by_size),
+                f"the same rows of the same model and method: {high.value / 1e9:.0f} / {low.value / 1e9:.0f} GB = {ratio.value:.2f} times. Tensors do "
+                "not change with the device",
+                {"ratio": ratio.value},
+                quantities=(PEAK,),
+            )
+
+
+def _micro_step(result: AuditedResult) -> tuple[object, ...] | None:
+    conditions = result.conditions
+    if result.accelerator is None or PEAK not in result.claims or not conditions.micro_batch or result.measured:
+        return None
+    shape = (conditions.model, conditions.method, conditions.micro_batch, conditions.sequence_length, conditions.accelerator_count)
+    return (result.source, *shape, conditions.settings.get("gradient_checkpointing"))
+
+
+@rule(id="memory-of-larger-model", family="ordering", verdicts=(SUSPICIOUS,))
+def memory_across_models(evidence: Evidence) -> Iterator[Finding]:
+    """Model with more parameters in less memory.
+
+    With the same width, depth and vocabulary, activations are about the same, and weights, gradients and states grow with the parameters.
+    """
+    for results in grouped(evidence.published, _same_width).values():
+        for large, small in permutations(results, 2):
+            high, low = large.interval(PEAK), small.interval(PEAK)
+            if large.model is None or small.model is None or large.model.key == small.model.key or high is None or low is None:
+                continue
+            more, less = count_parameters(large.model).total, count_parameters(small.model).total
+            if more > less * MORE_PARAMETERS and high.high <= low.low:
+                yield Finding(
+                    SUSPICIOUS,
+                    (large.id, small.id),
+                    f"{large.model.name} {large.printed(PEAK)}, {small.model.name} {small.printed(PEAK)}, {large.conditions.method.value}",
+                    f"{more:,} parameters in {high.value / 1e9:g} GB, {less:,} in {low.value / 1e9:g} GB: the larger model of the same width, depth "
+                    "and vocabulary needs more, not less",
+                    {"parameters": more, "parameters, other": less},
+                    quantities=(PEAK,),
+                )
+
+
+def _same_width(result: AuditedResult) -> tuple[object, ...] | None:
+    model, conditions = result.model, result.conditions
+    if model is None or result.interval(PEAK) is None:
+        return None
+    setup = (conditions.method, conditions.accelerator, conditions.micro_batch, conditions.sequence_length)
+    return (result.source, result.section, *setup, model.hidden_size, model.layers, model.vocabulary)
+
+
+@rule(id="model-memory-across-devices", family="ordering", verdicts=(SUSPICIOUS, INCONSISTENT))
+def model_memory_across_devices(evidence: Evidence) -> Iterator[Finding]:
+    """Model memory that differs between devices.
+
+    Parameters and their format depend on the model and the method, not on the device.
+    """
+    for results in grouped(evidence.results, _model_on_devices).values():
+        by_size = sorted(results, key=lambda result: result.claims[MODEL_MEMORY].value)
+        low, high = (Interval.of(result.claims[MODEL_MEMORY]) for result in (by_size[0], by_size[-1]))
+        if not low.overlaps(high):
+            ratio = high.value / low.value
+            yield Finding(
+                INCONSISTENT if ratio > 1 + MODEL_MEMORY_TOLERANCE else SUSPICIOUS,
+                tuple(result.id for result in by_size),
+                ", ".join(f"{result.claims[MODEL_MEMORY].printed} ({result.device_name})" for result in by_size),
+                f"{ratio:.2f} times for the same parameters in the same format. Parameters do not change with the device",
+                {"ratio": ratio},
+                quantities=(MODEL_MEMORY,),
+            )
+
+
+def _model_on_devices(result: AuditedResult) -> tuple[object, ...] | None:
+    if MODEL_MEMORY not in result.claims or result.accelerator is None or result.measured:
+        return None
+    return result.source, result.conditions.model, result.conditions.method, result.devices
