@@ -5,9 +5,12 @@ from audit_making import A100, H100, T4, claim, evidence, gb, result, said
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.audit.rule import all_rules, audit
+from tunemark.collector.audit.rule import DOCUMENT_CONDITIONS, all_rules, audit
+from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.records.published import Conditions
 
 RULES = all_rules()
+SETTINGS = {"data_parallel", "gradient_checkpointing", "lora_r", "zero_stage"}
 
 BERT = {"model": "bert-base-uncased", "method": "full", "sequence_length": 128, "dataset": "dair-ai/emotion"}
 
@@ -544,6 +547,13 @@ def test_every_rule_has_an_example():
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_a_rule_finds_what_is_wrong(rule):
     assert list(rule.findings(EXAMPLES[rule.id][0]))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_finding_names_what_its_verdict_applies_to(rule):
+    for finding in rule.findings(EXAMPLES[rule.id][0]):
+        assert set(finding.quantities) <= set(QUANTITIES)
+        assert set(finding.conditions) <= set(Conditions.model_fields) | SETTINGS | DOCUMENT_CONDITIONS
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)

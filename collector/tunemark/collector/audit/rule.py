@@ -55,7 +55,7 @@ class Finding:
     quantities: tuple[str, ...] = ()
     """Quantities of the records that the verdict applies to: keys of `tunemark.schema.quantities.QUANTITIES`."""
     conditions: tuple[str, ...] = ()
-    """Conditions that the verdict applies to: fields or settings of `Conditions`, or one of DOCUMENT_CONDITIONS."""
+    """Conditions that the verdict applies to: fields of `Conditions`, settings of results or statements, or DOCUMENT_CONDITIONS."""
     excluded: tuple[str, ...] = ()
     """Meanings of an ambiguous figure that are impossible: their words without figures."""
     rule: str = ""
