@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from tunemark.collector.audit.evidence import Evidence
+from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.schema.vocabulary import AuditVerdict
 
 IMPOSSIBLE, INCONSISTENT = AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT
@@ -60,6 +60,18 @@ class Finding:
     """Meanings of an ambiguous figure that are impossible: their words without figures."""
     rule: str = ""
     """The rule that made it; set by the engine."""
+
+
+def about_figures(
+    verdict: AuditVerdict,
+    result: AuditedResult,
+    quantities: tuple[str, ...],
+    calculation: str,
+    numbers: Mapping[str, Number],
+    conditions: tuple[str, ...] = (),
+) -> Finding:
+    """Return a finding about figures of one result: its claim is these figures as printed."""
+    return Finding(verdict, (result.id,), result.printed(*quantities), calculation, numbers, quantities, conditions)
 
 
 Check = Callable[[Evidence], Iterable[Finding]]

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
-from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.collector.audit.token_rates import LAST_BATCH, expected_rows, rows_per_step
 from tunemark.schema.physics.architecture import count_parameters
 
+CPU_TIMES = ("wall_s", "user_s", "system_s")
 FEW_STEPS = 3
 """A run of so few steps is mostly warm-up."""
 SHORT_RUN_TOLERANCE = 0.15
@@ -32,7 +33,7 @@ def _wrong_product(result: AuditedResult, one: str, other: str, expected: Interv
     nearest = products[0][2].value
     text = f"{sums}, but {meaning} = {expected.value:,.0f}: {nearest / expected.value - 1:+.1%}"
     numbers = {"product": nearest, "expected": expected.value}
-    yield Finding(INCONSISTENT, (result.id,), result.printed(one, other), text, numbers, quantities=(one, other))
+    yield about_figures(INCONSISTENT, result, (one, other), text, numbers)
 
 
 @rule(id="rate-times-time", family="arithmetic", verdicts=(INCONSISTENT,))
@@ -127,8 +128,8 @@ def wall_covers_training(evidence: Evidence) -> Iterator[Finding]:
         wall, time = result.interval("wall_s"), result.interval("train_time_s")
         if wall and time and wall.high * (1 + slack) < time.low:
             words = f"wall {wall.value:,.1f} s < training {time.value:,.1f} s, which is part of it"
-            claim, numbers = result.printed("wall_s", "train_time_s"), {"wall_s": wall.value, "train_time_s": time.value}
-            yield Finding(INCONSISTENT, (result.id,), claim, words, numbers, quantities=("wall_s", "train_time_s"))
+            numbers = {"wall_s": wall.value, "train_time_s": time.value}
+            yield about_figures(INCONSISTENT, result, ("wall_s", "train_time_s"), words, numbers)
 
 
 @rule(id="cpu-time", family="arithmetic", verdicts=(INCONSISTENT,))
@@ -139,13 +140,12 @@ def cpu_time(evidence: Evidence) -> Iterator[Finding]:
     """
     cores = {row.instance: row.vcpus for row in evidence.facts.prices if row.vcpus}
     for result in evidence.results:
-        wall, user, system = (result.interval(name) for name in ("wall_s", "user_s", "system_s"))
+        wall, user, system = (result.interval(name) for name in CPU_TIMES)
         count = cores.get(result.conditions.instance or "")
         if wall and user and system and count and (user + system).low > wall.high * count:
             total = (user + system).value
             words = f"{total:,.0f} CPU seconds > {wall.value:,.0f} s x {count} cores"
-            claim, numbers = result.printed("wall_s", "user_s", "system_s"), {"cpu_s": total, "cores": count}
-            yield Finding(INCONSISTENT, (result.id,), claim, words, numbers, quantities=("wall_s", "user_s", "system_s"))
+            yield about_figures(INCONSISTENT, result, CPU_TIMES, words, {"cpu_s": total, "cores": count})
 
 
 @rule(id="trainer-flops", family="arithmetic", verdicts=(INCONSISTENT,))
@@ -193,8 +193,7 @@ def evaluation_rows(evidence: Evidence) -> Iterator[Finding]:
         if any(seen.widened(LAST_BATCH).overlaps(Interval.exact(rows / part)) for part in range(1, max(ranks, cores) + 1)):
             continue
         words = f"{rate.value:g} x {time.value:g} s = {seen.value:,.0f} rows, but the set has {rows:,}"
-        claim, numbers = result.printed("eval_samples_per_s", "eval_time_s"), {"product": seen.value, "rows": rows}
-        yield Finding(INCONSISTENT, (result.id,), claim, words, numbers, quantities=("eval_samples_per_s", "eval_time_s"))
+        yield about_figures(INCONSISTENT, result, ("eval_samples_per_s", "eval_time_s"), words, {"product": seen.value, "rows": rows})
 
 
 @rule(id="counter-not-rate", family="arithmetic", verdicts=(SUSPICIOUS,))
@@ -304,5 +303,5 @@ def shares_of_totals(evidence: Evidence) -> Iterator[Finding]:
             each = share * total / result.devices
             if not each.overlaps(peak):
                 sums = f"{share.value:.2%} x {total.value / 1e9:g} GB / {result.devices} = {each.value / 1e9:.1f} GB"
-                words, numbers = f"{sums}, not {peak.value / 1e9:.1f} GB", {"computed": each.value, "printed": peak.value}
-                yield Finding(INCONSISTENT, (result.id,), result.printed(*names), words, numbers, quantities=names)
+                numbers = {"computed": each.value, "printed": peak.value}
+                yield about_figures(INCONSISTENT, result, names, f"{sums}, not {peak.value / 1e9:.1f} GB", numbers)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, source_of
 from tunemark.collector.audit.interval import GB_OR_GIB, Interval
 from tunemark.collector.audit.printed_figures import precision_class
-from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.schema.errors import bare
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.facts.names import agrees, suggest_instance
@@ -112,7 +112,7 @@ def _wrong_totals(result: AuditedResult, row: PriceRow, memory_each: float) -> I
         if claimed and listed and abs(claimed.value / listed - 1) > GB_OR_GIB:
             words = f"{row.instance} has {listed / GIB:g} GiB of {name}, but the claim is {claimed.value / GIB:.1f} GiB"
             numbers = {"there": listed, "claimed": claimed.value}
-            yield Finding(INCONSISTENT, (result.id,), result.printed(quantity), words, numbers, (quantity,), ("instance",))
+            yield about_figures(INCONSISTENT, result, (quantity,), words, numbers, ("instance",))
 
 
 @rule(id="context-length", family="catalogue", verdicts=(SUSPICIOUS, INCONSISTENT))
@@ -135,6 +135,8 @@ def context_length(evidence: Evidence) -> Iterator[Finding]:
             f"{model.name} at {length:,} tokens",
             f"{length:,} > {model.context_length:,}, the context of {model.name}: {reason}",
             {"sequence_length": length, "context_length": model.context_length},
+            # A run that fails has no figures at all.
+            quantities=tuple(dict.fromkeys(name for result in results for name in result.claims)) if learned else (),
             conditions=("sequence_length", "model"),
         )
 

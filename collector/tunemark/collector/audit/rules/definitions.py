@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label
 from tunemark.collector.audit.interval import ROUGHLY, Interval
-from tunemark.collector.audit.rule import AMBIGUOUS, INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.rule import AMBIGUOUS, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.records.claims import Formula, Metric, Roof, Term
@@ -169,7 +169,7 @@ def flop_units(evidence: Evidence) -> Iterator[Finding]:
                     f"{binary:.4e} FLOP, {binary / decimal - 1:.1%} more. The printed unit means the first"
                 )
                 numbers = {"decimal_flop": decimal, "binary_flop": binary}
-                yield Finding(AMBIGUOUS, (result.id,), f"{label(name)} {claim.printed}", words, numbers, quantities=(name,))
+                yield about_figures(AMBIGUOUS, result, (name,), words, numbers)
 
 
 @rule(id="memory-unit", family="definitions", verdicts=(INCONSISTENT,))
@@ -190,8 +190,8 @@ def unit_of_memory(evidence: Evidence) -> Iterator[Finding]:
                 f"{size / 2:,.0f} parameters x 2 bytes = {size / 1e9:.2f} GB = {size / GIB:.2f} GiB: the figure is right when read as {fitting[0][0]}, "
                 "and wrong as printed"
             )
-            claim, numbers = result.printed("model_memory_bytes"), {"claimed_bytes": printed[1].value, "parameter_bytes": size}
-            yield Finding(INCONSISTENT, (result.id,), claim, words, numbers, quantities=("model_memory_bytes",))
+            numbers = {"claimed_bytes": printed[1].value, "parameter_bytes": size}
+            yield about_figures(INCONSISTENT, result, ("model_memory_bytes",), words, numbers)
 
 
 @rule(id="formula-units", family="definitions", verdicts=(INCONSISTENT,))

@@ -6,16 +6,17 @@ from tunemark.collector.audit.bounds import block_inputs_kept, weight_bytes
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import precision_class
-from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import CONTEXT
-from tunemark.schema.vocabulary import AuditVerdict, Method
+from tunemark.schema.vocabulary import Method
 
 MODEL_MEMORY_TOLERANCE = 0.1
 """Share for buffers, rounding of the allocator, and adapters counted with the model."""
 PEAK = "peak_memory_bytes"
+HOST_MEMORY = ("host_memory_peak_share", "host_memory_total_bytes")
 MEMORY_SETTINGS = frozenset({"gradient_checkpointing", "fsdp_cpu_offload", "quantisation", "lora_r", "variant"})
 """Settings that change the memory of a micro-step."""
 
@@ -43,7 +44,7 @@ def above_capacity(evidence: Evidence) -> Iterator[Finding]:
             f"{over[0][1].value / GIB:.1f} GiB > {limit / GIB:.1f} GiB, the {usable:.1%} of {capacity:g} GiB that a process can get{ending}"
         )
         numbers = {"claimed_bytes": over[0][1].value, "usable_bytes": limit}
-        yield Finding(INCONSISTENT if fits else IMPOSSIBLE, (result.id,), result.printed(PEAK), words, numbers, quantities=(PEAK,))
+        yield about_figures(INCONSISTENT if fits else IMPOSSIBLE, result, (PEAK,), words, numbers)
 
 
 @rule(id="memory-floor", family="memory", verdicts=(IMPOSSIBLE,))
@@ -58,7 +59,7 @@ def below_floor(evidence: Evidence) -> Iterator[Finding]:
         floor, words = _floor(result, model)
         if high < floor:
             words = f"{words} = {floor / 1e9:.1f} GB, more than {high / 1e9:.1f} GB even at the upper end of the last digit"
-            yield _low_peak(IMPOSSIBLE, result, words, {"claimed_bytes": readings[0][1].value, "floor_bytes": floor})
+            yield about_figures(IMPOSSIBLE, result, (PEAK,), words, {"claimed_bytes": readings[0][1].value, "floor_bytes": floor})
 
 
 @rule(id="memory-states", family="memory", verdicts=(SUSPICIOUS,))
@@ -87,7 +88,7 @@ def below_usual_states(evidence: Evidence) -> Iterator[Finding]:
                 f"{total:,} parameters x {each} bytes ({names}) = {states / 1e9:.1f} GB, logits {logits / 1e9:.1f} GB, inputs of blocks "
                 f"{kept / 1e9:.1f} GB: {needed / 1e9:.1f} GB > {high / 1e9:.1f} GB. It needs another optimizer or precision than the document states"
             )
-            yield _low_peak(SUSPICIOUS, result, words, {"claimed_bytes": readings[0][1].value, "needed_bytes": needed})
+            yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": readings[0][1].value, "needed_bytes": needed})
 
 
 @rule(id="memory-usual", family="memory", verdicts=(SUSPICIOUS,))
@@ -108,7 +109,7 @@ def below_usual_needs(evidence: Evidence) -> Iterator[Finding]:
                 f"{words}, logits of {rows} x {length:,} tokens {logits / 1e9:.2f} GB, driver {CONTEXT / 1e9:.2f} GB = {needed / 1e9:.1f} GB > "
                 f"{high / 1e9:.1f} GB. Only a fused loss and a tool that leaves out the driver report less"
             )
-            yield _low_peak(SUSPICIOUS, result, words, {"claimed_bytes": readings[0][1].value, "needed_bytes": needed})
+            yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": readings[0][1].value, "needed_bytes": needed})
 
 
 def _on_one_device(evidence: Evidence) -> Iterator[tuple[AuditedResult, ModelCard, list[tuple[str, Interval]]]]:
@@ -137,10 +138,6 @@ def _logits_bytes(model: ModelCard, length: int | None, rows: int | None) -> flo
     return 0.0 if length is None or rows is None or model.family == "bert" else 2.0 * rows * length * model.vocabulary
 
 
-def _low_peak(verdict: AuditVerdict, result: AuditedResult, words: str, numbers: dict[str, float]) -> Finding:
-    return Finding(verdict, (result.id,), result.printed(PEAK), words, numbers, quantities=(PEAK,))
-
-
 @rule(id="memory-failure", family="memory", verdicts=(INCONSISTENT,))
 def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
     """Out of memory where the same work fits.
@@ -155,14 +152,10 @@ def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
         for other in evidence.published:
             readings = other.readings(PEAK)
             if other.source == result.source and readings and _same_work(result, other) and max(peak.high for _, peak in readings) < limit:
-                yield Finding(
-                    INCONSISTENT,
-                    (result.id, other.id),
-                    f"out of memory, and {other.printed(PEAK)} elsewhere",
-                    f"{readings[0][1].value / GIB:.1f} GiB of the same work fit into {limit / GIB:.1f} GiB",
-                    {"needed_bytes": readings[0][1].value, "usable_bytes": limit},
-                    quantities=(PEAK,),
-                )
+                needed, claim = readings[0][1].value, f"out of memory, and {other.printed(PEAK)} elsewhere"
+                words = f"{needed / GIB:.1f} GiB of the same work fit into {limit / GIB:.1f} GiB"
+                numbers = {"needed_bytes": needed, "usable_bytes": limit}
+                yield Finding(INCONSISTENT, (result.id, other.id), claim, words, numbers, quantities=(PEAK,))
 
 
 def _same_work(one: AuditedResult, other: AuditedResult) -> bool:
@@ -191,14 +184,9 @@ def model_memory(evidence: Evidence) -> Iterator[Finding]:
             continue
         formats = " or ".join(f"{size / 1e9:.1f} GB ({name})" for name, size in expected.items())
         claimed = readings[0][1].value
-        yield Finding(
-            INCONSISTENT,
-            (result.id,),
-            result.printed("model_memory_bytes"),
-            f"the parameters take {formats}; {claimed / 1e9:.1f} GB is not within {MODEL_MEMORY_TOLERANCE:.0%} of either",
-            {"claimed_bytes": claimed, **{f"bytes, {name}": size for name, size in expected.items()}},
-            quantities=("model_memory_bytes",),
-        )
+        words = f"the parameters take {formats}; {claimed / 1e9:.1f} GB is not within {MODEL_MEMORY_TOLERANCE:.0%} of either"
+        numbers = {"claimed_bytes": claimed, **{f"bytes, {name}": size for name, size in expected.items()}}
+        yield about_figures(INCONSISTENT, result, ("model_memory_bytes",), words, numbers)
 
 
 def _parameter_bytes(model: ModelCard, method: Method) -> dict[str, float]:
@@ -222,18 +210,14 @@ def host_below_weights(evidence: Evidence) -> Iterator[Finding]:
             continue
         weights = 2.0 * result.model.parameters
         if peak.high < weights / 2:
-            yield Finding(
-                SUSPICIOUS,
-                (result.id,),
-                result.printed("host_memory_peak_share", "host_memory_total_bytes"),
+            words = (
                 f"peak {peak.value / 1e9:.2f} GB, but the 16-bit weights of {result.model.name} are {weights / 1e9:.1f} GB. A peak that covers "
-                "loading cannot be so low, unless files are mapped piece by piece",
-                {"host_bytes": peak.value, "weight_bytes": weights},
-                quantities=("host_memory_peak_share",),
+                "loading cannot be so low, unless files are mapped piece by piece"
             )
+            yield about_figures(SUSPICIOUS, result, HOST_MEMORY, words, {"host_bytes": peak.value, "weight_bytes": weights})
 
 
 def host_bytes(result: AuditedResult) -> Interval | None:
     """Return the peak of host memory from its share and total, or None."""
-    share, total = result.interval("host_memory_peak_share"), result.interval("host_memory_total_bytes")
+    share, total = (result.interval(quantity) for quantity in HOST_MEMORY)
     return share * total if share and total else None

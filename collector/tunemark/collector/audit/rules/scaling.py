@@ -7,14 +7,13 @@ from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair
 from tunemark.collector.audit.interval import MORE_MEMORY, Interval
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.rules.comparison import table_rows, wrong_column
-from tunemark.collector.audit.rules.memory import host_bytes
+from tunemark.collector.audit.rules.memory import HOST_MEMORY, host_bytes
 
 SUPERLINEAR = 1.05
 """Efficiency up to which more than linear scaling happens, where shards fit into caches or free memory allows a larger batch."""
 TWICE = 2.0
 """Efficiency above which a speed-up is impossible, and growth per process above which host memory is suspicious."""
 TIMES = ("train_time_s", "wall_s", "epoch_time_s", "step_time_s")
-HOST = ("host_memory_peak_share", "host_memory_total_bytes")
 
 
 def _pairs(evidence: Evidence) -> Iterator[Pair]:
@@ -108,10 +107,10 @@ def host_memory(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             SUSPICIOUS,
             (many.id, few.id),
-            f"host memory {many.printed(*HOST)} compared with {few.printed(*HOST)}",
+            f"host memory {many.printed(*HOST_MEMORY)} compared with {few.printed(*HOST_MEMORY)}",
             f"{before.value / 1e9:.2f} GB -> {after.value / 1e9:.2f} GB: {growth:.1f} times with {factor:g} times the processes",
             {"bytes, fewer": before.value, "bytes, more": after.value},
-            quantities=HOST,
+            quantities=HOST_MEMORY,
         )
 
 

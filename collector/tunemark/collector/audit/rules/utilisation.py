@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tunemark.collector.audit.bounds import activations_kept, utilisation, weight_bytes
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
-from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.collector.audit.token_rates import Rate, settled_reading, token_rates
 
 PROFILE_TO_RUN = 1.5
@@ -42,8 +42,7 @@ def _plain_rate(result: AuditedResult, quantity: str, utilised: Share, high: flo
         verdict, ending = SUSPICIOUS, "; at this rate the device is almost idle"
     else:
         return
-    numbers = {"utilisation": share.value}
-    yield Finding(verdict, (result.id,), result.printed(quantity), f"{words}{ending}", numbers, quantities=(quantity,))
+    yield about_figures(verdict, result, (quantity,), f"{words}{ending}", {"utilisation": share.value})
 
 
 def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[Rate, Share]]) -> Finding:
@@ -84,15 +83,12 @@ def with_recompute(evidence: Evidence) -> Iterator[Finding]:
                 continue
             verdict = IMPOSSIBLE if twice[0].low > 1 else SUSPICIOUS
             ending = "" if verdict is IMPOSSIBLE else f"; tuned stacks stay below {high:.0%}"
-            yield Finding(
-                verdict,
-                (result.id,),
-                result.printed(rate.quantity, "peak_memory_bytes"),
+            calculation = (
                 f"weights {weights / 1e9:.1f} GB ({weight_words}) and activations without recompute {activations / 1e9:.1f} GB ({words}) do not "
-                f"fit into {result.claims['peak_memory_bytes'].printed}. So blocks are computed twice: {twice[1]}{ending}",
-                {"utilisation": twice[0].value, "weights_bytes": weights, "activations_bytes": activations},
-                quantities=(rate.quantity, "peak_memory_bytes"),
+                f"fit into {result.claims['peak_memory_bytes'].printed}. So blocks are computed twice: {twice[1]}{ending}"
             )
+            numbers = {"utilisation": twice[0].value, "weights_bytes": weights, "activations_bytes": activations}
+            yield about_figures(verdict, result, (rate.quantity, "peak_memory_bytes"), calculation, numbers)
 
 
 @rule(id="claimed-utilisation", family="utilisation", verdicts=(IMPOSSIBLE, INCONSISTENT))
@@ -105,17 +101,10 @@ def claimed_shares(evidence: Evidence) -> Iterator[Finding]:
         mfu, hfu = result.interval("mfu"), result.interval("hfu")
         for name, share in (("mfu", mfu), ("hfu", hfu)):
             if share and share.low > 1:
-                words = f"{share.value:.1%} of the peak is more than all of it"
-                yield Finding(IMPOSSIBLE, (result.id,), result.printed(name), words, {name: share.value}, quantities=(name,))
+                yield about_figures(IMPOSSIBLE, result, (name,), f"{share.value:.1%} > 100%", {name: share.value})
         if mfu and hfu and mfu.low > hfu.high:
-            yield Finding(
-                INCONSISTENT,
-                (result.id,),
-                result.printed("mfu", "hfu"),
-                f"MFU {mfu.value:.2%} > HFU {hfu.value:.2%}, but HFU adds recomputed work to MFU",
-                {"mfu": mfu.value, "hfu": hfu.value},
-                quantities=("mfu", "hfu"),
-            )
+            words = f"MFU {mfu.value:.2%} > HFU {hfu.value:.2%}, but HFU adds recomputed work to MFU"
+            yield about_figures(INCONSISTENT, result, ("mfu", "hfu"), words, {"mfu": mfu.value, "hfu": hfu.value})
 
 
 @rule(id="mfu-and-rate", family="utilisation", verdicts=(SUSPICIOUS,))
@@ -131,11 +120,7 @@ def claimed_against_rate(evidence: Evidence) -> Iterator[Finding]:
         utilised = utilisation(result, rate) if rate is not None else None
         if result.measured or mfu is None or utilised is None or mfu.low <= utilised[0].high * PROFILE_TO_RUN:
             continue
-        yield Finding(
-            SUSPICIOUS,
-            (result.id,),
-            result.printed("mfu", "samples_per_s", "profile_step_time_s"),
-            f"{utilised[1]}: {mfu.value / utilised[0].value:.1f} times less than the claimed {mfu.value:.2%}, which describes a profiled graph, not the run",
-            {"claimed": mfu.value, "utilisation": utilised[0].value},
-            quantities=("mfu",),
-        )
+        share, words = utilised
+        words = f"{words}: {mfu.value / share.value:.1f} times less than the claimed {mfu.value:.2%}, which describes a profiled graph, not the run"
+        claim, numbers = result.printed("mfu", "samples_per_s", "profile_step_time_s"), {"claimed": mfu.value, "utilisation": share.value}
+        yield Finding(SUSPICIOUS, (result.id,), claim, words, numbers, quantities=("mfu",))
