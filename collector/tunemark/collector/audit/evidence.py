@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from operator import attrgetter
 from typing import TypeVar
 
 from tunemark.collector.audit.interval import Interval
@@ -20,6 +21,8 @@ from tunemark.schema.records.published import Claim, Conditions, PublishedResult
 Kind = TypeVar("Kind", bound=Assertion)
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
+SETUP = attrgetter("source", "conditions.model", "conditions.method", "conditions.accelerator")
+"""What results of one setup share."""
 COUNTS = frozenset({"steps", "total_steps", "epochs", "tokens"})
 """Quantities that are counted: their whole numbers are exact."""
 
@@ -118,12 +121,16 @@ class Evidence:
     @cached_property
     def same_setup(self) -> tuple[tuple[AuditedResult, ...], ...]:
         """Groups of results of one source with the same model, method and device."""
-        return tuple(tuple(group) for group in grouped(self.results, _setup).values())
+        return tuple(tuple(group) for group in grouped(_with_model(self.results), SETUP).values())
 
     def published_pairs(self) -> Iterator[Pair]:
         """Yield all pairs of published results of one source with the same model, method and device."""
-        for group in grouped(self.published, _setup).values():
+        for group in grouped(_with_model(self.published), SETUP).values():
             yield from combinations(group, 2)
+
+    def with_figure(self, quantity: str) -> list[AuditedResult]:
+        """Return the results that claim a quantity."""
+        return [result for result in self.results if quantity in result.claims]
 
     @cached_property
     def by_id(self) -> dict[str, AuditedResult]:
@@ -162,19 +169,16 @@ class Evidence:
         return self.statements[record].claims if record in self.statements else {}
 
 
-def grouped(items: Iterable[Item], key: Callable[[Item], Key | None]) -> dict[Key, list[Item]]:
-    """Return items by their key, in order; items with the key None are left out."""
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return items by their key, in order."""
     groups: dict[Key, list[Item]] = defaultdict(list)
     for item in items:
-        found = key(item)
-        if found is not None:
-            groups[found].append(item)
+        groups[key(item)].append(item)
     return groups
 
 
-def _setup(result: AuditedResult) -> tuple[object, ...] | None:
-    conditions = result.conditions
-    return None if conditions.model is None else (result.source, conditions.model, conditions.method, conditions.accelerator)
+def _with_model(results: Iterable[AuditedResult]) -> list[AuditedResult]:
+    return [result for result in results if result.conditions.model is not None]
 
 
 def source_of(record: str) -> str:

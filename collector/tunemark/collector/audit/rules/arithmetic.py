@@ -1,6 +1,7 @@
 """Arithmetic: figures of one result, or of one table, that must multiply to each other within their printed digits."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
@@ -13,6 +14,8 @@ FEW_STEPS = 3
 """A run of so few steps is mostly warm-up."""
 SHORT_RUN_TOLERANCE = 0.15
 """Share by which a step of a short run may differ from one of a longer run."""
+EVALUATION_SERIES = ("source", "conditions.model", "conditions.method", "conditions.accelerator", "conditions.sequence_length")
+"""What results share in a series over batch sizes."""
 SERIES_LENGTH = 3
 """Fewest batch sizes that show a proportion."""
 SAME_RATE = 0.03
@@ -202,7 +205,8 @@ def proportional_to_batch(evidence: Evidence) -> Iterator[Finding]:
 
     A fixed set of rows takes its own time. Its rate cannot follow the training batch to the per cent.
     """
-    for results in grouped(evidence.results, _evaluation_series).values():
+    evaluated = [result for result in evidence.results if result.interval("eval_samples_per_s") and result.conditions.micro_batch]
+    for results in grouped(evaluated, attrgetter(*EVALUATION_SERIES)).values():
         rates = {
             batch: (result, result.claims["eval_samples_per_s"].value / batch)
             for result in reversed(results)
@@ -222,13 +226,6 @@ def proportional_to_batch(evidence: Evidence) -> Iterator[Finding]:
             {f"batches/s at {batch}": each for _, batch, each in printed},
             quantities=("eval_samples_per_s",),
         )
-
-
-def _evaluation_series(result: AuditedResult) -> tuple[object, ...] | None:
-    conditions = result.conditions
-    if result.interval("eval_samples_per_s") is None or not conditions.micro_batch:
-        return None
-    return result.source, conditions.model, conditions.method, conditions.accelerator, conditions.sequence_length
 
 
 @rule(id="epoch-work", family="arithmetic", verdicts=(INCONSISTENT,))

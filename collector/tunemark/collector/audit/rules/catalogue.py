@@ -121,8 +121,13 @@ def context_length(evidence: Evidence) -> Iterator[Finding]:
 
     A model has as many positions as it was made for; learned positions end there.
     """
-    for (_, key, length), results in grouped(evidence.results, _length_beyond_context).items():
-        model = evidence.facts.models[key]
+    beyond = [
+        (result, result.model, length)
+        for result in evidence.results
+        if result.model is not None and (length := result.conditions.sequence_length) is not None and length > result.model.context_length
+    ]
+    for rows in grouped(beyond, lambda row: (row[0].source, row[1].key, row[2])).values():
+        results, (_, model, length) = [result for result, *_ in rows], rows[0]
         learned = FAMILIES[model.family].learned_positions
         reason = (
             "its positions are a table of that size, so the run fails at once"
@@ -139,11 +144,6 @@ def context_length(evidence: Evidence) -> Iterator[Finding]:
             quantities=tuple(dict.fromkeys(name for result in results for name in result.claims)) if learned else (),
             conditions=("sequence_length", "model"),
         )
-
-
-def _length_beyond_context(result: AuditedResult) -> tuple[str, str, int] | None:
-    length, model = result.conditions.sequence_length, result.model
-    return (result.source, model.key, length) if model is not None and length is not None and length > model.context_length else None
 
 
 @rule(id="precision-on-device", family="catalogue", verdicts=(SUSPICIOUS,))

@@ -1,6 +1,7 @@
 """Comparisons: ratios and words against the figures, columns relative to a baseline, and whether results may be compared at all."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, rates_below_peak
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, quoted
@@ -24,6 +25,7 @@ FEWEST_STEPS = 20
 """A run of fewer steps is mostly warm-up (definitions.md 4)."""
 TIMES = frozenset({"train_time_s", "wall_s", "epoch_time_s", "step_time_s"})
 TIMES_AND_RATES = TIMES | {"tokens_per_s", "samples_per_s", "samples_per_s_reported", "relative_speed"}
+TABLE = attrgetter("source", "section")
 TOTAL_OF = {"host_memory_peak_share": "host_memory_total_bytes", "device_memory_peak_share": "device_memory_total_bytes"}
 
 
@@ -193,7 +195,7 @@ def relative_speed(evidence: Evidence) -> Iterator[Finding]:
 
     Relative speed is throughput over the throughput of the row that is 1.00x.
     """
-    for results in table_rows(evidence, "relative_speed"):
+    for results in grouped(evidence.with_figure("relative_speed"), TABLE).values():
         reference = next((result for result in results if result.claims["relative_speed"].value == 1), None)
         base = reference.interval("tokens_per_s") if reference else None
         for result in results:
@@ -208,26 +210,14 @@ def memory_saved(evidence: Evidence) -> Iterator[Finding]:
 
     A saving is (before - after) / before.
     """
-    for result in evidence.results:
-        if "memory_reduction" not in result.claims:
-            continue
-        full = next((one for one in evidence.results if _is_full_baseline(one, result)), None)
+    baselines = [result for result in evidence.with_figure("peak_memory_bytes") if result.conditions.method is Method.FULL]
+    for result in evidence.with_figure("memory_reduction"):
+        full = next((one for one in baselines if TABLE(one) == TABLE(result) and one.conditions.model == result.conditions.model), None)
         mine, theirs = result.interval("peak_memory_bytes"), full.interval("peak_memory_bytes") if full else None
         if full and mine and theirs:
             left = mine / theirs
             words = f"({theirs.value / 1e9:g} - {mine.value / 1e9:g}) / {theirs.value / 1e9:g}"
             yield from wrong_column(result, full, "memory_reduction", Interval(1 - left.value, 1 - left.high, 1 - left.low), words)
-
-
-def _is_full_baseline(one: AuditedResult, result: AuditedResult) -> bool:
-    same_table = (one.source, one.section, one.conditions.model) == (result.source, result.section, result.conditions.model)
-    return same_table and one.conditions.method is Method.FULL and "peak_memory_bytes" in one.claims
-
-
-def table_rows(evidence: Evidence, quantity: str) -> list[list[AuditedResult]]:
-    """Return the results with a quantity, by table."""
-    results = [result for result in evidence.results if quantity in result.claims]
-    return list(grouped(results, lambda result: (result.source, result.section)).values())
 
 
 def wrong_column(result: AuditedResult, other: AuditedResult, quantity: str, computed: Interval, words: str) -> Iterator[Finding]:
@@ -311,7 +301,8 @@ def across_sources(evidence: Evidence) -> Iterator[Finding]:
     """
     limit = evidence.facts.known.practice("cross-source")
     shares = [(result, share) for result in evidence.results if (share := _utilisation(result)) is not None]
-    for group in grouped(shares, lambda item: (item[0].conditions.accelerator, item[0].conditions.method, item[0].devices)).values():
+    device_and_method = attrgetter("conditions.accelerator", "conditions.method", "devices")
+    for group in grouped(shares, lambda item: device_and_method(item[0])).values():
         published = [(result, share) for result, share in group if not result.measured]
         for result, share in group:
             # Measured results may be many: each is compared with documents only.

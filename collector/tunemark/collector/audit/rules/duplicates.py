@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterator
 from itertools import combinations
+from operator import attrgetter
 
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped
 from tunemark.collector.audit.rule import SUSPICIOUS, Finding, rule
 
 FEWEST_FIGURES = 2
@@ -17,6 +18,13 @@ RATES = ("tokens_per_s", "samples_per_s", "train_time_s")
 QUALITY = ("accuracy", "eval_loss", "train_loss")
 WORK = ("sequence_length", "micro_batch", "global_batch")
 """Conditions that change what a step sees."""
+MODEL_AND_DEVICES = attrgetter("source", "conditions.model", "conditions.accelerator", "conditions.accelerator_count")
+PLACE = attrgetter(
+    "source",
+    "section",
+    *(f"conditions.{name}" for name in ("method", "accelerator", "accelerator_count", "micro_batch", "sequence_length")),
+)
+"""The place of a row in its table, besides its model."""
 MEASURED = (
     "epoch_time_s",
     "eval_loss",
@@ -36,10 +44,9 @@ def copied_rows(evidence: Evidence) -> Iterator[Finding]:
 
     Times of two runs differ by chance. Several rows that agree to the last digit were not measured twice.
     """
-    pairs = [pair for group in grouped(evidence.published, _place).values() for pair in combinations(group, 2)]
-    of_models = [pair for pair in pairs if pair[0].conditions.model != pair[1].conditions.model]
-    models = lambda pair: (pair[0].source, *sorted(str(result.conditions.model) for result in pair))  # noqa: E731 - a key with a name
-    for (_, first, second), compared in grouped(of_models, models).items():
+    pairs = [pair for group in grouped(_of_models(evidence), PLACE).values() for pair in combinations(group, 2)]
+    pairs = [pair for pair in pairs if pair[0].conditions.model != pair[1].conditions.model]
+    for (_, first, second), compared in grouped(pairs, _models).items():
         equal = [(one, other) for one, other in compared if _agree(one, other)]
         if equal:
             shown = "; ".join(f"{one.id} = {other.id}: {one.printed(*_shared(one, other))}" for one, other in equal)
@@ -53,12 +60,13 @@ def copied_rows(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _place(result: AuditedResult) -> tuple[object, ...] | None:
-    conditions = result.conditions
-    if conditions.model is None:
-        return None
-    device = (conditions.accelerator, conditions.accelerator_count)
-    return result.source, result.section, conditions.method, *device, conditions.micro_batch, conditions.sequence_length
+def _of_models(evidence: Evidence) -> list[AuditedResult]:
+    return [result for result in evidence.published if result.conditions.model is not None]
+
+
+def _models(pair: Pair) -> tuple[str, str, str]:
+    first, second = sorted(str(result.conditions.model) for result in pair)
+    return pair[0].source, first, second
 
 
 def _shared(one: AuditedResult, other: AuditedResult) -> list[str]:
@@ -76,7 +84,7 @@ def equal_rates(evidence: Evidence) -> Iterator[Finding]:
 
     Different work takes different time. Equal digits are copied or estimated.
     """
-    for group in grouped(evidence.published, _model_and_devices).values():
+    for group in grouped(_of_models(evidence), MODEL_AND_DEVICES).values():
         for one, other in combinations(group, 2):
             methods = one.conditions.method, other.conditions.method
             for name in RATES:
@@ -89,18 +97,15 @@ def equal_rates(evidence: Evidence) -> Iterator[Finding]:
                     yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, {name: value}, quantities=(name,))
 
 
-def _model_and_devices(result: AuditedResult) -> tuple[object, ...] | None:
-    conditions = result.conditions
-    return None if conditions.model is None else (result.source, conditions.model, conditions.accelerator, conditions.accelerator_count)
-
-
 @rule(id="equal-quality", family="duplicates", verdicts=(SUSPICIOUS,))
 def equal_quality(evidence: Evidence) -> Iterator[Finding]:
     """Several devices with the same accuracy to the digit.
 
     Sums in another order give other last bits, and training amplifies them: accuracies of separate runs differ by some rows.
     """
-    for results in grouped(evidence.results, _accuracy_in_table).values():
+    accurate = [result for result in evidence.with_figure("accuracy") if result.accelerator is not None and not result.measured]
+    table = attrgetter("source", "section", "conditions.model")
+    for results in grouped(accurate, lambda result: (*table(result), result.claims["accuracy"].printed)).values():
         devices = {result.conditions.accelerator for result in results}
         if len(devices) < FEWEST_DEVICES:
             continue
@@ -116,12 +121,6 @@ def equal_quality(evidence: Evidence) -> Iterator[Finding]:
             {"devices": len(devices)},
             quantities=("accuracy",),
         )
-
-
-def _accuracy_in_table(result: AuditedResult) -> tuple[object, ...] | None:
-    if "accuracy" not in result.claims or result.accelerator is None or result.measured:
-        return None
-    return result.source, result.section, result.conditions.model, result.claims["accuracy"].printed
 
 
 @rule(id="equal-figures", family="duplicates", verdicts=(SUSPICIOUS,))

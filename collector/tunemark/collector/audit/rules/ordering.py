@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import permutations, product
+from operator import attrgetter
 
 from tunemark.collector.audit.bounds import rates_below_peak
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped
@@ -17,21 +18,26 @@ SLOWER = 1.02
 MORE_PARAMETERS = 1.03
 """Factor above which a model counts as larger."""
 PEAK, MODEL_MEMORY = "peak_memory_bytes", "model_memory_bytes"
+DEVICES = ("conditions.accelerator", "conditions.accelerator_count", "offloads_to_host")
+SHAPE = ("conditions.model", "conditions.micro_batch", "conditions.sequence_length")
+SAME_STEP = attrgetter("source", "section", *SHAPE, *DEVICES)
+"""The same micro-step on the same devices, by any method."""
+SAME_WORK = attrgetter("source", *SHAPE, "conditions.method", "conditions.accelerator_count")
+"""The same micro-step by one method, on any device."""
+SAME_PLACE = attrgetter(
+    *("source", "section", "conditions.method", "conditions.accelerator", *SHAPE[1:]),
+    *("model.hidden_size", "model.layers", "model.vocabulary"),
+)
+"""The same place in a table, for any model of the same width, depth and vocabulary."""
+SAME_MODEL = attrgetter("source", "conditions.model", "conditions.method", "devices")
 
 
 def _pairs(evidence: Evidence, first: Method, second: Method) -> Iterator[Pair]:
     """Yield results of two methods with the same model, device and micro-step, from one table."""
-    for group in grouped(evidence.published, _same_step).values():
-        of_method = {method: [result for result in group if result.conditions.method is method] for method in (first, second)}
+    for group in grouped(evidence.published, SAME_STEP).values():
+        known = [result for result in group if result.conditions.model is not None]
+        of_method = {method: [result for result in known if result.conditions.method is method] for method in (first, second)}
         yield from product(of_method[first], of_method[second])
-
-
-def _same_step(result: AuditedResult) -> tuple[object, ...] | None:
-    conditions = result.conditions
-    if conditions.model is None:
-        return None
-    device = (conditions.accelerator, conditions.accelerator_count, result.offloads_to_host)
-    return (result.source, result.section, conditions.model, conditions.sequence_length, conditions.micro_batch, *device)
 
 
 @rule(id="qlora-memory", family="ordering", verdicts=(SUSPICIOUS,))
@@ -110,7 +116,9 @@ def memory_across_devices(evidence: Evidence) -> Iterator[Finding]:
     The tensors of a micro-step have the same size on every device.
     """
     limit = evidence.facts.known.practice("same-work-memory")
-    for results in grouped(evidence.results, _micro_step).values():
+    known = [result for result in _on_known_device(evidence, PEAK) if result.conditions.micro_batch]
+    checkpointing = "gradient_checkpointing"
+    for results in grouped(known, lambda result: (*SAME_WORK(result), result.conditions.settings.get(checkpointing))).values():
         by_size = sorted(results, key=lambda result: result.claims[PEAK].value)
         low, high = by_size[0].claims[PEAK], by_size[-1].claims[PEAK]
         ratio = Interval.of(high) / Interval.of(low)
@@ -126,12 +134,8 @@ def memory_across_devices(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _micro_step(result: AuditedResult) -> tuple[object, ...] | None:
-    conditions = result.conditions
-    if result.accelerator is None or PEAK not in result.claims or not conditions.micro_batch or result.measured:
-        return None
-    shape = (conditions.model, conditions.method, conditions.micro_batch, conditions.sequence_length, conditions.accelerator_count)
-    return (result.source, *shape, conditions.settings.get("gradient_checkpointing"))
+def _on_known_device(evidence: Evidence, quantity: str) -> list[AuditedResult]:
+    return [result for result in evidence.with_figure(quantity) if result.accelerator is not None and not result.measured]
 
 
 @rule(id="memory-of-larger-model", family="ordering", verdicts=(SUSPICIOUS,))
@@ -140,30 +144,20 @@ def memory_across_models(evidence: Evidence) -> Iterator[Finding]:
 
     With the same width, depth and vocabulary, activations are about the same, and weights, gradients and states grow with the parameters.
     """
-    for results in grouped(evidence.published, _same_width).values():
-        for large, small in permutations(results, 2):
-            high, low = large.interval(PEAK), small.interval(PEAK)
-            if large.model is None or small.model is None or large.model.key == small.model.key or high is None or low is None:
-                continue
-            more, less = count_parameters(large.model).total, count_parameters(small.model).total
+    known = [(result, result.model, peak) for result in evidence.published if result.model is not None and (peak := result.interval(PEAK))]
+    for rows in grouped(known, lambda row: SAME_PLACE(row[0])).values():
+        for (large, large_model, high), (small, small_model, low) in permutations(rows, 2):
+            more, less = count_parameters(large_model).total, count_parameters(small_model).total
             if more > less * MORE_PARAMETERS and high.high <= low.low:
-                yield Finding(
-                    SUSPICIOUS,
-                    (large.id, small.id),
-                    f"{large.model.name} {large.printed(PEAK)}, {small.model.name} {small.printed(PEAK)}, {large.conditions.method.value}",
-                    f"{more:,} parameters in {high.value / 1e9:g} GB, {less:,} in {low.value / 1e9:g} GB: the larger model of the same width, depth "
-                    "and vocabulary needs more, not less",
-                    {"parameters": more, "parameters, other": less},
-                    quantities=(PEAK,),
+                claim = (
+                    f"{large_model.name} {large.printed(PEAK)}, {small_model.name} {small.printed(PEAK)}, {large.conditions.method.value}"
                 )
-
-
-def _same_width(result: AuditedResult) -> tuple[object, ...] | None:
-    model, conditions = result.model, result.conditions
-    if model is None or result.interval(PEAK) is None:
-        return None
-    setup = (conditions.method, conditions.accelerator, conditions.micro_batch, conditions.sequence_length)
-    return (result.source, result.section, *setup, model.hidden_size, model.layers, model.vocabulary)
+                words = (
+                    f"{more:,} parameters in {high.value / 1e9:g} GB, {less:,} in {low.value / 1e9:g} GB: the larger model of the same width, "
+                    "depth and vocabulary needs more, not less"
+                )
+                numbers = {"parameters": more, "parameters, other": less}
+                yield Finding(SUSPICIOUS, (large.id, small.id), claim, words, numbers, quantities=(PEAK,))
 
 
 @rule(id="model-memory-across-devices", family="ordering", verdicts=(SUSPICIOUS, INCONSISTENT))
@@ -172,7 +166,7 @@ def model_memory_across_devices(evidence: Evidence) -> Iterator[Finding]:
 
     Parameters and their format depend on the model and the method, not on the device.
     """
-    for results in grouped(evidence.results, _model_on_devices).values():
+    for results in grouped(_on_known_device(evidence, MODEL_MEMORY), SAME_MODEL).values():
         by_size = sorted(results, key=lambda result: result.claims[MODEL_MEMORY].value)
         low, high = (Interval.of(result.claims[MODEL_MEMORY]) for result in (by_size[0], by_size[-1]))
         if not low.overlaps(high):
@@ -185,9 +179,3 @@ def model_memory_across_devices(evidence: Evidence) -> Iterator[Finding]:
                 {"ratio": ratio},
                 quantities=(MODEL_MEMORY,),
             )
-
-
-def _model_on_devices(result: AuditedResult) -> tuple[object, ...] | None:
-    if MODEL_MEMORY not in result.claims or result.accelerator is None or result.measured:
-        return None
-    return result.source, result.conditions.model, result.conditions.method, result.devices

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from itertools import product
 
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped
 from tunemark.collector.audit.interval import MORE_MEMORY, Interval
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
-from tunemark.collector.audit.rules.comparison import table_rows, wrong_column
+from tunemark.collector.audit.rules.comparison import TABLE, wrong_column
 from tunemark.collector.audit.rules.memory import HOST_MEMORY, host_bytes
 
 SUPERLINEAR = 1.05
@@ -120,7 +120,7 @@ def efficiency_column(evidence: Evidence) -> Iterator[Finding]:
 
     Efficiency is throughput over devices x the throughput of one device.
     """
-    for results in table_rows(evidence, "scaling_efficiency"):
+    for results in grouped(evidence.with_figure("scaling_efficiency"), TABLE).values():
         single = next((result for result in results if result.devices == 1), None)
         base = single.interval("tokens_per_s") if single else None
         for result in results:

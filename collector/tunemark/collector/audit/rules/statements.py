@@ -4,6 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, quoted, source_of
@@ -320,7 +321,9 @@ def memory_tables(evidence: Evidence) -> Iterator[Finding]:
 
     A model and a method need one amount. The batch changes activations, but not the states that a table lists.
     """
-    for results in grouped(evidence.results, _model_and_method).values():
+    sized = [result for result in evidence.results if result.model is not None and result.interval(PEAK) and not result.measured]
+    sized = [result for result in sized if result.devices == 1 and "variant" not in result.conditions.settings]
+    for results in grouped(sized, attrgetter("source", "conditions.model", "conditions.method")).values():
         tables = [result for result in results if result.accelerator is None]
         if not tables:
             continue
@@ -342,14 +345,6 @@ def memory_tables(evidence: Evidence) -> Iterator[Finding]:
             {"lowest": _peak(named[0]), "highest": _peak(most)},
             quantities=(PEAK,),
         )
-
-
-def _model_and_method(result: AuditedResult) -> tuple[object, ...] | None:
-    conditions = result.conditions
-    single = result.model is not None and result.interval(PEAK) is not None and result.devices == 1
-    if not single or result.measured or "variant" in conditions.settings:
-        return None
-    return result.source, conditions.model, conditions.method
 
 
 @rule(id="effect", family="statements", verdicts=(INCONSISTENT, SUSPICIOUS))

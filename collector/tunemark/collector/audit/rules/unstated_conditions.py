@@ -25,8 +25,11 @@ def devices(evidence: Evidence) -> Iterator[Finding]:
 
     Devices of one name differ in peak and bandwidth, and so in the meaning of a time.
     """
-    for (_, key, _), results in grouped(evidence.published, _assumed_device).items():
-        card = evidence.facts.accelerators[key]
+    assumed = [
+        (result, result.accelerator) for result in evidence.published if result.accelerator and "accelerator" in result.conditions.assumed
+    ]
+    for rows in grouped(assumed, lambda row: (row[0].source, row[1].key, row[0].section)).values():
+        results, card = [result for result, _ in rows], rows[0][1]
         needed = FITS * max(
             (result.claims["peak_memory_bytes"].value for result in results if "peak_memory_bytes" in result.claims), default=0.0
         )
@@ -45,11 +48,6 @@ def devices(evidence: Evidence) -> Iterator[Finding]:
             {f"bf16_tflops, {kind.key}": peak for kind, peak in zip(kinds, peaks, strict=True)},
             conditions=("accelerator",),
         )
-
-
-def _assumed_device(result: AuditedResult) -> tuple[str, str, str] | None:
-    assumed = result.accelerator is not None and "accelerator" in result.conditions.assumed
-    return (result.source, result.accelerator.key, result.section) if assumed and result.accelerator else None
 
 
 def _same_name(one: AcceleratorCard, other: AcceleratorCard) -> bool:
