@@ -27,6 +27,19 @@ TIMES = frozenset({"train_time_s", "wall_s", "epoch_time_s", "step_time_s"})
 TIMES_AND_RATES = TIMES | {"tokens_per_s", "samples_per_s", "samples_per_s_reported", "relative_speed"}
 TABLE = attrgetter("source", "section")
 TOTAL_OF = {"host_memory_peak_share": "host_memory_total_bytes", "device_memory_peak_share": "device_memory_total_bytes"}
+CONDITION_OF = {
+    "model": "model",
+    "method": "method",
+    "dataset": "dataset",
+    "sequence length": "sequence_length",
+    "rows of the training": "dataset",
+    "precision": "precision",
+    "rows of a step": "global_batch",
+    "torch": "framework",
+}
+"""What must agree in a comparison, with the condition it belongs to."""
+CHANGES_WORK = frozenset({"model", "method", "dataset", "sequence length", "rows of the training"})
+"""What changes the work; the others change how it is done."""
 
 
 @rule(id="printed-change", family="comparison", verdicts=(INCONSISTENT,))
@@ -116,12 +129,13 @@ def _against_amounts(evidence: Evidence, compared: Comparison, first: Interval, 
     totals = [_total(evidence, result, compared.quantity) for result in results]
     if len(totals) < 2 or totals[0] is None or totals[1] is None or totals[0][0] == totals[1][0]:  # noqa: PLR2004 - a pair
         return None
-    (one, unit), (other, _) = totals[0], totals[1]
-    amounts, shares = (first * one) / (last * other), first / last
+    (total, unit), (last_total, _) = totals[0], totals[1]
+    amount, last_amount = first.value * total, last.value * last_total
+    amounts, shares = (first * total) / (last * last_total), first / last
     if (shares.value < 1) == (amounts.value < 1):
         return None
     words = (
-        f"{first.value:.2%} x {one:g} {unit} = {first.value * one:.2f}, {last.value:.2%} x {other:g} {unit} = {last.value * other:.2f}: a ratio of "
+        f"{first.value:.2%} x {total:g} {unit} = {amount:.2f}, {last.value:.2%} x {last_total:g} {unit} = {last_amount:.2f}: a ratio of "
         f"{amounts.value:.1f}, but the shares have a ratio of {shares.value:.2f}. Shares of different totals cannot be compared"
     )
     return words, {"ratio of amounts": amounts.value, "ratio of shares": shares.value}
@@ -264,21 +278,6 @@ def comparability(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-CONDITION_OF = {
-    "model": "model",
-    "method": "method",
-    "dataset": "dataset",
-    "sequence length": "sequence_length",
-    "rows of the training": "dataset",
-    "precision": "precision",
-    "rows of a step": "global_batch",
-    "torch": "framework",
-}
-"""What must agree in a comparison, with the condition it belongs to."""
-CHANGES_WORK = frozenset({"model", "method", "dataset", "sequence length", "rows of the training"})
-"""What changes the work; the others change how it is done."""
-
-
 def _comparability_keys(result: AuditedResult) -> dict[str, object]:
     conditions, rows, steps = result.conditions, rows_per_step(result), result.interval("steps")
     return {
@@ -300,32 +299,33 @@ def across_sources(evidence: Evidence) -> Iterator[Finding]:
     Utilisation of one method on one device changes slowly with model and stack. Large factors need an explanation.
     """
     limit = evidence.facts.known.practice("cross-source")
-    shares = [(result, share) for result in evidence.results if (share := _utilisation(result)) is not None]
+    utilised = [(result, *known) for result in evidence.results if (known := _utilisation(result))]
     device_and_method = attrgetter("conditions.accelerator", "conditions.method", "devices")
-    for group in grouped(shares, lambda item: device_and_method(item[0])).values():
-        published = [(result, share) for result, share in group if not result.measured]
-        for result, share in group:
+    for group in grouped(utilised, lambda item: device_and_method(item[0])).values():
+        published = [item for item in group if not item[0].measured]
+        for result, share, quantity in group:
             # Measured results may be many: each is compared with documents only.
             others = published if result.measured else group
-            peers = [(other, theirs) for other, theirs in others if other.source != result.source and _similar_size(other, result)]
+            peers = [(other, theirs) for other, theirs, _ in others if other.source != result.source and _similar_size(other, result)]
             middle = sorted(theirs for _, theirs in peers)[len(peers) // 2] if peers else share
             if share > limit * middle:
                 yield Finding(
                     SUSPICIOUS,
                     (result.id, *(other.id for other, _ in peers)),
-                    f"{result.printed('tokens_per_s', 'step_time_s')} on {result.device_name}",
+                    f"{result.printed(quantity)} on {result.device_name}",
                     f"{share:.1%} of the dense peak. {len(peers)} results of other sources with the same device, method and model size reach "
                     f"{middle:.1%}: {share / middle:.1f} times less",
                     {"utilisation": share, "peers": middle},
-                    quantities=tuple(name for name in ("tokens_per_s", "step_time_s", "samples_per_s") if name in result.claims),
+                    quantities=(quantity,),
                 )
 
 
-def _utilisation(result: AuditedResult) -> float | None:
+def _utilisation(result: AuditedResult) -> tuple[float, str] | None:
+    """Return the share of the dense peak with the quantity it follows from; None where it is unknown or ambiguous."""
     rates, peak, length = rates_below_peak(result), peak_flop_per_s(result), result.conditions.sequence_length
     if len(rates) != 1 or peak is None or length is None or result.model is None:
         return None
-    return rates[0].tokens_per_s.value * flop_per_token(result, result.model, length) / peak
+    return rates[0].tokens_per_s.value * flop_per_token(result, result.model, length) / peak, rates[0].quantity
 
 
 def _similar_size(one: AuditedResult, other: AuditedResult) -> bool:

@@ -9,7 +9,7 @@ from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, gro
 from tunemark.collector.audit.interval import MORE_MEMORY, Interval
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.rules.memory import MODEL_MEMORY_TOLERANCE
-from tunemark.collector.audit.token_rates import token_rates
+from tunemark.collector.audit.token_rates import Rate, token_rates
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.vocabulary import Method
 
@@ -82,31 +82,29 @@ def slower(evidence: Evidence) -> Iterator[Finding]:
     )
     for method, reference, allowed, reason in cases:
         for one, other in _pairs(evidence, method, reference):
-            rates = _plain_rates(one, other) or _rates_in_same_reading(one, other)
-            ratio = rates[1] / rates[0] if rates else None
-            if rates and ratio and ratio.low > allowed:
-                figures = ("step_time_s", "tokens_per_s")
-                yield Finding(
-                    SUSPICIOUS,
-                    (one.id, other.id),
-                    f"{method.value} {one.printed(*figures)}, {reference.value} {other.printed(*figures)}",
-                    f"{rates[0].value:,.0f} compared with {rates[1].value:,.0f} tokens/s: {method.value} is {ratio.value:.2f} times slower. {reason}",
-                    {"slowdown": ratio.value},
-                    quantities=tuple(name for name in (*figures, "samples_per_s") if name in one.claims),
-                )
+            rates = _comparable_rates(one, other)
+            if rates is None or (rates[1].tokens_per_s / rates[0].tokens_per_s).low <= allowed:
+                continue
+            mine, theirs = (rate.tokens_per_s.value for rate in rates)
+            yield Finding(
+                SUSPICIOUS,
+                (one.id, other.id),
+                f"{method.value} {one.printed(rates[0].quantity)}, {reference.value} {other.printed(rates[1].quantity)}",
+                f"{mine:,.0f} compared with {theirs:,.0f} tokens/s: {method.value} is {theirs / mine:.2f} times slower. {reason}",
+                {"slowdown": theirs / mine},
+                quantities=(rates[0].quantity,),
+            )
 
 
-def _plain_rates(one: AuditedResult, other: AuditedResult) -> tuple[Interval, Interval] | None:
+def _comparable_rates(one: AuditedResult, other: AuditedResult) -> tuple[Rate, Rate] | None:
+    """Return the rates of both results: plain, or in the same reading where the steps of both are ambiguous in the same way."""
     first, second = rates_below_peak(one), rates_below_peak(other)
-    return (first[0].tokens_per_s, second[0].tokens_per_s) if len(first) == 1 and len(second) == 1 else None
-
-
-def _rates_in_same_reading(one: AuditedResult, other: AuditedResult) -> tuple[Interval, Interval] | None:
-    """Return the rates in the same reading, where the figures of both are ambiguous in the same way."""
+    if len(first) == 1 and len(second) == 1:
+        return first[0], second[0]
     if one.conditions.gradient_accumulation != other.conditions.gradient_accumulation:
         return None
     first, second = ([rate for rate in token_rates(result) if rate.quantity == "step_time_s" and rate.meaning] for result in (one, other))
-    return (first[-1].tokens_per_s, second[-1].tokens_per_s) if first and second else None
+    return (first[-1], second[-1]) if first and second else None
 
 
 @rule(id="memory-across-devices", family="ordering", verdicts=(INCONSISTENT,))
