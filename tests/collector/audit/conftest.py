@@ -1,4 +1,4 @@
-"""The evidence of this checkout and what the audit finds in it, once for all tests."""
+"""The evidence of this checkout and its findings, loaded once for all tests."""
 
 from pathlib import Path
 
@@ -9,10 +9,10 @@ from tunemark.collector.audit.rule import audit
 
 
 @pytest.fixture(scope="session")
-def base():
+def stored_evidence():
     return load_evidence(Path(__file__).parents[3])
 
 
 @pytest.fixture(scope="session")
-def findings(base):
-    return audit(base)
+def findings(stored_evidence):
+    return audit(stored_evidence)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from audit_making import claim, evidence, result
+from audit_factories import claim, evidence, result
 
 from tunemark.collector.audit import rules as rules_package
 from tunemark.collector.audit.rule import (
@@ -120,17 +120,17 @@ def test_the_engine_adds_the_rule_and_names_each_record_once():
     assert (made.rule, made.records, made.numbers) == ("example", ("900-001",), {"share": 0.333333333})
 
 
-def test_findings_name_known_quantities_and_conditions(base, findings):
-    settings = {name for one in base.results for name in one.conditions.settings}
-    settings |= {stated.setting for _, stated in base.assertions(Stated)}
+def test_findings_name_known_quantities_and_conditions(stored_evidence, findings):
+    settings = {name for one in stored_evidence.results for name in one.conditions.settings}
+    settings |= {stated.setting for _, stated in stored_evidence.assertions(Stated)}
     known = set(Conditions.model_fields) | settings | DOCUMENT_CONDITIONS
     assert not {name for finding in findings for name in finding.quantities} - set(QUANTITIES)
     assert not {name for finding in findings for name in finding.conditions} - known
 
 
-def test_the_conditions_of_a_rate_are_known(base):
-    settings = {name for one in base.results for name in one.conditions.settings}
-    named = {name for one in base.results for rate in token_rates(one) for name in rate.conditions}
+def test_the_conditions_of_a_rate_are_known(stored_evidence):
+    settings = {name for one in stored_evidence.results for name in one.conditions.settings}
+    named = {name for one in stored_evidence.results for rate in token_rates(one) for name in rate.conditions}
     assert not named - set(Conditions.model_fields) - settings
 
 
@@ -143,16 +143,16 @@ def test_an_excluded_reading_is_named_by_its_words_without_figures():
     assert finding.excluded == ("an optimizer step",)
 
 
-def test_the_batch_of_a_disputed_step_is_a_condition_of_the_rate_that_follows_from_it(base, findings):
+def test_the_batch_of_a_disputed_step_is_a_condition_of_the_rate_that_follows_from_it(stored_evidence, findings):
     """The trainer counts 8 rows per step; micro-batch x accumulation x replicas are 32. The rate over 32 rows depends on that batch."""
     (finding,) = select(findings, rules=["rows-of-a-step"], records=["000-001"])
-    (rate,) = [one for one in token_rates(base.by_id["000-001"]) if one.quantity == "step_time_s"]
+    (rate,) = [one for one in token_rates(stored_evidence.by_id["000-001"]) if one.quantity == "step_time_s"]
     assert finding.quantities == ("samples_per_s", "steps_per_s")
     assert set(finding.conditions) & set(rate.conditions) == {"micro_batch", "gradient_accumulation", "data_parallel"}
 
 
-def test_the_same_evidence_gives_the_same_findings_in_the_same_order(base, findings):
-    assert audit(base) == findings
+def test_the_same_evidence_gives_the_same_findings_in_the_same_order(stored_evidence, findings):
+    assert audit(stored_evidence) == findings
 
 
 def test_the_worst_finding_about_a_record_comes_first(findings):
@@ -160,8 +160,8 @@ def test_the_worst_finding_about_a_record_comes_first(findings):
         assert (one.records[0], WORST_FIRST[one.verdict]) <= (following.records[0], WORST_FIRST[following.verdict])
 
 
-def test_every_record_that_a_finding_names_exists(base, findings):
-    known = set(base.by_id) | set(base.statements)
+def test_every_record_that_a_finding_names_exists(stored_evidence, findings):
+    known = set(stored_evidence.by_id) | set(stored_evidence.statements)
     assert not {record for one in findings for record in one.records} - known
 
 
@@ -187,7 +187,7 @@ def test_findings_are_selected_by_record_rule_and_verdict(findings):
     assert not select(findings, rules=["no-such-rule"])
 
 
-def test_our_own_measurements_are_not_impossible(base, findings):
-    measured = {run.id for run in base.results if run.measured}
+def test_our_own_measurements_are_not_impossible(stored_evidence, findings):
+    measured = {run.id for run in stored_evidence.results if run.measured}
     assert measured
     assert not [one for one in findings if set(one.records) & measured]

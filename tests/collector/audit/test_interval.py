@@ -1,4 +1,4 @@
-"""Figures as wide as their last printed digit, and arithmetic that keeps the bounds."""
+"""A figure is as wide as its last printed digit, and arithmetic carries the bounds."""
 
 import pytest
 from hypothesis import given
@@ -43,7 +43,7 @@ def test_a_word_has_no_width():
 
 
 @given(amounts, amounts, shares, shares)
-def test_bounds_hold_whatever_is_multiplied_and_divided(a, b, wide, narrow):
+def test_bounds_contain_every_product_and_quotient(a, b, wide, narrow):
     one, other = Interval.exact(a).widened(wide), Interval.exact(b).widened(narrow)
     for result, at in ((one * other, (lambda x, y: x * y)), (one / other, (lambda x, y: x / y)), (one + other, (lambda x, y: x + y))):
         for x in (one.low, a, one.high):
@@ -52,7 +52,7 @@ def test_bounds_hold_whatever_is_multiplied_and_divided(a, b, wide, narrow):
 
 
 @given(amounts, shares)
-def test_an_interval_overlaps_itself_and_what_is_wider(value, share):
+def test_an_interval_overlaps_itself_and_a_wider_one(value, share):
     interval = Interval.exact(value)
     assert interval.overlaps(interval)
     assert interval.overlaps(interval.widened(share))

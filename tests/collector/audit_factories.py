@@ -1,4 +1,4 @@
-"""Evidence made by hand: results and statements of a document that does not exist."""
+"""Factories of evidence: results and statements of a document that does not exist."""
 
 from datetime import date
 from functools import cache
@@ -19,7 +19,7 @@ def facts():
 
 
 def claim(value, printed=None, **readings):
-    """A figure; readings by their meaning, with underscores for spaces."""
+    """A printed figure. Keyword arguments are readings by meaning, with underscores for spaces."""
     shown = printed if printed is not None else f"{value:,.10g}"
     return Claim(
         value=value, printed=shown, readings=tuple(Reading(meaning=name.replace("_", " "), value=one) for name, one in readings.items())
@@ -31,7 +31,7 @@ def gb(amount, **readings):
 
 
 def result(number=1, *, claims=None, labels=None, section="Table", status="ok", source=SOURCE, **conditions):
-    """A LoRA run of Llama 2 7B, 4 rows of 2,048 tokens on one A100, unless told otherwise."""
+    """A LoRA run of Llama 2 7B, 4 rows of 2,048 tokens on one A100, by default."""
     plain = {
         "model": "llama-2-7b",
         "method": "lora",
@@ -50,31 +50,31 @@ def result(number=1, *, claims=None, labels=None, section="Table", status="ok", 
         origin=Origin(kind="document"),
         labels=labels or {"model": "Llama 2 7B"},
         conditions=Conditions.model_validate(plain | conditions),
-        claims={name: one if isinstance(one, Claim) else claim(one) for name, one in (claims or {}).items()},
+        claims={name: value if isinstance(value, Claim) else claim(value) for name, value in (claims or {}).items()},
         status=status,
     )
 
 
-def said(assertion, number=1, *, claims=None, labels=None):
+def statement(assertion, number=1, *, claims=None, labels=None):
     return Statement(
         id=f"{SOURCE}-S{number:02d}",
         section="Text",
         labels=labels or {},
-        claims={name: one if isinstance(one, Claim) else claim(one) for name, one in (claims or {}).items()},
+        claims={name: value if isinstance(value, Claim) else claim(value) for name, value in (claims or {}).items()},
         assertion=assertion,
     )
 
 
 def evidence(*records, stated_on=None, committed_on=None):
     """The evidence of results and statements."""
-    results = [one for one in records if isinstance(one, PublishedResult)]
+    results = [record for record in records if isinstance(record, PublishedResult)]
     document = SourceDocument(
         id=SOURCE,
         title="A document",
         summary="Made by hand.",
         results=len(results),
-        statements=tuple(one for one in records if isinstance(one, Statement)),
+        statements=tuple(record for record in records if isinstance(record, Statement)),
         stated_on=date.fromisoformat(stated_on) if stated_on else None,
         committed_on=date.fromisoformat(committed_on) if committed_on else None,
     )
-    return Evidence(tuple(audited_record(one, facts()) for one in results), (document,), facts())
+    return Evidence(tuple(audited_record(record, facts()) for record in results), (document,), facts())
