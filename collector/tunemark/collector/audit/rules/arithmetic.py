@@ -167,16 +167,13 @@ def trainer_flops(evidence: Evidence) -> Iterator[Finding]:
         lengths = [tokens / (rate * time) for _, rate in rates]
         if any(one.widened(LAST_BATCH).overlaps(Interval.exact(float(length))) for one in lengths):
             continue
-        yield Finding(
-            INCONSISTENT,
-            (result.id,),
-            result.printed("total_flops", "samples_per_s", "train_time_s"),
+        claim = result.printed("total_flops", "samples_per_s", "train_time_s")
+        words = (
             f"{flops.value:.4g} / (6 x {count.total - count.embedding:,}) = {tokens.value:,.0f} tokens, over {(rates[0][1] * time).value:,.0f} rows "
-            f"= {lengths[0].value:.1f} tokens per row, not {length}",
-            {"tokens_per_row": lengths[0].value, "sequence_length": length},
-            quantities=("total_flops",),
-            conditions=("sequence_length",),
+            f"= {lengths[0].value:.1f} tokens per row, not {length}"
         )
+        numbers = {"tokens_per_row": lengths[0].value, "sequence_length": length}
+        yield Finding(INCONSISTENT, (result.id,), claim, words, numbers, quantities=("total_flops",), conditions=("sequence_length",))
 
 
 @rule(id="evaluation-rows", family="arithmetic", verdicts=(INCONSISTENT,))
@@ -217,15 +214,13 @@ def proportional_to_batch(evidence: Evidence) -> Iterator[Finding]:
         if len(same) < SERIES_LENGTH or same[-1][0] < 2 * same[0][0]:
             continue
         printed = [(result.claims["eval_samples_per_s"], batch, each) for batch, result, each in same]
-        yield Finding(
-            SUSPICIOUS,
-            tuple(result.id for _, result, _ in same),
-            "evaluation rates " + ", ".join(f"{claim.printed} at batch {batch}" for claim, batch, _ in printed),
+        shown = "evaluation rates " + ", ".join(f"{claim.printed} at batch {batch}" for claim, batch, _ in printed)
+        words = (
             "; ".join(f"{claim.value:g} / {batch} = {each:.2f}" for claim, batch, each in printed)
-            + " batches/s: a rate in exact proportion to the training batch counts batches",
-            {f"batches/s at {batch}": each for _, batch, each in printed},
-            quantities=("eval_samples_per_s",),
+            + " batches/s: a rate in exact proportion to the training batch counts batches"
         )
+        numbers = {f"batches/s at {batch}": each for _, batch, each in printed}
+        yield Finding(SUSPICIOUS, tuple(result.id for _, result, _ in same), shown, words, numbers, quantities=("eval_samples_per_s",))
 
 
 @rule(id="epoch-work", family="arithmetic", verdicts=(INCONSISTENT,))
@@ -245,18 +240,17 @@ def work_of_an_epoch(evidence: Evidence) -> Iterator[Finding]:
         same_vocabulary = low.model is not None and high.model is not None and low.model.vocabulary == high.model.vocabulary
         if least.high * (1.0 if same_vocabulary else spread) >= most.low:
             continue
-        yield Finding(
-            INCONSISTENT,
-            tuple(result.id for result, _ in rows),
-            "tokens per second and epoch time, row by row",
+        records = tuple(result.id for result, _ in rows)
+        claim = "tokens per second and epoch time, row by row"
+        words = (
             "; ".join(
                 f"{result.id} {result.claims['tokens_per_s'].printed} x {result.claims['epoch_time_s'].printed} = {tokens.value / 1e6:.1f}M tokens"
                 for result, tokens in rows
             )
-            + f": epochs of one data set cannot differ by a factor of {most.value / least.value:.1f}",
-            {f"tokens, {result.id}": tokens.value for result, tokens in rows},
-            quantities=("tokens_per_s", "epoch_time_s"),
+            + f": epochs of one data set cannot differ by a factor of {most.value / least.value:.1f}"
         )
+        numbers = {f"tokens, {result.id}": tokens.value for result, tokens in rows}
+        yield Finding(INCONSISTENT, records, claim, words, numbers, quantities=("tokens_per_s", "epoch_time_s"))
 
 
 @rule(id="short-run", family="arithmetic", verdicts=(SUSPICIOUS,))
@@ -275,14 +269,10 @@ def short_runs(evidence: Evidence) -> Iterator[Finding]:
                 continue
             ratio = time.value / reference.value
             if longer.value > steps.value and abs(ratio - 1) > SHORT_RUN_TOLERANCE:
-                yield Finding(
-                    SUSPICIOUS,
-                    (result.id, other.id),
-                    f"{result.printed('step_time_s', 'steps')} and {other.printed('step_time_s', 'steps')}",
-                    f"{time.value:g} s over {steps.value:g} steps, {reference.value:g} s over {longer.value:g} steps: {ratio - 1:+.1%}",
-                    {"step_time_s": time.value, "longer_step_time_s": reference.value},
-                    quantities=("step_time_s",),
-                )
+                claim = f"{result.printed('step_time_s', 'steps')} and {other.printed('step_time_s', 'steps')}"
+                words = f"{time.value:g} s over {steps.value:g} steps, {reference.value:g} s over {longer.value:g} steps: {ratio - 1:+.1%}"
+                numbers = {"step_time_s": time.value, "longer_step_time_s": reference.value}
+                yield Finding(SUSPICIOUS, (result.id, other.id), claim, words, numbers, quantities=("step_time_s",))
 
 
 @rule(id="share-of-total", family="arithmetic", verdicts=(INCONSISTENT,))

@@ -247,14 +247,10 @@ def versions(evidence: Evidence) -> Iterator[Finding]:
         release = known.released_on(library, version)
         if document and document.stated_on and release and release.released_on > document.stated_on:
             days = (release.released_on - document.stated_on).days
-            yield Finding(
-                IMPOSSIBLE,
-                records,
-                f"{library} {version} in a document of {document.stated_on}",
-                f"{library} {version} was released on {release.released_on} ({release.source}), {days} days after the stated date of the document",
-                {"released_on": release.released_on.isoformat(), "stated_on": document.stated_on.isoformat()},
-                conditions=("framework", "date"),
-            )
+            claim = f"{library} {version} in a document of {document.stated_on}"
+            calculation = f"{library} {version} was released on {release.released_on} ({release.source}), {days} days after the stated date of the document"
+            numbers = {"released_on": release.released_on.isoformat(), "stated_on": document.stated_on.isoformat()}
+            yield Finding(IMPOSSIBLE, records, claim, calculation, numbers, conditions=("framework", "date"))
 
 
 def _used_versions(evidence: Evidence) -> Iterator[tuple[str, str, str, str]]:
@@ -288,15 +284,13 @@ def before_the_architecture(evidence: Evidence) -> Iterator[Finding]:
             if release is None or release.released_on >= support.added_on:
                 continue
             days = (support.added_on - release.released_on).days
-            yield Finding(
-                IMPOSSIBLE,
-                tuple(record for record, *_ in results),
-                f"{model} with {library} {version}",
+            claim = f"{model} with {library} {version}"
+            words = (
                 f"{library} {version} was released on {release.released_on} ({release.source}), {days} days before the architecture {support.family} "
-                f"was added on {support.added_on} ({support.source}): that version cannot load it",
-                {"released_on": release.released_on.isoformat(), "added_on": support.added_on.isoformat()},
-                conditions=("framework", "model"),
+                f"was added on {support.added_on} ({support.source}): that version cannot load it"
             )
+            numbers = {"released_on": release.released_on.isoformat(), "added_on": support.added_on.isoformat()}
+            yield Finding(IMPOSSIBLE, tuple(record for record, *_ in results), claim, words, numbers, conditions=("framework", "model"))
 
 
 @rule(id="document-date", family="catalogue", verdicts=(SUSPICIOUS,))

@@ -58,14 +58,10 @@ def printed_changes(evidence: Evidence) -> Iterator[Finding]:
         computed, printed = Interval(ratio.value - less, ratio.low - less, ratio.high - less), Interval.of(compared.change)
         low, high = (bound + sign * abs(bound) * RATIO_TOLERANCE for bound, sign in ((computed.low, -1), (computed.high, 1)))
         if not Interval(computed.value, low, high).overlaps(printed):
-            yield Finding(
-                INCONSISTENT,
-                (statement.id, *compared.records),
-                f"{compared.change.printed} from {label(compared.quantity)} {_printed(evidence, compared)}",
-                f"{compared.change_is} = {computed.value:.3f}, not {compared.change.printed}",
-                {"computed": computed.value, "printed": printed.value},
-                quantities=(compared.quantity,),
-            )
+            claim = f"{compared.change.printed} from {label(compared.quantity)} {_printed(evidence, compared)}"
+            words = f"{compared.change_is} = {computed.value:.3f}, not {compared.change.printed}"
+            numbers = {"computed": computed.value, "printed": printed.value}
+            yield Finding(INCONSISTENT, (statement.id, *compared.records), claim, words, numbers, quantities=(compared.quantity,))
 
 
 @rule(id="words-against-figures", family="comparison", verdicts=(INCONSISTENT,))
@@ -175,14 +171,10 @@ def headline_ranges(evidence: Evidence) -> Iterator[Finding]:
         outside = [record for record, value in values.items() if value.high < low.low or value.low > high.high]
         if outside:
             rows = ", ".join(f"{evidence.by_id[record].claims[claimed.quantity].printed} ({record})" for record in values)
-            yield Finding(
-                INCONSISTENT,
-                (statement.id, *outside, *values),
-                f"{label(claimed.quantity)} {claimed.low.printed} to {claimed.high.printed} over {len(values)} rows{quoted(statement)}",
-                f"the rows are {rows}. Outside the range: {', '.join(outside)}",
-                {"lowest": min(value.value for value in values.values()), "highest": max(value.value for value in values.values())},
-                quantities=(claimed.quantity,),
-            )
+            claim = f"{label(claimed.quantity)} {claimed.low.printed} to {claimed.high.printed} over {len(values)} rows{quoted(statement)}"
+            words = f"the rows are {rows}. Outside the range: {', '.join(outside)}"
+            numbers = {"lowest": min(value.value for value in values.values()), "highest": max(value.value for value in values.values())}
+            yield Finding(INCONSISTENT, (statement.id, *outside, *values), claim, words, numbers, quantities=(claimed.quantity,))
 
 
 @rule(id="superlative", family="comparison", verdicts=(INCONSISTENT,))
@@ -309,15 +301,13 @@ def across_sources(evidence: Evidence) -> Iterator[Finding]:
             peers = [(other, theirs) for other, theirs, _ in others if other.source != result.source and _similar_size(other, result)]
             middle = sorted(theirs for _, theirs in peers)[len(peers) // 2] if peers else share
             if share > limit * middle:
-                yield Finding(
-                    SUSPICIOUS,
-                    (result.id, *(other.id for other, _ in peers)),
-                    f"{result.printed(quantity)} on {result.device_name}",
+                claim = f"{result.printed(quantity)} on {result.device_name}"
+                words = (
                     f"{share:.1%} of the dense peak. {len(peers)} results of other sources with the same device, method and model size reach "
-                    f"{middle:.1%}: {share / middle:.1f} times less",
-                    {"utilisation": share, "peers": middle},
-                    quantities=(quantity,),
+                    f"{middle:.1%}: {share / middle:.1f} times less"
                 )
+                numbers = {"utilisation": share, "peers": middle}
+                yield Finding(SUSPICIOUS, (result.id, *(other.id for other, _ in peers)), claim, words, numbers, quantities=(quantity,))
 
 
 def _utilisation(result: AuditedResult) -> tuple[float, str] | None:

@@ -72,15 +72,13 @@ def _wrong_unit(statement: str, metric: Metric, results: list[AuditedResult]) ->
         _, unit_name, printed = wrong[0]
         size = BYTES_OF[unit_name]
         excess = size / metric.bytes_per_unit - 1
-        yield Finding(
-            INCONSISTENT,
-            (statement, *(record for record, _, _ in wrong)),
-            f"{label(metric.quantity)} in {unit_name}",
+        shown = f"{label(metric.quantity)} in {unit_name}"
+        words = (
             f"the code divides bytes by {metric.bytes_per_unit:g}, but {unit_name} is {size:g} bytes: "
-            f"the printed {printed} is {abs(excess):.1%} too {'high' if excess > 0 else 'low'}",
-            {"bytes_per_unit": metric.bytes_per_unit, "printed_unit_bytes": size},
-            quantities=(metric.quantity,),
+            f"the printed {printed} is {abs(excess):.1%} too {'high' if excess > 0 else 'low'}"
         )
+        numbers = {"bytes_per_unit": metric.bytes_per_unit, "printed_unit_bytes": size}
+        yield Finding(INCONSISTENT, (statement, *(record for record, _, _ in wrong)), shown, words, numbers, quantities=(metric.quantity,))
 
 
 @rule(id="counted-differently", family="definitions", verdicts=(AMBIGUOUS,))
@@ -95,18 +93,17 @@ def counted_differently(evidence: Evidence) -> Iterator[Finding]:
         if len(counted) < 2:  # noqa: PLR2004 - one count under one name
             continue
         every = [item for items in counted.values() for item in items]
-        yield Finding(
-            AMBIGUOUS,
-            (*(statement for statement, _ in every), *(record for _, metric in every for record in metric.records)),
-            f"{name} in several sources",
+        records = (*(statement for statement, _ in every), *(record for _, metric in every for record in metric.records))
+        claim = f"{name} in several sources"
+        words = (
             "; ".join(
                 f"{counts}: {', '.join(f'{statement} ({len(metric.records)} results)' for statement, metric in items)}"
                 for counts, items in counted.items()
             )
-            + ". One name for several counts (definitions.md 1, 6 and 11): such figures share no ranking",
-            {counts: len(items) for counts, items in counted.items()},
-            quantities=tuple(dict.fromkeys(metric.quantity for _, metric in every)),
+            + ". One name for several counts (definitions.md 1, 6 and 11): such figures share no ranking"
         )
+        numbers = {str(counts): len(items) for counts, items in counted.items()}
+        yield Finding(AMBIGUOUS, records, claim, words, numbers, quantities=tuple(dict.fromkeys(metric.quantity for _, metric in every)))
 
 
 @rule(id="roof", family="definitions", verdicts=(INCONSISTENT,))
@@ -122,15 +119,13 @@ def roofs(evidence: Evidence) -> Iterator[Finding]:
         if not off or card is None:
             continue
         middle = sorted(value.value for value, _ in off.values())[len(off) // 2]
-        yield Finding(
-            INCONSISTENT,
-            (statement.id, *off),
-            f"roof {roof.peak_flop_per_s.printed}, points of {len(implied)} results",
+        claim = f"roof {roof.peak_flop_per_s.printed}, points of {len(implied)} results"
+        calculation = (
             "; ".join(f"{record}: {words}" for record, (_, words) in off.items())
-            + f". The points are of one core and the roof is of {card.cores_per_unit or 1} cores: the distance is overstated {peak.value / middle:.1f} times",
-            {"roof_flop_per_s": peak.value, "implied_peak_flop_per_s": middle},
-            quantities=("attained_flop_per_s", "hfu"),
+            + f". The points are of one core and the roof is of {card.cores_per_unit or 1} cores: the distance is overstated {peak.value / middle:.1f} times"
         )
+        numbers = {"roof_flop_per_s": peak.value, "implied_peak_flop_per_s": middle}
+        yield Finding(INCONSISTENT, (statement.id, *off), claim, calculation, numbers, quantities=("attained_flop_per_s", "hfu"))
 
 
 def _implied_peak(result: AuditedResult) -> tuple[Interval, str] | None:
@@ -232,14 +227,10 @@ def formula_values(evidence: Evidence) -> Iterator[Finding]:
             if claimed.low / ROUGHLY <= value <= claimed.high * ROUGHLY:
                 continue
             product = " x ".join(f"{factor:.4g} {term.name}" for term, factor in factors)
-            yield Finding(
-                INCONSISTENT,
-                (statement.id, result.id),
-                f"{label(formula.quantity)} {result.claims[formula.quantity].printed} in a table, and a formula for it",
-                f"{product} = {value / 1e9:.4g} x 10^9, {value / claimed.value:.2f} times the table",
-                {"formula": value, "table": claimed.value},
-                quantities=(formula.quantity,),
-            )
+            claim = f"{label(formula.quantity)} {result.claims[formula.quantity].printed} in a table, and a formula for it"
+            words = f"{product} = {value / 1e9:.4g} x 10^9, {value / claimed.value:.2f} times the table"
+            numbers = {"formula": value, "table": claimed.value}
+            yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, numbers, quantities=(formula.quantity,))
 
 
 def _from_card(term: Term, result: AuditedResult) -> float | None:

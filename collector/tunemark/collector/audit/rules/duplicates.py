@@ -112,15 +112,12 @@ def equal_quality(evidence: Evidence) -> Iterator[Finding]:
         printed, dataset = results[0].claims["accuracy"].printed, results[0].dataset
         rows = dataset.test_rows if dataset else None
         step = f"; one row of {rows:,} changes it by {100 / rows:.2f} points" if rows else ""
-        yield Finding(
-            SUSPICIOUS,
-            tuple(result.id for result in results),
-            f"accuracy {printed} on {len(devices)} kinds of device",
+        claim = f"accuracy {printed} on {len(devices)} kinds of device"
+        words = (
             f"{', '.join(result.device_name for result in results)} all reach {printed}{step}. Devices add up in different orders, so separate runs "
-            "differ in a few rows. It was measured once",
-            {"devices": len(devices)},
-            quantities=("accuracy",),
+            "differ in a few rows. It was measured once"
         )
+        yield Finding(SUSPICIOUS, tuple(result.id for result in results), claim, words, {"devices": len(devices)}, quantities=("accuracy",))
 
 
 @rule(id="equal-figures", family="duplicates", verdicts=(SUSPICIOUS,))
@@ -136,13 +133,10 @@ def equal_figures(evidence: Evidence) -> Iterator[Finding]:
         equal = [name for name in both if one.claims[name].printed == other.claims[name].printed]
         if differing and len(equal) >= FEWEST_FIGURES:
             work = ", ".join(f"{name} {first} and {second}" for name, (first, second) in differing.items())
-            yield Finding(
-                SUSPICIOUS,
-                (one.id, other.id),
-                f"{one.printed(*equal)} in both",
+            claim = f"{one.printed(*equal)} in both"
+            words = (
                 f"{work}: each sees other rows or other parts of them, so two separate runs differ in the last digits. Either one was not run, or the "
-                "setting had no effect",
-                {"equal figures": len(equal)},
-                quantities=tuple(equal),
-                conditions=tuple(differing),
+                "setting had no effect"
             )
+            numbers = {"equal figures": len(equal)}
+            yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, numbers, quantities=tuple(equal), conditions=tuple(differing))

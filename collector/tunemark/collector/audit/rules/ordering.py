@@ -86,14 +86,9 @@ def slower(evidence: Evidence) -> Iterator[Finding]:
             if rates is None or (rates[1].tokens_per_s / rates[0].tokens_per_s).low <= allowed:
                 continue
             mine, theirs = (rate.tokens_per_s.value for rate in rates)
-            yield Finding(
-                SUSPICIOUS,
-                (one.id, other.id),
-                f"{method.value} {one.printed(rates[0].quantity)}, {reference.value} {other.printed(rates[1].quantity)}",
-                f"{mine:,.0f} compared with {theirs:,.0f} tokens/s: {method.value} is {theirs / mine:.2f} times slower. {reason}",
-                {"slowdown": theirs / mine},
-                quantities=(rates[0].quantity,),
-            )
+            claim = f"{method.value} {one.printed(rates[0].quantity)}, {reference.value} {other.printed(rates[1].quantity)}"
+            words = f"{mine:,.0f} compared with {theirs:,.0f} tokens/s: {method.value} is {theirs / mine:.2f} times slower. {reason}"
+            yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, {"slowdown": theirs / mine}, quantities=(rates[0].quantity,))
 
 
 def _comparable_rates(one: AuditedResult, other: AuditedResult) -> tuple[Rate, Rate] | None:
@@ -121,15 +116,12 @@ def memory_across_devices(evidence: Evidence) -> Iterator[Finding]:
         low, high = by_size[0].claims[PEAK], by_size[-1].claims[PEAK]
         ratio = Interval.of(high) / Interval.of(low)
         if len({result.conditions.accelerator for result in results}) > 1 and ratio.low > limit:
-            yield Finding(
-                INCONSISTENT,
-                tuple(result.id for result in by_size),
-                ", ".join(f"{result.claims[PEAK].printed} ({result.device_name})" for result in by_size),
+            claim = ", ".join(f"{result.claims[PEAK].printed} ({result.device_name})" for result in by_size)
+            words = (
                 f"the same rows of the same model and method: {high.value / 1e9:.0f} / {low.value / 1e9:.0f} GB = {ratio.value:.2f} times. Tensors do "
-                "not change with the device",
-                {"ratio": ratio.value},
-                quantities=(PEAK,),
+                "not change with the device"
             )
+            yield Finding(INCONSISTENT, tuple(result.id for result in by_size), claim, words, {"ratio": ratio.value}, quantities=(PEAK,))
 
 
 def _on_known_device(evidence: Evidence, quantity: str) -> list[AuditedResult]:
@@ -169,11 +161,9 @@ def model_memory_across_devices(evidence: Evidence) -> Iterator[Finding]:
         low, high = (Interval.of(result.claims[MODEL_MEMORY]) for result in (by_size[0], by_size[-1]))
         if not low.overlaps(high):
             ratio = high.value / low.value
-            yield Finding(
-                INCONSISTENT if ratio > 1 + MODEL_MEMORY_TOLERANCE else SUSPICIOUS,
-                tuple(result.id for result in by_size),
-                ", ".join(f"{result.claims[MODEL_MEMORY].printed} ({result.device_name})" for result in by_size),
-                f"{ratio:.2f} times for the same parameters in the same format. Parameters do not change with the device",
-                {"ratio": ratio},
-                quantities=(MODEL_MEMORY,),
-            )
+            verdict = INCONSISTENT if ratio > 1 + MODEL_MEMORY_TOLERANCE else SUSPICIOUS
+            records = tuple(result.id for result in by_size)
+            claim = ", ".join(f"{result.claims[MODEL_MEMORY].printed} ({result.device_name})" for result in by_size)
+            words = f"{ratio:.2f} times for the same parameters in the same format. Parameters do not change with the device"
+            numbers = {"ratio": ratio}
+            yield Finding(verdict, records, claim, words, numbers, quantities=(MODEL_MEMORY,))

@@ -284,15 +284,13 @@ def costs_of_samples(evidence: Evidence) -> Iterator[Finding]:
         hours = Interval.exact(float(length * MILLION)) / rate.tokens_per_s / HOUR_S
         computed = hours * price[1]
         if not computed.overlaps(Interval.of(claim)):
-            yield Finding(
-                INCONSISTENT,
-                (statement.id, result.id, price[0]),
-                f"{claim.printed} for a million samples",
+            shown = f"{claim.printed} for a million samples"
+            words = (
                 f"{length:,} tokens / {rate.tokens_per_s.value:,.0f} tokens/s x 10^6 = {hours.value:,.0f} h, x ${price[1].value:g} an hour, the "
-                f"document's lowest, = ${computed.value:,.2f}: {computed.value / claim.value:.1f} times the claim",
-                {"computed_usd": computed.value, "printed_usd": claim.value},
-                quantities=("cost_per_1m_samples_usd",),
+                f"document's lowest, = ${computed.value:,.2f}: {computed.value / claim.value:.1f} times the claim"
             )
+            numbers = {"computed_usd": computed.value, "printed_usd": claim.value}
+            yield Finding(INCONSISTENT, (statement.id, result.id, price[0]), shown, words, numbers, quantities=("cost_per_1m_samples_usd",))
 
 
 @rule(id="implied-rate", family="prices", verdicts=(IMPOSSIBLE,))
@@ -321,16 +319,14 @@ def implied_rates(evidence: Evidence) -> Iterator[Finding]:
         rate, each = length * MILLION / seconds.value, least_flop_per_token(model, bill.method, length)
         share = Interval.exact(length * MILLION * each) / seconds / peak
         if share.low > 1:
-            yield Finding(
-                IMPOSSIBLE,
-                (statement.id, price[0]),
-                f"{claim.printed} for a million samples of {model.name}, {bill.method.value}, on {card.name}",
+            shown = f"{claim.printed} for a million samples of {model.name}, {bill.method.value}, on {card.name}"
+            words = (
                 f"{claim.printed} / ${price[1].value:g} an hour, the document's lowest, = {seconds.value / HOUR_S:,.0f} h for 10^6 x {length:,} "
                 f"tokens = {rate:,.0f} tokens/s x {each / 1e9:.1f} GFLOP = {rate * each / 1e12:,.0f} TFLOP/s, {share.value:.0%} of "
-                f"{peak / 1e12:g} TFLOP/s dense",
-                {"utilisation": share.value, "tokens_per_s": rate},
-                quantities=("cost_per_1m_samples_usd",),
+                f"{peak / 1e12:g} TFLOP/s dense"
             )
+            numbers = {"utilisation": share.value, "tokens_per_s": rate}
+            yield Finding(IMPOSSIBLE, (statement.id, price[0]), shown, words, numbers, quantities=("cost_per_1m_samples_usd",))
 
 
 def _length_of_table(evidence: Evidence, statement: Statement) -> int | None:
@@ -366,15 +362,13 @@ def owned_hardware(evidence: Evidence) -> Iterator[Finding]:
         return
     priced = dict.fromkeys(key for key, _ in rates.values() if key in cards and cards[key].msrp_usd)
     bought = "; ".join(f"{cards[key].name} was ${cards[key].msrp_usd:,.0f}" for key in priced)
-    yield Finding(
-        SUSPICIOUS,
-        tuple(rates),
-        "amortised cost on owned hardware, without purchase price, years, hours of use, watts and electricity",
+    claim = "amortised cost on owned hardware, without purchase price, years, hours of use, watts and electricity"
+    words = (
         f"{'; '.join(lines)}. Devices with different prices cost about the same{f' ({bought})' if bought else ''}; "
-        "(purchase / (years x hours of use) + watts x electricity) cannot be checked",
-        {f"usd_per_hour, {record}": rate for record, (_, rate) in rates.items()},
-        quantities=("cost_local_usd",),
+        "(purchase / (years x hours of use) + watts x electricity) cannot be checked"
     )
+    numbers = {f"usd_per_hour, {record}": rate for record, (_, rate) in rates.items()}
+    yield Finding(SUSPICIOUS, tuple(rates), claim, words, numbers, quantities=("cost_local_usd",))
 
 
 @rule(id="break-even", family="prices", verdicts=(INCONSISTENT,))
@@ -391,11 +385,7 @@ def break_even(evidence: Evidence) -> Iterator[Finding]:
                 answer = "always" if local.value < cloud.value else "never"
                 lines.append(f"{bill}: {local.printed} owned and {cloud.printed} rented per run, so owning {answer} pays")
         if lines:
-            yield Finding(
-                INCONSISTENT,
-                (statement.id, *claimed.bills),
-                f"owning pays above {claimed.runs_per_year.printed} runs a year",
-                "; ".join(lines) + ". Amortised costs of a run do not depend on the number of runs, so no such number follows from them",
-                {"runs_per_year": claimed.runs_per_year.value},
-                quantities=("cost_usd", "cost_local_usd"),
-            )
+            claim = f"owning pays above {claimed.runs_per_year.printed} runs a year"
+            words = "; ".join(lines) + ". Amortised costs of a run do not depend on the number of runs, so no such number follows from them"
+            numbers = {"runs_per_year": claimed.runs_per_year.value}
+            yield Finding(INCONSISTENT, (statement.id, *claimed.bills), claim, words, numbers, quantities=("cost_usd", "cost_local_usd"))

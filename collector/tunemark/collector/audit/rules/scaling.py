@@ -50,14 +50,11 @@ def efficiency(evidence: Evidence) -> Iterator[Finding]:
         for quantity, words, speedup in _speedups(few, many):
             share = speedup / factor
             if share.low > SUPERLINEAR:
-                yield Finding(
-                    IMPOSSIBLE if share.low > TWICE else SUSPICIOUS,
-                    (many.id, few.id),
-                    f"{many.devices} devices compared with {few.devices}",
-                    f"{words} = {speedup.value:.2f}x with {factor:g} times the devices: efficiency {share.value:.0%}",
-                    {"speedup": speedup.value, "efficiency": share.value},
-                    quantities=(quantity,),
-                )
+                records = (many.id, few.id)
+                claim = f"{many.devices} devices compared with {few.devices}"
+                calculation = f"{words} = {speedup.value:.2f}x with {factor:g} times the devices: efficiency {share.value:.0%}"
+                numbers = {"speedup": speedup.value, "efficiency": share.value}
+                yield Finding(IMPOSSIBLE if share.low > TWICE else SUSPICIOUS, records, claim, calculation, numbers, quantities=(quantity,))
 
 
 def _speedups(few: AuditedResult, many: AuditedResult) -> Iterator[tuple[str, str, Interval]]:
@@ -82,15 +79,13 @@ def memory_per_device(evidence: Evidence) -> Iterator[Finding]:
         more = [peak for meaning, peak in many.readings("peak_memory_bytes") if "together" not in meaning]
         if fewer and more and more[0].low > fewer[0][1].high * MORE_MEMORY:
             before, after = fewer[0][1].value, more[0].value
-            yield Finding(
-                SUSPICIOUS,
-                (many.id, few.id),
-                f"{many.printed('peak_memory_bytes')} on {many.devices} devices, {few.printed('peak_memory_bytes')} on {few.devices}",
+            claim = f"{many.printed('peak_memory_bytes')} on {many.devices} devices, {few.printed('peak_memory_bytes')} on {few.devices}"
+            words = (
                 f"{before / 1e9:.1f} GB -> {after / 1e9:.1f} GB on each device ({after / before - 1:+.0%}), with the same rows on each and states "
-                f"divided over {many.devices}",
-                {"bytes each, fewer": before, "bytes each, more": after},
-                quantities=("peak_memory_bytes",),
+                f"divided over {many.devices}"
             )
+            numbers = {"bytes each, fewer": before, "bytes each, more": after}
+            yield Finding(SUSPICIOUS, (many.id, few.id), claim, words, numbers, quantities=("peak_memory_bytes",))
 
 
 @rule(id="host-memory-with-devices", family="scaling", verdicts=(SUSPICIOUS,))
@@ -104,14 +99,10 @@ def host_memory(evidence: Evidence) -> Iterator[Finding]:
         if before is None or after is None or (after / before).low <= factor * TWICE:
             continue
         growth = after.value / before.value
-        yield Finding(
-            SUSPICIOUS,
-            (many.id, few.id),
-            f"host memory {many.printed(*HOST_MEMORY)} compared with {few.printed(*HOST_MEMORY)}",
-            f"{before.value / 1e9:.2f} GB -> {after.value / 1e9:.2f} GB: {growth:.1f} times with {factor:g} times the processes",
-            {"bytes, fewer": before.value, "bytes, more": after.value},
-            quantities=HOST_MEMORY,
-        )
+        claim = f"host memory {many.printed(*HOST_MEMORY)} compared with {few.printed(*HOST_MEMORY)}"
+        words = f"{before.value / 1e9:.2f} GB -> {after.value / 1e9:.2f} GB: {growth:.1f} times with {factor:g} times the processes"
+        numbers = {"bytes, fewer": before.value, "bytes, more": after.value}
+        yield Finding(SUSPICIOUS, (many.id, few.id), claim, words, numbers, quantities=HOST_MEMORY)
 
 
 @rule(id="efficiency-column", family="scaling", verdicts=(INCONSISTENT,))

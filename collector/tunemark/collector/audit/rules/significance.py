@@ -28,16 +28,14 @@ def differences(evidence: Evidence) -> Iterator[Finding]:
             continue
         difference, error = first.value - last.value, _error_of_difference(first.value, last.value, rows)
         if abs(difference) < SIGNIFICANT_ERRORS * error:
-            yield Finding(
-                SUSPICIOUS,
-                (statement.id, *compared.records),
-                f"{label(compared.quantity)} {compared.relation}: {first.printed} compared with {last.printed}{quoted(statement)}",
+            claim = f"{label(compared.quantity)} {compared.relation}: {first.printed} compared with {last.printed}{quoted(statement)}"
+            words = (
                 f"difference {difference * 100:+.2f} points; over {rows:,} rows the standard errors are {_standard_error(first.value, rows) * 100:.2f} and "
                 f"{_standard_error(last.value, rows) * 100:.2f} points, and {error * 100:.2f} for the difference: {abs(difference) / error:.1f} standard "
-                "errors, not significant",
-                {"difference": difference, "standard_error": error, "rows": rows},
-                quantities=(compared.quantity,),
+                "errors, not significant"
             )
+            numbers = {"difference": difference, "standard_error": error, "rows": rows}
+            yield Finding(SUSPICIOUS, (statement.id, *compared.records), claim, words, numbers, quantities=(compared.quantity,))
 
 
 @rule(id="best-of-many", family="significance", verdicts=(SUSPICIOUS,))
@@ -59,16 +57,14 @@ def best_of_many(evidence: Evidence) -> Iterator[Finding]:
             if abs(best.value - claim.value) < SIGNIFICANT_ERRORS * _error_of_difference(best.value, claim.value, rows)
         }
         if near:
-            yield Finding(
-                SUSPICIOUS,
-                (statement.id, claimed.best, *near),
-                f"{label(claimed.quantity)} {best.printed} {claimed.where} of {len(others) + 1}{quoted(statement)}",
+            shown = f"{label(claimed.quantity)} {best.printed} {claimed.where} of {len(others) + 1}{quoted(statement)}"
+            words = (
                 f"over {rows:,} rows its standard error is {_standard_error(best.value, rows) * 100:.2f} points. {len(near)} of the {len(others)} others "
                 f"({', '.join(claim.printed for claim in near.values())}) lie within {SIGNIFICANT_ERRORS} standard errors of the difference, so any of "
-                "these may be the best",
-                {"near": len(near), "others": len(others), "rows": rows},
-                quantities=(claimed.quantity,),
+                "these may be the best"
             )
+            numbers = {"near": len(near), "others": len(others), "rows": rows}
+            yield Finding(SUSPICIOUS, (statement.id, claimed.best, *near), shown, words, numbers, quantities=(claimed.quantity,))
 
 
 def _test_rows(evidence: Evidence, records: list[str] | tuple[str, str]) -> int | None:

@@ -206,14 +206,10 @@ def contradictions(evidence: Evidence) -> Iterator[Finding]:
             if source_of(statement.id) != source_of(other.id) or no.says == "possible" or not devices or not methods:
                 continue
             if _sizes_overlap(yes, no):
-                yield Finding(
-                    INCONSISTENT,
-                    (statement.id, other.id),
-                    f"{_size(yes)} on {devices}: possible in one place, '{no.says}' in another",
-                    f"{_words(statement)} contradicts {_words(other)}: {_size(yes)} lies in {_size(no)}",
-                    {"device": devices},
-                    conditions=("accelerator", "model"),
-                )
+                claim = f"{_size(yes)} on {devices}: possible in one place, '{no.says}' in another"
+                words = f"{_words(statement)} contradicts {_words(other)}: {_size(yes)} lies in {_size(no)}"
+                numbers = {"device": devices}
+                yield Finding(INCONSISTENT, (statement.id, other.id), claim, words, numbers, conditions=("accelerator", "model"))
 
 
 def _sizes_overlap(yes: Advice, no: Advice) -> bool:
@@ -272,16 +268,14 @@ def advice_against_tables(evidence: Evidence) -> Iterator[Finding]:
             needed = result.interval(PEAK)
             if needed and needed.low > memory * GIB:
                 model = result.model.name if result.model else result.conditions.model
-                yield Finding(
-                    INCONSISTENT,
-                    (statement.id, result.id),
-                    f"{_size(advice)} {'/'.join(method.value for method in advice.methods)} on {memory:g} GB",
+                records = (statement.id, result.id)
+                claim = f"{_size(advice)} {'/'.join(method.value for method in advice.methods)} on {memory:g} GB"
+                words = (
                     f"{_words(statement)}: {result.id} requires {result.claims[PEAK].printed} for {model}, {result.conditions.method.value}: "
-                    f"{needed.value / BILLION:.0f} GB > {memory * GIB / BILLION:.0f} GB",
-                    {"needed_bytes": needed.value, "memory_bytes": memory * GIB},
-                    quantities=(PEAK,),
-                    conditions=("accelerator",),
+                    f"{needed.value / BILLION:.0f} GB > {memory * GIB / BILLION:.0f} GB"
                 )
+                numbers = {"needed_bytes": needed.value, "memory_bytes": memory * GIB}
+                yield Finding(INCONSISTENT, records, claim, words, numbers, quantities=(PEAK,), conditions=("accelerator",))
 
 
 @rule(id="not-the-least", family="statements", verdicts=(INCONSISTENT,))
@@ -303,16 +297,13 @@ def not_the_least(evidence: Evidence) -> Iterator[Finding]:
         smaller = [card for card in evidence.accelerators_of(source) if card.memory_gib and needed <= card.memory_gib * GIB < advised * GIB]
         if smaller:
             best = min(smaller, key=lambda card: (card.memory_gib or 0, card.key))
-            yield Finding(
-                INCONSISTENT,
-                (statement.id, most.id),
-                f"smallest device: {_words(statement)}",
+            claim = f"smallest device: {_words(statement)}"
+            words = (
                 f"{most.id} requires {most.claims[PEAK].printed}. With a tenth more, {needed / BILLION:.1f} GB, it fits the {best.name} with "
-                f"{best.memory_gib:g} GiB, which the document names too",
-                {"needed_bytes": needed, "memory_bytes": (best.memory_gib or 0) * GIB},
-                quantities=(PEAK,),
-                conditions=("accelerator",),
+                f"{best.memory_gib:g} GiB, which the document names too"
             )
+            numbers = {"needed_bytes": needed, "memory_bytes": (best.memory_gib or 0) * GIB}
+            yield Finding(INCONSISTENT, (statement.id, most.id), claim, words, numbers, quantities=(PEAK,), conditions=("accelerator",))
 
 
 @rule(id="memory-tables", family="statements", verdicts=(INCONSISTENT,))
@@ -337,14 +328,10 @@ def memory_tables(evidence: Evidence) -> Iterator[Finding]:
         what = f"{least.model.name if least.model else ''} {least.conditions.method.value}"
         required = f"{_peak(least) / BILLION:g} to {_peak(most) / BILLION:g} GB" if apart else f"{_peak(least) / BILLION:g} GB"
         ran = f"; {', '.join(result.id for result in below)} ran in less" if below else ""
-        yield Finding(
-            INCONSISTENT,
-            tuple(result.id for result in named),
-            "; ".join(f"{result.claims[PEAK].printed} ({result.id}, {result.section})" for result in named),
-            f"{'tables' if apart else 'a table'} of the document require{'' if apart else 's'} {required} for {what}{ran}",
-            {"lowest": _peak(named[0]), "highest": _peak(most)},
-            quantities=(PEAK,),
-        )
+        claim = "; ".join(f"{result.claims[PEAK].printed} ({result.id}, {result.section})" for result in named)
+        words = f"{'tables' if apart else 'a table'} of the document require{'' if apart else 's'} {required} for {what}{ran}"
+        numbers = {"lowest": _peak(named[0]), "highest": _peak(most)}
+        yield Finding(INCONSISTENT, tuple(result.id for result in named), claim, words, numbers, quantities=(PEAK,))
 
 
 @rule(id="effect", family="statements", verdicts=(INCONSISTENT, SUSPICIOUS))
@@ -392,17 +379,14 @@ def growth(evidence: Evidence) -> Iterator[Finding]:
             other.measure == "flash-attention" and source_of(one.id) == source_of(statement.id)
             for one, other in evidence.assertions(Effect)
         )
-        yield Finding(
-            SUSPICIOUS,
-            (statement.id,),
-            f"{effect.measure}: {effect.printed}",
+        claim = f"{effect.measure}: {effect.printed}"
+        words = (
             f"activations of {model.name} from {lengths[0]:,} to {lengths[1]:,} tokens grow with the power {flash:.2f} under a kernel that stores no "
             f"scores{', which the same document advises' if advised else ''} (Dao et al. 2022), and {eager:.2f} with stored scores. {effect.grows} "
-            f"growth would be {POWER[effect.grows]:g}",
-            {"power, flash": flash, "power, eager": eager},
-            quantities=(PEAK,),
-            conditions=("sequence_length",),
+            f"growth would be {POWER[effect.grows]:g}"
         )
+        numbers = {"power, flash": flash, "power, eager": eager}
+        yield Finding(SUSPICIOUS, (statement.id,), claim, words, numbers, quantities=(PEAK,), conditions=("sequence_length",))
 
 
 def _most_used_decoder(evidence: Evidence, source: str) -> ModelCard | None:
@@ -441,16 +425,12 @@ def drivers(evidence: Evidence) -> Iterator[Finding]:
             and less.claims[driver.quantity].value > more.claims[driver.quantity].value
         ]
         if against:
-            yield Finding(
-                SUSPICIOUS,
-                (statement.id, *(result.id for less, more, *_ in against for result in (less, more))),
-                f"{driver.property} decides {label(driver.quantity)}",
-                "; ".join(
-                    f"{less.device_name} with {small:g} has {less.claims[driver.quantity].printed}, {more.device_name} with {large:g} has "
-                    f"{more.claims[driver.quantity].printed}"
-                    for less, more, small, large in against
-                ),
-                {"pairs against it": len(against)},
-                quantities=(driver.quantity,),
-                conditions=("accelerator",),
+            records = (statement.id, *(result.id for less, more, *_ in against for result in (less, more)))
+            claim = f"{driver.property} decides {label(driver.quantity)}"
+            words = "; ".join(
+                f"{less.device_name} with {small:g} has {less.claims[driver.quantity].printed}, {more.device_name} with {large:g} has "
+                f"{more.claims[driver.quantity].printed}"
+                for less, more, small, large in against
             )
+            numbers = {"pairs against it": len(against)}
+            yield Finding(SUSPICIOUS, records, claim, words, numbers, quantities=(driver.quantity,), conditions=("accelerator",))

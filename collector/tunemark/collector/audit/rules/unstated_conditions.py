@@ -37,17 +37,13 @@ def devices(evidence: Evidence) -> Iterator[Finding]:
         peaks = [kind.peak_tflops.get(Dtype.BF16, 0.0) for kind in kinds]
         if len(kinds) < 2 or max(peaks) <= min(peaks) * SAME_PEAK:  # noqa: PLR2004 - one kind leaves nothing open
             continue
-        yield Finding(
-            AMBIGUOUS,
-            tuple(result.id for result in results),
-            f"device {results[0].labels.get('accelerator', card.name)!r}",
-            "; ".join(
-                f"read as {kind.name}: {peak:g} TFLOP/s in bf16, {kind.memory_bandwidth_gb_s or 0:g} GB/s"
-                for kind, peak in zip(kinds, peaks, strict=True)
-            ),
-            {f"bf16_tflops, {kind.key}": peak for kind, peak in zip(kinds, peaks, strict=True)},
-            conditions=("accelerator",),
+        claim = f"device {results[0].labels.get('accelerator', card.name)!r}"
+        words = "; ".join(
+            f"read as {kind.name}: {peak:g} TFLOP/s in bf16, {kind.memory_bandwidth_gb_s or 0:g} GB/s"
+            for kind, peak in zip(kinds, peaks, strict=True)
         )
+        numbers = {f"bf16_tflops, {kind.key}": peak for kind, peak in zip(kinds, peaks, strict=True)}
+        yield Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, numbers, conditions=("accelerator",))
 
 
 def _same_name(one: AcceleratorCard, other: AcceleratorCard) -> bool:
@@ -69,14 +65,10 @@ def checkpoints(evidence: Evidence) -> Iterator[Finding]:
                 continue
             meanings = [f"read as {one.word}: beyond its context of {one.context_length:,}" for one in short]
             meanings += [f"read as {one.word}: within its context of {one.context_length:,}" for one in long]
-            yield Finding(
-                AMBIGUOUS,
-                tuple(result.id for result in results),
-                f"model {results[0].labels.get('model', shared.model)!r} at {length:,} tokens",
-                f"{'; '.join(meanings)} ({shared.source}). Their weights have the same shapes, so no other figure can tell them apart",
-                {f"context, {one.word}": one.context_length for one in shared.variants},
-                conditions=("model", "sequence_length"),
-            )
+            claim = f"model {results[0].labels.get('model', shared.model)!r} at {length:,} tokens"
+            words = f"{'; '.join(meanings)} ({shared.source}). Their weights have the same shapes, so no other figure can tell them apart"
+            numbers = {f"context, {one.word}": one.context_length for one in shared.variants}
+            yield Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, numbers, conditions=("model", "sequence_length"))
 
 
 def _does_not_name_variant(result: AuditedResult, shared: SharedName) -> bool:
@@ -102,16 +94,14 @@ def memory_ran_out(evidence: Evidence) -> Iterator[Finding]:
         small, large = [size for size in sizes if size < needed], [size for size in sizes if size >= needed]
         if not small or not large:
             continue
-        yield Finding(
-            AMBIGUOUS,
-            (result.id,),
-            f"out of memory: {result.model.name}, {result.conditions.method.value}",
+        claim = f"out of memory: {result.model.name}, {result.conditions.method.value}"
+        calculation = (
             f"weights {needed / 1e9:.1f} GB ({words}). No device is named. On the document's devices with {' and '.join(f'{size / GIB:g}' for size in small)} GiB "
             f"the weights alone do not fit. On the one with {large[-1] / GIB:g} GiB they leave {(large[-1] - needed) / 1e9:.1f} GB for the rest, "
-            "which may be enough",
-            {"weights_bytes": needed, **{f"memory_bytes, {number}": size for number, size in enumerate(sizes, start=1)}},
-            conditions=("accelerator",),
+            "which may be enough"
         )
+        numbers = {"weights_bytes": needed, **{f"memory_bytes, {number}": size for number, size in enumerate(sizes, start=1)}}
+        yield Finding(AMBIGUOUS, (result.id,), claim, calculation, numbers, conditions=("accelerator",))
 
 
 @rule(id="batch-scope", family="definitions", verdicts=(AMBIGUOUS,))
@@ -126,14 +116,10 @@ def batches(evidence: Evidence) -> Iterator[Finding]:
         first = results[0]
         printed = first.labels.get("batch_size", "")
         rows = int(printed) if printed.isdigit() else first.conditions.micro_batch or 0
-        yield Finding(
-            AMBIGUOUS,
-            tuple(result.id for result in results),
-            f"batch {rows} on {first.devices} devices",
-            f"read as per device: {rows} x {first.devices} = {rows * first.devices} rows in a micro-step; read as global: {rows}",
-            {"rows, of each": rows * first.devices, "rows, of all": rows},
-            conditions=("micro_batch", "global_batch"),
-        )
+        claim = f"batch {rows} on {first.devices} devices"
+        words = f"read as per device: {rows} x {first.devices} = {rows * first.devices} rows in a micro-step; read as global: {rows}"
+        numbers = {"rows, of each": rows * first.devices, "rows, of all": rows}
+        yield Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, numbers, conditions=("micro_batch", "global_batch"))
 
 
 def _has_unscoped_batch(result: AuditedResult) -> bool:
@@ -154,16 +140,12 @@ def missing_length(evidence: Evidence) -> Iterator[Finding]:
             continue
         lengths = [length for length in SAMPLE_LENGTHS if length <= model.context_length] or [model.context_length]
         shares = {length: rate[0].value * length * flop_per_token(result, model, length) / peak for length in lengths}
-        yield Finding(
-            AMBIGUOUS,
-            (result.id,),
-            "a rate of samples without the length of a sample",
-            f"{rate[1]} = {rate[0].value:.3f} rows/s; "
-            + ", ".join(f"{share:.1%} of the dense peak at {length:,} tokens" for length, share in shares.items()),
-            {f"utilisation at {length}": share for length, share in shares.items()},
-            quantities=("samples_per_s",),
-            conditions=("sequence_length",),
+        claim = "a rate of samples without the length of a sample"
+        words = f"{rate[1]} = {rate[0].value:.3f} rows/s; " + ", ".join(
+            f"{share:.1%} of the dense peak at {length:,} tokens" for length, share in shares.items()
         )
+        numbers = {f"utilisation at {length}": share for length, share in shares.items()}
+        yield Finding(AMBIGUOUS, (result.id,), claim, words, numbers, quantities=("samples_per_s",), conditions=("sequence_length",))
 
 
 @rule(id="method-not-said", family="definitions", verdicts=(AMBIGUOUS,))
@@ -178,12 +160,9 @@ def method_not_said(evidence: Evidence) -> Iterator[Finding]:
         sizes = {method: weight_bytes(result.model, method)[0] for method in (Method.LORA, Method.QLORA)}
         peak = result.readings("peak_memory_bytes")
         both_fit = bool(peak) and peak[0][1].value > max(sizes.values())
-        yield Finding(
-            AMBIGUOUS,
-            (result.id,),
-            f"method: {result.labels.get('method', 'not stated')}",
-            "; ".join(f"read as {method.value}: weights of {size / 1e9:.1f} GB" for method, size in sizes.items())
-            + (f", and {result.claims['peak_memory_bytes'].printed} holds both" if both_fit else ""),
-            {f"bytes, {method.value}": size for method, size in sizes.items()},
-            conditions=("method",),
+        claim = f"method: {result.labels.get('method', 'not stated')}"
+        words = "; ".join(f"read as {method.value}: weights of {size / 1e9:.1f} GB" for method, size in sizes.items()) + (
+            f", and {result.claims['peak_memory_bytes'].printed} holds both" if both_fit else ""
         )
+        numbers = {f"bytes, {method.value}": size for method, size in sizes.items()}
+        yield Finding(AMBIGUOUS, (result.id,), claim, words, numbers, conditions=("method",))
