@@ -17,12 +17,14 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.claims import Assertion
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument, Statement
+from tunemark.schema.vocabulary import Method
 
 Kind = TypeVar("Kind", bound=Assertion)
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 SETUP = attrgetter("source", "conditions.model", "conditions.method", "conditions.accelerator")
 """What results of one setup share."""
+METHOD_NAME = {Method.FULL: "full fine-tuning", Method.LORA: "LoRA", Method.QLORA: "QLoRA"}
 COUNTS = frozenset({"steps", "total_steps", "epochs", "tokens"})
 """Quantities that are counted: their whole numbers are exact."""
 
@@ -73,6 +75,11 @@ class AuditedResult:
     def device_name(self) -> str:
         """Name of the device; empty where it is not known."""
         return self.accelerator.name if self.accelerator else ""
+
+    @property
+    def method_name(self) -> str:
+        """Name of the method for readers."""
+        return METHOD_NAME[self.conditions.method]
 
     @property
     def training_rows(self) -> int | None:

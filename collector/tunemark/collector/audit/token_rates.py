@@ -63,7 +63,7 @@ def _from_steps(result: AuditedResult) -> Iterator[Rate]:
         return
     conditions = ("sequence_length", *batch_conditions(result))
     for meaning, step in result.readings("step_time_s"):
-        formula = f"{rows:,} rows x {length:,} tokens / {step.value:g} s a step"
+        formula = f"{rows:,} rows x {length:,} tokens / {step.value:g} s per step"
         yield Rate("step_time_s", meaning, Interval.exact(float(rows * length)) / step, formula, conditions)
 
 

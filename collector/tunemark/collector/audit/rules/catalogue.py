@@ -172,7 +172,7 @@ def device_names(evidence: Evidence) -> Iterator[Finding]:
         name = result.labels.get("accelerator", "")
         match = PERFORMANCE_STATE.search(name)
         if match and result.accelerator is not None:
-            words = f"the device is {result.accelerator.name}; nvidia-smi shows the performance state {match[1]}, which means idle, next to the name"
+            words = f"the device is {result.accelerator.name}; {match[1]} is a performance state, which nvidia-smi shows next to the name of an idle device"
             numbers = {"printed": name, "state": match[1]}
             yield Finding(SUSPICIOUS, (result.id,), f"device {name!r}", words, numbers, conditions=("accelerator",))
 

@@ -136,12 +136,12 @@ def _implied_peak(result: AuditedResult) -> tuple[Interval, str] | None:
         return None
     claims = result.claims
     printed = (
-        f"{claims['hardware_flop'].printed} / {claims['profile_step_time_s'].printed}"
+        f"{claims['hardware_flop'].printed} / {claims['profile_step_time_s'].printed} = {attained.value / 1e12:.2f} TFLOP/s"
         if flop and time
         else claims["attained_flop_per_s"].printed
     )
     implied = attained / share
-    words = f"{printed} = {attained.value / 1e12:.2f} TFLOP/s at HFU {share.value:.2%}, which implies a peak of {implied.value / 1e12:.1f} TFLOP/s"
+    words = f"{printed} at HFU {share.value:.2%} implies a peak of {implied.value / 1e12:.1f} TFLOP/s"
     return implied, words
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from operator import attrgetter
 
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped, label
 from tunemark.collector.audit.rule import SUSPICIOUS, Finding, rule
 
 FEWEST_FIGURES = 2
@@ -92,8 +92,8 @@ def equal_rates(evidence: Evidence) -> Iterator[Finding]:
                     continue
                 value, digits = one.claims[name].value, re.sub(r"[^0-9]", "", one.claims[name].printed).strip("0")
                 if len(digits) >= FEWEST_DIGITS and value == other.claims[name].value:
-                    claim = f"{methods[0].value} {one.printed(name)}, {methods[1].value} {other.printed(name)}"
-                    words = f"{name} is {value:g} for both, although their work differs"
+                    claim = f"{one.method_name}: {one.printed(name)}; {other.method_name}: {other.printed(name)}"
+                    words = f"{label(name)} is {value:g} for both, although their work differs"
                     yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, {name: value}, quantities=(name,))
 
 

@@ -64,8 +64,8 @@ def _more_memory(evidence: Evidence, less: Method, more: Method, reason: str) ->
         mine, theirs = one.readings(PEAK), other.readings(PEAK)
         if mine and theirs and mine[0][1].low > theirs[0][1].high * MORE_MEMORY:
             ratio = mine[0][1].value / theirs[0][1].value
-            claim = f"{less.value} {one.printed(PEAK)}, {more.value} {other.printed(PEAK)}"
-            words = f"{less.value} needs {ratio:.2f} times the memory of {more.value}; {reason}"
+            claim = f"{one.method_name}: {one.printed(PEAK)}; {other.method_name}: {other.printed(PEAK)}"
+            words = f"{one.method_name} needs {ratio:.2f} times the memory of {other.method_name}; {reason}"
             yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, {"ratio": ratio}, quantities=(PEAK,))
 
 
@@ -86,8 +86,8 @@ def slower(evidence: Evidence) -> Iterator[Finding]:
             if rates is None or (rates[1].tokens_per_s / rates[0].tokens_per_s).low <= allowed:
                 continue
             mine, theirs = (rate.tokens_per_s.value for rate in rates)
-            claim = f"{method.value} {one.printed(rates[0].quantity)}, {reference.value} {other.printed(rates[1].quantity)}"
-            words = f"{mine:,.0f} compared with {theirs:,.0f} tokens/s: {method.value} is {theirs / mine:.2f} times slower. {reason}"
+            claim = f"{one.method_name}: {one.printed(rates[0].quantity)}; {other.method_name}: {other.printed(rates[1].quantity)}"
+            words = f"{mine:,.0f} compared with {theirs:,.0f} tokens/s: {one.method_name} is {theirs / mine:.2f} times slower. {reason}"
             yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, {"slowdown": theirs / mine}, quantities=(rates[0].quantity,))
 
 
@@ -139,9 +139,7 @@ def memory_across_models(evidence: Evidence) -> Iterator[Finding]:
         for (large, large_model, high), (small, small_model, low) in permutations(rows, 2):
             more, less = count_parameters(large_model).total, count_parameters(small_model).total
             if more > less * MORE_PARAMETERS and high.high <= low.low:
-                claim = (
-                    f"{large_model.name} {large.printed(PEAK)}, {small_model.name} {small.printed(PEAK)}, {large.conditions.method.value}"
-                )
+                claim = f"{large_model.name}: {large.printed(PEAK)}; {small_model.name}: {small.printed(PEAK)}; {large.method_name}"
                 words = (
                     f"{more:,} parameters in {high.value / 1e9:g} GB, {less:,} in {low.value / 1e9:g} GB: the larger model of the same width, "
                     "depth and vocabulary needs more, not less"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tunemark.collector.audit.bounds import dense_peak, least_flop_per_token
-from tunemark.collector.audit.evidence import Evidence, grouped, source_of
+from tunemark.collector.audit.evidence import METHOD_NAME, Evidence, grouped, source_of
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import plain_rate
@@ -319,7 +319,7 @@ def implied_rates(evidence: Evidence) -> Iterator[Finding]:
         rate, each = length * MILLION / seconds.value, least_flop_per_token(model, bill.method, length)
         share = Interval.exact(length * MILLION * each) / seconds / peak
         if share.low > 1:
-            shown = f"{claim.printed} for a million samples of {model.name}, {bill.method.value}, on {card.name}"
+            shown = f"{claim.printed} for a million samples of {model.name}, {METHOD_NAME[bill.method]}, on {card.name}"
             words = (
                 f"{claim.printed} / ${price[1].value:g} an hour, the document's lowest, = {seconds.value / HOUR_S:,.0f} h for 10^6 x {length:,} "
                 f"tokens = {rate:,.0f} tokens/s x {each / 1e9:.1f} GFLOP = {rate * each / 1e12:,.0f} TFLOP/s, {share.value:.0%} of "
@@ -385,7 +385,7 @@ def break_even(evidence: Evidence) -> Iterator[Finding]:
                 answer = "always" if local.value < cloud.value else "never"
                 lines.append(f"{bill}: {local.printed} owned and {cloud.printed} rented per run, so owning {answer} pays")
         if lines:
-            claim = f"owning pays above {claimed.runs_per_year.printed} runs a year"
+            claim = f"owning pays at {claimed.runs_per_year.printed}"
             words = "; ".join(lines) + ". Amortised costs of a run do not depend on the number of runs, so no such number follows from them"
             numbers = {"runs_per_year": claimed.runs_per_year.value}
             yield Finding(INCONSISTENT, (statement.id, *claimed.bills), claim, words, numbers, quantities=("cost_usd", "cost_local_usd"))

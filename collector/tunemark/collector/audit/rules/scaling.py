@@ -99,7 +99,7 @@ def host_memory(evidence: Evidence) -> Iterator[Finding]:
         if before is None or after is None or (after / before).low <= factor * TWICE:
             continue
         growth = after.value / before.value
-        claim = f"host memory {many.printed(*HOST_MEMORY)} compared with {few.printed(*HOST_MEMORY)}"
+        claim = f"{many.printed(*HOST_MEMORY)} compared with {few.printed(*HOST_MEMORY)}"
         words = f"{before.value / 1e9:.2f} GB -> {after.value / 1e9:.2f} GB: {growth:.1f} times with {factor:g} times the processes"
         numbers = {"bytes, fewer": before.value, "bytes, more": after.value}
         yield Finding(SUSPICIOUS, (many.id, few.id), claim, words, numbers, quantities=HOST_MEMORY)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, quoted, source_of
+from tunemark.collector.audit.evidence import METHOD_NAME, AuditedResult, Evidence, grouped, label, quoted, source_of
 from tunemark.collector.audit.interval import ROUGHLY, Interval
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import samples_per_s, token_rates
@@ -43,6 +43,8 @@ SIZE_TOLERANCE = 1.02
 """Factor by which a model may exceed the largest advised size: names round the number of parameters."""
 EFFECT_TOLERANCE = 0.05
 """Printed effects are round numbers: five points either way."""
+PROPERTY = {"memory_bandwidth_gb_s": ("memory bandwidth", "GB/s"), "memory_gib": ("memory", "GiB")}
+"""Properties of devices with their name and unit."""
 POWER = {"linear": 1.0, "quadratic": 2.0}
 UNKNOWN_LENGTHS = (1_024, 4_096)
 """Lengths that bound what a rate of samples of unknown length attains."""
@@ -223,6 +225,8 @@ def _size(advice: Advice) -> str:
     low, high = advice.parameters_from_b, advice.parameters_to_b
     if low == high and low is not None:
         return f"{low:g}B"
+    if low is None and high is not None:
+        return f"up to {high:g}B"
     return f"{low or 0:g}B to {high:g}B" if high is not None else f"{low or 0:g}B and more"
 
 
@@ -269,9 +273,9 @@ def advice_against_tables(evidence: Evidence) -> Iterator[Finding]:
             if needed and needed.low > memory * GIB:
                 model = result.model.name if result.model else result.conditions.model
                 records = (statement.id, result.id)
-                claim = f"{_size(advice)} {'/'.join(method.value for method in advice.methods)} on {memory:g} GB"
+                claim = f"{_size(advice)} {' or '.join(METHOD_NAME[method] for method in advice.methods)} on {memory:g} GB"
                 words = (
-                    f"{_words(statement)}: {result.id} requires {result.claims[PEAK].printed} for {model}, {result.conditions.method.value}: "
+                    f"{_words(statement)}: {result.id} requires {result.claims[PEAK].printed} for {model}, {result.method_name}: "
                     f"{needed.value / BILLION:.0f} GB > {memory * GIB / BILLION:.0f} GB"
                 )
                 numbers = {"needed_bytes": needed.value, "memory_bytes": memory * GIB}
@@ -325,7 +329,7 @@ def memory_tables(evidence: Evidence) -> Iterator[Finding]:
         if not apart and not below:
             continue
         named = sorted({result.id: result for result in (*below, *tables)}.values(), key=_peak)
-        what = f"{least.model.name if least.model else ''} {least.conditions.method.value}"
+        what = f"{least.model.name if least.model else ''} {least.method_name}"
         required = f"{_peak(least) / BILLION:g} to {_peak(most) / BILLION:g} GB" if apart else f"{_peak(least) / BILLION:g} GB"
         ran = f"; {', '.join(result.id for result in below)} ran in less" if below else ""
         claim = "; ".join(f"{result.claims[PEAK].printed} ({result.id}, {result.section})" for result in named)
@@ -382,8 +386,8 @@ def growth(evidence: Evidence) -> Iterator[Finding]:
         claim = f"{effect.measure}: {effect.printed}"
         words = (
             f"activations of {model.name} from {lengths[0]:,} to {lengths[1]:,} tokens grow with the power {flash:.2f} under a kernel that stores no "
-            f"scores{', which the same document advises' if advised else ''} (Dao et al. 2022), and {eager:.2f} with stored scores. {effect.grows} "
-            f"growth would be {POWER[effect.grows]:g}"
+            f"scores{', which the same document advises' if advised else ''} (Dao et al. 2022), and {eager:.2f} with stored scores. {effect.grows.capitalize()} "
+            f"growth would have the power {POWER[effect.grows]:g}"
         )
         numbers = {"power, flash": flash, "power, eager": eager}
         yield Finding(SUSPICIOUS, (statement.id,), claim, words, numbers, quantities=(PEAK,), conditions=("sequence_length",))
@@ -426,9 +430,10 @@ def drivers(evidence: Evidence) -> Iterator[Finding]:
         ]
         if against:
             records = (statement.id, *(result.id for less, more, *_ in against for result in (less, more)))
-            claim = f"{driver.property} decides {label(driver.quantity)}"
+            name, unit = PROPERTY[driver.property]
+            claim = f"{name} decides {label(driver.quantity)}"
             words = "; ".join(
-                f"{less.device_name} with {small:g} has {less.claims[driver.quantity].printed}, {more.device_name} with {large:g} has "
+                f"{less.device_name} with {small:g} {unit} has {less.claims[driver.quantity].printed}, {more.device_name} with {large:g} {unit} has "
                 f"{more.claims[driver.quantity].printed}"
                 for less, more, small, large in against
             )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, weight_bytes
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
+from tunemark.collector.audit.evidence import METHOD_NAME, AuditedResult, Evidence, grouped
 from tunemark.collector.audit.rule import AMBIGUOUS, Finding, rule
 from tunemark.collector.audit.token_rates import samples_per_s
 from tunemark.schema.facts.cards import AcceleratorCard
@@ -94,9 +94,9 @@ def memory_ran_out(evidence: Evidence) -> Iterator[Finding]:
         small, large = [size for size in sizes if size < needed], [size for size in sizes if size >= needed]
         if not small or not large:
             continue
-        claim = f"out of memory: {result.model.name}, {result.conditions.method.value}"
+        claim = f"out of memory: {result.model.name}, {result.method_name}"
         calculation = (
-            f"weights {needed / 1e9:.1f} GB ({words}). No device is named. On the document's devices with {' and '.join(f'{size / GIB:g}' for size in small)} GiB "
+            f"weights {needed / 1e9:.1f} GB ({words}). No device is named. On the document's devices with {', '.join(f'{size / GIB:g}' for size in small)} GiB "
             f"the weights alone do not fit. On the one with {large[-1] / GIB:g} GiB they leave {(large[-1] - needed) / 1e9:.1f} GB for the rest, "
             "which may be enough"
         )
@@ -161,7 +161,7 @@ def method_not_said(evidence: Evidence) -> Iterator[Finding]:
         peak = result.readings("peak_memory_bytes")
         both_fit = bool(peak) and peak[0][1].value > max(sizes.values())
         claim = f"method: {result.labels.get('method', 'not stated')}"
-        words = "; ".join(f"read as {method.value}: weights of {size / 1e9:.1f} GB" for method, size in sizes.items()) + (
+        words = "; ".join(f"read as {METHOD_NAME[method]}: weights of {size / 1e9:.1f} GB" for method, size in sizes.items()) + (
             f", and {result.claims['peak_memory_bytes'].printed} holds both" if both_fit else ""
         )
         numbers = {f"bytes, {method.value}": size for method, size in sizes.items()}

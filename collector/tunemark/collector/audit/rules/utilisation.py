@@ -48,7 +48,7 @@ def _plain_rate(result: AuditedResult, quantity: str, utilised: Share, high: flo
 def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[Rate, Share]]) -> Finding:
     possible = [rate for rate, (share, _) in shares if share.low <= 1]
     excluded = [rate for rate, (share, _) in shares if share.low > 1]
-    lines = [f"{'impossible' if rate in excluded else 'possible'} if read as {rate.meaning}: {words}" for rate, (_, words) in shares]
+    lines = [f"{'impossible' if rate in excluded else 'possible'} if read as '{rate.meaning}': {words}" for rate, (_, words) in shares]
     ending = f"; only '{possible[0].meaning}' remains" if len(possible) == 1 and excluded else ""
     return Finding(
         AMBIGUOUS if possible else IMPOSSIBLE,
