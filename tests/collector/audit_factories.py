@@ -10,6 +10,9 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult, Reading, SourceDocument, Statement
 
 SOURCE = "900"
+BERT = {"model": "bert-base-uncased", "method": "full", "sequence_length": 128, "dataset": "dair-ai/emotion"}
+OFF, ON = {"gradient_checkpointing": False}, {"gradient_checkpointing": True}
+FULL, QLORA = {"method": "full"}, {"method": "qlora"}
 A100, H100, T4 = "nvidia-a100-80gb-sxm", "nvidia-h100-80gb-sxm", "nvidia-t4"
 
 
@@ -78,3 +81,57 @@ def evidence(*records, stated_on=None, committed_on=None):
         committed_on=date.fromisoformat(committed_on) if committed_on else None,
     )
     return Evidence(tuple(audited_record(record, facts()) for record in results), (document,), facts())
+
+
+def pair(quantity, **more):
+    """A statement that compares result 1 with result 2."""
+    return statement({"kind": "comparison", "quantity": quantity, "records": ["900-001", "900-002"], **more})
+
+
+def several(name, *values, **conditions):
+    return [result(number, claims={name: value}, **conditions) for number, value in enumerate(values, start=1)]
+
+
+def stated(value, number, **more):
+    return statement(
+        {"kind": "stated", "setting": "gradient_accumulation", "value": value, "place": f"place {number}", "records": ["900-001"], **more},
+        number,
+    )
+
+
+def offer(price, *, used_for=(), **more):
+    plain = {"kind": "offer", "provider": "aws", "accelerator": A100, "instance": "p4de", "used_for": list(used_for)}
+    return statement(plain | more, claims={"price_usd_per_hour": claim(price, f"${price}")})
+
+
+def bill(number=2, *, claims, **more):
+    return statement({"kind": "bill", "offer": "900-S01", "accelerator": A100, **more}, number, claims=claims)
+
+
+def metric(counts, quantity="peak_memory_bytes", number=1, records=("900-001",), **more):
+    return statement({"kind": "metric", "quantity": quantity, "counts": counts, "records": list(records), **more}, number)
+
+
+def formula(*terms, quantity="tokens_per_s", unit="token/s", **more):
+    return statement(
+        {
+            "kind": "formula",
+            "quantity": quantity,
+            "unit": unit,
+            "terms": [dict(zip(("name", "unit", "power", "value"), term, strict=False)) for term in terms],
+            **more,
+        }
+    )
+
+
+def advice(number=1, **more):
+    return statement({"kind": "advice", "accelerators": [A100], **more}, number)
+
+
+def effect(**more):
+    return statement({"kind": "effect", "measure": "gradient-checkpointing", "quantity": "peak_memory_bytes", "printed": "30-40%", **more})
+
+
+def accuracies(first, second, relation="higher"):
+    rows = [result(number, claims={"accuracy": claim(value, f"{value:.2%}")}, **BERT) for number, value in ((1, first), (2, second))]
+    return evidence(*rows, pair("accuracy", relation=relation))

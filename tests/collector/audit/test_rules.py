@@ -1,7 +1,31 @@
 """Each rule flags a wrong example and accepts a right one."""
 
 import pytest
-from audit_factories import A100, H100, T4, claim, evidence, gb, result, statement
+from audit_factories import (
+    A100,
+    BERT,
+    FULL,
+    H100,
+    OFF,
+    ON,
+    QLORA,
+    T4,
+    accuracies,
+    advice,
+    bill,
+    claim,
+    effect,
+    evidence,
+    formula,
+    gb,
+    metric,
+    offer,
+    pair,
+    result,
+    several,
+    stated,
+    statement,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,66 +35,6 @@ from tunemark.schema.records.published import Conditions
 
 RULES = all_rules()
 SETTINGS = {"data_parallel", "gradient_checkpointing", "lora_r", "zero_stage"}
-
-BERT = {"model": "bert-base-uncased", "method": "full", "sequence_length": 128, "dataset": "dair-ai/emotion"}
-
-
-def pair(quantity, **more):
-    """A statement that compares result 1 with result 2."""
-    return statement({"kind": "comparison", "quantity": quantity, "records": ["900-001", "900-002"], **more})
-
-
-def several(name, *values, **conditions):
-    return [result(number, claims={name: value}, **conditions) for number, value in enumerate(values, start=1)]
-
-
-def stated(value, number, **more):
-    return statement(
-        {"kind": "stated", "setting": "gradient_accumulation", "value": value, "place": f"place {number}", "records": ["900-001"], **more},
-        number,
-    )
-
-
-def offer(price, *, used_for=(), **more):
-    plain = {"kind": "offer", "provider": "aws", "accelerator": A100, "instance": "p4de", "used_for": list(used_for)}
-    return statement(plain | more, claims={"price_usd_per_hour": claim(price, f"${price}")})
-
-
-def bill(number=2, *, claims, **more):
-    return statement({"kind": "bill", "offer": "900-S01", "accelerator": A100, **more}, number, claims=claims)
-
-
-def metric(counts, quantity="peak_memory_bytes", number=1, records=("900-001",), **more):
-    return statement({"kind": "metric", "quantity": quantity, "counts": counts, "records": list(records), **more}, number)
-
-
-def formula(*terms, quantity="tokens_per_s", unit="token/s", **more):
-    return statement(
-        {
-            "kind": "formula",
-            "quantity": quantity,
-            "unit": unit,
-            "terms": [dict(zip(("name", "unit", "power", "value"), term, strict=False)) for term in terms],
-            **more,
-        }
-    )
-
-
-def advice(number=1, **more):
-    return statement({"kind": "advice", "accelerators": [A100], **more}, number)
-
-
-def effect(**more):
-    return statement({"kind": "effect", "measure": "gradient-checkpointing", "quantity": "peak_memory_bytes", "printed": "30-40%", **more})
-
-
-def accuracies(first, second, relation="higher"):
-    rows = [result(number, claims={"accuracy": claim(value, f"{value:.2%}")}, **BERT) for number, value in ((1, first), (2, second))]
-    return evidence(*rows, pair("accuracy", relation=relation))
-
-
-OFF, ON = {"gradient_checkpointing": False}, {"gradient_checkpointing": True}
-FULL, QLORA = {"method": "full"}, {"method": "qlora"}
 
 EXAMPLES = {
     "utilisation": (evidence(result(claims={"tokens_per_s": 14_000})), evidence(result(claims={"tokens_per_s": 5_000}))),
