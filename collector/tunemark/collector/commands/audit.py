@@ -25,17 +25,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 SHOWN_RECORDS = 6
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}
-)
 
-
-@app.callback()
-def collector() -> None:
-    """Audit claims."""
-
-
-@app.command()
 def audit(
     paths: Annotated[
         list[Path] | None,
@@ -61,7 +51,7 @@ def audit(
             show_default=False,
         ),
     ] = None,
-    rules: Annotated[bool, typer.Option("--rules", help="List the rules with their reasons, and audit nothing.")] = False,
+    rules: Annotated[bool, typer.Option("--rules", help="List the rules and audit nothing; with --json, list their reasons too.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check claims against physics, arithmetic, catalogues and each other, and show the calculation of each finding.
@@ -144,8 +134,8 @@ def _print_wrapped(head: str, text: str) -> None:
 def _print_summary(evidence: "Evidence", findings: "Sequence[Finding]") -> None:
     counts = ", ".join(f"{sum(finding.verdict is verdict for finding in findings)} {verdict.value}" for verdict in AuditVerdict)
     subjects = len({finding.records[0] for finding in findings})
-    audited = f"{len(evidence.results)} results and {len(evidence.statements)} statements audited"
-    say(f"{audited}: {len(findings)} findings about {subjects} of them ({counts})")
+    say(f"Audited {len(evidence.results)} results and {len(evidence.statements)} statements.")
+    say(f"Findings: {len(findings)} about {subjects} records ({counts}).")
 
 
 def _print_rules(rules: "Sequence[Rule]", *, as_json: bool) -> None:
