@@ -86,7 +86,7 @@ def audit(
     sources = [_known("--source", name, known_sources) for name in source or ()]
     findings = select(run_audit(evidence, declared), wanted_rules, wanted_verdicts, ids or _records_of(evidence, sources))
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        print_json([{"rule": finding.rule} | asdict(finding) for finding in findings])
         return
     for finding in findings:
         _print(finding)

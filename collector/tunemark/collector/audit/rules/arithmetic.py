@@ -81,16 +81,15 @@ def rows_of_a_step(evidence: Evidence) -> Iterator[Finding]:
         ratio = readings[0][1] / steps
         if ratio.widened(slack).overlaps(Interval.exact(float(expected))) or (len(readings) > 1 and expected_rows(result) is not None):
             continue
-        yield Finding(
-            INCONSISTENT,
-            (result.id,),
-            result.printed("samples_per_s", "steps_per_s", "steps", "train_time_s"),
+        claim = result.printed("samples_per_s", "steps_per_s", "steps", "train_time_s")
+        words = (
             f"{result.claims['samples_per_s'].printed} / {result.claims['steps_per_s'].printed} = {ratio.value:.1f} rows per step, but micro-batch x "
-            f"accumulation x replicas = {conditions.micro_batch} x {accumulation} x {result.replicas} = {expected}",
-            {"rows_per_step": ratio.value, "expected": expected},
-            quantities=("samples_per_s", "steps_per_s"),
-            conditions=("micro_batch", "gradient_accumulation", "data_parallel"),
+            f"accumulation x replicas = {conditions.micro_batch} x {accumulation} x {result.replicas} = {expected}"
         )
+        numbers = {"rows_per_step": ratio.value, "expected": expected}
+        # The verdict applies to the batch settings too: the document does not show which side is wrong.
+        quantities, batch = ("samples_per_s", "steps_per_s"), ("micro_batch", "gradient_accumulation", "data_parallel")
+        yield Finding(INCONSISTENT, (result.id,), claim, words, numbers, quantities, batch)
 
 
 @rule(id="steps-times-step", family="arithmetic", verdicts=(INCONSISTENT,))
@@ -155,7 +154,8 @@ def cpu_time(evidence: Evidence) -> Iterator[Finding]:
 def trainer_flops(evidence: Evidence) -> Iterator[Finding]:
     """FLOPs of a trainer that belong to another length.
 
-    A trainer's estimate is 6 x parameters outside of embeddings x tokens, so it implies the length of the rows.
+    A trainer's estimate is 6 x parameters outside of embeddings x tokens, padding included (transformers, floating_point_ops). So it
+    implies the length of the rows.
     """
     for result in evidence.results:
         flops, rates, time = result.interval("total_flops"), result.readings("samples_per_s"), result.interval("train_time_s")
