@@ -132,7 +132,8 @@ def all_rules() -> tuple[Rule, ...]:
     """Return the rules of all modules in `audit/rules/`: by family, then by module, then as written."""
     package = importlib.import_module(RULES_PACKAGE)
     names = sorted(info.name for info in pkgutil.iter_modules(package.__path__, f"{RULES_PACKAGE}."))
-    declared = [one for name in names for one in vars(importlib.import_module(name)).values() if isinstance(one, Rule)]
+    members = [(name, member) for name in names for member in vars(importlib.import_module(name)).values()]
+    declared = [member for name, member in members if isinstance(member, Rule) and member.check.__module__ == name]
     return tuple(sorted(declared, key=lambda one: get_args(Family).index(one.family)))
 
 
