@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predict": (STUDIES, "Predict time and cost of a whole job from a short run."),
     "validate": (COLLECTOR, "Check submissions and published results."),
     "collect": (COLLECTOR, "Load all results and facts into the database."),
-    "audit": ("tunemark.collector.audit_command", "Check claims against physics, arithmetic and catalogues."),
+    "audit": (COLLECTOR, "Check claims against physics, arithmetic and catalogues."),
     "query": (COLLECTOR, "Ask the database with SQL."),
     "prices": (COLLECTOR, "Show what an instance or accelerator costs on a day."),
     "estimate": (COLLECTOR, "Estimate the memory of a training step, and where it fits."),

@@ -2,10 +2,10 @@
 
 import typer
 
-from tunemark.collector.commands import collect, estimate, prices, query, schema, validate
+from tunemark.collector.commands import audit, collect, estimate, prices, query, schema, validate
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}
 )
-for command in (validate.validate, collect.collect, query.query, prices.prices, estimate.estimate, schema.schema):
+for command in (validate.validate, collect.collect, audit.audit, query.query, prices.prices, estimate.estimate, schema.schema):
     app.command()(command)

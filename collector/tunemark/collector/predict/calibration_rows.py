@@ -4,15 +4,15 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tunemark.collector.audit.evidence import Base, Run
-from tunemark.collector.audit.loaded import base_of
+from tunemark.collector.audit.evidence import AuditedResult, Evidence
+from tunemark.collector.audit.load import load_evidence
+from tunemark.collector.audit.rule import Finding
 from tunemark.collector.audit.token_rates import Rate, token_rates
 from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.collector.predict.fit import Combination, Missing, Observed, observe, without_copies
 from tunemark.collector.predict.predicted_vs_measured import published_shape
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.findings import Finding
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem, work_in
 from tunemark.schema.physics.utilisation import part_of_card
 from tunemark.schema.records.converted import ConvertedResult, training_rate
@@ -26,8 +26,8 @@ FOLLOWS_FROM = {
     "step_time_s": {"step_time_s", "tokens_per_s"},
 }
 """Figure that gives tokens per second without guessing how far rows are filled -> claims that the rate stands or falls with."""
-RUN_CONDITIONS = {"context_length", "precision"}
-"""Conditions under which the run as described is impossible if they are refuted."""
+RUN_CONDITIONS = {"precision"}
+"""Conditions that every rate depends on, besides those that it follows from."""
 REFUTED = (AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT)
 MLPERF_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
@@ -48,19 +48,19 @@ class Calibration:
 def calibrate(
     root: Path,
     facts: FactBase | None = None,
-    base: Base | None = None,
+    evidence: Evidence | None = None,
     findings: Collection[Finding] | None = None,
     measured: Iterable[CalibrationOutcome] | None = None,
 ) -> Calibration:
     """Return the calibration rows of a checkout; audits it and reads its submissions unless these are given."""
     facts = facts or FactBase(root / "data")
-    base = base or base_of(root, facts)
+    evidence = evidence or load_evidence(root, facts)
     if findings is None:
-        from tunemark.collector.audit.engine import audit  # noqa: PLC0415 - `collect` passes the findings that it has
+        from tunemark.collector.audit.rule import audit  # noqa: PLC0415 - `collect` passes the findings that it has
 
-        findings = audit(base)
-    measured = _measured(root, facts, {run.id for run in base.runs if run.measured}) if measured is None else measured
-    outcomes = [*_published(base, facts, findings), *_converted(base, facts), *measured]
+        findings = audit(evidence)
+    measured = _measured(root, facts, {result.id for result in evidence.results if result.measured}) if measured is None else measured
+    outcomes = [*_published(evidence, facts, findings), *_converted(evidence, facts), *measured]
     rows = without_copies(row for _, row in outcomes if isinstance(row, Observed))
     return Calibration(rows, {result: row.reason for result, row in outcomes if isinstance(row, Missing)})
 
@@ -68,17 +68,17 @@ def calibrate(
 # Published results ---------------------------------------------------------------------------------
 
 
-def _published(base: Base, facts: FactBase, findings: Collection[Finding]) -> Iterator[CalibrationOutcome]:
+def _published(evidence: Evidence, facts: FactBase, findings: Collection[Finding]) -> Iterator[CalibrationOutcome]:
     by_subject: dict[str, list[Finding]] = {}
     for finding in findings:
         by_subject.setdefault(finding.records[0], []).append(finding)
-    excluded = excluded_by_numbers(findings)
-    for result in base.records:
-        run = base.by_id.get(result.id)
+    excluded = excluded_readings(findings)
+    for result in evidence.records:
+        run = evidence.by_id.get(result.id)
         rates = [] if run is None else possible_rates(run, excluded.get(run.source, frozenset()))
         if run is None or not rates or not isinstance(result, PublishedResult):
             continue
-        refutation = next((finding for finding in by_subject.get(result.id, ()) if concerns_by_rule(finding, rates[0])), None)
+        refutation = next((finding for finding in by_subject.get(result.id, ()) if concerns(finding, rates[0])), None)
         shape = published_shape(result, facts)
         if refutation is not None:
             yield result.id, Missing(f"the audit calls it {refutation.verdict.value}: {refutation.rule}")
@@ -90,17 +90,18 @@ def _published(base: Base, facts: FactBase, findings: Collection[Finding]) -> It
             yield result.id, observe(result.id, config, rates[0].tokens_per_s.value)
 
 
-def possible_rates(run: Run, excluded: Collection[str]) -> list[Rate]:
+def possible_rates(run: AuditedResult, excluded: Collection[str]) -> list[Rate]:
     """Return the rates that count tokens: unambiguous ones, or the only reading that is not excluded."""
     counted = [rate for rate in token_rates(run) if rate.quantity in FOLLOWS_FROM]
-    left = [rate for rate in counted if rate.meaning and meaning_of(rate.meaning) not in excluded]
+    left = [rate for rate in counted if rate.meaning and rate.meaning_words not in excluded]
     return [rate for rate in counted if not rate.meaning] or (left if len(left) == 1 else [])
 
 
 def concerns(finding: Finding, rate: Rate) -> bool:
-    """Return True if a finding refutes a rate: a claim that the rate follows from, or a condition that the run depends on."""
+    """Return True if a finding refutes a rate: a claim or a condition that the rate follows from."""
+    conditions = RUN_CONDITIONS.union(rate.conditions)
     return finding.verdict in REFUTED and (
-        not FOLLOWS_FROM[rate.quantity].isdisjoint(finding.quantities) or not RUN_CONDITIONS.isdisjoint(finding.conditions)
+        not FOLLOWS_FROM[rate.quantity].isdisjoint(finding.quantities) or not conditions.isdisjoint(finding.conditions)
     )
 
 
@@ -114,40 +115,12 @@ def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
     return excluded
 
 
-def meaning_of(reading: str) -> str:
-    """Return the words of a reading without its figures."""
-    return reading.split(" (", maxsplit=1)[0]
-
-
-def concerns_by_rule(finding: Finding, rate: Rate) -> bool:
-    """Return True if a finding refutes a rate, judged by the family of its rule; for rules that do not fill `quantities`."""
-    from tunemark.collector.audit.registry import RULES  # noqa: PLC0415 - only rules without quantities need it
-
-    family = next((rule.family for rule in RULES if rule.id == finding.rule), "")
-    return finding.verdict in REFUTED and (
-        family in {"utilisation", "scaling"}
-        or finding.rule in {"context-length", "precision-on-device"}
-        or (family == "arithmetic" and rate.quantity in finding.claim)
-    )
-
-
-def excluded_by_numbers(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
-    """Return the excluded readings by document, read from `numbers`; for rules that do not fill `excluded`."""
-    excluded: dict[str, frozenset[str]] = {}
-    for finding in findings:
-        document = finding.records[0].split("-")[0]
-        for name, share in finding.numbers.items():
-            if finding.rule == "utilisation" and name.startswith("utilisation, ") and isinstance(share, float) and share > 1:
-                excluded[document] = excluded.get(document, frozenset()) | {meaning_of(name.removeprefix("utilisation, "))}
-    return excluded
-
-
-def stack_of(run: Run) -> str:
+def stack_of(run: AuditedResult) -> str:
     """Return the software of a run: its document, with Neuron devices apart from the document's GPU rows."""
     return f"{run.source} neuron" if any("neuron" in name for name in run.conditions.framework) else run.source
 
 
-def shape_as_run(shape: TrainingShape, run: Run, facts: FactBase) -> TrainingShape:
+def shape_as_run(shape: TrainingShape, run: AuditedResult, facts: FactBase) -> TrainingShape:
     """Return the shape as software runs it.
 
     transformers computes the attention of Gemma 2 eagerly. Quantised layers multiply in fp32 where that is known, else in
@@ -163,8 +136,8 @@ def shape_as_run(shape: TrainingShape, run: Run, facts: FactBase) -> TrainingSha
 # Converted results ---------------------------------------------------------------------------------
 
 
-def _converted(base: Base, facts: FactBase) -> Iterator[CalibrationOutcome]:
-    for record in base.records:
+def _converted(evidence: Evidence, facts: FactBase) -> Iterator[CalibrationOutcome]:
+    for record in evidence.records:
         rate = training_rate(record) if isinstance(record, ConvertedResult) else None
         if not isinstance(record, ConvertedResult) or rate is None:
             continue

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tunemark.collector.audit.evidence import Run
-from tunemark.collector.audit.loaded import base_of, measured_run
-from tunemark.collector.audit.rule import Rule
+from tunemark.collector.audit.evidence import AuditedResult
+from tunemark.collector.audit.load import audited_submission, load_evidence
+from tunemark.collector.audit.rule import Finding, Rule
 from tunemark.collector.gate.check import Verdict, judge
 from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files
 from tunemark.collector.gate.fact_files import missing_document, wrong_count
@@ -26,7 +26,6 @@ from tunemark.collector.store.published_rows import converted_rows, document_row
 from tunemark.collector.store.rows import Row, Rows, merge
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.findings import Finding
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import PublishedResult, SourceDocument
 from tunemark.schema.records.submission import Submission
@@ -44,7 +43,7 @@ class LoadedSubmission(Candidate):
     """Its row of `result_rows`."""
     tables: "dict[str, pa.Table]" = field(default_factory=dict)
     """Its rows of all other tables."""
-    run: Run | None = None
+    run: AuditedResult | None = None
     """The result as the audit sees it."""
     calibration: CalibrationOutcome | None = None
     """Its calibration row, or the reason why there is none."""
@@ -85,8 +84,7 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
 
     """
     # Worker processes import this module to load submissions; they need neither the rules of the audit nor the predictor.
-    from tunemark.collector.audit.engine import audit  # noqa: PLC0415
-    from tunemark.collector.audit.registry import RULES  # noqa: PLC0415
+    from tunemark.collector.audit.rule import all_rules, audit  # noqa: PLC0415
     from tunemark.collector.predict.cross_validation import throughput_rows  # noqa: PLC0415
 
     facts, schemas = FactBase(root / "data"), arrow_schemas()
@@ -96,13 +94,14 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
     _add_converted(rows, root, facts)
     accepted = accept(_load_submissions(root, facts, schemas, advance), committed_files(root))
     rows.setdefault("result_rows", []).extend(_headlines(accepted.kept))
-    base = base_of(root, facts, [loaded.run for loaded in accepted.kept if loaded.run is not None])
-    findings = audit(base)
-    merge(rows, finding_rows(findings, RULES))
+    evidence = load_evidence(root, facts, [loaded.run for loaded in accepted.kept if loaded.run is not None])
+    rules = all_rules()
+    findings = audit(evidence, rules)
+    merge(rows, finding_rows(findings, rules))
     measured = [loaded.calibration for loaded in accepted.kept if loaded.calibration is not None]
-    calibration = calibrate(root, facts, base, findings, measured)
+    calibration = calibrate(root, facts, evidence, findings, measured)
     merge(rows, throughput_rows(calibration.rows, calibration.refused))
-    rows["memory_errors"] = memory_error_rows(facts, base.records)
+    rows["memory_errors"] = memory_error_rows(facts, evidence.records)
     problems = [*undescribed, *accepted.problems]
     rows["load_problems"] = [
         {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in problems
@@ -142,7 +141,7 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
         fix = "is not a submission; published results are in data/published"
         return LoadedSubmission(file, (Problem("format", repr(getattr(record, "format", None)), fix),))
     try:
-        run = measured_run(record, result_id, facts, derived)
+        run = audited_submission(record, result_id, facts, derived)
         calibration = calibration_outcome(record, result_id, facts, derived)
         rows = measured_rows(record, derived, facts, result_id, file, verdict.sha256)
         tables = {name: as_arrow(part, schemas[name]) for name, part in rows.items()}

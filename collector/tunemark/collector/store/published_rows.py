@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tunemark.collector.store import rates
+from tunemark.collector.audit import printed_figures as rates
 from tunemark.collector.store.rows import Row, Rows, as_text, merge
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.facts.fact_base import FactBase

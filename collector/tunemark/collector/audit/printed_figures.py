@@ -1,4 +1,4 @@
-"""Figures that follow from claimed ones, each with its formula. An unknown input gives an unknown result."""
+"""Figures that follow from the printed ones of a result, and numbers in the words beside them. Unknown in, unknown out."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Claims = dict[str, Claim]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of a published result, with its formula."""
+    """A figure of a published result and its origin."""
 
     value: float
     formula: str | None = None
@@ -19,18 +19,18 @@ class Figure:
 
 
 def claimed(claims: Claims, quantity: str) -> Figure | None:
-    """Return a claimed figure, or None if it is not claimed or is ambiguous."""
+    """Return a claimed figure, or None where it is missing or ambiguous."""
     claim = claims.get(quantity)
     return None if claim is None or claim.readings else Figure(claim.value)
 
 
 def is_ambiguous(claims: Claims, quantity: str) -> bool:
-    """Return True if the document claims a figure that can be read in several ways."""
+    """Return True if the document leaves the meaning of a figure open."""
     return quantity in claims and bool(claims[quantity].readings)
 
 
 def step_time_s(claims: Claims) -> Figure | None:
-    """Return seconds per optimizer step. An ambiguous step stays unknown: another figure cannot settle its meaning."""
+    """Return seconds per optimizer step. An ambiguous step time stays unknown: no other figure can settle its meaning."""
     if is_ambiguous(claims, "step_time_s"):
         return None
     printed, rate = claimed(claims, "step_time_s"), claimed(claims, "steps_per_s")
@@ -48,9 +48,9 @@ def steps_per_s(claims: Claims) -> Figure | None:
 
 
 def global_batch(conditions: Conditions) -> Figure | None:
-    """Return rows per optimizer step: as stated, else micro-batch x gradient accumulation on one device.
+    """Return rows in an optimizer step: as stated, else the product of the batch settings on one device.
 
-    On several devices the product is unknown: they may share a row (tensor parallel) or have rows of their own.
+    On several devices the product is unknown: they may share a row (tensor parallel) or hold rows of their own.
     """
     if conditions.global_batch is not None:
         return Figure(conditions.global_batch)
@@ -60,12 +60,12 @@ def global_batch(conditions: Conditions) -> Figure | None:
 
 
 def rows_are_full(conditions: Conditions) -> bool:
-    """Return True if the source states that rows contain no padding."""
+    """Return True if the source states that rows hold no padding."""
     return conditions.padding is Padding.NONE or conditions.packing is True
 
 
 def tokens_per_s(claims: Claims, conditions: Conditions) -> Figure | None:
-    """Return real tokens per second: claimed; else counted tokens / time; else full rows x length / step time."""
+    """Return real tokens per second: claimed; else counted tokens over time; else full rows x their length over the step time."""
     printed = claimed(claims, "tokens_per_s")
     if printed:
         return printed
@@ -79,14 +79,14 @@ def tokens_per_s(claims: Claims, conditions: Conditions) -> Figure | None:
 
 
 def samples_per_s(claims: Claims, conditions: Conditions, dataset_rows: int | None) -> Figure | None:
-    """Return documents per second: claimed; else from tokens where a row is a full document; else epochs of known rows / time."""
-    # Trainers count rows. A packed row holds several documents, so their figure is another quantity.
+    """Return documents per second: claimed; else from tokens where a row is a full document; else epochs of known rows over time."""
+    # Trainers count rows. A packed row holds several documents, so its rate is another quantity.
     printed = None if conditions.packing else claimed(claims, "samples_per_s")
     return printed or _samples_from_tokens(claims, conditions) or _samples_from_epochs(claims, dataset_rows)
 
 
 def _samples_from_tokens(claims: Claims, conditions: Conditions) -> Figure | None:
-    # A packed row holds several documents and a padded one is not full: neither gives the number of documents.
+    # A packed row holds several documents and a padded row is not full: neither gives the number of documents.
     if conditions.packing or conditions.padding in {Padding.STATIC, Padding.DYNAMIC} or conditions.sequence_length is None:
         return None
     tokens = tokens_per_s(claims, conditions)
@@ -104,7 +104,7 @@ def _samples_from_epochs(claims: Claims, dataset_rows: int | None) -> Figure | N
 
 
 def epoch_time_s(claims: Claims) -> Figure | None:
-    """Return seconds per pass over the data: claimed, else training time / epochs."""
+    """Return seconds of one pass over the data: claimed, else training time over epochs."""
     printed = claimed(claims, "epoch_time_s")
     if printed:
         return printed
@@ -115,25 +115,25 @@ def epoch_time_s(claims: Claims) -> Figure | None:
 
 
 def _epochs_were_done(claims: Claims) -> bool:
-    """Return False if fewer steps were done than planned for the epochs."""
+    """Return False if fewer steps were done than were planned for the epochs."""
     done, planned = claimed(claims, "steps"), claimed(claims, "total_steps")
     return done is None or planned is None or done.value >= planned.value
 
 
 def printed_rows(dataset: str | None) -> int | None:
-    """Return the training rows in the name of a data set: `emotion (16000/2000/2000)`, `recipes (20,000 rows)`."""
-    found = re.search(r"\((?:first )?([0-9][0-9,]*)(?:/[0-9,/]+| rows| records)\)", dataset or "")
-    return int(found[1].replace(",", "")) if found else None
+    """Return the training rows named with a data set: `emotion (1600/200/200)`, `recipes (9,500 rows)`."""
+    match = re.search(r"\((?:first )?([0-9][0-9,]*)(?:/[0-9,/]+| rows| records)\)", dataset or "")
+    return int(match[1].replace(",", "")) if match else None
 
 
 def stated_training_rows(note: str | None) -> int | None:
-    """Return the training rows in a note such as `which has 16,000 training, 2,000 validation and 2,000 test rows`."""
-    found = re.search(r"\b([0-9][0-9,]*) training\b", note or "")
-    return int(found[1].replace(",", "")) if found else None
+    """Return the rows in words such as `which has 16,500 training and 2,500 test rows`."""
+    match = re.search(r"\b([0-9][0-9,]*) training\b", note or "")
+    return int(match[1].replace(",", "")) if match else None
 
 
 def precision_class(printed: str | None) -> str | None:
-    """Return the number format in printed words, as in `Dtype`; `fp16/bf16` if both are named."""
+    """Return the number format of matrix products in printed words, as in `Dtype`; `fp16/bf16` where both are named."""
     words = (printed or "").lower().replace("bfloat16", "bf16").replace("float16", "fp16").replace("float32", "fp32")
     named = [dtype for dtype in ("fp16", "bf16", "tf32", "fp32", "fp8") if re.search(rf"\b{dtype}\b", words)]
     return "/".join(named) or None

@@ -1,10 +1,10 @@
-"""Figures as wide as their last printed digit, and arithmetic that keeps the bounds."""
+"""A figure is as wide as its last printed digit, and arithmetic carries the bounds."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.audit.span import Span, half_digit
+from tunemark.collector.audit.interval import Interval, half_digit
 from tunemark.schema.records.claims import Claim
 
 amounts = st.floats(min_value=1e-6, max_value=1e9)
@@ -33,9 +33,9 @@ def claim(value, printed):
     ],
 )
 def test_a_printed_figure_is_as_wide_as_its_last_digit(value, printed, low, high):
-    span = Span.of(claim(value, printed))
-    assert span.low == pytest.approx(low, rel=1e-9)
-    assert span.high == pytest.approx(high, rel=1e-9)
+    interval = Interval.of(claim(value, printed))
+    assert interval.low == pytest.approx(low, rel=1e-9)
+    assert interval.high == pytest.approx(high, rel=1e-9)
 
 
 def test_a_word_has_no_width():
@@ -43,8 +43,8 @@ def test_a_word_has_no_width():
 
 
 @given(amounts, amounts, shares, shares)
-def test_bounds_hold_whatever_is_multiplied_and_divided(a, b, wide, narrow):
-    one, other = Span.exact(a).widened(wide), Span.exact(b).widened(narrow)
+def test_bounds_contain_every_product_and_quotient(a, b, wide, narrow):
+    one, other = Interval.exact(a).widened(wide), Interval.exact(b).widened(narrow)
     for result, at in ((one * other, (lambda x, y: x * y)), (one / other, (lambda x, y: x / y)), (one + other, (lambda x, y: x + y))):
         for x in (one.low, a, one.high):
             for y in (other.low, b, other.high):
@@ -52,8 +52,8 @@ def test_bounds_hold_whatever_is_multiplied_and_divided(a, b, wide, narrow):
 
 
 @given(amounts, shares)
-def test_a_span_overlaps_itself_and_what_is_wider(value, share):
-    span = Span.exact(value)
-    assert span.overlaps(span)
-    assert span.overlaps(span.widened(share))
-    assert span.widened(share).overlaps(span)
+def test_an_interval_overlaps_itself_and_a_wider_one(value, share):
+    interval = Interval.exact(value)
+    assert interval.overlaps(interval)
+    assert interval.overlaps(interval.widened(share))
+    assert interval.widened(share).overlaps(interval)
