@@ -14,8 +14,7 @@ from fixture_database import ROOT
 from typer.testing import CliRunner
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.site.commands import app
-from tunemark.site.serve import open_server
+from tunemark.site.commands import app, open_server
 
 ENVIRONMENT = {**os.environ, "TUNEMARK_ROOT": str(ROOT), "PYTHONUNBUFFERED": "1"}
 

@@ -4,10 +4,9 @@ import pytest
 from fixture_database import ENTRY, LABEL, ROUND, STRANGE_ENTRY
 
 from tunemark.schema.formats import MISSING
-from tunemark.site.charts import Chart
-from tunemark.site.curves import loss_of_runs
+from tunemark.site.charts import Chart, loss_of_runs
 from tunemark.site.page import Fact
-from tunemark.site.pages import all_pages, rounds
+from tunemark.site.pages import all_pages, mlperf
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import markdown
 from tunemark.site.results_table import results_table
@@ -101,7 +100,7 @@ def test_a_round_is_a_list_that_says_in_what_its_entries_differ(catalogue: Catal
 def test_entries_stand_by_accelerator_and_number(catalogue: Catalogue) -> None:
     rows = catalogue.results_where(source=ROUND)
     more = [{**rows[0], "accelerator_count": count, "accelerator_name": name} for count, name in ((64, "B"), (8, "B"), (16, "A"))]
-    table = rounds.entries_table(catalogue, more)
+    table = mlperf.entries_table(catalogue, more)
     assert [line.cells[1].text.split()[::2] for line in table.lines] == [["A", "16"], ["B", "8"], ["B", "64"]]
 
 

@@ -10,7 +10,7 @@ from fixture_database import AB, CRASHED, MEASURED, OTHER, SLOWER, STRANGE
 
 from tunemark.schema.formats import MISSING
 from tunemark.schema.statistics.intervals import share_error
-from tunemark.site import ranking, tables, wording
+from tunemark.site import results_table, tables, wording
 from tunemark.site.page import Page
 from tunemark.site.pages import all_pages, documents, results
 from tunemark.site.queries import Catalogue
@@ -130,13 +130,13 @@ def test_a_rate_has_its_interval_in_digits_that_tell_them_apart() -> None:
 
 
 def test_results_are_ranked_within_their_group_only(catalogue: Catalogue) -> None:
-    groups = ranking.groups(catalogue.results_where(source="measured"))
+    groups = results_table.groups(catalogue.results_where(source="measured"))
     assert [len(group.rows) for group in groups] == [3, 1, 1]
-    assert ranking.rank_ranges(groups[0]) == {MEASURED: "1 to 2", SLOWER: "1 to 2"}
-    assert ranking.rank_ranges(groups[1]) == {OTHER: "1"}
+    assert results_table.rank_ranges(groups[0]) == {MEASURED: "1 to 2", SLOWER: "1 to 2"}
+    assert results_table.rank_ranges(groups[1]) == {OTHER: "1"}
     assert groups[2].key is None
-    assert ranking.rank_ranges(groups[2]) == {}
-    assert ranking.varying_keys(groups) == ["precision"]
+    assert results_table.rank_ranges(groups[2]) == {}
+    assert results_table.varying_keys(groups) == ["precision"]
 
 
 def test_a_value_that_was_not_read_at_a_source_is_marked(catalogue: Catalogue) -> None:

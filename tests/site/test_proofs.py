@@ -2,7 +2,7 @@
 
 import pytest
 
-from tunemark.site.pages.proofs import PROOFS, Shown
+from tunemark.site.pages.device_coverage import PROOFS, Shown
 
 CPU = {
     **dict.fromkeys(("attention", "fused_kernels", "compile", "process_group", "energy_source", "peak_memory_method", "study_kind")),

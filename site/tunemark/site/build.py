@@ -1,5 +1,7 @@
-"""Database -> build/docs -> build/site. Each folder is replaced whole, and only when its successor is complete."""
+"""All results as one CSV file, for those who want to reckon for themselves."""
 
+import csv
+import io
 import logging
 import shutil
 from collections.abc import Callable
@@ -11,10 +13,34 @@ from mkdocs.config import load_config
 from mkdocs.exceptions import Abort, MkDocsException
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.site import charts, downloads
+from tunemark.site import charts
 from tunemark.site.pages import all_pages
 from tunemark.site.queries import Catalogue, Database
-from tunemark.site.render import markdown
+from tunemark.site.render import markdown, one_line
+
+PATH = "data/results.csv"
+FORMULA = ("=", "+", "-", "@")
+
+
+def results_csv(catalogue: Catalogue) -> str:
+    """Return the view `results` as CSV; empty is unknown, and units are in the names of the columns."""
+    out = io.StringIO()
+    if catalogue.results:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(catalogue.results[0])
+        writer.writerows([_cell(value) for value in row.values()] for row in catalogue.results)
+    return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Return a value that a spreadsheet shows and does not run as a formula."""
+    if not isinstance(value, str):
+        return value
+    text = one_line(value)
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+# MOVE: was tunemark.site.build: Database -> build/docs -> build/site. Each folder is replaced whole, and only when its successor is complete.
 
 Progress = Callable[[str], None]
 MADE_BY_US = {"docs": Path("assets/tunemark.css"), "site": Path("assets/tunemark.css")}
@@ -66,9 +92,9 @@ def _write_docs(catalogue: Catalogue, folder: Path) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(markdown(page), encoding="utf-8")
         number += 1
-    table = folder / downloads.PATH
+    table = folder / PATH
     table.parent.mkdir()
-    table.write_text(downloads.results_csv(catalogue), encoding="utf-8")
+    table.write_text(results_csv(catalogue), encoding="utf-8")
     _write_assets(folder / "assets")
     return number
 

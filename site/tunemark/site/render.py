@@ -1,6 +1,9 @@
-"""Pages and templates -> Markdown. Every value is escaped unless the template says that it is Markup."""
+"""Text of strangers on our pages: nothing in it may become Markdown, HTML, a link or a script."""
 
+import json
 import posixpath
+import re
+import unicodedata
 from collections.abc import Iterable
 from functools import cache
 
@@ -8,8 +11,68 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from tunemark.site.escape import escape, file_name, front_matter, script_json, web_link
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site.page import Page
+
+# Every character that starts something in HTML or inline Markdown. As numeric entities they are
+# inert in both, so that one function serves running text, table cells and attributes alike.
+ACTIVE = re.compile(r"[&<>\"'`\\*_{}\[\]|~^#$]")
+LOOKALIKES = str.maketrans({"<": "‹", ">": "›", "&": "＆", '"': "”", "'": "’", "`": "’", "\\": "/"})  # noqa: RUF001 - they look alike on purpose
+LINK = re.compile(r"https?://[^\s<>\"'`\\{}|^]+")
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def escape(value: object) -> Markup:
+    """Return text as inert Markup; Markup passes, None is empty, white space and control characters become single spaces."""
+    if isinstance(value, Markup):
+        return value
+    text = "" if value is None else one_line(str(value))
+    return Markup(ACTIVE.sub(lambda match: f"&#{ord(match[0])};", text))  # noqa: S704 - this is the escape itself
+
+
+def code_spans(text: str) -> Markup:
+    """Return our own text with its `code` as code; everything else in it is escaped."""
+    parts = (f"<code>{escape(part)}</code>" if number % 2 else escape(part) for number, part in enumerate(re.split(r"`([^`]*)`", text)))
+    return Markup("".join(parts))  # noqa: S704 - each part is escaped
+
+
+def one_line(text: str) -> str:
+    """Return text on one line, without control characters and without those that turn the reading direction."""
+    kept = "".join(" " if unicodedata.category(char) in {"Cc", "Zl", "Zp"} else char for char in text if unicodedata.category(char) != "Cf")
+    return " ".join(kept.split())
+
+
+def title_text(text: str) -> str:
+    """Return text for a page title: the theme prints titles without escaping them, so nothing active may be left."""
+    return one_line(text).translate(LOOKALIKES)
+
+
+def front_matter(text: str) -> Markup:
+    """Return a title as a YAML string (JSON strings are YAML)."""
+    return Markup(json.dumps(title_text(text), ensure_ascii=False))  # noqa: S704 - quoted by JSON, nothing active is left
+
+
+def script_json(value: object) -> Markup:
+    """Return JSON that may stand inside a script element."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026"))  # noqa: S704 - cannot end the element
+
+
+def web_link(text: str | None) -> str | None:
+    """Return the text when all of it is a web address, else None: no other scheme becomes a link."""
+    return text if text and LINK.fullmatch(text) else None
+
+
+def file_name(key: str) -> str:
+    """Return a key that is to name a page; raises TunemarkError when it could leave its folder."""
+    if FILE_NAME.fullmatch(key):
+        return key
+    raise TunemarkError(
+        "database key", key, "names of pages have letters, digits, dots, dashes and underscores only", exit_code=Exit.INVALID
+    )
+
+
+# MOVE: was tunemark.site.render: Pages and templates -> Markdown. Every value is escaped unless the template says that it is Markup.
 
 ENDING = ".html"
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from tunemark.schema.formats import significant
 from tunemark.site import tables, wording
-from tunemark.site.escape import web_link
 from tunemark.site.page import Fact, Page, accelerator_path
 from tunemark.site.queries import Catalogue, Row
+from tunemark.site.render import web_link
 from tunemark.site.results_table import results_table
 from tunemark.site.tables import Cell, Column, Line, Table
 

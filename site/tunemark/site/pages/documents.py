@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator
 
 from tunemark.site import tables, wording
-from tunemark.site.escape import web_link
 from tunemark.site.page import Fact, Page, audit_path, document_path, result_path
-from tunemark.site.pages import findings
+from tunemark.site.pages import audit
+from tunemark.site.pages.mlperf import differences, entries_table
 from tunemark.site.pages.published import claims_table
-from tunemark.site.pages.rounds import differences, entries_table
 from tunemark.site.queries import Catalogue, Row
+from tunemark.site.render import web_link
 from tunemark.site.results_table import results_table
 from tunemark.site.tables import Cell, Column, Line, Table
 
@@ -29,7 +29,7 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
             "rebuilt": [rebuilt(catalogue, found) for found in catalogue.tables if found["source"] == row["source"]],
             "results": (entries_table if converted else _results)(catalogue, results) if results else None,
             "differences": differences(catalogue, results) if converted else None,
-            "counts": findings.in_a_line(catalogue.findings_by_source.get(row["source"], ()), row["source"]),
+            "counts": audit.in_a_line(catalogue.findings_by_source.get(row["source"], ()), row["source"]),
             "audit": audit_path(row["source"]),
             "statements": _statements(catalogue, row["source"]),
         }
@@ -102,7 +102,7 @@ def _facts(row: Row) -> list[Fact]:
     ]
 
 
-def _statements(catalogue: Catalogue, source: str) -> list[tuple[str, str, str, list[Fact], Table | None, list[findings.Told]]]:
+def _statements(catalogue: Catalogue, source: str) -> list[tuple[str, str, str, list[Fact], Table | None, list[audit.Told]]]:
     """Return the rows of a document that are no results: id, section, note, words, figures, findings."""
     return [
         (
@@ -111,7 +111,7 @@ def _statements(catalogue: Catalogue, source: str) -> list[tuple[str, str, str, 
             row["note"] or "",
             [Fact(wording.words(label["label"]), label["printed"]) for label in catalogue.labels.get(row["statement_id"], ())],
             claims_table(catalogue.claims.get(row["statement_id"], [])),
-            findings.told(catalogue, row["statement_id"]),
+            audit.told(catalogue, row["statement_id"]),
         )
         for row in catalogue.statements
         if row["source"] == source

@@ -12,9 +12,9 @@ from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Environment, Submission
 from tunemark.schema.vocabulary import Doubt, Status
 from tunemark.site import tables, wording
-from tunemark.site.escape import code_spans
 from tunemark.site.page import Page
 from tunemark.site.queries import Catalogue
+from tunemark.site.render import code_spans
 from tunemark.site.tables import Cell, Column, Line, Table
 
 CRUMBS = (("Guide", "guide/index"),)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tunemark.site import tables, wording
 from tunemark.site.page import Page
-from tunemark.site.pages.rounds import rounds
+from tunemark.site.pages.mlperf import rounds
 from tunemark.site.queries import Catalogue, Row
 from tunemark.site.results_table import memory_cell, rate_cell, result_cell, status_cell
 from tunemark.site.tables import Column, Line, Table

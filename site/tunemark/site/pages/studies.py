@@ -8,7 +8,7 @@ from tunemark.schema.statistics.intervals import share_difference
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.site import tables, wording
 from tunemark.site.page import Fact, Page, result_path, study_path, workload_path
-from tunemark.site.pages.evidence import STUDIES
+from tunemark.site.pages.measured import STUDIES
 from tunemark.site.queries import Catalogue, Row
 from tunemark.site.results_table import accuracy_cell, cost_cell, memory_cell, rate_cell, status_cell
 from tunemark.site.tables import Cell, Column, Line, Table

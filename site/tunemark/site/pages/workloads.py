@@ -1,17 +1,62 @@
-"""Workloads and their measured results, ranked within comparability groups only."""
+"""What a workload says is to be done: its settings, its levers, and what its source varied."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.formats import MISSING
-from tunemark.site import ranking, tables, wording
+from tunemark.site import results_table, tables, wording
 from tunemark.site.page import Fact, Page, model_path, workload_path
-from tunemark.site.pages import workload_card as card
 from tunemark.site.queries import Catalogue, Row
-from tunemark.site.ranking import Group
-from tunemark.site.results_table import cost_cell, memory_cell, rate_cell, result_cell, status_cell, trust_cell
+from tunemark.site.results_table import Group, cost_cell, memory_cell, rate_cell, result_cell, status_cell, trust_cell
 from tunemark.site.tables import Cell, Column, Line, Table
+
+
+def facts(row: Row) -> list[Fact]:
+    """Return model, samples, batch and optimizer of a workload."""
+    return [
+        Fact("Model", row["model"], href=model_path(row["model"])),
+        Fact("Weights", row["weights"]),
+        Fact("Task", wording.TASKS.get(row["task"], str(row["task"]))),
+        Fact("Method", wording.method(row)),
+        *([Fact("Adapters", row["lora"])] if row["lora"] else []),
+        *([Fact("Frozen weights", row["quantisation"])] if row["quantisation"] else []),
+        Fact("Data", row["dataset"]),
+        Fact("Tokens in a row", wording.plain(row["sequence_length"])),
+        Fact("Padding", "packed documents" if row["packing"] else row["padding"]),
+        Fact("Micro-batch", wording.plain(row["micro_batch"]), "rows of one forward and backward on one device"),
+        Fact("Gradient accumulation", wording.plain(row["gradient_accumulation"]), "micro-steps in an optimizer step"),
+        Fact("Optimizer", wording.words(row["optimizer"])),
+        Fact("Learning rate", wording.plain(row["learning_rate"])),
+        Fact("Tier", row["tier"]),
+        Fact("Card", f"data/workloads/{row['matrix'] or row['workload']}.toml"),
+        Fact("Source", row["source"]),
+    ]
+
+
+def levers(row: Row) -> list[Fact]:
+    """Return what changes speed and memory of a workload, and on which devices it is to run."""
+    apart = row["tensor_parallel"] * row["pipeline_parallel"]
+    return [
+        Fact("Devices", wording.plain(row["devices"]), "each has its own rows; a card for one device runs on several as it is"),
+        Fact("Strategy", row["strategy"], "auto: DDP on several devices" if row["strategy"] == "auto" else ""),
+        *([Fact("Tensor x pipeline parallel", f"{row['tensor_parallel']} x {row['pipeline_parallel']}")] if apart > 1 else []),
+        Fact("Offload", row["offload"]),
+        Fact("Compute", row["compute"], "auto: bf16 where the device has it" if row["compute"] == "auto" else ""),
+        Fact("Attention", wording.words(row["attention"])),
+        Fact("Checkpointing", row["gradient_checkpointing"]),
+        Fact("Fused kernels", row["fused_kernels"]),
+        Fact("Compile", row["compile"]),
+    ]
+
+
+def axes(rows: list[Row]) -> Table | None:
+    """Return the settings that the source varied; None when it varied none."""
+    lines = (Line((tables.text(row["field"]), tables.text(", ".join(row["choices"])))) for row in rows)
+    return tables.table("What the source varied", [Column("Setting"), Column("Values")], lines, searchable=False) if rows else None
+
+
+# MOVE: was tunemark.site.pages.workloads: Workloads and their measured results, ranked within comparability groups only.
 
 CRUMBS = (("Workloads", "workloads/index"),)
 
@@ -33,9 +78,9 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
         rows = catalogue.results_where(workload=workload["workload"], source="measured")
         context = {
             "workload": workload,
-            "facts": card.facts(workload),
-            "levers": card.levers(workload),
-            "axes": card.axes(catalogue.axes.get(workload["workload"], [])),
+            "facts": facts(workload),
+            "levers": levers(workload),
+            "axes": axes(catalogue.axes.get(workload["workload"], [])),
             "siblings": _siblings(catalogue, workload),
             "groups": _groups(catalogue, rows),
         }
@@ -94,8 +139,8 @@ def _count(number: int) -> Cell:
 
 
 def _groups(catalogue: Catalogue, rows: Sequence[Row]) -> list[RankedGroup]:
-    made = ranking.groups(rows)
-    varying = ranking.varying_keys(made)
+    made = results_table.groups(rows)
+    varying = results_table.varying_keys(made)
     return [
         RankedGroup(_title(number, group), _note(group, varying), _table(catalogue, group)) for number, group in enumerate(made, start=1)
     ]
@@ -116,7 +161,7 @@ def _note(group: Group, varying: Sequence[str]) -> str:
 
 
 def _table(catalogue: Catalogue, group: Group) -> Table:
-    ranks = ranking.rank_ranges(group)
+    ranks = results_table.rank_ranges(group)
     columns = [
         Column("Accelerator", explained="Leads to the result."),
         Column("Rank", numeric=True, explained="By tokens/s within this group; a range where 95% intervals overlap."),
