@@ -1,4 +1,7 @@
-"""Text of strangers on our pages: nothing in it may become Markdown, HTML, a link or a script."""
+"""Render pages to Markdown. Every value is escaped, unless the template marks it as Markup.
+
+Text from submissions is untrusted: nothing in it may become Markdown, HTML, a link or a script.
+"""
 
 import json
 import posixpath
@@ -14,8 +17,8 @@ from markupsafe import Markup
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site.page import Page
 
-# Every character that starts something in HTML or inline Markdown. As numeric entities they are
-# inert in both, so that one function serves running text, table cells and attributes alike.
+# Every character that is active in HTML or inline Markdown. Numeric entities are inert in both, so that one
+# function serves running text, table cells and attributes.
 ACTIVE = re.compile(r"[&<>\"'`\\*_{}\[\]|~^#$]")
 LOOKALIKES = str.maketrans({"<": "‹", ">": "›", "&": "＆", '"': "”", "'": "’", "`": "’", "\\": "/"})  # noqa: RUF001 - they look alike on purpose
 LINK = re.compile(r"https?://[^\s<>\"'`\\{}|^]+")
@@ -23,7 +26,7 @@ FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def escape(value: object) -> Markup:
-    """Return text as inert Markup; Markup passes, None is empty, white space and control characters become single spaces."""
+    """Return text as inert Markup. Markup is returned unchanged, None is empty, white space and control characters become single spaces."""
     if isinstance(value, Markup):
         return value
     text = "" if value is None else one_line(str(value))
@@ -31,19 +34,19 @@ def escape(value: object) -> Markup:
 
 
 def code_spans(text: str) -> Markup:
-    """Return our own text with its `code` as code; everything else in it is escaped."""
+    """Return our own text with its `code` marked up; everything else is escaped."""
     parts = (f"<code>{escape(part)}</code>" if number % 2 else escape(part) for number, part in enumerate(re.split(r"`([^`]*)`", text)))
     return Markup("".join(parts))  # noqa: S704 - each part is escaped
 
 
 def one_line(text: str) -> str:
-    """Return text on one line, without control characters and without those that turn the reading direction."""
+    """Return text on one line, without control characters and bidirectional overrides."""
     kept = "".join(" " if unicodedata.category(char) in {"Cc", "Zl", "Zp"} else char for char in text if unicodedata.category(char) != "Cf")
     return " ".join(kept.split())
 
 
 def title_text(text: str) -> str:
-    """Return text for a page title: the theme prints titles without escaping them, so nothing active may be left."""
+    """Return text for a page title without active characters, since the theme prints titles unescaped."""
     return one_line(text).translate(LOOKALIKES)
 
 
@@ -53,32 +56,30 @@ def front_matter(text: str) -> Markup:
 
 
 def script_json(value: object) -> Markup:
-    """Return JSON that may stand inside a script element."""
+    """Return JSON that is safe inside a script element."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026"))  # noqa: S704 - cannot end the element
 
 
 def web_link(text: str | None) -> str | None:
-    """Return the text when all of it is a web address, else None: no other scheme becomes a link."""
+    """Return the text if it is an http(s) address, else None. No other scheme becomes a link."""
     return text if text and LINK.fullmatch(text) else None
 
 
 def file_name(key: str) -> str:
-    """Return a key that is to name a page; raises TunemarkError when it could leave its folder."""
+    """Return a key for use as a file name. Raise TunemarkError if it could leave its folder."""
     if FILE_NAME.fullmatch(key):
         return key
     raise TunemarkError(
-        "database key", key, "names of pages have letters, digits, dots, dashes and underscores only", exit_code=Exit.INVALID
+        "database key", key, "use only letters, digits, dots, dashes and underscores in names of pages", exit_code=Exit.INVALID
     )
 
-
-# MOVE: was tunemark.site.render: Pages and templates -> Markdown. Every value is escaped unless the template says that it is Markup.
 
 ENDING = ".html"
 
 
 def markdown(page: Page) -> str:
-    """Return the Markdown of a page, front matter included."""
+    """Return the Markdown of a page with its front matter."""
     text = _environment().get_template(page.template).render(page.context, page=page)
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(_without_repeated_blanks(lines)).strip() + "\n"
@@ -100,7 +101,7 @@ def _environment() -> Environment:
 
 @pass_context
 def _here(context: Context, target: str) -> str:
-    """Return the address of a page of the site, relative to the page that is being written; web addresses stay."""
+    """Return the address of a page relative to the page being written. Web addresses are returned unchanged."""
     if web_link(target):
         return target
     page: Page = context["page"]
@@ -113,7 +114,7 @@ def _here(context: Context, target: str) -> str:
 
 
 def _trusted(text: str) -> Markup:
-    """Return text that this room made itself, such as a chart's SVG."""
+    """Return our own markup, such as the SVG of a chart, unescaped."""
     return Markup(text)  # noqa: S704 - by its name
 
 

@@ -1,90 +1,91 @@
-"""What only an accelerator can prove, and which result shows it: tests of ours have stand-ins for these."""
+"""What runs on which device: the harness' support matrix, and the evidence that measured results provide."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from tunemark.site import tables, wording
 from tunemark.site.page import Page
-from tunemark.site.queries import Catalogue, Row
-from tunemark.site.tables import Cell, Column, Line, Table
+from tunemark.site.queries import Catalogue
+from tunemark.site.tables import Cell, Column, Row, Table
 
+CRUMBS = (("Guide", "guide/index"),)
 HOST = ("cpu", "fake")
 GPUS = ("cuda", "rocm", "xpu")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A measured result, however it ended, as far as it may show something."""
+class MeasuredRun:
+    """A measured result with the parts of its record that serve as evidence."""
 
     row: Row
     plan: dict[str, str]
     """Settings by dotted path."""
-    doubts: frozenset[str]
+    warnings: frozenset[str]
 
     @property
-    def well(self) -> bool:
-        """Return whether it ended well."""
+    def succeeded(self) -> bool:
+        """Return True if the run succeeded."""
         return bool(self.row["status"] == "ok")
 
     @property
     def on_device(self) -> bool:
-        """Return whether an accelerator computed."""
+        """Return True if an accelerator did the computing."""
         return self.row["backend"] not in HOST
 
-    def asked(self, name: str, nothing: str) -> bool:
-        """Return whether a setting of the plan was another one than `nothing`."""
-        return self.plan.get(name, nothing) != nothing
+    def requested(self, name: str, default: str) -> bool:
+        """Return True if the plan set `name` to something other than its default."""
+        return self.plan.get(name, default) != default
 
 
-Shows = Callable[[Shown], bool]
-OF_GOOD_RUNS: dict[str, Shows] = {
-    "FlashAttention 2": lambda one: one.row["attention"] == "flash_attention_2",
-    "FlashAttention 3": lambda one: one.row["attention"] == "flash_attention_3",
-    "Flex attention": lambda one: one.row["attention"] == "flex_attention",
-    "Liger's fused kernels": lambda one: one.row["fused_kernels"] == "liger",
-    "torch.compile on an accelerator": lambda one: one.on_device and (one.row["compile"] or "none") != "none",
-    "QLoRA on a GPU": lambda one: one.row["backend"] in GPUS and one.row["method"] == "qlora",
-    "fp16 on an accelerator": lambda one: one.on_device and one.row["precision"] == "fp16",
-    "tf32": lambda one: one.row["precision"] == "tf32",
-    "8-bit optimizer states on an accelerator": lambda one: one.on_device and "8bit" in (one.row["optimizer"] or ""),
-    "Offload from an accelerator to host memory": lambda one: one.on_device and one.asked("device.offload", "none"),
-    "Tensor parallel": lambda one: one.asked("device.tensor_parallel", "1"),
-    "Pipeline parallel": lambda one: one.asked("device.pipeline_parallel", "1"),
-    "Collectives of NCCL or RCCL": lambda one: one.row["process_group"] == "nccl",
-    "Collectives of Neuron": lambda one: one.row["process_group"] == "xla",
-    "Collectives of oneCCL": lambda one: one.row["process_group"] in {"ccl", "xccl"},
-    "Several machines": lambda one: (one.row["nodes"] or 1) > 1,
-    "Energy from the hardware's counter": lambda one: one.row["energy_source"] == "counter",
-    "Energy integrated from power": lambda one: one.row["energy_source"] == "integrated",
-    "Lowered clocks are noticed": lambda one: "throttled" in one.doubts,
-    "Processes of others on a device are noticed": lambda one: one.on_device and "busy_device" in one.doubts,
-    "Peak memory of a device's allocator": lambda one: "memory_allocated" in (one.row["peak_memory_method"] or ""),
-    "Memory predicted beside a device's allocator": lambda one: (
-        one.row["predicted_memory_bytes"] is not None and "memory_allocated" in (one.row["peak_memory_method"] or "")
+Shows = Callable[[MeasuredRun], bool]
+_ALLOCATOR = "memory_allocated"
+BY_SUCCESS: dict[str, Shows] = {
+    "FlashAttention 2": lambda run: run.row["attention"] == "flash_attention_2",
+    "FlashAttention 3": lambda run: run.row["attention"] == "flash_attention_3",
+    "Flex attention": lambda run: run.row["attention"] == "flex_attention",
+    "Liger fused kernels": lambda run: run.row["fused_kernels"] == "liger",
+    "torch.compile on an accelerator": lambda run: run.on_device and (run.row["compile"] or "none") != "none",
+    "QLoRA on a GPU": lambda run: run.row["backend"] in GPUS and run.row["method"] == "qlora",
+    "fp16 on an accelerator": lambda run: run.on_device and run.row["precision"] == "fp16",
+    "tf32": lambda run: run.row["precision"] == "tf32",
+    "8-bit optimizer states on an accelerator": lambda run: run.on_device and "8bit" in (run.row["optimizer"] or ""),
+    "Offload from an accelerator to host memory": lambda run: run.on_device and run.requested("device.offload", "none"),
+    "Tensor parallel": lambda run: run.requested("device.tensor_parallel", "1"),
+    "Pipeline parallel": lambda run: run.requested("device.pipeline_parallel", "1"),
+    "NCCL or RCCL collectives": lambda run: run.row["process_group"] == "nccl",
+    "Neuron collectives": lambda run: run.row["process_group"] == "xla",
+    "oneCCL collectives": lambda run: run.row["process_group"] in {"ccl", "xccl"},
+    "Several machines": lambda run: (run.row["nodes"] or 1) > 1,
+    "Energy from the hardware counter": lambda run: run.row["energy_source"] == "counter",
+    "Energy integrated from power": lambda run: run.row["energy_source"] == "integrated",
+    "Throttling is detected": lambda run: "throttled" in run.warnings,
+    "Other processes on a device are detected": lambda run: run.on_device and "busy_device" in run.warnings,
+    "Peak memory from a device allocator": lambda run: _ALLOCATOR in (run.row["peak_memory_method"] or ""),
+    "Predicted memory compared with a device allocator": lambda run: (
+        run.row["predicted_memory_bytes"] is not None and _ALLOCATOR in (run.row["peak_memory_method"] or "")
     ),
-    "MFU against a dense peak": lambda one: one.row["mfu"] is not None,
+    "MFU against a dense peak": lambda run: run.row["mfu"] is not None,
 }
-OF_OTHER_RUNS: dict[str, Shows] = {
-    "Out of memory on a device": lambda one: one.row["status"] == "oom_device",
-    "The frontier of a device's memory": lambda one: one.row["status"] == "oom_device" and one.row["study_kind"] == "frontier",
+"""Shown by a successful run."""
+BY_FAILURE: dict[str, Shows] = {
+    "Out of memory on a device": lambda run: run.row["status"] == "oom_device",
+    "Memory frontier of a device": lambda run: run.row["status"] == "oom_device" and run.row["study_kind"] == "frontier",
 }
-"""What a run shows by ending in another way."""
-PROOFS: dict[str, Shows] = {what: lambda one, shows=shows: one.well and shows(one) for what, shows in OF_GOOD_RUNS.items()} | OF_OTHER_RUNS
-"""What only an accelerator can prove -> whether a result shows it."""
+"""Shown by a run that ran out of memory."""
 
 
-def shown(catalogue: Catalogue) -> Iterator[Shown]:
-    """Yield all measured results."""
-    for row in catalogue.results_where(source="measured"):
-        facts, doubts = catalogue.facts.get(row["result_id"], ()), catalogue.warnings.get(row["result_id"], ())
-        plan = {fact["name"]: str(fact["value"]) for fact in facts if fact["topic"] == "plan"}
-        yield Shown(row, plan, frozenset(warned["doubt"] for warned in doubts))
+def proofs(backends: list[str]) -> dict[str, Shows]:
+    """Return what only an accelerator can prove, each with the test whether a run proves it."""
+    code = {f"The code for {wording.backend(key)}": _runs_on(key) for key in backends if key != "cpu"}
+    return code | {name: _successful(shows) for name, shows in BY_SUCCESS.items()} | BY_FAILURE
 
 
-# MOVE: was tunemark.site.pages.device_coverage: What each device family can be asked for, from the harness' own table, and what no run of ours has shown yet.
+def _runs_on(backend: str) -> Shows:
+    return _successful(lambda run: bool(run.row["backend"] == backend))
 
-CRUMBS = (("Guide", "guide/index"),)
+
+def _successful(shows: Shows) -> Shows:
+    return lambda run: run.succeeded and shows(run)
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
@@ -98,46 +99,34 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     yield Page("guide/support", "What runs where", "support.md.j2", context, CRUMBS)
 
 
-def _measured(catalogue: Catalogue) -> list[Row]:
-    return catalogue.results_where(source="measured")
-
-
 def _families(catalogue: Catalogue, backends: list[str]) -> Table:
-    columns = [
-        Column("Device family"),
-        Column("Runs that ended well", numeric=True),
-        Column("Other runs", numeric=True),
-        Column("Evidence"),
+    runs = {backend: catalogue.results_where(source="measured", backend=backend) for backend in backends}
+    ok = {backend: sum(row["status"] == "ok" for row in rows) for backend, rows in runs.items()}
+    columns: list[Column[str]] = [
+        Column("Device family", lambda backend: tables.text(wording.backend(backend))),
+        Column("Successful runs", lambda backend: tables.number(ok[backend]), numeric=True),
+        Column("Failed runs", lambda backend: tables.number(len(runs[backend]) - ok[backend]), numeric=True),
+        Column("Evidence", lambda backend: _evidence_cell(ok[backend])),
     ]
-    return tables.table("Device families", columns, (_family(catalogue, backend) for backend in backends))
+    return tables.table("Device families", columns, backends)
 
 
-def _family(catalogue: Catalogue, backend: str) -> Line:
-    runs = [row for row in _measured(catalogue) if row["backend"] == backend]
-    well = sum(row["status"] == "ok" for row in runs)
-    return Line(
-        (
-            tables.text(wording.backend(backend)),
-            Cell(str(well), sort=well),
-            Cell(str(len(runs) - well), sort=len(runs) - well),
-            _evidence(well),
-        )
-    )
-
-
-def _evidence(well: int) -> Cell:
-    return Cell("measured", badge="measured", sort="measured") if well else Cell("never run by us", badge="ambiguous", sort="never")
+def _evidence_cell(runs: int) -> Cell:
+    return Cell("measured", badge="measured", sort="measured") if runs else Cell("never run by us", badge="ambiguous", sort="never")
 
 
 def _matrix(catalogue: Catalogue, backends: list[str]) -> Table:
-    columns = [Column("Feature"), *(Column(wording.backend(backend)) for backend in backends)]
-    cells = {(row["feature"], row["backend"]): row for row in catalogue.support}
+    support = {(row["feature"], row["backend"]): row for row in catalogue.support}
+
+    def backend_column(backend: str) -> Column[str]:
+        return Column(wording.backend(backend), lambda feature: _support_cell(support.get((feature, backend))))
+
+    columns: list[Column[str]] = [Column("Feature", tables.text), *map(backend_column, backends)]
     features = dict.fromkeys(row["feature"] for row in catalogue.support)
-    lines = (Line((tables.text(feature), *(_cell(cells.get((feature, one))) for one in backends))) for feature in features)
-    return tables.table("Support matrix", columns, lines, searchable=False, stacked=True)
+    return tables.table("Support matrix", columns, features, searchable=False, stacked=True)
 
 
-def _cell(row: Row | None) -> Cell:
+def _support_cell(row: Row | None) -> Cell:
     if row is None:
         return tables.text(None)
     if row["supported"]:
@@ -146,19 +135,18 @@ def _cell(row: Row | None) -> Cell:
 
 
 def _proofs(catalogue: Catalogue, backends: list[str]) -> Table:
-    seen = list(shown(catalogue))
-    proofs: dict[str, Shows] = {
-        **{f"The code for {wording.backend(one)}": partial(_runs_on, one) for one in backends if one != "cpu"},
-        **PROOFS,
-    }
-    columns = [Column("What"), Column("Results that show it", numeric=True), Column("Evidence")]
-    return tables.table("What only an accelerator can prove", columns, (_proof(what, seen, shows) for what, shows in proofs.items()))
+    runs = list(_measured_runs(catalogue))
+    counted = [(name, sum(map(shows, runs))) for name, shows in proofs(backends).items()]
+    columns: list[Column[tuple[str, int]]] = [
+        Column("Feature", lambda item: tables.text(item[0])),
+        Column("Results that show it", lambda item: tables.number(item[1]), numeric=True),
+        Column("Evidence", lambda item: _evidence_cell(item[1])),
+    ]
+    return tables.table("What only an accelerator can prove", columns, counted)
 
 
-def _runs_on(backend: str, one: Shown) -> bool:
-    return one.well and bool(one.row["backend"] == backend)
-
-
-def _proof(what: str, seen: list[Shown], shows: Shows) -> Line:
-    number = sum(shows(one) for one in seen)
-    return Line((tables.text(what), Cell(str(number), sort=number), _evidence(number)))
+def _measured_runs(catalogue: Catalogue) -> Iterator[MeasuredRun]:
+    for row in catalogue.results_where(source="measured"):
+        facts, warnings = catalogue.facts.get(row["result_id"], ()), catalogue.warnings.get(row["result_id"], ())
+        plan = {fact["name"]: str(fact["value"]) for fact in facts if fact["topic"] == "plan"}
+        yield MeasuredRun(row, plan, frozenset(warning["doubt"] for warning in warnings))
