@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from tunemark.collector.importers.axolotl_keys import DEFAULTS
 from tunemark.schema.errors import Exit, TunemarkError

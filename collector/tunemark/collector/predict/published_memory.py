@@ -9,7 +9,7 @@ from statistics import median
 
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.world_facts import MemoryReading
+from tunemark.schema.facts.world_facts import MemoryConvention
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
@@ -146,7 +146,7 @@ def published_shape(result: PublishedResult, facts: FactBase) -> TrainingShape |
     )
 
 
-def _bytes(claim: Claim, reading: MemoryReading) -> float:
+def _bytes(claim: Claim, reading: MemoryConvention) -> float:
     """Return a claim in bytes; as GB it is the printed number times 10^9."""
     found = re.match(r"[~\s]*([0-9]+(?:\.[0-9]+)?)", claim.printed)
     return float(found[1]) * 1e9 if reading.unit == "GB" and found else claim.value
