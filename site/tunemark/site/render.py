@@ -76,6 +76,7 @@ def file_name(key: str) -> str:
 
 
 ENDING = ".html"
+CITATION = re.compile(r"definitions&#35;([a-z][a-z-]*)")
 
 
 def markdown(page: Page) -> str:
@@ -95,7 +96,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(front_matter=front_matter, script_json=script_json, here=_here, trusted=_trusted)
+    environment.filters.update(front_matter=front_matter, script_json=script_json, here=_here, trusted=_trusted, cited=_cited)
     return environment
 
 
@@ -111,6 +112,15 @@ def _here(context: Context, target: str) -> str:
     ending = "" if posixpath.splitext(path)[1] in {".js", ".csv"} else ENDING
     relative = posixpath.relpath(path + ending, posixpath.dirname(page.path) or ".")
     return f"{relative}#{anchor}" if anchor else relative
+
+
+@pass_context
+def _cited(context: Context, value: object) -> Markup:
+    """Return escaped text in which citations such as `definitions#mfu` link to the heading of the definitions page."""
+    link = r'<a href="{}">definitions: {}</a>'
+    return Markup(  # noqa: S704 - the text is escaped, and a citation has letters and dashes only
+        CITATION.sub(lambda match: link.format(_here(context, f"guide/definitions#{match[1]}"), match[1].replace("-", " ")), escape(value))
+    )
 
 
 def _trusted(text: str) -> Markup:

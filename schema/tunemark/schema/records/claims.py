@@ -43,11 +43,11 @@ class Claim(Frozen):
 
         A duration in parts (`2h 15m`, `1:26:57`) or a word has no single last digit.
         """
-        found = re.fullmatch(r"[~$]?\s*([0-9][0-9,]*(?:\.([0-9]+))?)\s*([^\d:]*)", self.printed)
-        if not found:
+        parts = re.fullmatch(r"[~$]?\s*([0-9][0-9,]*(?:\.([0-9]+))?)\s*([^\d:]*)", self.printed)
+        if not parts:
             return None
-        number = float(found[1].replace(",", ""))
-        return 0.5 * 10.0 ** -len(found[2] or "") / number if number else None
+        number = float(parts[1].replace(",", ""))
+        return 0.5 * 10.0 ** -len(parts[2] or "") / number if number else None
 
 
 class Advice(Frozen):
