@@ -60,7 +60,7 @@ def measure(workload: str, root: Path, screen: Console, *, again: bool) -> dict[
     known: dict[str, Any] = json.loads(memory.read_text(encoding="utf-8")) if memory.exists() else {}
     before = known.get(workload)
     if before and before["tokens_per_s"] and not again and Path(before["file"]).exists():
-        screen.print(f"[bold]{workload}[/bold]: measured by an earlier demo; --again measures anew")
+        screen.print(f"[bold]{workload}[/bold]: measured by an earlier demo; --again measures again")
         return dict(before)
     done = command("run", workload, "--json", root=root, capture=True)
     if not done.stdout.strip():

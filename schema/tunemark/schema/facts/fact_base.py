@@ -159,7 +159,7 @@ class FactBase:
         raise TunemarkError("instance", name, f"not in data/prices; {suggest_instance(name, self.instances)}")
 
     def refused_aws_size(self, instance: str) -> str | None:
-        """Return why a name in the form of AWS is not an instance that AWS sells, or None.
+        """Return the reason why a name in the form of AWS is not an instance that AWS sells, or None.
 
         Families that are not listed are not judged: see `unknown_aws_family`.
         """

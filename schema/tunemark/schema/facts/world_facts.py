@@ -148,7 +148,7 @@ class WorldFacts(Frozen):
         return next((release for release in self.releases if (release.library, release.version) == (library, version)), None)
 
     def memory_reading(self, source: str) -> MemoryConvention:
-        """Return how the memory figures of a document are read. By default they are taken as printed."""
+        """Return the convention by which the memory figures of a document are read. By default they are taken as printed."""
         return next((entry for entry in self.memory_readings if entry.source == source), MemoryConvention(source=source))
 
     def dataset(self, printed: str | None) -> DatasetFact | None:

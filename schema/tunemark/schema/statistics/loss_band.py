@@ -10,7 +10,7 @@ SMOOTHED_STEPS = 5
 
 
 def loss_band(golden: GoldenLosses | None, plan: Plan, trace: StepTrace, *, changed: bool) -> Gate:
-    """Return whether the losses are inside the band, or null with the reason if there is nothing to compare with."""
+    """Return the gate: passed if the losses are inside the band, null with a reason if there is nothing to compare with."""
     reason = _incomparable(golden, plan, changed=changed)
     if golden is None or reason:
         return Gate(name="loss_band", passed=None, detail=reason or "no losses of a right run are kept for this workload")

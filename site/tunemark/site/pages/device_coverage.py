@@ -75,7 +75,7 @@ BY_FAILURE: dict[str, Shows] = {
 
 
 def proofs(backends: list[str]) -> dict[str, Shows]:
-    """Return what only an accelerator can prove, each with the test whether a run proves it."""
+    """Return the features that only an accelerator can prove, each with a test of a run."""
     code = {f"The code for {wording.backend(key)}": _runs_on(key) for key in backends if key != "cpu"}
     return code | {name: _successful(shows) for name, shows in BY_SUCCESS.items()} | BY_FAILURE
 

@@ -103,7 +103,7 @@ def _throughput(catalogue: Catalogue) -> dict[str, object]:
 
 
 def _verdict(accuracy: list[Row]) -> str:
-    """Return whether the goal is met over all results, and the software for which it is missed."""
+    """Return a sentence: whether the goal is met over all results, and the software for which it is missed."""
     overall = [f"{row['left_out']} left out: {_goal(row)}" for row in accuracy if row["stack"] == "all" and row["rows"]]
     missed = [
         f"{row['left_out']} left out, {row['stack']}" for row in accuracy if row["stack"] != "all" and row["rows"] and _goal(row) != "met"

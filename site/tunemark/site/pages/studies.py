@@ -145,7 +145,7 @@ def _has_accuracy(row: Row) -> bool:
 
 
 def _accuracy_verdict(a: list[Row], b: list[Row]) -> str:
-    """Return whether the mean accuracies of two arms differ; empty if nothing was classified.
+    """Return the comparison of the mean accuracies of two arms; empty if nothing was classified.
 
     All runs of an arm classify the same rows, so that together they have the standard error of a single run.
     """
