@@ -103,6 +103,7 @@ structure: ## Print the structure of the code: modules, lines, import chains, si
 	$(PYTHON) benchmarks/structure.py
 
 mutants: setup ## Run the mutation tests of derived figures, statistics, views and the audit (minutes to hours; not part of CI).
+	@$(PIP) install --quiet cosmic-ray==8.7.0
 	$(BIN)/python benchmarks/mutants.py
 
 # torch is left out: its build depends on the machine, and so do the packages that only torch needs.
