@@ -4,47 +4,61 @@ PYTHON ?= python3
 SERVE ?= 1
 PORT ?= 8000
 AGAIN ?=
-# The version the lock was made for; where a machine has an accelerator, another build of it may be installed beforehand.
+# The version that the locks were made for. On a machine with an accelerator, install another build of it first.
 TORCH ?= torch==2.13.0
-# DeepSpeed is built from source, without isolation since it looks at the torch that is there.
+# DeepSpeed is built from source without isolation, since it looks for the installed torch.
 BUILD := setuptools==80.9.0 wheel==0.45.1
 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-# The harness also runs on the Python side of the Neuron stack, which pins older libraries.
+RUNNER_INSTALLED := $(VENV)/.installed-run
+# The harness also runs with the older Python libraries that the Neuron stack pins.
 NEURON_VENV := .venv-neuron-stack
 NEURON_BIN := $(NEURON_VENV)/bin
 NEURON_INSTALLED := $(NEURON_VENV)/.installed
 OPTIMUM_NEURON := optimum-neuron==0.4.5
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-CODE := schema harness collector site tests
-# A process per core, whole files each; tiny models are slower on several threads where other work runs beside.
+CODE := schema harness collector site tests benchmarks
+# One process per core, whole test files each. Tiny models are slower on several threads when other work runs.
 PYTEST := -m pytest --numprocesses auto --dist loadfile
 
-.PHONY: help setup demo test check tests test-neuron-stack neuron-api browser format schema support lock clean
+.PHONY: help setup setup-run demo test check tests test-neuron-stack neuron-api browser format schema support mutants structure lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
 
-setup: $(INSTALLED) ## Create .venv and install everything from the lock.
+setup: $(INSTALLED) ## Create .venv and install everything: runner, database, site, tests.
 
-$(INSTALLED): requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python >= 3.11 is needed, this is {sys.version.split()[0]}; say make PYTHON=python3.12")'
-	@echo "setup: creating $(VENV) and installing; torch is large, the first time takes minutes"
+setup-run: $(RUNNER_INSTALLED) ## Create .venv and install the runner only: doctor, plan, run, studies, validate.
+
+define python_check
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python >= 3.11 is required, this is {sys.version.split()[0]}; try make PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -c 'import torch' 2>/dev/null || $(PIP) install --quiet $(TORCH)
-	@$(PIP) install --quiet $(BUILD)
+	@$(PIP) install --quiet $(BUILD) hatchling editables
+endef
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@echo "setup: creating $(VENV) and installing; torch is large, the first time takes minutes"
+	$(python_check)
 	@DS_BUILD_OPS=0 $(PIP) install --quiet --no-deps --no-build-isolation --require-hashes -r requirements.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	@touch $(INSTALLED)
+	@touch $(INSTALLED) $(RUNNER_INSTALLED)
 
-demo: setup ## Fine-tune three small models, collect, build the site and serve it (SERVE=0 only builds, PORT=8001, AGAIN=1 measures anew).
+$(RUNNER_INSTALLED): requirements-run.lock pyproject.toml
+	@echo "setup-run: creating $(VENV) and installing the runner; torch is large, the first time takes minutes"
+	$(python_check)
+	@$(PIP) install --quiet --no-deps --require-hashes -r requirements-run.lock
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $(RUNNER_INSTALLED)
+
+demo: setup ## Fine-tune three small models, collect, build the site and serve it (SERVE=0 only builds, PORT=8001, AGAIN=1 measures again).
 	@$(BIN)/tunemark demo $(if $(filter 0,$(SERVE)),--no-serve,--serve --port $(PORT)) $(if $(AGAIN),--again)
 
-test: setup browser check tests test-neuron-stack ## Lint, types and the whole test suite, the harness' also with older libraries.
+test: setup browser check tests test-neuron-stack ## Run lint, types and all tests, those of the harness also with older libraries.
 
-check: setup ## Lint, formatting, types, import rules.
+check: setup ## Run lint, format, type and import checks.
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy schema/tunemark harness/tunemark collector/tunemark site/tunemark
@@ -53,7 +67,7 @@ check: setup ## Lint, formatting, types, import rules.
 tests: setup
 	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
 
-test-neuron-stack: $(NEURON_INSTALLED) ## The harness' tests with the libraries that optimum-neuron pins.
+test-neuron-stack: $(NEURON_INSTALLED) ## Run the harness tests with the libraries that optimum-neuron pins.
 	OMP_NUM_THREADS=1 $(NEURON_BIN)/python $(PYTEST) tests/harness
 
 $(NEURON_INSTALLED): requirements-neuron-stack.txt pyproject.toml
@@ -64,16 +78,16 @@ $(NEURON_INSTALLED): requirements-neuron-stack.txt pyproject.toml
 	@$(NEURON_BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(NEURON_INSTALLED)
 
-neuron-api: setup ## Read optimum-neuron's API anew, from its wheel, for the contract tests.
+neuron-api: setup ## Read optimum-neuron's API from its wheel again, for the contract tests.
 	@$(PIP) download --quiet --no-deps --dest build/neuron-api $(OPTIMUM_NEURON)
 	@$(BIN)/python tests/harness/neuron_api.py build/neuron-api/*.whl > tests/harness/data/optimum_neuron_api.json
 
-# The browser test needs Chromium. Debian's package is installed where that is possible; elsewhere the test says why it is skipped.
+# The browser test needs Chromium. Debian's package is installed where possible; otherwise the test is skipped with the reason.
 browser:
 	@command -v chromium >/dev/null 2>&1 || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 	    echo "browser: installing chromium"; apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null; \
-	  else echo "browser: no chromium here, its test will be skipped; install it with your package manager"; fi; }
+	  else echo "browser: chromium is missing, so its test is skipped; install it with your package manager"; fi; }
 
 format: setup ## Format the code.
 	$(BIN)/ruff format $(CODE)
@@ -82,13 +96,22 @@ format: setup ## Format the code.
 schema: setup ## Write the JSON Schema files after a change of the records.
 	$(BIN)/tunemark schema --write
 
-support: setup ## Write data/support.json after a change of what device families can do.
+support: setup ## Write data/support.json after a change of what device families support.
 	$(BIN)/python -m tunemark.harness.support_matrix
 
-# Without find-links and extra indexes, so that no path or host of a machine gets into the lock.
-lock: ## Resolve the lock anew (needs uv).
-	env -u PIP_FIND_LINKS -u UV_FIND_LINKS PIP_CONFIG_FILE=/dev/null uv --no-config export --no-emit-project --all-groups \
-	  --prune torch --no-header --no-annotate --output-file requirements.lock >/dev/null
+structure: ## Print the structure of the code: modules, lines, import chains, single-importer modules.
+	$(PYTHON) benchmarks/structure.py
 
-clean: ## Remove what can be rebuilt.
+mutants: setup ## Run the mutation tests of derived figures, statistics, views and the audit (minutes to hours; not part of CI).
+	@$(PIP) install --quiet cosmic-ray==8.7.0
+	$(BIN)/python benchmarks/mutants.py
+
+# torch is left out: its build depends on the machine, and so do the packages that only torch needs.
+lock: ## Resolve both locks again (needs uv).
+	@mkdir -p build && echo torch > build/not-locked.txt
+	for lock in "requirements-run.lock" "requirements.lock --extra dev"; do set -- $$lock; \
+	  env -u PIP_FIND_LINKS -u UV_FIND_LINKS PIP_CONFIG_FILE=/dev/null uv pip compile pyproject.toml $${2:+$$2 $$3} --universal --generate-hashes \
+	    --no-header --no-annotate --excludes build/not-locked.txt --quiet --output-file $$1 >/dev/null; done
+
+clean: ## Remove everything that can be rebuilt.
 	rm -rf build $(VENV) $(NEURON_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

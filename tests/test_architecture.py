@@ -87,6 +87,18 @@ def test_the_lock_pins_hashes_and_holds_no_url_and_no_path():
     assert not [line for line in packages if line.startswith(("torch==", "nvidia-cu", "nvidia-nccl", "triton"))]
 
 
+def test_every_citation_of_a_definition_names_a_heading_of_the_definitions_page():
+    page = (ROOT / "site/tunemark/site/templates/definitions.md.j2").read_text(encoding="utf-8")
+    headings = {re.sub(r"[^a-z0-9]+", "-", heading.lower()) for heading in re.findall(r"^## (.+)$", page, re.MULTILINE)}
+    files = [path for room in ROOMS for path in (ROOT / room).rglob("*") if path.suffix in {".py", ".j2", ".sql"}]
+    cited = {
+        (path.name, anchor) for path in files for anchor in re.findall(r"definitions#([a-z][a-z-]*)", path.read_text(encoding="utf-8"))
+    }
+    assert cited
+    assert not {(name, anchor) for name, anchor in cited if anchor not in headings}
+    assert not [path for path in files if "definitions.md" in path.read_text(encoding="utf-8").replace("definitions.md.j2", "")]
+
+
 def test_modules_stay_short_enough_to_read_top_to_bottom():
     long = {
         str(path.relative_to(ROOT)): lines

@@ -1,4 +1,4 @@
-"""The front door: knows each room's commands by name, and imports a room when its command is called."""
+"""The command line. It knows each room's commands by name, and imports a room only when its command is called."""
 
 import importlib
 import sys
@@ -15,58 +15,58 @@ STUDIES = "tunemark.harness.study_commands"
 HARNESS, COLLECTOR, SITE = (f"tunemark.{room}.commands" for room in ("harness", "collector", "site"))
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "doctor": (HARNESS, "Say what this machine has and which workloads it can run."),
+    "doctor": (HARNESS, "Show what this machine has and which workloads it can run."),
     "workloads": (HARNESS, "List the standard workloads."),
-    "plan": (HARNESS, "Show how a workload would run here, each value with its reason."),
+    "plan": (HARNESS, "Show how a workload would run here, with the reason for each setting."),
     "run": (HARNESS, "Fine-tune once in a fresh process and write one submission."),
-    "sweep": (STUDIES, "Run a workload at several points, each in a fresh process."),
+    "sweep": (STUDIES, "Run a workload with several settings, each in a fresh process."),
     "frontier": (STUDIES, "Find the largest micro-batch and sequence length that fit."),
-    "ab": (STUDIES, "Compare two settings in interleaved runs, with a verdict."),
-    "predict": (STUDIES, "Predict time and cost of a whole job from a short run."),
+    "ab": (STUDIES, "Compare two settings in interleaved runs."),
+    "predict": (STUDIES, "Predict the time and cost of a whole job from a short run."),
     "validate": (COLLECTOR, "Check submissions and published results."),
     "collect": (COLLECTOR, "Load all results and facts into the database."),
-    "audit": (COLLECTOR, "Check claims against physics, arithmetic and catalogues."),
-    "query": (COLLECTOR, "Ask the database with SQL."),
-    "prices": (COLLECTOR, "Show what an instance or accelerator costs on a day."),
-    "estimate": (COLLECTOR, "Estimate the memory of a training step, and where it fits."),
+    "audit": (COLLECTOR, "Check figures against physics, arithmetic and catalogues."),
+    "query": (COLLECTOR, "Query the database with SQL."),
+    "prices": (COLLECTOR, "Show the price of an instance or accelerator on a date."),
+    "estimate": (COLLECTOR, "Estimate memory, speed and cost before anything runs."),
     "import": ("tunemark.collector.commands.import_group", "Import results, workloads and prices from other tools."),
     "schema": (COLLECTOR, "Write the JSON Schema files and show the fields of a record."),
     "site": (SITE, "Build and serve the site."),
-    "demo": ("tunemark.demo", "Go the whole way: run, validate, collect, build, serve."),
+    "demo": ("tunemark.demo", "Run, validate, collect, build and serve in one command."),
 }
 """Name -> (module, one line of help). The module has a typer app `app` with a command of that name."""
 
 
-CALLED = "tunemark.called"
+CALLED_COMMAND = "tunemark.called"
 
 
-class Rooms(TyperGroup):
-    """A group whose commands live in rooms that are imported on demand."""
+class LazyGroup(TyperGroup):
+    """A group whose commands are imported on demand."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - typer's own context type is private
-        """Return the command names in the order in which they are used."""
+        """Return the command names in the order of COMMANDS."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - as above
-        """Import the command's room, unless only the list of commands is being shown."""
+        """Import the module of the called command. Other commands are listed without importing them."""
         if cmd_name not in COMMANDS:
             return None
         module, summary = COMMANDS[cmd_name]
-        if ctx.meta.get(CALLED) != cmd_name:
+        if ctx.meta.get(CALLED_COMMAND) != cmd_name:
             return TyperCommand(cmd_name, help=summary)
-        room = get_command(importlib.import_module(module).app)
-        return room.commands[cmd_name]  # type: ignore[attr-defined]
+        group = get_command(importlib.import_module(module).app)
+        return group.commands[cmd_name]  # type: ignore[attr-defined]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - as above
-        """Note which command is called, then resolve it as typer does."""
-        ctx.meta[CALLED] = args[0] if args else None
+        """Remember which command is called, then resolve it."""
+        ctx.meta[CALLED_COMMAND] = args[0] if args else None
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise TunemarkError("command", args[0], did_you_mean(args[0], COMMANDS))
         return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(
-    cls=Rooms,
+    cls=LazyGroup,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -75,31 +75,53 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:  # noqa: FBT001 - typer gives the flag's value
-    if asked:
+def _version(requested: bool) -> None:  # noqa: FBT001 - typer passes the value of the flag
+    if requested:
         typer.echo(f"tunemark {version('tunemark')}")
         raise typer.Exit
 
 
 @app.callback()
-def front_door(
+def tunemark(
     *,
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
 ) -> None:
     """Which accelerator should I fine-tune this model on, how long will it take, and what will it cost?
 
-    A first tour: `tunemark doctor`, `tunemark workloads`, `tunemark plan smoke-lora`, `tunemark run smoke-lora`.
+    Start with `tunemark doctor`, `tunemark workloads`, `tunemark plan smoke-lora`, `tunemark run smoke-lora`.
     """  # noqa: D400 - the question is the summary
 
 
+EXTRAS = {
+    **dict.fromkeys(("altair", "duckdb", "mkdocs", "pyarrow", "vl_convert"), "site"),
+    "bitsandbytes": "qlora",
+    "deepspeed": "distributed",
+    "pynvml": "nvidia",
+}
+"""Optional package -> the extra that installs it."""
+
+
 def main() -> NoReturn:
-    """Run the command line; errors that a person can mend end in one line and a documented exit code."""
+    """Run the command line. An error that the user can fix ends in one line and a documented exit code."""
     try:
-        app(standalone_mode=True)
+        _run()
     except TunemarkError as error:
         sys.stderr.write(f"tunemark: {error}\n")
         sys.exit(error.exit_code)
     sys.exit(Exit.OK)
+
+
+def _run() -> None:
+    try:
+        app(standalone_mode=True)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        extra = EXTRAS[package]
+        raise TunemarkError(
+            "package", package, f"install it with `pip install 'tunemark[{extra}]'`, or `make setup` in a checkout"
+        ) from error
 
 
 if __name__ == "__main__":

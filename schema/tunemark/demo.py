@@ -1,4 +1,4 @@
-"""`tunemark demo`: the whole way on this machine. Each step is the command a person would type, in a process of its own."""
+"""`tunemark demo`: run, validate, collect and build on this machine. Each step is a command in a process of its own."""
 
 import json
 import socket
@@ -17,16 +17,16 @@ from tunemark.schema.files import project_root, write_atomically
 
 WORKLOADS = ("smoke-lora", "smoke-full", "smoke-bert")
 EXPECTED_DOUBTS = {"random_weights", "unknown_accelerator", "dirty_source"}
-"""What is true of every demo is no doubt about this one."""
+"""Warnings that apply to every demo and are therefore not shown."""
 MEMORY_FILE = "demo.json"
-"""Remembers in build/ what was measured here, so that a second demo is quick."""
+"""Records in build/ what was measured here, so that a second demo is quick."""
 
 app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
 
 
 @app.callback()
 def rooms() -> None:
-    """Hold the one command below as a group, as the other rooms do."""
+    """Make typer treat the single command below as a group, like the other rooms."""
 
 
 @app.command(epilog="Examples: tunemark demo | tunemark demo --no-serve | tunemark demo --again")
@@ -36,7 +36,7 @@ def demo(
     again: Annotated[bool, typer.Option("--again", help="Measure again even if an earlier demo measured here.")] = False,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to serve on.")] = 8000,
 ) -> None:
-    """Go the whole way: fine-tune three small models for real, validate, collect, build the site, serve it."""
+    """Fine-tune three small models, validate and collect the results, build the site and serve it."""
     root, screen = project_root(), Console(stderr=True, highlight=False)
     if serve:
         check_port(port)
@@ -55,12 +55,12 @@ def demo(
 
 
 def measure(workload: str, root: Path, screen: Console, *, again: bool) -> dict[str, Any]:
-    """Return the summary of a run of the workload: of an earlier demo in this checkout, or of one made now."""
+    """Return the summary of a run of the workload: from an earlier demo in this checkout, or from a new run."""
     memory = root / "build" / MEMORY_FILE
     known: dict[str, Any] = json.loads(memory.read_text(encoding="utf-8")) if memory.exists() else {}
     before = known.get(workload)
     if before and before["tokens_per_s"] and not again and Path(before["file"]).exists():
-        screen.print(f"[bold]{workload}[/bold]: measured by an earlier demo; --again measures anew")
+        screen.print(f"[bold]{workload}[/bold]: measured by an earlier demo; --again measures again")
         return dict(before)
     done = command("run", workload, "--json", root=root, capture=True)
     if not done.stdout.strip():
@@ -72,7 +72,7 @@ def measure(workload: str, root: Path, screen: Console, *, again: bool) -> dict[
 
 
 def check_port(port: int) -> None:
-    """Raise TunemarkError now and not after minutes when the port cannot be served on."""
+    """Raise TunemarkError if the port cannot be used, before minutes are spent on runs."""
     try:
         with socket.create_server(("127.0.0.1", port)):
             return
@@ -83,7 +83,7 @@ def check_port(port: int) -> None:
 
 
 def step(*arguments: str, root: Path, screen: Console) -> None:
-    """Run one command; the demo ends where one fails."""
+    """Run one command. Exit if it fails."""
     screen.print(f"[bold]tunemark {' '.join(arguments)}[/bold]")
     done = command(*arguments, root=root, capture=False)
     if done.returncode:
@@ -91,14 +91,14 @@ def step(*arguments: str, root: Path, screen: Console) -> None:
 
 
 def command(*arguments: str, root: Path, capture: bool) -> "subprocess.CompletedProcess[str]":
-    """Run a command of this program in the checkout; its messages go to the terminal."""
+    """Run a Tunemark command in the checkout and return its output. Messages go to the terminal."""
     return subprocess.run(  # noqa: S603 - our own command line
         [sys.executable, "-m", "tunemark.cli", *arguments], cwd=root, stdout=subprocess.PIPE if capture else None, text=True, check=False
     )
 
 
 def table_of(runs: list[dict[str, Any]]) -> Table:
-    """Return the runs as a table."""
+    """Return a table of the runs."""
     table = Table(title="Measured on this machine", title_justify="left")
     for head in ("workload", "status"):
         table.add_column(head, no_wrap=True)

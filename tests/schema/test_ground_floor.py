@@ -58,8 +58,8 @@ def test_an_unknown_value_is_a_dash() -> None:
 
 def test_near_words_are_suggested_and_few_ones_listed() -> None:
     assert did_you_mean("smoke-lorra", ["smoke-lora", "large"]) == "did you mean 'smoke-lora'?"
-    assert did_you_mean("xyz", ["lora", "full"]) == "known are full, lora"
-    assert did_you_mean("xyz", [f"word{number}" for number in range(20)]) == "20 are known, none like it"
+    assert did_you_mean("xyz", ["lora", "full"]) == "known: full, lora"
+    assert did_you_mean("xyz", [f"word{number}" for number in range(20)]) == "none of the 20 known names is similar"
 
 
 def test_an_error_says_field_value_and_fix() -> None:
@@ -135,7 +135,7 @@ def test_a_card_is_named_as_its_file(tmp_path: Path) -> None:
     folder = tmp_path / "accelerators"
     folder.mkdir()
     (folder / "b.toml").write_text('key = "a"\nname = "A"\nvendor = "V"\nsource = "s"\n')
-    with pytest.raises(TunemarkError, match="a card is named as its file"):
+    with pytest.raises(TunemarkError, match="the key must equal the file name"):
         _ = FactBase(tmp_path).accelerators
 
 

@@ -11,7 +11,7 @@ import pytest
 from fixture_database import AB, ENTRY, MEASURED, ROUND, STRANGE, STRANGE_ENTRY, STRANGE_STUDY
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tunemark.site.serve import open_server
+from tunemark.site.commands import open_server
 
 CHROMIUM = Path("/usr/bin/chromium")
 QUIET = [

@@ -14,8 +14,7 @@ from fixture_database import ROOT
 from typer.testing import CliRunner
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.site.commands import app
-from tunemark.site.serve import open_server
+from tunemark.site.commands import app, open_server
 
 ENVIRONMENT = {**os.environ, "TUNEMARK_ROOT": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
@@ -60,7 +59,7 @@ def test_a_taken_port_names_the_option(built: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(TunemarkError, match="name another with --port"):
+        with pytest.raises(TunemarkError, match="choose another with --port"):
             open_server(built / "site", taken.getsockname()[1])
 
 

@@ -4,10 +4,9 @@ import pytest
 from fixture_database import ENTRY, LABEL, ROUND, STRANGE_ENTRY
 
 from tunemark.schema.formats import MISSING
-from tunemark.site.charts import Chart
-from tunemark.site.curves import loss_of_runs
+from tunemark.site.charts import Chart, loss_of_runs
 from tunemark.site.page import Fact
-from tunemark.site.pages import all_pages, rounds
+from tunemark.site.pages import all_pages, mlperf
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import markdown
 from tunemark.site.results_table import results_table
@@ -43,7 +42,7 @@ def test_each_headline_says_which_statistic_it_is(context: dict[str, object]) ->
         "Runs at the target": "5 of 6",
     }
     assert shown["Time to target"].note.startswith(
-        "median of all runs; one that missed the target counts as longer than any other; interval of at least 95%"
+        "median of all runs; a run that missed the target counts as longer than any other; interval of at least 95%"
     )
     assert shown["Time to target"].note.endswith("25 min 00 s to 26 min 40 s")
     assert shown["MLPerf score"].note.startswith("mean without the fastest and the slowest run")
@@ -67,9 +66,9 @@ def test_the_entry_is_named(context: dict[str, object]) -> None:
 def test_a_run_whose_log_ends_early_is_marked_and_stands_last(context: dict[str, object]) -> None:
     table = context["runs"]
     assert isinstance(table, Table)
-    assert [line.cells[0].text for line in table.lines] == [f"Run {number}" for number in (2, 3, 4, 5, 6, 1)]
-    assert [line.last for line in table.lines] == [False] * 5 + [True]
-    assert [cell.text for cell in table.lines[-1].cells] == ["Run 1", "incomplete", MISSING, "1,024", MISSING, MISSING]
+    assert [line.cells[0].text for line in table.rows] == [f"Run {number}" for number in (2, 3, 4, 5, 6, 1)]
+    assert [line.last for line in table.rows] == [False] * 5 + [True]
+    assert [cell.text for cell in table.rows[-1].cells] == ["Run 1", "incomplete", MISSING, "1,024", MISSING, MISSING]
 
 
 def test_the_target_is_drawn_only_where_the_logs_say_it(catalogue: Catalogue, context: dict[str, object]) -> None:
@@ -92,8 +91,8 @@ def test_an_entry_without_figures_shows_dashes(catalogue: Catalogue) -> None:
 
 def test_a_round_is_a_list_that_says_in_what_its_entries_differ(catalogue: Catalogue) -> None:
     text = written(catalogue, f"documents/{ROUND}")
-    assert "A list, not a ranking" in text
-    assert "Its entries differ in more than their speed: accelerator, accelerators used, rows in an optimizer step, software." in text
+    assert "This list is not a ranking" in text
+    assert "Entries also differ in these conditions: accelerator, device count, global batch, software." in text
     for absent in ("Tokens/s", "Peak memory", "Cost per"):
         assert absent not in text
 
@@ -101,14 +100,14 @@ def test_a_round_is_a_list_that_says_in_what_its_entries_differ(catalogue: Catal
 def test_entries_stand_by_accelerator_and_number(catalogue: Catalogue) -> None:
     rows = catalogue.results_where(source=ROUND)
     more = [{**rows[0], "accelerator_count": count, "accelerator_name": name} for count, name in ((64, "B"), (8, "B"), (16, "A"))]
-    table = rounds.entries_table(catalogue, more)
-    assert [line.cells[1].text.split()[::2] for line in table.lines] == [["A", "16"], ["B", "8"], ["B", "64"]]
+    table = mlperf.entries_table(catalogue, more)
+    assert [line.cells[1].text.split()[::2] for line in table.rows] == [["A", "16"], ["B", "8"], ["B", "64"]]
 
 
 def test_trust_carries_the_label_in_every_table(catalogue: Catalogue) -> None:
     table = results_table(catalogue, catalogue.results, "All")
     index = [column.head for column in table.columns].index("Trust")
-    cells = {line.cells[0].small: line.cells[index] for line in table.lines}
+    cells = {line.cells[0].small: line.cells[index] for line in table.rows}
     assert cells[ENTRY].text == "MLPerf, unofficial"
     assert cells[ENTRY].explained == f"{LABEL}."
     assert cells["003-001"].text == "published"
@@ -118,11 +117,11 @@ def test_trust_carries_the_label_in_every_table(catalogue: Catalogue) -> None:
 def test_the_time_to_target_stands_small_in_the_table_of_all_results(catalogue: Catalogue) -> None:
     table = results_table(catalogue, catalogue.results, "All")
     index = [column.head for column in table.columns].index("Status")
-    assert {line.cells[index].small for line in table.lines} == {"", "target in 25 min 20 s"}
+    assert {line.cells[index].small for line in table.rows} == {"", "target in 25 min 20 s"}
 
 
 def test_the_first_page_counts_documents_and_rounds_apart(catalogue: Catalogue) -> None:
     text = written(catalogue, "index")
-    assert "3 are claims of 2 documents, and 2 are made from the raw logs of 1 round of MLPerf" in text
+    assert "3 results are claims of 2 documents, and 2 are derived from raw logs of 1 MLPerf round" in text
     assert "<strong>2</strong> source documents</a>" in text
     assert "<strong>1</strong> MLPerf round</a>" in text

@@ -9,7 +9,7 @@ from fixture_database import HOSTILE, STRANGE, STRANGE_ENTRY
 from markupsafe import Markup
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.site.escape import escape, file_name, front_matter, one_line, script_json, web_link
+from tunemark.site.render import escape, file_name, front_matter, one_line, script_json, web_link
 
 
 class Elements(HTMLParser):

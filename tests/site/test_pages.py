@@ -10,12 +10,13 @@ from fixture_database import AB, CRASHED, MEASURED, OTHER, SLOWER, STRANGE
 
 from tunemark.schema.formats import MISSING
 from tunemark.schema.statistics.intervals import share_error
-from tunemark.site import ranking, tables, wording
+from tunemark.site import tables, wording
 from tunemark.site.page import Page
 from tunemark.site.pages import all_pages, documents, results
+from tunemark.site.pages.guide import GLOSSARY, anchor
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import markdown
-from tunemark.site.results_table import results_table
+from tunemark.site.results_table import groups, rank_ranges, results_table, varying_keys
 from tunemark.site.tables import Table
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -32,6 +33,8 @@ def test_every_kind_of_thing_has_its_page(catalogue: Catalogue) -> None:
         "guide/index",
         "guide/contribute",
         "guide/fields",
+        "guide/definitions",
+        "guide/glossary",
         *(f"{kind}/index" for kind in ("results", "workloads", "accelerators", "models", "documents")),
     }
     singles = {
@@ -71,7 +74,7 @@ def test_the_markdown_of_a_page_is_as_it_was(catalogue: Catalogue, path: str) ->
 def test_a_table_of_a_document_is_rebuilt_digit_for_digit(catalogue: Catalogue) -> None:
     table = documents.rebuilt(catalogue, catalogue.tables[0])
     assert [column.head for column in table.columns] == ["Model", "Peak Mem. (Model Mem.)", "Sec/step"]
-    assert [[cell.text for cell in line.cells] for line in table.lines] == [
+    assert [[cell.text for cell in line.cells] for line in table.rows] == [
         ["Llama 3.1 8B", "78 GiB (16 GiB)", "4.7"],
         ["Gemma 2 9B **", "OOM (8.4 GiB)", "OOM"],
     ]
@@ -79,7 +82,7 @@ def test_a_table_of_a_document_is_rebuilt_digit_for_digit(catalogue: Catalogue) 
 
 def test_a_row_of_a_document_leads_to_its_result_once(catalogue: Catalogue) -> None:
     table = documents.rebuilt(catalogue, catalogue.tables[0])
-    assert [[cell.href for cell in line.cells] for line in table.lines] == [
+    assert [[cell.href for cell in line.cells] for line in table.rows] == [
         ["results/003-001", None, None],
         ["results/003-002", None, None],
     ]
@@ -91,23 +94,23 @@ def everything(catalogue: Catalogue) -> Table:
 
 def column(table: Table, head: str) -> dict[str, tables.Cell]:
     index = [found.head for found in table.columns].index(head)
-    return {line.cells[0].small: line.cells[index] for line in table.lines}
+    return {line.cells[0].small: line.cells[index] for line in table.rows}
 
 
 def test_measured_results_come_first_and_failures_last(catalogue: Catalogue) -> None:
-    order = [line.cells[0].small for line in everything(catalogue).lines]
+    order = [line.cells[0].small for line in everything(catalogue).rows]
     assert order[:4] == [STRANGE, OTHER, SLOWER, MEASURED]
     assert order[-2:] == [CRASHED, "003-002"]
-    assert [line.last for line in everything(catalogue).lines][-2:] == [True, True]
+    assert [line.last for line in everything(catalogue).rows][-2:] == [True, True]
 
 
 def test_the_unknown_is_a_dash_and_never_zero(catalogue: Catalogue) -> None:
-    crashed = next(line for line in everything(catalogue).lines if line.cells[0].small == CRASHED)
+    crashed = next(line for line in everything(catalogue).rows if line.cells[0].small == CRASHED)
     unknown = [cell for cell in crashed.cells if cell.sort is None]
     assert len(unknown) == 5
     assert {cell.text for cell in unknown} == {MISSING}
     text = markdown(pages_by_path(catalogue)[f"results/{CRASHED}"])
-    for never in ("$0", ">0 ", ">0.0", "None", "nan"):
+    for never in ("$0", ">0 ", ">0.0", "None", ">nan"):
         assert never not in text
 
 
@@ -130,13 +133,13 @@ def test_a_rate_has_its_interval_in_digits_that_tell_them_apart() -> None:
 
 
 def test_results_are_ranked_within_their_group_only(catalogue: Catalogue) -> None:
-    groups = ranking.groups(catalogue.results_where(source="measured"))
-    assert [len(group.rows) for group in groups] == [3, 1, 1]
-    assert ranking.rank_ranges(groups[0]) == {MEASURED: "1 to 2", SLOWER: "1 to 2"}
-    assert ranking.rank_ranges(groups[1]) == {OTHER: "1"}
-    assert groups[2].key is None
-    assert ranking.rank_ranges(groups[2]) == {}
-    assert ranking.varying_keys(groups) == ["precision"]
+    made = groups(catalogue.results_where(source="measured"))
+    assert [len(group.rows) for group in made] == [3, 1, 1]
+    assert rank_ranges(made[0]) == {MEASURED: "1 to 2", SLOWER: "1 to 2"}
+    assert rank_ranges(made[1]) == {OTHER: "1"}
+    assert made[2].key is None
+    assert rank_ranges(made[2]) == {}
+    assert varying_keys(made) == ["precision"]
 
 
 def test_a_value_that_was_not_read_at_a_source_is_marked(catalogue: Catalogue) -> None:
@@ -147,13 +150,13 @@ def test_a_value_that_was_not_read_at_a_source_is_marked(catalogue: Catalogue) -
 
 def test_a_failed_run_says_what_happened_and_what_to_do(catalogue: Catalogue) -> None:
     text = markdown(pages_by_path(catalogue)[f"results/{CRASHED}"])
-    assert "This run did not end well: crash." in text
-    assert "What to do: free some disk space" in text
+    assert "This run failed: crash." in text
+    assert "Fix: free some disk space" in text
 
 
 def test_the_list_of_all_results_says_what_is_in_it(catalogue: Catalogue) -> None:
     text = markdown(pages_by_path(catalogue)["results/index"])
-    assert "10 results: 2 converted, 5 measured, 3 published. 2 did not end well and stand last; 1 have a figure" in text
+    assert "10 results: 2 converted, 5 measured, 3 published. 2 failed runs are listed last. 1 results contain an ambiguous figure." in text
 
 
 def test_files_that_were_not_loaded_are_told(catalogue: Catalogue) -> None:
@@ -177,17 +180,17 @@ def test_results_without_a_price_are_counted_with_the_reason(catalogue: Catalogu
 
 def test_every_fact_and_every_foreign_result_is_on_the_provenance_page(catalogue: Catalogue) -> None:
     made = pages_by_path(catalogue)["guide/provenance"].context["tables"]
-    assert isinstance(made, dict)
-    listed = {name: len(table.lines) for name, table in made.items()}
+    assert isinstance(made, list)
+    listed = {table.name: len(table.rows) for table in made}
     foreign = [row for row in catalogue.results if row["trust"] in {"published", "converted"}]
     assert listed == {
-        "accelerators": len(catalogue.accelerators),
-        "models": len(catalogue.models),
-        "workloads": len(catalogue.workloads),
-        "prices": len(catalogue.prices),
-        "documents": len(catalogue.sources),
-        "statements": len(catalogue.statements),
-        "results": len(foreign),
+        "Prices": len(catalogue.prices),
+        "Accelerators": len(catalogue.accelerators),
+        "Models": len(catalogue.models),
+        "Workloads": len(catalogue.workloads),
+        "Documents": len(catalogue.sources),
+        "Statements of documents": len(catalogue.statements),
+        "Results of others": len(foreign),
     }
     for row in (*catalogue.accelerators, *catalogue.models, *catalogue.workloads, *catalogue.prices):
         assert row["source"]
@@ -205,8 +208,8 @@ def test_facts_say_when_they_were_read_and_commits_are_short(catalogue: Catalogu
 
 def test_the_provenance_page_has_sections_statements_and_the_label_of_mlperf(catalogue: Catalogue) -> None:
     text = markdown(pages_by_path(catalogue)["guide/provenance"])
-    for anchor in ("prices", "accelerators", "models", "workloads", "documents", "statements-of-documents", "results-of-others"):
-        assert f'<a href="#{anchor}">' in text
+    for section in ("prices", "accelerators", "models", "workloads", "documents", "statements-of-documents", "results-of-others"):
+        assert f'<a href="#{section}">' in text
     assert "MLPerf, unofficial conversion, not verified by MLCommons Association." in text
     assert "MLPerf, unofficial</span>" in text, "each row of MLPerf has its label"
     assert "003-S01" in text
@@ -214,9 +217,9 @@ def test_the_provenance_page_has_sections_statements_and_the_label_of_mlperf(cat
 
 def test_prices_are_told_by_accelerator(catalogue: Catalogue) -> None:
     made = pages_by_path(catalogue)["guide/provenance"].context["tables"]
-    assert isinstance(made, dict)
-    assert [column.head for column in made["prices"].columns] == ["Accelerator", "Offer", "USD/h", "Known on", "Source"]
-    names = [line.cells[0].text.lower() for line in made["prices"].lines]
+    prices = made[0]
+    assert [column.head for column in prices.columns] == ["Accelerator", "Offer", "USD/h", "Known on", "Source"]
+    names = [line.cells[0].text.lower() for line in prices.rows]
     assert names == sorted(names)
 
 
@@ -233,7 +236,7 @@ def test_a_model_page_tells_its_shape_first_and_models_without_results_are_liste
     used = {row["model"] for row in catalogue.results}
     shown, without = (page.context[name] for name in ("table", "without"))
     assert isinstance(shown, Table)
-    assert len(shown.lines) == sum(row["model"] in used for row in catalogue.models)
+    assert len(shown.rows) == sum(row["model"] in used for row in catalogue.models)
     assert (without is None) == all(row["model"] in used for row in catalogue.models)
 
 
@@ -244,17 +247,17 @@ def test_the_cheapest_price_of_an_accelerator_is_said_to_be_on_demand(catalogue:
 def test_a_figure_that_is_not_known_says_why_beside_the_dash(catalogue: Catalogue) -> None:
     made = pages_by_path(catalogue)[f"results/{MEASURED}"].context["utilisation"]
     assert isinstance(made, Table)
-    shown = {line.cells[0].text: (line.cells[1].text, line.cells[2].text) for line in made.lines}
+    shown = {line.cells[0].text: (line.cells[1].text, line.cells[2].text) for line in made.rows}
     assert shown["MFU"] == (MISSING, "the device is not in the catalogue, so its peak is unknown")
     assert shown["MAFU"][0] == "32.5%"
 
 
 def test_a_setting_that_fell_back_and_the_straggler_are_marked(catalogue: Catalogue) -> None:
     text = markdown(pages_by_path(catalogue)[f"results/{MEASURED}"])
-    assert text.count("not what was asked") == 1
+    assert text.count(">differs<") == 1
     assert '1 <span class="tm-mark">slowest</span>' in text
-    assert "Graphs were compiled in step 1; the allocator took more memory in step 4." in text
-    assert "Energy is not known: energy was not looked at." in text
+    assert "Graphs were compiled in step 1; the allocator reserved more memory in step 4." in text
+    assert "Energy is unknown: energy was not looked at." in text
 
 
 def test_a_run_of_a_study_leads_to_its_siblings(catalogue: Catalogue) -> None:
@@ -271,22 +274,22 @@ def test_what_no_run_has_shown_is_said_to_be_never_run(catalogue: Catalogue) -> 
     assert isinstance(families, Table)
     assert isinstance(matrix, Table)
     assert isinstance(proofs, Table)
-    assert [[cell.text for cell in line.cells] for line in families.lines] == [
+    assert [[cell.text for cell in line.cells] for line in families.rows] == [
         ["CPU", "4", "1", "measured"],
         ["NVIDIA, CUDA", "0", "0", "never run by us"],
     ]
-    assert [[(cell.text, cell.small) for cell in line.cells] for line in matrix.lines][1] == [
+    assert [[(cell.text, cell.small) for cell in line.cells] for line in matrix.rows][1] == [
         ("flash attention", ""),
         ("no", "its kernels are for GPUs"),
         ("yes", ""),
     ]
-    assert {line.cells[2].text for line in proofs.lines} == {"never run by us"}
+    assert {line.cells[2].text for line in proofs.rows} == {"never run by us"}
 
 
 def test_a_workload_tells_what_its_source_varied_and_what_it_does_not_say(catalogue: Catalogue) -> None:
     text = markdown(pages_by_path(catalogue)["workloads/smoke-lora"])
-    assert "What its source varied" in text
-    assert "this was chosen here: seed" in text
+    assert "Settings that the source varied" in text
+    assert "chosen by us: seed" in text
     assert "## smoke" in markdown(pages_by_path(catalogue)["workloads/index"])
 
 
@@ -306,13 +309,13 @@ def test_accuracies_of_two_arms_within_two_standard_errors_do_not_differ(catalog
 def test_an_accuracy_is_shown_with_its_standard_error(catalogue: Catalogue) -> None:
     rows = [row | judged(0.8) if row["result_id"] == MEASURED else row for row in catalogue.results]
     text = markdown(pages_by_path(replace(catalogue, results=rows))[f"results/{MEASURED}"])
-    assert "standard error 2.8 points of 200 rows; a difference within two standard errors is no difference" in text
+    assert "standard error 2.8 points of 200 rows; differences below two standard errors are not significant" in text
 
 
 def test_a_prediction_is_shown_with_its_interval_and_what_has_none_says_no_data(catalogue: Catalogue) -> None:
     rows = pages_by_path(catalogue)["guide/predictions"].context["rows"]
     assert isinstance(rows, Table)
-    met, missed, silent = (line.cells for line in rows.lines)
+    met, missed, silent = (line.cells for line in rows.rows)
     place = [column.head for column in rows.columns].index("Predicted tokens/s")
     for cells in (met, missed):
         assert " to " in cells[place].small
@@ -331,7 +334,7 @@ def test_the_goal_of_predictions_is_stated_beside_what_is_reached(catalogue: Cat
 def test_the_memory_model_stands_beside_other_calculators(catalogue: Catalogue) -> None:
     table = pages_by_path(catalogue)["guide/predictions"].context["memory"]
     assert isinstance(table, Table)
-    assert [(line.cells[0].text, line.cells[2].text) for line in table.lines] == [
+    assert [(line.cells[0].text, line.cells[2].text) for line in table.rows] == [
         ("tunemark estimate", "5.0%"),
         ("formula of document 004", "100.0%"),
         ("accelerate estimate-memory", MISSING),
@@ -346,7 +349,7 @@ def test_a_database_without_predictions_still_has_the_page(catalogue: Catalogue)
 
 def test_the_audit_counts_what_it_found_by_source_and_verdict(catalogue: Catalogue) -> None:
     found = pages_by_path(catalogue)["audit/index"].context
-    lines = {line.cells[0].sort: [cell.text for cell in line.cells[1:]] for line in found["sources"].lines}
+    lines = {line.cells[0].sort: [cell.text for cell in line.cells[1:]] for line in found["sources"].rows}
     # Two results and one statement; of these one result and the statement have a finding.
     assert lines["003"] == ["3", "2", "1", "1", "0", "0"]
     assert lines["measured"][1:] == ["1", "0", "0", "1", "0"]
@@ -375,19 +378,45 @@ def test_every_rule_is_listed_with_what_it_found_and_zero_where_it_found_nothing
 
 def test_what_cannot_be_true_stands_last_and_is_marked(catalogue: Catalogue) -> None:
     table = results_table(catalogue, catalogue.results_where(status="ok"), "Results")
-    assert [line.cells[0].small for line in table.lines if line.last] == ["003-001"]
-    cell = next(cell for line in table.lines for cell in line.cells if cell.mark == "impossible")
+    assert [line.cells[0].small for line in table.rows if line.last] == ["003-001"]
+    cell = next(cell for line in table.rows for cell in line.cells if cell.mark == "impossible")
     assert cell.text == "ok"
     costs = pages_by_path(catalogue)["cost"].context["table"]
-    assert [line.last for line in costs.lines if line.cells[0].small == "003-001"] == [True]
+    assert [line.last for line in costs.rows if line.cells[0].small == "003-001"] == [True]
 
 
 def test_what_own_runs_weighed_stands_beside_what_was_predicted(catalogue: Catalogue) -> None:
     found = pages_by_path(catalogue)["guide/predictions"].context
-    assert [[cell.text for cell in line.cells] for line in found["weighed"].lines] == [["base weights", "1", "1.00%", "1.00%"]]
+    assert [[cell.text for cell in line.cells] for line in found["weighed"].rows] == [["base weights", "1", "1.00%", "1.00%"]]
     assert found["peaks"] == 0
 
 
 def test_errors_are_told_by_method_too(catalogue: Catalogue) -> None:
     table = pages_by_path(catalogue)["guide/predictions"].context["methods"]
-    assert [[cell.text for cell in line.cells] for line in table.lines] == [["accelerator", "LoRA", "2", "30.0%", "50.0%", "50.0%", "1"]]
+    assert [[cell.text for cell in line.cells] for line in table.rows] == [["accelerator", "LoRA", "2", "30.0%", "50.0%", "50.0%", "1"]]
+
+
+NEW_PAGE = """
+from tunemark.site.page import Page
+from tunemark.site.tables import quantity_column, table, text_column
+
+def pages(catalogue):
+    columns = [text_column("Result", "result_id"), quantity_column("step_time_s")]
+    yield Page("guide/step-times", "Step times", "tables.md.j2", {"lead": "All step times.", "tables": [table("Step times", columns, catalogue.results)]})
+"""
+
+
+def test_a_new_page_is_one_source_file(catalogue: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tunemark.site import pages
+
+    (tmp_path / "step_times.py").write_text(NEW_PAGE)
+    monkeypatch.setattr(pages, "__path__", [*pages.__path__, str(tmp_path)])
+    made = pages_by_path(catalogue)
+    assert '<caption class="tm-unseen">Step times</caption>' in markdown(made["guide/step-times"])
+    assert 'href="step-times.html">Step times' in markdown(made["guide/index"]), "the guide lists it"
+
+
+def test_every_glossary_term_has_one_definition_and_an_anchor(catalogue: Catalogue) -> None:
+    text = markdown(pages_by_path(catalogue)["guide/glossary"])
+    assert '<div id="steady-window"><dt>Steady window</dt>' in text
+    assert len(GLOSSARY) == len({anchor(term) for term in GLOSSARY})

@@ -5,7 +5,8 @@ from importlib.util import find_spec
 from tunemark.harness.devices.features import Feature
 from tunemark.harness.needs import NEEDS
 from tunemark.harness.support import cannot
-from tunemark.schema.facts.fact_base import FILE, SupportMatrix
+from tunemark.schema.facts.fact_base import SUPPORT_FILE as FILE
+from tunemark.schema.facts.fact_base import SupportMatrix
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.vocabulary import Backend

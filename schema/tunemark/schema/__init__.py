@@ -1,1 +1,1 @@
-"""What a result is: records, units, vocabulary, statistics, facts. Stands on pydantic, numpy and the standard library."""
+"""The ground floor: records, facts, physics and statistics. Imports only pydantic, numpy and the standard library."""

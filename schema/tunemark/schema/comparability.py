@@ -1,6 +1,6 @@
-"""Which results may share a ranking: a list of keys, in code, and nothing else.
+"""Comparability: the conditions in which results must agree to share a ranking.
 
-definitions.md, 19. Two results are compared only when every key agrees; otherwise the keys that differ are shown.
+See definitions#comparability. Results that differ in a key are listed separately, with the keys that differ.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ COMPARABILITY_KEYS: dict[str, str] = {
 
 
 def comparability_group(conditions: Mapping[str, object]) -> str | None:
-    """Return a name shared by comparable results, or None when a key is unknown: the unknown compares with nothing.
+    """Return the name of a result's comparability group, or None if a condition is unknown: an unknown condition agrees with nothing.
 
-    Packed documents have borders unless `document_borders` is False: without them each token has more to look at.
+    Packed documents have borders unless `document_borders` is False. Without borders each token attends to more positions.
     """
     values = [conditions.get(key) for key in COMPARABILITY_KEYS]
     if any(value is None for value in values):

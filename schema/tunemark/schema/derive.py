@@ -1,6 +1,6 @@
-"""Headline numbers of a measured result, always derived from its raw values and never stored.
+"""Headline figures of a measured result, derived from its raw values and never stored.
 
-The harness shows them after a run, the collector puts them in the database: the same functions.
+The harness shows them after a run and the collector loads them: both use these functions.
 """
 
 from dataclasses import dataclass
@@ -18,53 +18,53 @@ LOSS_WINDOW = 5
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """What a reader compares. Null where the run did not get far enough."""
+    """Headline figures. Null if the run did not get far enough."""
 
     window: SteadyWindow | None
     step_time: Spread | None
     """Step times of the steady window, seconds."""
     tokens_per_s: Interval | None
-    """Real tokens a second over all devices."""
+    """Real tokens per second over all devices."""
     slot_tokens_per_s: float | None
-    """Tensor elements a second over all devices, padding included."""
+    """Tensor elements per second over all devices, including padding."""
     samples_per_s: Interval | None
-    """Documents a second over all devices."""
+    """Documents per second over all devices."""
     padding_efficiency: float | None
     """Real tokens over slots in the steady window."""
     train_time_s: float | None
-    """From the first step's start to the last step's end."""
+    """From the start of the first step to the end of the last."""
     phases: dict[str, float]
-    """Seconds of each phase; they sum to the wall time. What compiling cost is taken out of the first step and the warm-up."""
+    """Seconds per phase; they sum to the wall time. Compile overhead is taken out of the first step and the warm-up."""
     loss_start: float | None
     """Mean loss of the first steps."""
     train_loss: float | None
     """Mean loss of the last steps."""
     accuracy_standard_error: float | None
-    """Of the share of evaluation rows classified correctly."""
+    """Standard error of the share of evaluation rows classified correctly."""
     peak_memory: MemoryReading
-    """The headline memory: the device allocator's where there is one, else the host's."""
+    """The headline memory: of the device allocator if there is one, else of the host."""
     compile_overhead_s: float | None
-    """Seconds that compiling cost: of each step with it, what it took beyond the median of the steady window; null without a window."""
+    """Compile overhead in seconds; null without a steady window. See definitions#compile-overhead."""
     slowest_rank: "SlowestRank | None"
-    """The straggler among several processes."""
+    """The slowest of several processes."""
     rankable: bool
-    """True when the result may share a ranking."""
+    """True if the result may share a ranking."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlowestRank:
-    """The process whose own work, which no other can delay, takes longest."""
+    """The process with the longest own work, which no other process can delay."""
 
     rank: int
     own_work_s: float
-    """Its median over the steady window."""
+    """Median over the steady window."""
     behind: float
-    """How much longer that is than the median of all ranks, as a share of it."""
+    """How much longer this is than the median of all ranks, as a share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a window of steps yields."""
+    """Rates of a window of steps."""
 
     step_time: Spread
     tokens_per_s: Interval
@@ -74,7 +74,7 @@ class Rates:
 
 
 def derive(submission: Submission) -> Derived:
-    """Derive all headline numbers of a submission."""
+    """Return all headline figures of a submission."""
     trace = submission.trace
     window = (
         steady_window(trace, submission.plan.measurement, settled_after((event.step for event in submission.events), len(trace)))
@@ -108,14 +108,14 @@ def derive(submission: Submission) -> Derived:
 
 
 def compile_overhead(submission: Submission, window: SteadyWindow, median_s: float) -> dict[int, float]:
-    """Return what compiling cost in each step before the window, counted from 1 (definitions.md, 14): max(0, t - median)."""
+    """Return the compile overhead of each step before the window, by step number from 1: max(0, t - median). See definitions#compile-overhead."""
     times = submission.trace.step_times_s
     compiled = {event.step for event in submission.events if event.kind == "compile" and event.step <= window.first}
     return {step: max(0.0, times[step - 1] - median_s) for step in sorted(compiled)}
 
 
 def slowest_rank(submission: Submission, window: SteadyWindow) -> SlowestRank | None:
-    """Return the straggler, or None for one process or where ranks left no times of their own."""
+    """Return the slowest rank, or None for one process or without times per rank."""
     part = slice(window.first, window.stop)
     medians = {rank.rank: float(np.median(rank.own_work_s[part])) for rank in submission.ranks if len(rank.own_work_s[part])}
     if not medians:
@@ -126,7 +126,7 @@ def slowest_rank(submission: Submission, window: SteadyWindow) -> SlowestRank | 
 
 
 def rates_over(trace: StepTrace, window: SteadyWindow) -> Rates:
-    """Return the rates of the steps in a window with at least one step."""
+    """Return the rates of a window with at least one step."""
     part = slice(window.first, window.stop)
     times = np.asarray(trace.step_times_s[part])
     real, slots, documents = (np.asarray(column[part], dtype=float) for column in (trace.real_tokens, trace.slot_tokens, trace.documents))
@@ -140,7 +140,7 @@ def rates_over(trace: StepTrace, window: SteadyWindow) -> Rates:
 
 
 def headline_memory(submission: Submission) -> MemoryReading:
-    """Return the peak that is shown first: of the device's allocator, else of the device, else of the host."""
+    """Return the headline peak: of the device allocator, else of the device, else of the host."""
     memory = submission.memory
     for reading in (memory.device_allocated, memory.device_used, memory.host_rss):
         if reading.peak_bytes is not None:
@@ -149,9 +149,9 @@ def headline_memory(submission: Submission) -> MemoryReading:
 
 
 def phases(submission: Submission, window: SteadyWindow | None, median_s: float | None = None) -> dict[str, float]:
-    """Return seconds by phase, in order, summing to `process.wall_s`. `train` is divided by the steps in it.
+    """Return seconds per phase in order, summing to `process.wall_s`. The phase `train` is divided by its steps.
 
-    `median_s` is the median of the steady window; without one, what compiling cost cannot be told apart.
+    `median_s` is the median of the steady window. Without it, compile overhead cannot be separated.
     """
     starts = submission.timeline
     ends = [*(mark.at_s for mark in starts[1:]), submission.process.wall_s]
@@ -162,7 +162,7 @@ def phases(submission: Submission, window: SteadyWindow | None, median_s: float 
             for name, share in _train_phases(submission, window, (mark.at_s, end), overhead).items():
                 seconds[name] = seconds.get(name, 0.0) + share
         else:
-            # Without a completed step all of `train` is spent on the first one.
+            # Without a completed step, all of `train` is the first step.
             name = TrainPhase.FIRST_STEP.value if mark.phase is Phase.TRAIN else mark.phase.value
             seconds[name] = seconds.get(name, 0.0) + end - mark.at_s
     return seconds
@@ -174,7 +174,7 @@ def _train_phases(
     completed, (start_s, end_s) = submission.trace.completed_at_s, stretch
     first = completed[0]
     steady_from = completed[window.first - 1] if window.first else first
-    # A run that goes on to another phase has left its last step behind; one that ends here was at work on a further step.
+    # A run that entered another phase has completed its last step. A run that ended here was in a further step.
     ended_here = submission.timeline[-1].phase is Phase.TRAIN
     steady_to = completed[-1] if ended_here else end_s
     in_first, all_of_it = overhead.get(1, 0.0), sum(overhead.values())

@@ -1,4 +1,4 @@
-"""Errors a person can act on, and the exit codes scripts can act on."""
+"""Errors that name the field, the value and the fix; exit codes; suggestions for misspelt names."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -9,7 +9,7 @@ from itertools import takewhile
 
 
 class Exit(IntEnum):
-    """Exit codes of the command line; documented in the command reference and tested."""
+    """Exit codes of the command line."""
 
     OK = 0
     INTERNAL = 1
@@ -21,14 +21,14 @@ class Exit(IntEnum):
 
 
 class TunemarkError(Exception):
-    """Something the user can mend: says the field, the value, and the fix.
+    """An error that the user can fix.
 
     Parameters
     ----------
     field, value, fix
-        What is wrong, what it is now, and what to do about it.
+        What is wrong, its value, and how to fix it.
     exit_code
-        What the command line returns.
+        Exit code of the command line.
 
     """
 
@@ -37,66 +37,73 @@ class TunemarkError(Exception):
         super().__init__(f"{field}: {value!r}: {fix}")
 
     def __reduce__(self) -> "tuple[Callable[[], TunemarkError], tuple[()]]":
-        """Return how it is made again: an error of a worker process is raised in its parent."""
+        """Support pickling: an error of a worker process is raised again in its parent."""
         return partial(type(self), self.field, self.value, self.fix, exit_code=self.exit_code), ()
 
 
-FEW = 12
-"""So many known words are listed when none is near."""
-LIKE = 0.5
-"""Least similarity of a suggestion, as difflib's ratio."""
-BEGUN_ALIKE = 0.3
-"""What the same beginning adds to the similarity, for all of the word."""
+MAX_LISTED = 12
+"""List all known words if there are at most this many and none is similar."""
+MIN_SIMILARITY = 0.5
+"""Minimum difflib ratio of a suggestion."""
+COMMON_PREFIX_BONUS = 0.3
+"""Added to the similarity in proportion to the common prefix: the beginning of a name is misspelt less often."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a sentence that suggests the nearest known words, or lists them when there are few."""
-    words = sorted({str(one) for one in known})
+    """Return a sentence that suggests similar known words, or lists all of them if there are few."""
+    words = sorted(set(map(str, known)))
     near = nearest(word, {candidate: (candidate,) for candidate in words})
     if near:
         return suggested(near)
-    if len(words) <= FEW:
-        return f"known are {', '.join(words)}"
-    return f"{len(words)} are known, none like it"
+    if len(words) <= MAX_LISTED:
+        return f"known: {', '.join(words)}"
+    return f"none of the {len(words)} known names is similar"
 
 
 def suggested(names: Iterable[str]) -> str:
-    """Return names as the question whether one of them was meant."""
+    """Return the question whether one of these names was meant."""
     return f"did you mean {' or '.join(repr(name) for name in names)}?"
 
 
 def nearest(word: str, spellings: Mapping[str, Iterable[str]], most: int = 3) -> list[str]:
-    """Return the names that a word is nearest to, each once, whatever the number of its spellings.
+    """Return the names most similar to a word, each once. `spellings` maps a name to all of its spellings.
 
-    Names that begin with the word come first; where there are none, those that hold it; where there are none either,
-    the longest that it holds, and similar ones. Case and punctuation do not count.
+    Names that begin with the word are preferred, then names that contain it, then the longest name contained in it
+    together with similar names. Case and punctuation are ignored.
     """
     wanted = bare(word)
     if not wanted:
         return []
-    plain = {name: [bare(spelling) for spelling in every] for name, every in spellings.items()}
-    long_enough = len(wanted) > 1
-    begin = [name for name, every in plain.items() if long_enough and any(one.startswith(wanted) for one in every)]
-    hold = [name for name, every in plain.items() if long_enough and any(wanted in one for one in every)]
-    if begin or hold:
-        return sorted(begin or hold, key=lambda name: (len(name), name))[: 2 * most]
-    held = {name: max((len(one) for one in every if len(one) > most and one in wanted), default=0) for name, every in plain.items()}
-    inside = [name for name, length in held.items() if length and length == max(held.values())]
-    alike = {name: max((_likeness(wanted, one) for one in every), default=0.0) for name, every in plain.items() if name not in inside}
-    similar = sorted((name for name, share in alike.items() if share >= LIKE), key=lambda name: (-alike[name], name))
+    plain = {name: [bare(spelling) for spelling in variants] for name, variants in spellings.items()}
+    if len(wanted) > 1:
+        starting = [name for name, variants in plain.items() if any(variant.startswith(wanted) for variant in variants)]
+        containing = [name for name, variants in plain.items() if any(wanted in variant for variant in variants)]
+        if starting or containing:
+            return sorted(starting or containing, key=lambda name: (len(name), name))[: 2 * most]
+    contained = {
+        name: max((len(variant) for variant in variants if len(variant) > most and variant in wanted), default=0)
+        for name, variants in plain.items()
+    }
+    inside = [name for name, length in contained.items() if length and length == max(contained.values())]
+    ratios = {
+        name: max((_similarity(wanted, variant) for variant in variants), default=0.0)
+        for name, variants in plain.items()
+        if name not in inside
+    }
+    similar = sorted((name for name, ratio in ratios.items() if ratio >= MIN_SIMILARITY), key=lambda name: (-ratios[name], name))
     return [*inside, *similar][:most]
 
 
 def bare(word: str) -> str:
-    """Return the letters and digits of a word, small."""
+    """Return the letters and digits of a word in lower case."""
     return re.sub(r"[^0-9a-z]+", "", word.lower())
 
 
-def _likeness(wanted: str, one: str) -> float:
-    matcher = SequenceMatcher(None, one, wanted)
-    # The cheap bounds leave the dear ratio to the few that can reach it.
-    if matcher.real_quick_ratio() < LIKE or matcher.quick_ratio() < LIKE or (share := matcher.ratio()) < LIKE:
+def _similarity(wanted: str, candidate: str) -> float:
+    matcher = SequenceMatcher(None, candidate, wanted)
+    # Check the cheap upper bounds first.
+    if matcher.real_quick_ratio() < MIN_SIMILARITY or matcher.quick_ratio() < MIN_SIMILARITY:
         return 0.0
-    # Names are begun right more often than they are ended right.
-    begun = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, wanted, strict=False)))
-    return share + BEGUN_ALIKE * begun / len(wanted)
+    ratio = matcher.ratio()
+    prefix = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(candidate, wanted, strict=False)))
+    return ratio + COMMON_PREFIX_BONUS * prefix / len(wanted) if ratio >= MIN_SIMILARITY else 0.0

@@ -1,4 +1,4 @@
-"""Where the project's folders are, and how files are written: whole or not at all."""
+"""The project's folders, and atomic file writes."""
 
 import os
 import tempfile
@@ -12,9 +12,9 @@ ROOT_VARIABLE = "TUNEMARK_ROOT"
 
 
 def project_root() -> Path:
-    """Return the checkout whose facts are used: TUNEMARK_ROOT, else the folder above the current one, else this source's own.
+    """Return the checkout with the facts: TUNEMARK_ROOT, else the folder above the current one, else the checkout of this source.
 
-    A checkout is known by its folder `data/accelerators`.
+    A checkout contains the folder `data/accelerators`.
     """
     named = os.environ.get(ROOT_VARIABLE)
     if named:

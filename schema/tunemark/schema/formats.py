@@ -1,4 +1,4 @@
-"""Numbers as readers see them. Values keep their full precision; this is display only."""
+"""Formatting of numbers for readers. Stored values keep their full precision."""
 
 import math
 
@@ -11,7 +11,7 @@ MISSING = "\N{EN DASH}"
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Return the value with so many significant digits and thousands separators: 12473 -> `12,500`, 0.01234 -> `0.0123`."""
+    """Return the value with significant digits and thousands separators: 12473 -> `12,500`, 0.01234 -> `0.0123`."""
     if value == 0:
         return "0"
     exponent = math.floor(math.log10(abs(value)))
@@ -25,7 +25,7 @@ def gib(value_bytes: float) -> str:
 
 
 def binary(value_bytes: float) -> str:
-    """Return bytes as GiB, and less than a tenth of one as MiB (2^20)."""
+    """Return bytes as GiB, or as MiB (2^20) below a tenth of a GiB."""
     return gib(value_bytes) if value_bytes >= GIB / 10 else f"{significant(value_bytes / MIB)} MiB"
 
 
@@ -35,7 +35,7 @@ def gb(value_bytes: float) -> str:
 
 
 def duration(value_s: float) -> str:
-    """Return seconds as people say them: `83 ms`, `4.7 s`, `12 min 05 s`, `2 h 15 min`."""
+    """Return seconds as `83 ms`, `4.7 s`, `12 min 05 s` or `2 h 15 min`."""
     if value_s < 1:
         return f"{significant(value_s * 1_000)} ms"
     if value_s < 2 * MINUTE_S:
@@ -50,7 +50,7 @@ PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, 
 
 
 def with_prefix(value: float, unit: str) -> str:
-    """Return a value with the prefix that keeps it short: 21.2e9 -> `21.2 GFLOP/s`."""
+    """Return a value with an SI prefix: 21.2e9 -> `21.2 GFLOP/s`."""
     size, prefix = next(((size, prefix) for size, prefix in PREFIXES if abs(value) >= size), (1.0, ""))
     return f"{significant(value / size)} {prefix}{unit}"
 
@@ -61,7 +61,7 @@ def flop(value: float) -> str:
 
 
 def flop_per_s(value: float) -> str:
-    """Return floating-point operations a second."""
+    """Return floating-point operations per second."""
     return with_prefix(value, "FLOP/s")
 
 
@@ -76,12 +76,12 @@ def watts(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """Return a share of 1 as per cent."""
+    """Return a share of 1 as a percentage."""
     return f"{significant(value * 100)}%"
 
 
 def usd(value: float) -> str:
-    """Return US dollars: cents from one dollar on, three significant digits below."""
+    """Return US dollars with cents, or with three significant digits below one dollar."""
     return f"${value:,.2f}" if abs(value) >= 1 else f"${significant(value)}"
 
 
@@ -91,5 +91,5 @@ def ratio(value: float) -> str:
 
 
 def plain(value: float) -> str:
-    """Return whole numbers whole and others with four significant digits."""
+    """Return whole numbers without decimals, and others with four significant digits."""
     return f"{value:,.0f}" if float(value).is_integer() else significant(value, 4)

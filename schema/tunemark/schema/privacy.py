@@ -1,4 +1,4 @@
-"""No machine identity leaves the machine: text in a submission is checked before it is written and again when it is judged."""
+"""Privacy: text that may identify a machine or person is removed before a submission is written, and rejected when it is validated."""
 
 import contextlib
 import getpass
@@ -11,12 +11,12 @@ from typing import Any
 REMOVED = "<removed>"
 SHORTEST_NAME = 3
 ROUNDS = 5
-"""What is removed may uncover what was hidden in it; more often than this it does not."""
+"""Removing a match can uncover another one. This limits the number of passes."""
 
-# A part of a path, and what follows a path with a blank in it: ` smith/private`.
+# A part of a path, and what follows a path with a space in it: ` smith/private`.
 _PART = r"[^\s/\\'\"`<>|:;,()\[\]{}]+"
 _MORE = rf"(?: {_PART}(?:/{_PART})+/?)*"
-# Folders that stand alone as paths: `/data`. Other words after a slash are units: `tokens/s`, `USD /hour`.
+# Folders that are paths by themselves: `/data`. Other words after a slash are units: `tokens/s`, `USD /hour`.
 _TOP = "home|root|data|mnt|media|tmp|var|opt|srv|usr|etc|scratch|workspace|work|lustre|gpfs|nfs|fsx|efs|Users|Volumes|private"
 _START = r"(?:file:/|[A-Za-z]:[\\/]|\\\\|~[\w.-]*/|/)"
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
@@ -26,7 +26,7 @@ PATTERNS: dict[str, re.Pattern[str]] = {
     "a path of a machine": re.compile(
         "|".join(
             (
-                # In quotes up to the closing one; the quotes stay.
+                # Inside quotes, up to the closing quote; the quotes are kept.
                 rf"(?<=')(?<!\w'){_START}[^'\n<>]+(?=')",
                 rf"(?<=\"){_START}[^\"\n<>]+(?=\")",
                 rf"(?<=`){_START}[^`\n<>]+(?=`)",
@@ -41,26 +41,26 @@ PATTERNS: dict[str, re.Pattern[str]] = {
         )
     ),
     "an IPv4 address": re.compile(rf"(?<![\w.])(?:{_OCTET}\.){{3}}{_OCTET}(?!\.?\w)"),
-    # All that name a machine begin with four digits; fewer are names in code, such as c10::add.
+    # All that identify a machine begin with four digits. Fewer are names in code, such as c10::add.
     "an IPv6 address": re.compile(
         rf"(?<![\w:.])[0-9a-fA-F]{{4}}(?:(?::{_HEX}){{7}}|(?::{_HEX}){{0,6}}::(?:{_HEX}(?::{_HEX}){{0,6}})?)(?![\w:])"
     ),
     "a MAC address": re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])"),
     "an e-mail address": re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+"),
-    # Not `org/model@main`, which is a revision on a hub, nor `pass@k`, which is a metric.
+    # Not `org/model@main`, a revision on a hub, nor `pass@k`, a metric.
     "a user at a host": re.compile(r"(?<![\w./+-])[A-Za-z_][\w.+-]*@[A-Za-z][\w-]+(?!\.?\w)"),
 }
 VERSIONS = re.compile(r"environment\.(?:packages|runtime)\.|environment\.devices\.\d+\.driver$")
-"""Fields whose values are versions, some of which have four parts as an IPv4 address has."""
+"""Fields with versions. Some versions have four parts, like an IPv4 address."""
 FREE_TEXT = re.compile(r"outcome\.(?:message|fix)|plan\.data\.name|warnings\.\d+\.message|overrides\.\d+\.(?:card|run)")
-"""Fields in which a name is a name; elsewhere words are those of the field, and a host may be called `llama`."""
+"""Fields in which names are searched for. Other fields hold technical terms, and a host may be called `llama`."""
 CHOICES = frozenset({"model", "method", "task", "weights", "compute", "data.source", "data.padding", "gradient_checkpointing"})
 CHOICES |= {"optimizer.name", "optimizer.scheduler", "lora.target_modules"}
-"""Settings of a card whose overrides hold words of the field."""
+"""Settings of a card whose overrides hold technical terms."""
 
 
 def scrub(text: str) -> str:
-    """Return text without paths, addresses, and the names of this host and user: for messages of errors."""
+    """Return an error message without paths, addresses, and the names of this host and user."""
     names = machine_names()
     for _ in range(ROUNDS):
         before = text
@@ -74,18 +74,18 @@ def scrub(text: str) -> str:
 
 
 def machine_names() -> frozenset[str]:
-    """Return names that identify this machine and its user; very short or generic ones identify nobody."""
+    """Return the names of this machine and its user, except very short or generic ones."""
     names = {socket.gethostname(), socket.gethostname().split(".")[0], Path.home().name}
-    # A container user without a passwd entry has no name to protect.
+    # A container user without a passwd entry has no name.
     with contextlib.suppress(KeyError, OSError):
         names.add(getpass.getuser())
     return frozenset(name for name in names if len(name) > SHORTEST_NAME and name not in {"root", "user", "localhost", "ubuntu", "removed"})
 
 
 def identity_leaks(record: dict[str, Any], names: frozenset[str] = frozenset()) -> list[tuple[str, str, str]]:
-    """Return (field, value, what it is) for each text in a record that may identify a machine or a person.
+    """Return (field, value, kind) for each text in a record that may identify a machine or a person.
 
-    Names of host and user are looked for where people and programs write free text, see FREE_TEXT.
+    Names of the host and user are searched for in free text only, see FREE_TEXT.
     """
     leaks: list[tuple[str, str, str]] = []
     for field, text in _texts(record, ""):
@@ -101,7 +101,7 @@ def _whole(name: str) -> re.Pattern[str]:
 
 
 def _is_choice(record: dict[str, Any], field: str) -> bool:
-    """Return whether a field is the value of an override that is a word of the field."""
+    """Return True if a field is the value of an override that is a technical term."""
     section, _, rest = field.partition(".")
     return section == "overrides" and record[section][int(rest.partition(".")[0])].get("field") in CHOICES
 

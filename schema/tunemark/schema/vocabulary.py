@@ -1,4 +1,4 @@
-"""The closed word lists. A word that is not here is a mistake, and the error says which words there are."""
+"""Closed vocabularies. An unknown word is an error that lists the known words."""
 
 from enum import StrEnum
 
@@ -12,14 +12,14 @@ class Method(StrEnum):
 
 
 class Task(StrEnum):
-    """What the model learns."""
+    """The task that the model is trained for."""
 
     CAUSAL_LM = "causal_lm"
     SEQUENCE_CLASSIFICATION = "sequence_classification"
 
 
 class Weights(StrEnum):
-    """Where the first weights come from."""
+    """Where the initial weights come from."""
 
     RANDOM = "random"
     PRETRAINED = "pretrained"
@@ -34,7 +34,7 @@ class DataSource(StrEnum):
 
 
 class Padding(StrEnum):
-    """How documents of different length become one rectangular batch."""
+    """How documents of different lengths are combined into one batch."""
 
     NONE = "none"
     STATIC = "static"
@@ -74,7 +74,7 @@ class Backend(StrEnum):
 
 
 class Strategy(StrEnum):
-    """How one model is trained on several devices."""
+    """How one model is distributed over several devices."""
 
     SINGLE = "single"
     DDP = "ddp"
@@ -85,7 +85,7 @@ class Strategy(StrEnum):
 
 
 class Status(StrEnum):
-    """How a run of the harness ended. Every one of these is a result."""
+    """How a run of the harness ended. Each status is a result."""
 
     OK = "ok"
     OOM_DEVICE = "oom_device"
@@ -98,7 +98,7 @@ class Status(StrEnum):
 
 
 class PublishedStatus(StrEnum):
-    """How a published result presents itself."""
+    """Status of a published result."""
 
     OK = "ok"
     CLAIMED = "claimed"
@@ -108,7 +108,7 @@ class PublishedStatus(StrEnum):
 
 
 class Phase(StrEnum):
-    """A stretch of a run's wall time. The phases of a run sum to all of it."""
+    """A phase of the wall time of a run. All phases sum to the wall time."""
 
     IMPORT = "import"
     LOAD = "load"
@@ -122,25 +122,25 @@ class Phase(StrEnum):
 
 
 class TrainPhase(StrEnum):
-    """What the phase `train` is divided into once its steps are known."""
+    """Parts of the phase `train`, once its steps are known."""
 
     FIRST_STEP = "first_step"
     COMPILE = "compile"
     WARMUP = "warmup"
     STEADY = "steady"
     UNFINISHED = "unfinished"
-    """After the last completed step of a run that ended while it trained: a step that hung, failed or was stopped."""
+    """After the last completed step of a run that ended during training: a step that hung, failed or was stopped."""
 
 
 class Division(StrEnum):
-    """`standard`: the workload card untouched. `open`: with declared overrides."""
+    """`standard`: the workload card unchanged. `open`: with declared overrides."""
 
     STANDARD = "standard"
     OPEN = "open"
 
 
 class Trust(StrEnum):
-    """How much stands behind a result, least first."""
+    """The evidence behind a result, weakest first."""
 
     PUBLISHED = "published"
     CONVERTED = "converted"
@@ -149,20 +149,20 @@ class Trust(StrEnum):
 
 
 class AuditVerdict(StrEnum):
-    """What a finding of the audit says about a claim, worst first. Where nothing is found nothing is said."""
+    """The verdict of a finding, worst first. No finding does not mean verified."""
 
     IMPOSSIBLE = "impossible"
-    """No machine, catalogue or calendar allows it."""
+    """Ruled out by physics, by a catalogue or by the calendar."""
     INCONSISTENT = "inconsistent"
-    """It contradicts another claim of the same source, or arithmetic."""
+    """Contradicts another figure of the same source, or arithmetic."""
     SUSPICIOUS = "suspicious"
-    """It can be, but it is unlikely or nothing stands behind it."""
+    """Possible, but unlikely or unsupported."""
     AMBIGUOUS = "ambiguous"
-    """It can be read in several ways."""
+    """Has several readings."""
 
 
 class PriceKind(StrEnum):
-    """On which terms an instance is paid for."""
+    """The terms on which an instance is paid for."""
 
     ON_DEMAND = "on_demand"
     SPOT = "spot"
@@ -171,7 +171,7 @@ class PriceKind(StrEnum):
 
 
 class Doubt(StrEnum):
-    """A reason to trust a measurement less. Stored with the result, never a reason to drop it."""
+    """A reason to trust a measurement less. It is stored with the result, which is kept."""
 
     NOT_STABLE = "not_stable"
     FEW_STEPS = "few_steps"

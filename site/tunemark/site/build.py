@@ -1,5 +1,10 @@
-"""Database -> build/docs -> build/site. Each folder is replaced whole, and only when its successor is complete."""
+"""Build the site: database -> build/docs (Markdown) -> build/site (HTML).
 
+Each folder is replaced as a whole, and only once its successor is complete.
+"""
+
+import csv
+import io
 import logging
 import shutil
 from collections.abc import Callable
@@ -11,41 +16,45 @@ from mkdocs.config import load_config
 from mkdocs.exceptions import Abort, MkDocsException
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.site import charts, downloads
+from tunemark.site import charts
 from tunemark.site.pages import all_pages
 from tunemark.site.queries import Catalogue, Database
-from tunemark.site.render import markdown
+from tunemark.site.render import markdown, one_line
 
+CSV_PATH = "data/results.csv"
+FORMULA = ("=", "+", "-", "@")
+"""First characters of a spreadsheet formula."""
 Progress = Callable[[str], None]
-MADE_BY_US = {"docs": Path("assets/tunemark.css"), "site": Path("assets/tunemark.css")}
-"""A file that tells a folder that we built from one that we must not delete."""
+OWN_FILE = Path("assets/tunemark.css")
+"""A file that distinguishes a folder that we built from one that must not be deleted."""
 
 
 def build_site(database: Path, out: Path, config: Path, *, strict: bool, progress: Progress) -> int:
-    """Build the site into `out/site` and return the number of pages; an error leaves the site that was there."""
-    for name in MADE_BY_US:
+    """Build the site into `out/site` and return the number of pages. On an error, the previous site is kept."""
+    for name in ("docs", "site"):
         _refuse_foreign(out / name)
-    progress(f"building the site from {database}; some hundred pages take up to a minute")
+    progress(f"building the site from {database}; several hundred pages take up to a minute")
     with Database(database) as opened:
         number = _swap(out / "docs", lambda folder: _write_docs(Catalogue.read(opened), folder))
-    progress(f"wrote {number} pages to {out / 'docs'}; laying them out")
+    progress(f"wrote {number} pages to {out / 'docs'}; running MkDocs")
     _swap(out / "site", lambda folder: _lay_out(config, out / "docs", folder, strict=strict))
     progress(f"built {out / 'site'}")
     return number
 
 
 def _refuse_foreign(folder: Path) -> None:
-    """Refuse to replace what we did not build: `--out .` would name this room's own source."""
-    if folder.exists() and any(folder.iterdir()) and not (folder / MADE_BY_US[folder.name]).is_file():
+    """Refuse to replace a folder that we did not build: `--out .` would delete this package's source."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / OWN_FILE).is_file():
         raise TunemarkError(
-            "--out", str(folder.parent), f"{folder} exists and was not built by `tunemark site build`; name another folder, such as build"
+            "--out", str(folder.parent), f"{folder} exists and was not built by `tunemark site build`; choose another folder, such as build"
         )
 
 
 def _swap(folder: Path, make: Callable[[Path], int]) -> int:
+    """Make the successor of a folder and replace the folder once it is complete. Return what `make` returns."""
     new, old = (folder.with_name(f".{folder.name}.{word}") for word in ("new", "old"))
-    for rest in (new, old):
-        shutil.rmtree(rest, ignore_errors=True)
+    for leftover in (new, old):
+        shutil.rmtree(leftover, ignore_errors=True)
     new.mkdir(parents=True)
     try:
         number = make(new)
@@ -66,9 +75,9 @@ def _write_docs(catalogue: Catalogue, folder: Path) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(markdown(page), encoding="utf-8")
         number += 1
-    table = folder / downloads.PATH
+    table = folder / CSV_PATH
     table.parent.mkdir()
-    table.write_text(downloads.results_csv(catalogue), encoding="utf-8")
+    table.write_text(results_csv(catalogue), encoding="utf-8")
     _write_assets(folder / "assets")
     return number
 
@@ -82,10 +91,28 @@ def _write_assets(folder: Path) -> None:
 
 
 def _lay_out(config: Path, docs: Path, folder: Path, *, strict: bool) -> int:
-    # Without this, MkDocs prints each of its messages on a logger that nobody has set up.
+    # MkDocs logs to a logger without a handler; Python would print each message.
     logging.getLogger("mkdocs").setLevel(logging.WARNING)
     try:
         lay_out(load_config(str(config), docs_dir=str(docs.resolve()), site_dir=str(folder.resolve()), strict=strict))
     except (MkDocsException, Abort) as error:
-        raise TunemarkError("mkdocs", str(config), f"the pages could not be laid out: {error}", exit_code=Exit.INTERNAL) from error
+        raise TunemarkError("mkdocs", str(config), f"MkDocs failed: {error}", exit_code=Exit.INTERNAL) from error
     return 0
+
+
+def results_csv(catalogue: Catalogue) -> str:
+    """Return the view `results` as CSV. Unknown values are empty; column names include units."""
+    out = io.StringIO()
+    if catalogue.results:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(catalogue.results[0])
+        writer.writerows([_cell(value) for value in row.values()] for row in catalogue.results)
+    return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Return a value that a spreadsheet does not run as a formula."""
+    if not isinstance(value, str):
+        return value
+    text = one_line(value)
+    return f"'{text}" if text.startswith(FORMULA) else text

@@ -1,4 +1,4 @@
-"""Charts of a measured run: Vega-Lite made with Altair, and the same as SVG for readers without JavaScript. Those of converted runs: curves.py."""
+"""Charts: Vega-Lite specifications made with Altair, and the same as SVG for readers without JavaScript."""
 
 from dataclasses import dataclass
 from statistics import median
@@ -7,17 +7,17 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from tunemark.schema.formats import duration
-from tunemark.site.queries import Row
+from tunemark.schema.formats import MINUTE_S, duration
+from tunemark.site.tables import Row
 
 HEIGHT = 260
 FALLBACK_WIDTH = 640
 MOST_POINTS = 2_000
 HEADROOM = 1.6
-"""Height of the scale over the longest steady step."""
+"""Top of the scale as a multiple of the longest steady step."""
 GLOBAL = "window.vegaEmbed = vegaEmbed;"
 WINDOWS = {"warmup": "warm-up", "steady": "steady"}
-# The page's own variables and text colour: light and dark follow the reader's choice without drawing again.
+# CSS variables of the page, so that charts follow light and dark mode without being drawn again.
 WARMUP, STEADY, ACCENT, GRID = "var(--tm-warmup)", "var(--tm-steady)", "var(--tm-accent)", "var(--tm-line)"
 INK = "currentColor"
 
@@ -36,7 +36,7 @@ class Chart:
 
 
 def step_time_chart(steps: list[Row]) -> Chart:
-    """Return step time over steps: warm-up and steady apart, with the median of the steady window."""
+    """Return step time over steps, with warm-up and steady steps distinguished and the median of the steady window marked."""
     steady = [row["step_time_s"] for row in steps if row["label"] == "steady"]
     top = HEADROOM * max(steady or [row["step_time_s"] for row in steps])
     above = [row["step_time_s"] for row in steps if row["step_time_s"] > top]
@@ -47,14 +47,12 @@ def step_time_chart(steps: list[Row]) -> Chart:
         layers.append(rule.encode(y="median:Q"))
         caption = "Step time of each optimizer step; the dashed line is the median of the steady window."
     if above:
-        caption += (
-            f" {len(above)} at the upper edge {'is' if len(above) == 1 else 'are'} longer than the scale, up to {duration(max(above))}."
-        )
+        caption += f" {len(above)} step{'s' * (len(above) > 1)} at the upper edge exceed the scale, up to {duration(max(above))}."
     return drawn("step-time", caption, alt.layer(*layers))
 
 
 def _points(steps: list[Row], top: float) -> alt.Chart:
-    # A first step that compiles may last a hundred steady ones; it is drawn at the edge so that the others can be seen.
+    # A first step that compiles can take as long as a hundred steady steps. It is drawn at the edge to keep the others visible.
     values = [
         {
             "step": row["step"],
@@ -73,7 +71,7 @@ def _points(steps: list[Row], top: float) -> alt.Chart:
 
 
 def loss_chart(steps: list[Row]) -> Chart | None:
-    """Return training loss over steps, or None when no loss was finite."""
+    """Return training loss over steps, or None without a finite loss."""
     values = [{"step": row["step"], "loss": row["loss"]} for row in _thinned(steps) if row["loss"] is not None]
     if not values:
         return None
@@ -83,7 +81,7 @@ def loss_chart(steps: list[Row]) -> Chart | None:
 
 
 def bundle() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script without any address outside."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script without external requests."""
     return vl_convert.javascript_bundle(GLOBAL)
 
 
@@ -92,7 +90,7 @@ def _steps() -> alt.X:
 
 
 def inline(values: list[dict[str, Any]]) -> alt.InlineData:
-    """Return rows as the data of a layer."""
+    """Return rows as the inline data of a layer."""
     return alt.InlineData(values=values)
 
 
@@ -102,7 +100,7 @@ def _thinned(steps: list[Row]) -> list[Row]:
 
 
 def drawn(name: str, caption: str, drawing: alt.Chart | alt.LayerChart) -> Chart:
-    """Return a drawing as a chart in the palette of the page."""
+    """Return a chart in the palette of the page."""
     spec = drawing.properties(height=HEIGHT, description=caption).to_dict(validate=True)
     spec["config"] = _CONFIG
     fallback = {**spec, "width": FALLBACK_WIDTH}
@@ -127,3 +125,42 @@ _CONFIG: dict[str, Any] = {
     },
     "legend": {"labelColor": INK, "titleColor": INK, "symbolBaseFillColor": INK, "orient": "top", "labelFontSize": 12, "offset": 6},
 }
+
+
+REACHED, MISSED = "reached the target", "no time to target"
+
+
+def loss_of_runs(curves: list[Row], reached: set[int], target: float | None) -> Chart | None:
+    """Return eval loss over minutes with a line per run and the target dashed, or None without evaluations."""
+    if not curves:
+        return None
+    layers: list[alt.Chart] = [_lines(curves, reached)]
+    caption = "Eval loss over minutes since the benchmark clock started, one line per run."
+    if target is not None:
+        rule = alt.Chart(inline([{"target": target}])).mark_rule(strokeDash=[5, 4], color=INK, opacity=0.8)
+        layers.append(rule.encode(y="target:Q"))
+        caption += f" The dashed line is the target, {target:g}."
+    if len(curves) == len({row["run"] for row in curves}):
+        caption += " Each run was evaluated once."
+    return drawn("eval-loss", caption, alt.layer(*layers))
+
+
+def _lines(curves: list[Row], reached: set[int]) -> alt.Chart:
+    values = [
+        {
+            "run": row["run"],
+            "minutes": row["seconds"] / MINUTE_S,
+            "samples": row["samples"],
+            "loss": row["eval_loss"],
+            "end": REACHED if row["run"] in reached else MISSED,
+        }
+        for row in curves
+    ]
+    names = [name for name in (REACHED, MISSED) if any(value["end"] == name for value in values)]
+    colours = {REACHED: ACCENT, MISSED: WARMUP}
+    legend = alt.Legend() if len(names) > 1 else None
+    colour = alt.Color("end:N", title=None, legend=legend, scale=alt.Scale(domain=names, range=[colours[name] for name in names]))
+    x = alt.X("minutes:Q", title="minutes", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False))
+    y = alt.Y("loss:Q", title="eval loss", scale=alt.Scale(zero=False))
+    lines = alt.Chart(inline(values)).mark_line(strokeWidth=1.1, opacity=0.75, point={"size": 14, "opacity": 0.8})
+    return lines.encode(x=x, y=y, color=colour, detail="run:N", tooltip=["run:Q", "minutes:Q", "samples:Q", "loss:Q"])

@@ -1,10 +1,15 @@
 """`tunemark site build` and `tunemark site serve`."""
 
+import errno
+import os
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import project_root
 
 app = typer.Typer(add_completion=False)
@@ -16,41 +21,74 @@ Out = Annotated[Path | None, typer.Option("--out", help="Folder of the built sit
 
 @app.callback()
 def _room() -> None:
-    """Tell what the database holds."""
+    """Show the contents of the database as a site."""
 
 
 @site.command(epilog="Examples: `tunemark site build`; `tunemark site build --db /tmp/other.duckdb --out /tmp/preview`")
 def build(
     db: Annotated[
-        Path | None, typer.Option("--db", help="Database that `tunemark collect` wrote.", show_default="build/tunemark.duckdb")
+        Path | None, typer.Option("--db", help="Database written by `tunemark collect`.", show_default="build/tunemark.duckdb")
     ] = None,
     out: Out = None,
     *,
-    strict: Annotated[bool, typer.Option("--strict/--no-strict", help="Fail on any warning of MkDocs.")] = True,
+    strict: Annotated[bool, typer.Option("--strict/--no-strict", help="Fail on any MkDocs warning.")] = True,
 ) -> None:
-    """Write all pages from the database and lay them out into build/site.
+    """Build the site from the database into build/site.
 
-    Nothing is fetched. A build that fails leaves the site that was there.
+    Nothing is downloaded. If the build fails, the previous site is kept.
     """
-    from tunemark.site.build import build_site  # noqa: PLC0415 - charts and MkDocs take a second to import, --help need not wait
+    from tunemark.site.build import build_site  # noqa: PLC0415 - charts and MkDocs take a second to import; --help need not wait
 
     root = project_root()
-    number = build_site(
+    pages = build_site(
         db or root / "build" / "tunemark.duckdb", out or root / "build", root / "mkdocs.yml", strict=strict, progress=typer.echo
     )
-    typer.echo(f"{number} pages; look at them with `tunemark site serve`")
+    typer.echo(f"{pages} pages; view them with `tunemark site serve`")
 
 
 @site.command(epilog="Examples: `tunemark site serve`; `tunemark site serve --port 8080`")
 def serve(
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port on 127.0.0.1; 0 takes a free one.")] = 8_000,
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port on 127.0.0.1; 0 picks a free one.")] = 8_000,
     out: Out = None,
 ) -> None:
-    """Show the built site on this machine; Ctrl-C ends it."""
-    from tunemark.site.serve import open_server, run  # noqa: PLC0415 - as above
-
+    """Serve the built site on this machine until Ctrl-C."""
     folder = (out or project_root() / "build") / "site"
     with open_server(folder, port) as server:
-        typer.echo(f"serving {folder} on http://127.0.0.1:{server.server_port}/ (Ctrl-C ends it)")
-        run(server)
+        typer.echo(f"serving {folder} on http://127.0.0.1:{server.server_port}/ (Ctrl-C stops it)")
+        serve_until_interrupted(server)
     typer.echo("stopped")
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """A request handler that does not log requests."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
+        """Log nothing."""
+
+
+class SiteServer(ThreadingHTTPServer):
+    """An HTTP server that fails if its port is taken."""
+
+    # On POSIX, address reuse only skips the wait after a server stopped; on Windows it would let two servers share a port.
+    allow_reuse_address = os.name == "posix"
+    daemon_threads = True
+
+
+def open_server(folder: Path, port: int) -> SiteServer:
+    """Return a server of a built site on 127.0.0.1. Raise TunemarkError if there is no site or the port is taken."""
+    if not (folder / "index.html").is_file():
+        raise TunemarkError("site", str(folder), "run `tunemark site build` first")
+    try:
+        return SiteServer(("127.0.0.1", port), partial(QuietHandler, directory=str(folder)))
+    except OSError as error:
+        if error.errno in {errno.EADDRINUSE, errno.EACCES}:
+            raise TunemarkError("--port", port, "the port is taken or not permitted; choose another with --port") from error
+        raise
+
+
+def serve_until_interrupted(server: SiteServer) -> None:
+    """Serve requests until Ctrl-C."""
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        return

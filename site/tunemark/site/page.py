@@ -1,10 +1,10 @@
-"""A page before it is written: its path, its title, its template and what the template is given."""
+"""A page before it is written (path, title, template, context), and the paths of all kinds of pages."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 Crumb = tuple[str, str]
-"""Label and path of a page above."""
+"""Label and path of a parent page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,13 +12,32 @@ class Page:
     """One page of the site."""
 
     path: str
-    """Path in the site without ending, such as `results/003-001`."""
+    """Path in the site without its ending, such as `results/003-001`."""
     title: str
     template: str
+    """A file of templates/. `tables.md.j2` shows an introduction and a list of tables."""
     context: Mapping[str, object]
     crumbs: tuple[Crumb, ...] = ()
     wide: bool = True
-    """Without a table of contents beside it."""
+    """Hide the table of contents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A line of a two-column list."""
+
+    name: str
+    value: str
+    note: str = ""
+    href: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A titled list of facts."""
+
+    title: str
+    facts: tuple[Fact, ...] = ()
 
 
 def result_path(result_id: str) -> str:
@@ -32,7 +51,7 @@ def accelerator_path(accelerator: str) -> str:
 
 
 def prices_path(accelerator: str) -> str:
-    """Return where the prices of an accelerator are, with their sources."""
+    """Return the path of an accelerator's prices and their sources."""
     return f"{accelerator_path(accelerator)}#prices"
 
 
@@ -57,33 +76,15 @@ def document_path(source: str) -> str:
 
 
 def statement_path(source: str, statement: str) -> str:
-    """Return where a document's page has a statement."""
+    """Return the path of a statement on its document's page."""
     return f"{document_path(source)}#{statement}"
 
 
 def audit_path(source: str) -> str:
-    """Return the path of the page with the findings about a source."""
+    """Return the path of the findings about a source."""
     return f"audit/{source}"
 
 
 def rule_path(rule: str) -> str:
-    """Return where a rule of the audit is explained."""
+    """Return the path of an audit rule's explanation."""
     return f"audit/rules#rule-{rule}"
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A line of a two-column list."""
-
-    name: str
-    value: str
-    note: str = ""
-    href: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A titled list of facts."""
-
-    title: str
-    facts: tuple[Fact, ...] = field(default=())

@@ -1,17 +1,15 @@
-"""All questions to the database, in one place. It is opened read-only; its views are documented in the collector's views.sql."""
+"""All queries to the database. It is opened read-only; its views are documented in the collector's views.sql."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import duckdb
 
 from tunemark.schema.errors import Exit, TunemarkError
-
-Row = dict[str, Any]
-"""One row, by column."""
+from tunemark.site.tables import Row
 
 RESULTS = "select * exclude (started_at), epoch_us(started_at) as started_us from results order by result_id"
 STEPS = "select step, label, step_time_s, loss from steps where result_id = ? order by step"
@@ -52,7 +50,7 @@ EVIDENCE = {
     "flops": "position",
     "memory_lines": "position",
 }
-"""Tables of what measured results saw beside their steps, with the order of their rows."""
+"""Tables of observations of measured results other than steps, with the order of their rows."""
 PREDICTIONS = {
     "throughput_accuracy": "left_out, stack = 'all' desc, stack",
     "throughput_errors": "left_out, left_out_group, result_id",
@@ -60,7 +58,7 @@ PREDICTIONS = {
     "throughput_refused": "reason, result_id",
     "memory_errors": "result_id",
 }
-"""Tables and views of how good predictions are, with the order of their rows."""
+"""Tables and views of prediction errors, with the order of their rows."""
 FINDINGS = """
     select f.*, r.title, r.family, r.why from findings f join audit_rules r using (rule)
     order by finding
@@ -73,7 +71,7 @@ class Database:
     """The collector's database, open for reading."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file; raises TunemarkError when it is missing or is not the collector's."""
+        """Open the file. Raise TunemarkError if it is missing or was not written by the collector."""
         if not path.is_file():
             raise TunemarkError("database", str(path), "run `tunemark collect` first")
         try:
@@ -90,7 +88,7 @@ class Database:
         self._connection.close()
 
     def rows(self, query: str, *parameters: object) -> list[Row]:
-        """Return the rows of a query; raises TunemarkError when the database has another layout."""
+        """Return the rows of a query. Raise TunemarkError if the database has another layout."""
         try:
             cursor = self._connection.execute(query, list(parameters))
             names = [column[0] for column in cursor.description or ()]
@@ -115,7 +113,7 @@ def _first_line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Everything the pages tell, read once. Only raw steps and evaluations stay in the database until they are drawn."""
+    """All data that pages show, read once. Raw steps and evaluations are read when they are drawn."""
 
     database: Database
     results: list[Row]
@@ -141,56 +139,56 @@ class Catalogue:
     support: list[Row]
     studies: list[Row]
     evidence: dict[str, dict[str, list[Row]]]
-    """Tables of `EVIDENCE`, by result."""
+    """Rows of each table of `EVIDENCE` by result."""
     predictions: dict[str, list[Row]]
-    """Those of `PREDICTIONS`."""
+    """Rows of each table of `PREDICTIONS`."""
     findings: list[Row]
-    """What the audit found, with the title and the reason of each rule."""
+    """Audit findings, with the title and the reason of each rule."""
     audit_rules: list[Row]
 
     @classmethod
     def read(cls, database: Database) -> Self:
         """Read the whole catalogue."""
-        ask = database.rows
-        costs = _by(ask(COSTS), "result_id")
+        rows = database.rows
+        costs = _by(rows(COSTS), "result_id")
         return cls(
             database=database,
-            results=ask(RESULTS),
-            accelerators=ask(ACCELERATORS),
-            models=ask(MODELS),
-            workloads=ask(WORKLOADS),
-            sources=ask(SOURCES),
-            prices=ask(PRICES),
-            problems=ask(PROBLEMS),
-            statements=ask(STATEMENTS),
-            tables=ask(TABLES),
-            cells=_cells(ask(CELLS)),
+            results=rows(RESULTS),
+            accelerators=rows(ACCELERATORS),
+            models=rows(MODELS),
+            workloads=rows(WORKLOADS),
+            sources=rows(SOURCES),
+            prices=rows(PRICES),
+            problems=rows(PROBLEMS),
+            statements=rows(STATEMENTS),
+            tables=rows(TABLES),
+            cells=_cells(rows(CELLS)),
             costs=costs,
-            cheapest=_cheapest(ask(CHEAPEST), costs),
-            claims=_by(ask(CLAIMS), "record_id"),
-            readings=_by(ask(READINGS), "record_id"),
-            labels=_by(ask(LABELS), "record_id"),
-            phases=_by(ask(PHASES), "result_id"),
-            runs=_by(ask(RUNS), "result_id"),
-            facts=_by(ask(FACTS), "result_id"),
-            warnings=_by(ask(WARNINGS), "result_id"),
-            axes=_by(ask(AXES), "workload"),
-            support=ask(SUPPORT),
-            studies=ask(STUDIES),
+            cheapest=_cheapest(rows(CHEAPEST), costs),
+            claims=_by(rows(CLAIMS), "record_id"),
+            readings=_by(rows(READINGS), "record_id"),
+            labels=_by(rows(LABELS), "record_id"),
+            phases=_by(rows(PHASES), "result_id"),
+            runs=_by(rows(RUNS), "result_id"),
+            facts=_by(rows(FACTS), "result_id"),
+            warnings=_by(rows(WARNINGS), "result_id"),
+            axes=_by(rows(AXES), "workload"),
+            support=rows(SUPPORT),
+            studies=rows(STUDIES),
             evidence={
-                table: _by(ask(f"select * from {table} order by result_id, {order}"), "result_id")  # noqa: S608 - our own names
+                table: _by(rows(f"select * from {table} order by result_id, {order}"), "result_id")  # noqa: S608 - our own names
                 for table, order in EVIDENCE.items()
             },
             predictions={
-                table: ask(f"select * from {table} order by {order}")  # noqa: S608 - our own names
+                table: rows(f"select * from {table} order by {order}")  # noqa: S608 - our own names
                 for table, order in PREDICTIONS.items()
             },
-            findings=ask(FINDINGS),
-            audit_rules=ask(AUDIT_RULES),
+            findings=rows(FINDINGS),
+            audit_rules=rows(AUDIT_RULES),
         )
 
     def seen(self, table: str, result_id: str) -> list[Row]:
-        """Return the rows of a table of `EVIDENCE` of one result."""
+        """Return the rows of one result in a table of `EVIDENCE`."""
         return self.evidence[table].get(result_id, [])
 
     @cached_property
@@ -210,7 +208,7 @@ class Catalogue:
 
     @cached_property
     def findings_about(self) -> dict[str, list[Row]]:
-        """Findings by each record that they are about."""
+        """Findings by record; a finding about several records is listed under each."""
         about: dict[str, list[Row]] = {}
         for row in self.findings:
             for record in row["record_ids"]:
@@ -219,7 +217,7 @@ class Catalogue:
 
     @cached_property
     def findings_by_source(self) -> dict[str, list[Row]]:
-        """Findings by the source of their subject, the first record that they are about."""
+        """Findings by the source of their first record."""
         sources = self.result_sources | self.statement_sources
         return _by((row | {"source": sources[row["record_ids"][0]]} for row in self.findings), "source")
 

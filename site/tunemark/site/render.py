@@ -1,6 +1,12 @@
-"""Pages and templates -> Markdown. Every value is escaped unless the template says that it is Markup."""
+"""Render pages to Markdown. Every value is escaped, unless the template marks it as Markup.
 
+Text from submissions is untrusted: nothing in it may become Markdown, HTML, a link or a script.
+"""
+
+import json
 import posixpath
+import re
+import unicodedata
 from collections.abc import Iterable
 from functools import cache
 
@@ -8,14 +14,73 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from tunemark.site.escape import escape, file_name, front_matter, script_json, web_link
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site.page import Page
 
+# Every character that is active in HTML or inline Markdown. Numeric entities are inert in both, so that one
+# function serves running text, table cells and attributes.
+ACTIVE = re.compile(r"[&<>\"'`\\*_{}\[\]|~^#$]")
+LOOKALIKES = str.maketrans({"<": "‹", ">": "›", "&": "＆", '"': "”", "'": "’", "`": "’", "\\": "/"})  # noqa: RUF001 - they look alike on purpose
+LINK = re.compile(r"https?://[^\s<>\"'`\\{}|^]+")
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def escape(value: object) -> Markup:
+    """Return text as inert Markup. Markup is returned unchanged, None is empty, white space and control characters become single spaces."""
+    if isinstance(value, Markup):
+        return value
+    text = "" if value is None else one_line(str(value))
+    return Markup(ACTIVE.sub(lambda match: f"&#{ord(match[0])};", text))  # noqa: S704 - this is the escape itself
+
+
+def code_spans(text: str) -> Markup:
+    """Return our own text with its `code` marked up; everything else is escaped."""
+    parts = (f"<code>{escape(part)}</code>" if number % 2 else escape(part) for number, part in enumerate(re.split(r"`([^`]*)`", text)))
+    return Markup("".join(parts))  # noqa: S704 - each part is escaped
+
+
+def one_line(text: str) -> str:
+    """Return text on one line, without control characters and bidirectional overrides."""
+    kept = "".join(" " if unicodedata.category(char) in {"Cc", "Zl", "Zp"} else char for char in text if unicodedata.category(char) != "Cf")
+    return " ".join(kept.split())
+
+
+def title_text(text: str) -> str:
+    """Return text for a page title without active characters, since the theme prints titles unescaped."""
+    return one_line(text).translate(LOOKALIKES)
+
+
+def front_matter(text: str) -> Markup:
+    """Return a title as a YAML string (JSON strings are YAML)."""
+    return Markup(json.dumps(title_text(text), ensure_ascii=False))  # noqa: S704 - quoted by JSON, nothing active is left
+
+
+def script_json(value: object) -> Markup:
+    """Return JSON that is safe inside a script element."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026"))  # noqa: S704 - cannot end the element
+
+
+def web_link(text: str | None) -> str | None:
+    """Return the text if it is an http(s) address, else None. No other scheme becomes a link."""
+    return text if text and LINK.fullmatch(text) else None
+
+
+def file_name(key: str) -> str:
+    """Return a key for use as a file name. Raise TunemarkError if it could leave its folder."""
+    if FILE_NAME.fullmatch(key):
+        return key
+    raise TunemarkError(
+        "database key", key, "use only letters, digits, dots, dashes and underscores in names of pages", exit_code=Exit.INVALID
+    )
+
+
 ENDING = ".html"
+CITATION = re.compile(r"definitions&#35;([a-z][a-z-]*)")
 
 
 def markdown(page: Page) -> str:
-    """Return the Markdown of a page, front matter included."""
+    """Return the Markdown of a page with its front matter."""
     text = _environment().get_template(page.template).render(page.context, page=page)
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(_without_repeated_blanks(lines)).strip() + "\n"
@@ -31,13 +96,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(front_matter=front_matter, script_json=script_json, here=_here, trusted=_trusted)
+    environment.filters.update(front_matter=front_matter, script_json=script_json, here=_here, trusted=_trusted, cited=_cited)
     return environment
 
 
 @pass_context
 def _here(context: Context, target: str) -> str:
-    """Return the address of a page of the site, relative to the page that is being written; web addresses stay."""
+    """Return the address of a page relative to the page being written. Web addresses are returned unchanged."""
     if web_link(target):
         return target
     page: Page = context["page"]
@@ -49,8 +114,17 @@ def _here(context: Context, target: str) -> str:
     return f"{relative}#{anchor}" if anchor else relative
 
 
+@pass_context
+def _cited(context: Context, value: object) -> Markup:
+    """Return escaped text in which citations such as `definitions#mfu` link to the heading of the definitions page."""
+    link = r'<a href="{}">definitions: {}</a>'
+    return Markup(  # noqa: S704 - the text is escaped, and a citation has letters and dashes only
+        CITATION.sub(lambda match: link.format(_here(context, f"guide/definitions#{match[1]}"), match[1].replace("-", " ")), escape(value))
+    )
+
+
 def _trusted(text: str) -> Markup:
-    """Return text that this room made itself, such as a chart's SVG."""
+    """Return our own markup, such as the SVG of a chart, unescaped."""
     return Markup(text)  # noqa: S704 - by its name
 
 

@@ -1,51 +1,70 @@
-"""Rows of results as a table: every line leads to the result's page, failures come last, nothing unknown is 0."""
+"""Tables of results: shared cells, comparability groups, rank ranges and the table of all results."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
+from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import tables, wording
 from tunemark.site.page import document_path, model_path, result_path, workload_path
-from tunemark.site.queries import Catalogue, Row
-from tunemark.site.tables import Cell, Column, Line, Table
+from tunemark.site.queries import Catalogue
+from tunemark.site.tables import Cell, Column, Row, Table, quantity_column
 
 AMBIGUOUS = "ambiguous"
-COLUMNS: dict[str, Column] = {
-    "devices": Column("Accelerator", explained="Accelerator and how many of it; leads to the result."),
-    "model": Column("Model"),
-    "method": Column("Method"),
-    "status": Column("Status"),
-    "step_time_s": tables.head("step_time_s"),
-    "tokens_per_s": tables.head("tokens_per_s"),
-    "samples_per_s": tables.head("samples_per_s"),
-    "peak_memory_bytes": tables.head("peak_memory_bytes"),
-    "cost": Column("Cost per 1k samples", numeric=True, explained="At the cheapest on-demand offer in the price book; whole instances."),
-    "trust": Column("Trust", explained="How much stands behind the result."),
-    "origin": Column("From", explained="The workload of a measured result, or the document that printed it."),
-}
 
 
 def results_table(catalogue: Catalogue, rows: Iterable[Row], name: str, *, without: frozenset[str] = frozenset()) -> Table:
-    """Return a sortable table of results, in a useful order: measured first, newest first, failures and what cannot be true last."""
-    shown = [key for key in COLUMNS if key not in without]
-    lines = (Line(tuple(_CELLS[key](catalogue, row) for key in shown), last=row["failed"] or row["impossible"]) for row in ordered(rows))
-    return tables.table(name, [COLUMNS[key] for key in shown], lines, interactive=True, searchable=False)
+    """Return a sortable table of results: measured first, newest first, failed and impossible results last."""
+    columns = {
+        "devices": Column("Accelerator", result_cell, explained="Accelerator and device count; links to the result."),
+        "model": Column("Model", _model_cell),
+        "method": Column[Row]("Method", lambda row: tables.text(wording.method(row))),
+        "status": Column("Status", status_cell),
+        "step_time_s": _figure_column(catalogue, "step_time_s", lambda row: tables.quantity("step_time_s", row["step_time_s"])),
+        "tokens_per_s": _figure_column(catalogue, "tokens_per_s", lambda row: rate_cell(row, "tokens_per_s")),
+        "samples_per_s": _figure_column(catalogue, "samples_per_s", lambda row: rate_cell(row, "samples_per_s")),
+        "peak_memory_bytes": _figure_column(catalogue, "peak_memory_bytes", memory_cell),
+        "cost": Column[Row](
+            "Cost per 1k samples",
+            lambda row: cost_cell(catalogue.cheapest.get(row["result_id"])),
+            numeric=True,
+            explained="At the cheapest on-demand offer in the price book; whole instances.",
+        ),
+        "trust": Column("Trust", trust_cell, explained="The evidence behind the result."),
+        "origin": Column("From", _origin_cell, explained="Workload of a measured result, or the document that published it."),
+    }
+    shown = [column for key, column in columns.items() if key not in without]
+    return tables.table(name, shown, ordered(rows), last=lambda row: row["failed"] or row["impossible"], interactive=True, searchable=False)
+
+
+def _figure_column(catalogue: Catalogue, key: str, cell: Callable[[Row], Cell]) -> Column[Row]:
+    """Return the column of a figure; ambiguous figures are marked."""
+
+    def marked(row: Row) -> Cell:
+        shown = cell(row)
+        readings = [reading["value"] for reading in catalogue.readings.get(row["result_id"], ()) if reading["quantity"] == key]
+        if not readings:
+            return shown
+        small = shown.small if row[key] is not None else " or ".join(QUANTITIES[key].text(value) for value in readings)
+        return replace(shown, small=small, mark=AMBIGUOUS)
+
+    return quantity_column(key, marked)
 
 
 def ordered(rows: Iterable[Row]) -> list[Row]:
-    """Return results in the order in which they are shown."""
+    """Return results in display order."""
     return sorted(
         rows, key=lambda row: (row["failed"], row["impossible"], row["source"] != "measured", -(row["started_us"] or 0), row["result_id"])
     )
 
 
 def result_cell(row: Row) -> Cell:
-    """Return the cell that leads to a result."""
-    return Cell(wording.devices(row), small=row["result_id"], href=result_path(row["result_id"]), sort=wording.devices(row).lower())
+    """Return the cell that links to a result."""
+    return tables.text(wording.devices(row), small=row["result_id"], href=result_path(row["result_id"]))
 
 
 def status_cell(row: Row) -> Cell:
-    """Return how a result ended, and the time to its target where it has one."""
+    """Return the status of a result, with its time to target if it has one."""
     kind = "failed" if row["failed"] else row["status"]
     reached = row["time_to_target_s"]
     small = "" if reached is None else f"target in {wording.seconds(reached)}"
@@ -53,7 +72,7 @@ def status_cell(row: Row) -> Cell:
 
 
 def trust_cell(row: Row) -> Cell:
-    """Return how much stands behind a result."""
+    """Return the trust level of a result."""
     label = wording.trust(row)
     return Cell(label, badge=row["trust"], explained=wording.trust_in_full(row), sort=label.lower(), small=row["division"] or "")
 
@@ -65,7 +84,7 @@ def rate_cell(row: Row, key: str) -> Cell:
 
 
 def memory_cell(row: Row) -> Cell:
-    """Return the peak memory and how it was taken."""
+    """Return the peak memory with its method of measurement."""
     return tables.quantity("peak_memory_bytes", row["peak_memory_bytes"], small=row["peak_memory_method"] or "")
 
 
@@ -77,44 +96,64 @@ def accuracy_cell(row: Row) -> Cell:
 
 
 def cost_cell(cost: Row | None, column: str = "usd_per_1k_samples", key: str = "cost_per_1k_samples_usd") -> Cell:
-    """Return a cost and the offer it stands on."""
-    value = cost[column] if cost else None
-    return tables.quantity(key, value, small=wording.offer(cost))
+    """Return a cost with the offer it is based on."""
+    return tables.quantity(key, cost[column] if cost else None, small=wording.offer(cost))
 
 
-def origin_cell(row: Row) -> Cell:
-    """Return where a result came from."""
+def _origin_cell(row: Row) -> Cell:
     if row["source"] != "measured":
         return tables.text(row["source"], href=document_path(row["source"]), small=row["section"] or "")
-    return tables.text(
-        row["workload"], href=workload_path(row["workload"]) if row["workload"] else None, small=wording.day(row["started_us"])
-    )
+    workload = row["workload"]
+    return tables.text(workload, href=workload_path(workload) if workload else None, small=wording.day(row["started_us"]))
 
 
 def _model_cell(row: Row) -> Cell:
-    known = row["model"] is not None
-    return tables.text(row["model_name"], href=model_path(row["model"]) if known else None)
+    return tables.text(row["model_name"], href=model_path(row["model"]) if row["model"] is not None else None)
 
 
-def _marked(cell: Cell, catalogue: Catalogue, row: Row, key: str) -> Cell:
-    """Return the cell of a figure; when it is ambiguous, marked, and with its readings where none of them could be chosen."""
-    readings = [reading["value"] for reading in catalogue.readings.get(row["result_id"], ()) if reading["quantity"] == key]
-    if not readings:
-        return cell
-    small = cell.small if row[key] is not None else " or ".join(QUANTITIES[key].text(value) for value in readings)
-    return replace(cell, small=small, mark=AMBIGUOUS)
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Results of one comparability group, or the results that compare with nothing."""
+
+    key: str | None
+    """The comparability group; None if a condition is unknown."""
+    rows: tuple[Row, ...]
 
 
-_CELLS: dict[str, Callable[[Catalogue, Row], Cell]] = {
-    "devices": lambda _, row: result_cell(row),
-    "model": lambda _, row: _model_cell(row),
-    "method": lambda _, row: tables.text(wording.method(row)),
-    "status": lambda _, row: status_cell(row),
-    "step_time_s": lambda catalogue, row: _marked(tables.quantity("step_time_s", row["step_time_s"]), catalogue, row, "step_time_s"),
-    "tokens_per_s": lambda catalogue, row: _marked(rate_cell(row, "tokens_per_s"), catalogue, row, "tokens_per_s"),
-    "samples_per_s": lambda catalogue, row: _marked(rate_cell(row, "samples_per_s"), catalogue, row, "samples_per_s"),
-    "peak_memory_bytes": lambda catalogue, row: _marked(memory_cell(row), catalogue, row, "peak_memory_bytes"),
-    "cost": lambda catalogue, row: cost_cell(catalogue.cheapest.get(row["result_id"])),
-    "trust": lambda _, row: trust_cell(row),
-    "origin": lambda _, row: origin_cell(row),
-}
+def groups(rows: Sequence[Row]) -> list[Group]:
+    """Return results by comparability group: largest group first, incomparable results last."""
+    members: dict[str | None, list[Row]] = {}
+    for row in rows:
+        members.setdefault(row["comparability_group"], []).append(row)
+    made = [Group(key, tuple(_fastest_first(group))) for key, group in members.items()]
+    return sorted(made, key=lambda group: (group.key is None, -len(group.rows), group.key or ""))
+
+
+def rank_ranges(group: Group) -> dict[str, str]:
+    """Return the rank of each rankable result by tokens/s: `1`, or `1 to 2` where 95% intervals overlap."""
+    if group.key is None:
+        return {}
+    ranked = [row for row in group.rows if row["rankable"] and not row["failed"] and row["tokens_per_s"] is not None]
+    return {row["result_id"]: _rank_range(row, ranked) for row in ranked}
+
+
+def _rank_range(row: Row, ranked: Sequence[Row]) -> str:
+    low, high = _bounds(row)
+    best = 1 + sum(_bounds(other)[0] > high for other in ranked)
+    worst = len(ranked) - sum(_bounds(other)[1] < low for other in ranked)
+    return str(best) if best == worst else f"{best} to {worst}"
+
+
+def _bounds(row: Row) -> tuple[float, float]:
+    rate = row["tokens_per_s"]
+    return (row["tokens_per_s_low"] or rate, row["tokens_per_s_high"] or rate)
+
+
+def _fastest_first(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["failed"], not row["rankable"], -(row["tokens_per_s"] or 0), row["result_id"]))
+
+
+def varying_keys(made: Sequence[Group]) -> list[str]:
+    """Return the comparability keys in which groups differ from each other."""
+    firsts = [group.rows[0] for group in made if group.key is not None]
+    return [key for key in COMPARABILITY_KEYS if len({str(row[key]) for row in firsts}) > 1]

@@ -1,100 +1,117 @@
-"""What a table on a page is: columns, rows and cells. How it looks is in templates/macros.html.j2."""
+"""Tables on pages: columns, rows and cells. Their HTML is in templates/macros.html.j2.
+
+A column is declared once: its heading and the function that makes its cell from an item.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from tunemark.schema.formats import MISSING
 from tunemark.schema.quantities import QUANTITIES
 
-Show = Callable[[float], str]
+Item = TypeVar("Item")
+Show = Callable[[Any], str]
 """Formats a value for readers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column head."""
-
-    head: str
-    numeric: bool = False
-    """Digits are right-aligned."""
-    tight: bool = False
-    """Its text stays on one line."""
-    explained: str = ""
-    """One sentence, shown on hover and told to screen readers."""
+Row = dict[str, Any]
+"""A row of the database, by column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell: its text, and what stands small below it."""
+    """A cell of a table: its main text and the details around it."""
 
     text: str
     small: str = ""
+    """Secondary text below the main text."""
     href: str | None = None
-    """Path of a page in the site, or a web address."""
+    """Path of a page of the site, or a web address."""
     sort: float | str | None = None
-    """What the column is sorted by; None sorts last in both directions."""
+    """Sort value; None is sorted last in both directions."""
     badge: str | None = None
-    """Kind of badge, when the text is one."""
+    """Kind of badge, if the text is shown as one."""
     explained: str = ""
-    """One sentence to a badge, shown on hover and read aloud."""
+    """One sentence about a badge, shown on hover and read by screen readers."""
     mark: str = ""
-    """A word of doubt shown with the text, such as `ambiguous`."""
+    """A warning shown next to the text, such as `ambiguous`."""
+
+
+@dataclass(frozen=True)
+class Column(Generic[Item]):
+    """A column: its heading, and how its cell is made from an item."""
+
+    head: str
+    cell: Callable[[Item], Cell]
+    numeric: bool = False
+    """Right-align the digits."""
+    tight: bool = False
+    """Keep the text on one line."""
+    explained: str = ""
+    """One sentence, shown on hover and read by screen readers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A row of a table."""
+class TableRow:
+    """A rendered row."""
 
     cells: tuple[Cell, ...]
     last: bool = False
-    """Stays below the others however the table is sorted, as failures do."""
+    """Stays below the other rows however the table is sorted, as failed runs do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table with a name for readers who do not see it."""
+    """A rendered table. `name` is its accessible caption."""
 
     name: str
-    columns: tuple[Column, ...]
-    lines: tuple[Line, ...]
+    columns: tuple[Column[Any], ...]
+    rows: tuple[TableRow, ...]
     interactive: bool = False
-    """Sorting and a text filter are added by tables.js."""
+    """Add sorting and a text filter with tables.js."""
     searchable: bool = True
-    """Its text goes to the site's search; large tables only repeat what the linked pages say."""
+    """Index the text for the site search. Off for large tables that repeat the pages they link to."""
     stacked: bool = False
-    """On a phone each row becomes a list of its cells, so that long text in late columns is seen."""
+    """On a phone, show each row as a list of cells, so that long text in late columns is visible."""
 
 
 def table(
     name: str,
-    columns: Sequence[Column],
-    lines: Iterable[Line],
+    columns: Sequence[Column[Item]],
+    items: Iterable[Item],
     *,
+    last: Callable[[Item], bool] = lambda _: False,
     interactive: bool = False,
     searchable: bool = True,
     stacked: bool = False,
 ) -> Table:
-    """Return a table; raises ValueError when a line does not fit the columns."""
-    made = Table(name, tuple(columns), tuple(lines), interactive, searchable, stacked)
-    for line in made.lines:
-        if len(line.cells) != len(made.columns):
-            msg = f"{len(line.cells)} cells for {len(made.columns)} columns in table {name!r}"
-            raise ValueError(msg)
-    return made
+    """Return a table with one row per item."""
+    rows = tuple(TableRow(tuple(column.cell(item) for column in columns), last=last(item)) for item in items)
+    return Table(name, tuple(columns), rows, interactive, searchable, stacked)
 
 
-def text(value: object, *, href: str | None = None, small: str = "") -> Cell:
-    """Return a cell with words; a dash when unknown."""
+def text(value: object, *, href: str | None = None, small: str = "", sort: float | str | None = None) -> Cell:
+    """Return a cell with text; a dash if the value is None or empty."""
     shown = MISSING if value is None or value == "" else str(value)
-    return Cell(shown, small=small, href=href, sort=None if shown == MISSING else shown.lower())
+    return Cell(shown, small=small, href=href, sort=None if shown == MISSING else shown.lower() if sort is None else sort)
+
+
+def number(value: float | None, show: Callable[[Any], str] = str) -> Cell:
+    """Return a cell with a formatted number; a dash if it is unknown."""
+    return Cell(MISSING if value is None else show(value), sort=value)
 
 
 def quantity(key: str, value: float | None, *, small: str = "", mark: str = "") -> Cell:
-    """Return a cell with a quantity of the registry; a dash when unknown, never 0."""
-    return Cell(QUANTITIES[key].text(value), small=small if value is not None else "", sort=value, mark=mark if value is not None else "")
+    """Return a cell with a registered quantity; a dash if it is unknown, never 0."""
+    known = value is not None
+    return Cell(QUANTITIES[key].text(value), small=small if known else "", sort=value, mark=mark if known else "")
 
 
-def head(key: str) -> Column:
-    """Return the column head of a quantity of the registry."""
-    row = QUANTITIES[key]
-    return Column(row.label, numeric=True, explained=row.meaning)
+def quantity_column(key: str, cell: Callable[[Row], Cell] | None = None) -> Column[Row]:
+    """Return the column of a registered quantity. By default the cell shows the database column of the same name."""
+    registered = QUANTITIES[key]
+    return Column(registered.label, cell or (lambda row: quantity(key, row[key])), numeric=True, explained=registered.meaning)
+
+
+def text_column(head: str, name: str, show: Callable[[Any], object] = lambda value: value) -> Column[Row]:
+    """Return the column that shows one database column as text."""
+    return Column(head, lambda row: text(show(row[name])))

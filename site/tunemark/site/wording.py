@@ -1,4 +1,4 @@
-"""Values of the database in words: names, dates, intervals, prices. Unknown is a dash, never 0."""
+"""Values of the database as text: names, dates, intervals, prices. Unknown values are a dash, never 0."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from tunemark.schema.formats import MISSING, duration, gib, significant
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.converted import MLPERF_LABEL
-from tunemark.site.queries import Row
+from tunemark.site.tables import Row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 METHODS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}
@@ -29,36 +29,36 @@ BACKENDS = {
     "mps": "Apple, MPS",
 }
 TRUST = {
-    "published": "A document's claim; there is no raw log behind it.",
-    "converted": f"Made from raw logs of another harness. Those of MLPerf are labelled: {MLPERF_LABEL}.",
-    "measured": "Run by our harness; the raw step log is in the repository and every figure is derived from it again.",
+    "published": "A document's claim, without a raw log.",
+    "converted": f"Converted from raw logs of another harness. MLPerf results are labelled: {MLPERF_LABEL}.",
+    "measured": "Run by the Tunemark harness. The raw step log is in the repository, and every figure is derived from it.",
     "reproduced": "Independent measured results agree within their intervals.",
 }
 MLPERF = "mlperf-"
-"""How the results and sources of MLPerf begin."""
+"""Prefix of MLPerf sources."""
 MLPERF_SHORT = "MLPerf, unofficial"
-MOST_DIGITS = 5
+MAX_DIGITS = 5
 COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
 
 
 def words(value: str | None) -> str:
-    """Return a key of a word list as words: `on_demand` -> `on demand`."""
+    """Return a vocabulary key as words: `on_demand` -> `on demand`."""
     return MISSING if value is None else value.replace("_", " ")
 
 
 def sentence(text: str) -> str:
-    """Return text with its first letter large, and the others as they are."""
+    """Return text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
 def short_commits(text: str | None) -> str | None:
-    """Return a source with its commits in the seven digits that tell them apart."""
-    return None if text is None else COMMIT.sub(lambda found: found[0][:7], text)
+    """Return a source with its commit hashes shortened to seven digits."""
+    return None if text is None else COMMIT.sub(lambda match: match[0][:7], text)
 
 
 def plain(value: object) -> str:
-    """Return any value for readers."""
+    """Return any value as text; a dash if it is unknown."""
     if value is None or value == "":
         return MISSING
     if isinstance(value, bool):
@@ -69,7 +69,7 @@ def plain(value: object) -> str:
 
 
 def recorded(topic: str, name: str, value: str | None) -> str:
-    """Return a recorded fact by the unit that its name ends with."""
+    """Return a recorded fact as text, in the unit that its name ends with."""
     if value is None:
         return MISSING
     if value in {"true", "false"}:
@@ -85,34 +85,34 @@ def recorded(topic: str, name: str, value: str | None) -> str:
 
 
 def trust(row: Row) -> str:
-    """Return how much stands behind a result, as the label that belongs beside each of its figures."""
+    """Return the trust label of a result, which accompanies each of its figures."""
     return MLPERF_SHORT if row["trust"] == "converted" and row["source"].startswith(MLPERF) else str(row["trust"])
 
 
 def trust_in_full(row: Row) -> str:
-    """Return the same in a sentence."""
+    """Return the meaning of a result's trust label in a sentence."""
     return f"{MLPERF_LABEL}." if trust(row) == MLPERF_SHORT else TRUST.get(row["trust"], "")
 
 
 def backend(key: str) -> str:
-    """Return a device family as people call it."""
+    """Return the common name of a device family."""
     return BACKENDS.get(key, key)
 
 
 def method(row: Row) -> str:
-    """Return the fine-tuning method as people write it."""
+    """Return the common spelling of the fine-tuning method."""
     return METHODS.get(row["method"], str(row["method"]))
 
 
 def devices(row: Row) -> str:
-    """Return the accelerator and how many of it."""
+    """Return the accelerator with its device count."""
     name = row["accelerator_name"] or "accelerator unknown"
     count = row["accelerator_count"]
     return f"{name}{TIMES}{count}" if count is not None else name
 
 
 def moment(started_us: int | None) -> str:
-    """Return a time of the day in UTC."""
+    """Return a date and time in UTC."""
     return MISSING if started_us is None else f"{EPOCH + timedelta(microseconds=started_us):%Y-%m-%d %H:%M} UTC"
 
 
@@ -122,7 +122,7 @@ def day(started_us: int | None) -> str:
 
 
 def rate(value: float | None, low: float | None = None, high: float | None = None) -> str:
-    """Return a rate with as many digits as keep it apart from the ends of its interval."""
+    """Return a rate with enough digits to distinguish it from the ends of its interval."""
     return MISSING if value is None else significant(value, _digits(low, high))
 
 
@@ -147,23 +147,27 @@ def seconds_interval(low: float | None, high: float | None) -> str:
 def _digits(low: float | None, high: float | None) -> int:
     if low is None or high is None:
         return 3
-    return next((digits for digits in range(3, MOST_DIGITS) if significant(low, digits) != significant(high, digits)), MOST_DIGITS)
+    return next((digits for digits in range(3, MAX_DIGITS) if significant(low, digits) != significant(high, digits)), MAX_DIGITS)
 
 
 def offer(cost: Row | None) -> str:
-    """Return which offer a cost stands on."""
+    """Return the offer that a cost is based on; empty without one."""
     if cost is None:
         return ""
-    many = f"{cost['instances']:.0f}{TIMES}" if cost["instances"] and cost["instances"] > 1 else ""
-    return f"{many}{cost['provider']} {cost['instance']}, {words(cost['kind'])}, {cost['effective_on']}"
+    return f"{instance_count(cost)}{cost['provider']} {cost['instance']}, {words(cost['kind'])}, {cost['effective_on']}"
+
+
+def instance_count(cost: Row) -> str:
+    """Return the number of rented instances as a prefix, such as `2 x `; empty for one instance."""
+    return f"{cost['instances']:.0f}{TIMES}" if cost["instances"] and cost["instances"] > 1 else ""
 
 
 def result_title(row: Row) -> str:
-    """Return the name of a result: model, method, devices."""
-    how = "full fine-tuning" if row["method"] == "full" else method(row)
-    return f"{row['model_name'] or 'Model unknown'}, {how}, {devices(row)}"
+    """Return the title of a result: model, method, devices."""
+    label = "full fine-tuning" if row["method"] == "full" else method(row)
+    return f"{row['model_name'] or 'Model unknown'}, {label}, {devices(row)}"
 
 
 def standard_error(key: str, error: float) -> str:
-    """Return the standard error of a quality: of an accuracy in points."""
+    """Return the standard error of a quality figure; for an accuracy in percentage points."""
     return f"{100 * error:.1f} points" if key == "accuracy" else f"{error:.2g}"

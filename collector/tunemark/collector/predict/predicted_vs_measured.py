@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tunemark.collector.store.rows import Row
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.world_facts import MemoryReading as PublishedReading
+from tunemark.schema.facts.world_facts import MemoryConvention
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryLedger
@@ -249,7 +249,7 @@ def published_shape(result: PublishedResult, facts: FactBase) -> TrainingShape |
     )
 
 
-def _bytes(claim: Claim, reading: PublishedReading) -> float:
+def _bytes(claim: Claim, reading: MemoryConvention) -> float:
     """Return a claim in bytes; read as GB, it is the printed number times 10^9."""
     number = re.match(r"[~\s]*([0-9]+(?:\.[0-9]+)?)", claim.printed)
     return float(number[1]) * 1e9 if reading.unit == "GB" and number else claim.value

@@ -10,26 +10,26 @@ from tunemark.schema.records.base import Frozen, Key, PositiveCount, Text
 from tunemark.schema.vocabulary import Dtype, PriceKind
 
 VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
-"""A version of a catalogue, or a commit of one."""
+"""A catalogue version, or a commit."""
 
 
 class AcceleratorCard(Frozen):
-    """One device that computes. Peaks are dense, in TFLOP/s, of the unit that `unit` names."""
+    """An accelerator. Peaks are dense, in TFLOP/s, per unit as defined by `unit`."""
 
     key: Key
-    """Name of this card."""
+    """Key of the card."""
     name: Text
-    """Name for readers."""
+    """Display name."""
     vendor: Text
-    """Who makes it."""
+    """Vendor."""
     architecture: Text | None = None
     """Generation."""
     aliases: tuple[Text, ...] = ()
-    """Names under which devices report themselves and documents call it."""
+    """Names that devices report and documents use."""
     unit: Literal["device", "chip", "core"] = "device"
-    """What one of it is."""
+    """What one unit is."""
     cores_per_unit: PositiveCount | None = None
-    """Separately addressable cores in one unit, such as two NeuronCores in a Trainium chip."""
+    """Separately addressable cores per unit, such as two NeuronCores in a Trainium chip."""
     memory_gib: float | None = Field(default=None, gt=0)
     """Memory in GiB."""
     memory_bandwidth_gb_s: float | None = Field(default=None, gt=0)
@@ -39,32 +39,32 @@ class AcceleratorCard(Frozen):
     tdp_w: float | None = Field(default=None, gt=0)
     """Board or chip power."""
     interconnect_gb_s: float | None = Field(default=None, gt=0)
-    """Link to its peers in GB/s, both directions together."""
+    """Bandwidth to its peers in GB/s, both directions together."""
     launch_year: int | None = Field(default=None, ge=2010, le=2030)
     """Year of launch."""
     msrp_usd: float | None = Field(default=None, gt=0)
     """List price at launch."""
     source: Text
-    """Where these facts were read."""
+    """Source of these facts."""
     read_on: date | None = None
-    """Day on which they were read."""
+    """Date on which they were read."""
     unverified: tuple[Text, ...] = ()
-    """Names of fields above that were not read at a source."""
+    """Fields that were not read at a source."""
     notes: Text | None = None
-    """What else to know."""
+    """Notes."""
 
 
 class ModelCard(Frozen):
-    """One model: architecture numbers from which parameters and shapes follow without a hub."""
+    """A model: architecture numbers from which parameters and shapes follow without a hub."""
 
     key: Key
-    """Name of this card."""
+    """Key of the card."""
     name: Text
-    """Name for readers."""
+    """Display name."""
     aliases: tuple[Text, ...] = ()
-    """Names documents call it."""
+    """Names that documents use."""
     family: Literal["llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "gpt2", "bert"]
-    """Architecture, as transformers calls it."""
+    """Architecture name in transformers."""
     hidden_size: PositiveCount
     """Width of the residual stream."""
     intermediate_size: PositiveCount
@@ -80,29 +80,29 @@ class ModelCard(Frozen):
     vocabulary: PositiveCount
     """Rows of the embedding."""
     context_length: PositiveCount
-    """Longest sequence it was made for."""
+    """Maximum sequence length."""
     tied_embeddings: bool = False
-    """True when the output projection is the embedding."""
+    """True if the output projection is tied to the embedding."""
     sliding_window: PositiveCount | None = None
-    """Attention span in tokens, where it is limited."""
+    """Attention span in tokens, if limited."""
     sliding_window_every: PositiveCount | None = None
-    """Every so-many-th layer is limited to `sliding_window`; null where that is all or none of them."""
+    """`sliding_window` applies to one in this many layers; null for all or none."""
     experts: PositiveCount | None = None
-    """Experts in a mixture."""
+    """Number of experts in a mixture."""
     active_experts: PositiveCount | None = None
-    """Experts that a token passes through."""
+    """Experts per token."""
     parameters: PositiveCount | None = None
-    """Parameter count, where a source states it."""
+    """Parameter count, if a source states it."""
     hub_id: Text | None = None
     """Repository on the model hub."""
     gated: bool | None = None
-    """True when a licence has to be accepted before download."""
+    """True if a licence must be accepted before download."""
     source: Text
-    """Where these facts were read."""
+    """Source of these facts."""
     read_on: date | None = None
-    """Day on which they were read."""
+    """Date on which they were read."""
     notes: Text | None = None
-    """What else to know."""
+    """Notes."""
 
     @model_validator(mode="after")
     def _window(self) -> Self:
@@ -113,34 +113,34 @@ class ModelCard(Frozen):
 
 
 class PriceRow(Frozen):
-    """What one instance costs in one region on one day. Without a date or a source it is not a price."""
+    """The price of one instance in one region on one date."""
 
     provider: Key
-    """Who rents it out."""
+    """Provider."""
     instance: Text
-    """The provider's name of it."""
+    """The provider's name of the instance."""
     accelerator: Key
     """The accelerator card."""
     accelerator_count: float = Field(gt=0)
-    """Accelerators in the instance; a fraction where the provider sells one."""
+    """Accelerators in the instance; a fraction if the provider sells one."""
     vcpus: PositiveCount | None = None
     """Virtual CPUs."""
     memory_gib: float | None = Field(default=None, gt=0)
     """Host memory in GiB."""
     region: Text | None = None
-    """Region; null where the provider has one price for all."""
+    """Region; null if the provider has one price for all."""
     kind: PriceKind
-    """On which terms."""
+    """Terms of payment."""
     usd_per_hour: float = Field(gt=0)
-    """US dollars an hour for the whole instance."""
+    """US dollars per hour for the whole instance."""
     effective_on: date
-    """Day on which this price is known to be in force: of a price list, or the day it was read when `dated_by` is `catalog`."""
+    """Date on which this price is known to apply: of a price list, or the date it was read if `dated_by` is `catalog`."""
     dated_by: Literal["provider", "catalog", "inferred"] = "provider"
-    """`catalog`: the source names a catalogue version, not a day. `inferred`: the day follows from price lists around it."""
+    """`catalog`: the source names a catalogue version without a date. `inferred`: the date follows from price lists around it."""
     source: Text
-    """Where it was read."""
+    """Source."""
     notes: Text | None = None
-    """What else to know."""
+    """Notes."""
 
     @model_validator(mode="after")
     def _dated(self) -> Self:

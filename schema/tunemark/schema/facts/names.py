@@ -1,4 +1,4 @@
-"""What was probably meant by a name that is no accelerator and no instance: one matcher for every command."""
+"""Suggestions for misspelt names of accelerators, models and instances, shared by all commands."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -9,41 +9,41 @@ from tunemark.schema.facts.cards import AcceleratorCard
 
 WITH_MEMORY = re.compile(r"(?P<name>.{1,200}?)[\s,-]*\(?\s*(?P<memory>\d{1,5})\s*(?:GB|GiB)\)?", re.IGNORECASE)
 AWS = re.compile(r"(?P<family>(?:dl|gr|g|inf|p|trn|vt)\d[a-z0-9]*(?:-[a-z0-9]+)?)\.(?P<size>[a-z0-9-]*(?:large|metal)[a-z0-9-]*)")
-"""Names of AWS instances with accelerators: no other provider has names of this form."""
-SAME = 0.15
-"""Share by which a printed memory may differ from the card's: GB against GiB, and what the driver keeps."""
-WHERE = '`tunemark query "select accelerator, aliases from accelerators"` lists all'
+"""Names of AWS instances with accelerators. No other provider uses this form."""
+MEMORY_TOLERANCE = 0.15
+"""Relative difference between a printed memory and that of the card: GB against GiB, and driver reservations."""
+LIST_HINT = '`tunemark query "select accelerator, aliases from accelerators"` lists all'
 
 
-class Named(Protocol):
-    """A card with a key, a name and other names."""
+class NamedCard(Protocol):
+    """A card with a key, a name and aliases."""
 
     @property
     def key(self) -> str:
-        """Name of the card."""
+        """Key of the card."""
 
     @property
     def name(self) -> str:
-        """Name for readers."""
+        """Display name."""
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Other names."""
+        """Alternative names."""
 
 
-def spellings(cards: Iterable[Named]) -> dict[str, tuple[str, ...]]:
-    """Return all spellings of each card by its key: distinct cards are suggested, not spellings of one."""
+def spellings(cards: Iterable[NamedCard]) -> dict[str, tuple[str, ...]]:
+    """Return all spellings of each card by its key, so that a card is suggested once."""
     return {card.key: (card.key, card.name, *card.aliases) for card in cards}
 
 
-def suggest_card(name: str, cards: Collection[Named]) -> str:
-    """Return a sentence with the cards whose names are nearest."""
+def suggest_card(name: str, cards: Collection[NamedCard]) -> str:
+    """Return a sentence that suggests the most similar cards."""
     near = nearest(name, spellings(cards))
-    return suggested(near) if near else f"{len(cards)} are known, none like it"
+    return suggested(near) if near else f"none of the {len(cards)} known names is similar"
 
 
 def suggest_accelerator(name: str, cards: Mapping[str, AcceleratorCard], instances: Collection[str] = ()) -> str:
-    """Return a sentence: the nearest accelerators and instances, or what is wrong with the memory in a name that is known without it."""
+    """Return a sentence that suggests accelerators and instances, or corrects the memory size in a known name."""
     printed = WITH_MEMORY.fullmatch(name.strip())
     card = _card_of(printed["name"], cards) if printed else None
     if printed and card is not None and card.memory_gib is not None and not agrees(float(printed["memory"]), card):
@@ -51,37 +51,38 @@ def suggest_accelerator(name: str, cards: Mapping[str, AcceleratorCard], instanc
     if instances and AWS.fullmatch(name.strip().lower()):
         return suggest_instance(name, instances)
     near = nearest(name, spellings(cards.values()) | {instance: (instance,) for instance in instances})
-    return suggested(near) if near else f"{len(cards)} accelerators are known, none like it; {WHERE}"
+    return suggested(near) if near else f"none of the {len(cards)} known accelerators is similar; {LIST_HINT}"
 
 
 def suggest_instance(name: str, instances: Collection[str]) -> str:
-    """Return a sentence with the nearest instances: those of the same family first, nearest size first."""
-    found = AWS.fullmatch(name.strip().lower())
-    family = sorted({one for one in instances if found and one.startswith(f"{found['family']}.")}, key=lambda one: _steps(one, name))
+    """Return a sentence that suggests instances: of the same family first, nearest size first."""
+    parts = AWS.fullmatch(name.strip().lower())
+    same_family = {instance for instance in instances if parts and instance.startswith(f"{parts['family']}.")}
+    family = sorted(same_family, key=lambda instance: _size_distance(instance, name))
     near = family[:2] or nearest(name, {instance: (instance,) for instance in instances})
-    return suggested(near) if near else f"{len(set(instances))} instances are known, none like it"
+    return suggested(near) if near else f"none of the {len(set(instances))} known instances is similar"
 
 
 def agrees(memory_gib: float, card: AcceleratorCard) -> bool:
-    """Return whether a printed memory can be that of a card; a card of unknown memory agrees with any."""
-    return card.memory_gib is None or abs(memory_gib - card.memory_gib) <= SAME * card.memory_gib
+    """Return True if a printed memory can be that of a card. A card of unknown memory agrees with any."""
+    return card.memory_gib is None or abs(memory_gib - card.memory_gib) <= MEMORY_TOLERANCE * card.memory_gib
 
 
-def _steps(one: str, other: str) -> tuple[int, str]:
-    first, second = (int(found[1]) if (found := re.search(r"\.(\d{1,6})", text)) else 1 for text in (one, other))
-    return abs(first - second), one
+def _size_distance(instance: str, other: str) -> tuple[int, str]:
+    first, second = (int(size[1]) if (size := re.search(r"\.(\d{1,6})", text)) else 1 for text in (instance, other))
+    return abs(first - second), instance
 
 
 def _card_of(name: str, cards: Mapping[str, AcceleratorCard]) -> AcceleratorCard | None:
     wanted = bare(name)
-    return next((card for card in cards.values() if wanted in {bare(one) for one in (card.key, card.name, *card.aliases)}), None)
+    return next((card for card in cards.values() if wanted in map(bare, (card.key, card.name, *card.aliases))), None)
 
 
 def _other_memory(card: AcceleratorCard, memory: int, cards: Mapping[str, AcceleratorCard]) -> str:
     others = [
-        one.name
-        for one in cards.values()
-        if one.vendor == card.vendor and one.architecture == card.architecture and one.memory_gib is not None and agrees(memory, one)
+        other.name
+        for other in cards.values()
+        if (other.vendor, other.architecture) == (card.vendor, card.architecture) and other.memory_gib is not None and agrees(memory, other)
     ]
     also = f", or one with {memory} GB: {' or '.join(repr(other) for other in others)}" if others else ""
     short = min((card.name, *card.aliases), key=len)

@@ -1,4 +1,7 @@
-"""Workload cards: what a standard benchmark is, down to each setting that a result depends on."""
+"""Workload cards: standard benchmarks with every setting that affects a result.
+
+A file of data/workloads holds one card, or a matrix of cells that share settings. Each cell becomes a card named `FILE-CELL`.
+"""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -15,88 +18,90 @@ FEWEST_LABELS = 2
 
 
 class WorkloadData(Frozen):
-    """Samples of a workload."""
+    """The samples of a workload."""
 
     source: DataSource
     """Where they come from."""
     name: Text
-    """Hub id of the data set, or a name for synthetic samples."""
+    """Hub id of the dataset, or a name for synthetic samples."""
     template: Text | None = None
-    """How a document is made of the columns of a row, such as `{question}\\n{answer}`; null takes the column `text`."""
+    """How a document is made from the columns of a row, such as `{question}\
+    {answer}`; null uses the column `text`.
+    """
     sequence_length: PositiveCount
-    """Tokens in a row at most."""
+    """Maximum tokens per row."""
     padding: Padding = Padding.NONE
     """How rows are filled."""
     packing: bool = False
-    """Whether documents share a row."""
+    """True if documents share a row."""
     document_borders: bool = True
-    """Whether documents that share a row do not see each other."""
+    """True if documents in the same row do not attend to each other."""
     training_rows: PositiveCount | None = None
-    """Rows of an epoch, the first of the data set; null takes all, or generates rows without end."""
+    """Rows per epoch, from the start of the dataset; null uses all, or generates rows without end."""
     evaluation_rows: Count = 0
-    """Rows held out."""
+    """Rows held out for evaluation."""
 
 
 class WorkloadBatch(Frozen):
-    """Batch of a workload on one device."""
+    """The batch of a workload on one device."""
 
     micro_batch: PositiveCount
-    """Rows of one forward and backward on one device."""
+    """Rows per forward and backward on one device."""
     gradient_accumulation: PositiveCount = 1
-    """Micro-steps in an optimizer step."""
+    """Micro-steps per optimizer step."""
 
 
 class WorkloadDevices(Frozen):
-    """How many devices a workload is made for, and how they share it."""
+    """The devices of a workload and how the model is distributed over them."""
 
     count: PositiveCount = 1
     """Devices."""
     strategy: Strategy | Literal["auto"] = "auto"
     """`auto`: DDP on several devices."""
     offload: Offload = "none"
-    """What is kept in host memory between its uses."""
+    """What is kept in host memory between uses."""
     tensor_parallel: PositiveCount = 1
     """Devices that share each layer."""
     pipeline_parallel: PositiveCount = 1
-    """Devices that share the stack of layers."""
+    """Devices that share the layers of the model in stages."""
 
 
 Value = str | float | int | bool | None
-"""What a setting can be."""
+"""The value of a setting."""
 Settings = Annotated[dict[Text, Value], Field(max_length=20)]
-"""Dotted paths in a card and their values."""
+"""Dotted paths in a card with their values."""
 
 
 class Axis(Frozen):
-    """A setting that the source varied. Each of its values is the card's own: a run of one is in the standard division."""
+    """A setting that the source varied. All of its values belong to the card, so that a run of any is in the standard division."""
 
     field: Text
     """Dotted path in this card."""
     values: Annotated[tuple[Value, ...], Field(min_length=2)]
-    """What it was set to."""
+    """Values of the setting."""
     at: Settings = Field(default_factory=dict)
-    """Other settings, where the source varied this one at others than the card's."""
+    """Other settings that differ from the card when the source varied this one."""
 
 
 class GoldenLosses(Frozen):
-    """Losses that a right run of a workload reaches, and how far another may be from them."""
+    """Expected losses of a workload, with their tolerance."""
 
     key: Key
-    """The workload."""
+    """Key of the workload."""
     workload_sha256: Sha256
-    """The card that they were taken with."""
+    """Hash of the card for which they were recorded."""
     seed: Count
     """Seed of weights and samples."""
     tolerance: float = Field(gt=0)
-    """Largest relative difference of a right run: other kernels and number formats round differently."""
+    """Maximum relative difference of a correct run: kernels and number formats round differently."""
     losses: dict[int, float]
-    """Loss by optimizer step, the mean of that step and the four before."""
+    """Loss by optimizer step: the mean of that step and the four before."""
     source: Text
-    """How they were taken."""
+    """How they were recorded."""
 
 
 class WorkloadStop(Frozen):
-    """When a run of the workload may stop; null is decided by the plan."""
+    """When a run of the workload may stop. Null is decided by the plan."""
 
     max_steps: PositiveCount | None = None
     """After this many optimizer steps."""
@@ -107,34 +112,34 @@ class WorkloadStop(Frozen):
 
 
 class WorkloadCard(Frozen):
-    """A standard benchmark: everything that must be equal for two results to be compared."""
+    """A standard benchmark: all conditions in which two comparable results agree."""
 
     key: Key
-    """Name of this card."""
+    """Key of the card."""
     title: Text
-    """One line for readers."""
+    """Title."""
     description: Text
     """What it measures and where it comes from."""
     tier: Literal["smoke", "entry", "source", "large"] = "source"
-    """How much of a machine it needs."""
+    """Size of machine that it needs."""
     source: Text
-    """Where its settings were read."""
+    """Source of its settings."""
     not_stated: tuple[Text, ...] = ()
-    """Settings that the source does not give and that were chosen here."""
+    """Settings that the source does not state and that we chose."""
     task: Task
-    """What the model learns."""
+    """The training task."""
     model: Key
     """The model card."""
     labels: PositiveCount | None = None
     """Number of classes, for classification."""
     weights: Weights = Weights.RANDOM
-    """Where the first weights come from."""
+    """Where the initial weights come from."""
     method: Method
     """full, lora or qlora."""
     lora: LoraSettings | None = None
     """Adapter settings."""
     quantisation: Quantisation | None = None
-    """How the frozen weights of qlora are stored."""
+    """How the frozen weights of QLoRA are stored."""
     data: WorkloadData
     """Samples."""
     batch: WorkloadBatch
@@ -142,27 +147,27 @@ class WorkloadCard(Frozen):
     optimizer: Optimizer
     """Optimizer."""
     compute: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
-    """Number format of matrix products; `auto` takes bf16 where the device has it."""
+    """Number format of matrix products; `auto` uses bf16 if the device supports it."""
     attention: Attention = "sdpa"
-    """Attention kernel."""
+    """Attention implementation."""
     gradient_checkpointing: Checkpointing = Checkpointing.NONE
     """Which activations are recomputed."""
     fused_kernels: FusedKernels = "none"
     """Whether Liger's fused kernels are used."""
     compile: Compile = "none"
-    """What `torch.compile` is given."""
+    """What `torch.compile` compiles."""
     neuron: NeuronSettings | None = None
-    """Settings of the Neuron compiler, used on its devices only."""
+    """Settings of the Neuron compiler, used on Neuron devices only."""
     devices: WorkloadDevices = WorkloadDevices()
-    """Devices it is made for."""
+    """Devices."""
     axes: Annotated[tuple[Axis, ...], Field(max_length=20)] = ()
-    """Settings that the source varied: `tunemark sweep` runs them."""
+    """Settings that the source varied; `tunemark sweep` runs them."""
     points: Annotated[tuple[Settings, ...], Field(max_length=20)] = ()
-    """Settings that the source changed together: `tunemark sweep` runs each as one point, and each value is the card's own."""
+    """Settings that the source changed together. `tunemark sweep` runs each as one point; all values belong to the card."""
     stop: WorkloadStop = WorkloadStop()
     """When it may stop."""
     seed: Count = 0
-    """Of weights, samples and their order."""
+    """Seed of weights, samples and their order."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -181,19 +186,16 @@ class WorkloadCard(Frozen):
         return self
 
     def own_values(self, field: str) -> tuple[Value, ...]:
-        """Return what the source set a setting to beside the card's value: a run of these is in the standard division."""
+        """Return the values of a setting that belong to the card besides its own: a run of any is in the standard division."""
         on_axes = [value for axis in self.axes if axis.field == field for value in axis.values]
         together = [settings[field] for settings in (*(axis.at for axis in self.axes), *self.points) if field in settings]
         return tuple(dict.fromkeys([*on_axes, *together]))
 
 
-# MOVE: was tunemark.schema.facts.workloads: A file of data/workloads may hold a whole matrix: settings that all cells share, and one line per cell. Each cell becomes a workload of its own, named `FILE-CELL`, so that everything else knows single cards only.
-
-
 def cells(content: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (place, card content) of each workload in a file's content.
+    """Yield (place, card content) of each workload in the content of a file.
 
-    A cell is a table `[[cells]]` with `cell`, the end of its name, and dotted settings that replace the shared ones.
+    A cell is a table `[[cells]]` with `cell`, the suffix of its key, and dotted settings that replace the shared ones.
     """
     if "cells" not in content:
         yield place, content
@@ -217,7 +219,7 @@ def _put(card: dict[str, Any], path: list[str], value: object) -> None:
     for section in sections:
         card = card.setdefault(section, {})
     if value == "none" and last in {"lora", "quantisation"}:
-        # TOML has no null: a cell without adapters says so.
+        # TOML has no null: an empty table stands for a cell without adapters.
         card.pop(last, None)
     else:
         card[last] = value

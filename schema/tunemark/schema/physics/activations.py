@@ -1,6 +1,6 @@
-"""Activations of one block: what autograd keeps of it, and what its forward and backward hold on top for a moment.
+"""Activations: what autograd keeps of one block, the temporary tensors of its forward and backward, and the logits.
 
-Counted from what transformers' blocks and peft's adapters compute; a test compares with what autograd really saves.
+Counted from the computations of transformers' blocks and peft's adapters. A test compares them with what autograd saves.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tunemark.schema.vocabulary import Checkpointing, Method
 
 FP32 = 4
 MASK = 1
-"""Bytes of a dropout mask on an accelerator, per number."""
+"""Bytes per number of a dropout mask on an accelerator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +20,15 @@ class BlockActivations:
     """Bytes of one block for all slots of a micro-batch."""
 
     input: int
-    """The residual stream that enters it: what full checkpointing keeps."""
+    """The block's input in the residual stream, which full checkpointing keeps."""
     saved: int
     """Kept by autograd for the backward pass."""
     products: int
-    """The part of `saved` that are results of matrix products and of attention: what selective checkpointing keeps."""
+    """The part of `saved` that are results of matrix products and attention, which selective checkpointing keeps."""
     forward: int
-    """Held for a moment in a forward pass that keeps nothing."""
+    """Temporary peak of a forward pass that keeps nothing."""
     backward: int
-    """Held for a moment in the backward pass, on top of `saved`."""
+    """Temporary peak of the backward pass in addition to `saved`."""
     formula: str
     """Bytes per token of the parts of `saved`."""
 
@@ -60,7 +60,7 @@ class _Parts:
 
     @property
     def queries(self) -> float:
-        """Queries, or the result of attention."""
+        """Queries, or the output of attention."""
         return self.size * self.card.attention_heads * self.card.head_dim / self.shape.tensor_parallel
 
     @property
@@ -70,26 +70,26 @@ class _Parts:
 
     @property
     def norms(self) -> float:
-        """Inputs of the norms (in fp32, where the code casts them), normed and weighted results where weights are trained."""
+        """Inputs of the norms (in fp32 if the code casts them), and normed outputs if their weights or the next matrices are trained."""
         card, per_layer = self.card, self.traits.norms_per_layer
         if self.traits.norm_bias:
-            # torch's own layer norm keeps its input; its result feeds the trained matrices.
+            # torch's own layer norm keeps its input; its output feeds the trained matrices.
             return per_layer * card.hidden_size * self.size * (2 if self.trained else 1)
         normed = FP32 if card.family in {"gemma", "gemma2"} else self.size
         once = FP32 + (normed if self.trained else 0)
         heads = (card.attention_heads + card.key_value_heads) * card.head_dim / self.shape.tensor_parallel
         extra = heads * once if self.traits.query_key_norm else 0
-        # Gemma 2 norms the results of attention and feed-forward as well; those feed no matrix.
+        # Gemma 2 also norms the outputs of attention and feed-forward; those feed no matrix.
         results = 2 * card.hidden_size * self.size if self.trained else 0
         return per_layer * card.hidden_size * once + results + extra
 
     @property
     def attention(self) -> float:
-        """Queries, keys, values, the result and, per head, one fp32 number; eager attention keeps its scores too."""
+        """Queries, keys, values, output and one fp32 number per head; eager attention also keeps its scores."""
         card, heads = self.card, self.card.attention_heads / self.shape.tensor_parallel
         base = 2 * self.queries + 2 * self.keys + FP32 * heads
         if card.family == "phi3":
-            # The values are a view of the fused projection, which is kept whole for them.
+            # The values are a view of the fused projection, which is therefore kept whole.
             base += self.queries + self.keys
         if self.shape.attention != "eager":
             return base
@@ -99,8 +99,8 @@ class _Parts:
 
     @property
     def feed_forward(self) -> float:
-        """Gate, activated gate and up, or the one inner width; what enters the last matrix, when that is trained."""
-        # GPT-2 spells its activation out in Python, and each step of it is kept.
+        """Gate, activated gate and up, or the single inner width; and the input of the last matrix if that is trained."""
+        # GPT-2 writes its activation in Python, and each intermediate result is kept.
         steps = 3 if self.traits.gated else 4 if self.card.family == "gpt2" else 1
         masks = 2 * MASK * self.card.hidden_size if self.traits.norm_bias else 0
         copies = 2 * self.hidden * (self.card.active_experts or 0)
@@ -108,19 +108,19 @@ class _Parts:
 
     @property
     def adapters(self) -> float:
-        """One copy of the input per adapter in its format, and the mask of its dropout."""
+        """One copy of the input per adapter in the adapter's format, and its dropout mask."""
         size, dropout = BYTES[self.shape.adapters], self.shape.lora_dropout > 0
         widths = sum(linear.inputs * linear.active for linear in self.shape.adapted)
         ranks = self.shape.lora_rank * sum(linear.active for linear in self.shape.adapted)
         if size == self.size and not dropout:
-            # Without cast and dropout an adapter keeps the tensor that its matrix reads, once for all that share it.
+            # Without cast and dropout, adapters share the tensor that their matrix reads.
             shared = {("norm" if linear.after_norm else linear.path): linear.inputs for linear in self.shape.adapted}
             widths = sum(shared.values())
         return widths * (size + (MASK if dropout else 0)) + ranks * size
 
     @property
     def products(self) -> float:
-        """Results of the matrix products and of attention."""
+        """Outputs of the matrix products and of attention."""
         gates = 2 if self.traits.gated else 1
         return 2 * self.queries + 2 * self.keys + gates * self.inner + 2 * self.hidden
 
@@ -134,14 +134,14 @@ class _Parts:
 
     @property
     def forward(self) -> float:
-        """Gate, up and their product at once, or the input of the last matrix beside its adapter's copies."""
+        """Gate, up and their product at once, or the input of the last matrix together with its adapter's copies."""
         scores = (self.attention - 2 * self.queries) if self.shape.attention == "eager" else 0
         wide = max((3 if self.traits.gated else 2) * self.inner, self.inner + self.last_adapter)
         return 2 * self.hidden + max(wide, scores)
 
     @property
     def backward(self) -> float:
-        """Gradients of product, gate and up at once, or of the last adapter's input in two formats beside one of them."""
+        """Gradients of product, gate and up at once, or of the last adapter's input in two formats together with one of them."""
         widest = max((linear.inputs * linear.active for linear in self.shape.adapted), default=0) / self.shape.tensor_parallel
         adapter = self.inner + 2 * widest * BYTES[self.shape.adapters]
         scores = self.attention if self.shape.attention == "eager" else 0
@@ -149,7 +149,7 @@ class _Parts:
 
 
 def stored_per_block(shape: TrainingShape, block: BlockActivations) -> tuple[int, str]:
-    """Return what stays of one block until its backward pass, by the kind of checkpointing."""
+    """Return the bytes of one block that are kept until its backward pass, by kind of checkpointing."""
     if shape.checkpointing is Checkpointing.FULL:
         return block.input, f"{shape.slots:,} tokens x {shape.model.hidden_size:,} x {BYTES[shape.activations]:g} bytes: its input"
     if shape.checkpointing is Checkpointing.SELECTIVE:
@@ -157,17 +157,15 @@ def stored_per_block(shape: TrainingShape, block: BlockActivations) -> tuple[int
     return block.saved, block.formula
 
 
-# MOVE: was tunemark.schema.physics.activations: The logits and the loss: for large vocabularies the largest tensors of a step.
-
 FP32_BYTES = 4
 
 
 def head_line(shape: TrainingShape) -> MemoryLine:
-    """Return the peak of logits, their copies and their gradients.
+    """Return the peak bytes of logits, their copies and their gradients.
 
     - `plain`: three tensors in the format of the logits: log-probabilities, gradient of the picked ones, gradient of the logits.
     - `upcast`: the logits, and those three in fp32 (transformers' loss casts first).
-    - `fused`: one chunk of logits at a time, after Liger Kernel: as many chunks as the vocabulary is wider than the model.
+    - `fused`: one chunk of logits at a time, as in Liger Kernel: as many chunks as the vocabulary is wider than the model.
 
     Soft-capped logits (Gemma 2) keep one more.
     """

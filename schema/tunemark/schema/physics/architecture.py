@@ -1,6 +1,6 @@
-"""Parameters of a model from the numbers on its card: no hub, no torch.
+"""Architecture: parameter counts, linear layers and adapter targets of a model, from the numbers on its card.
 
-Shapes are those of the transformers implementation of each family; a test compares the counts with the models that
+Shapes and names are those of the transformers implementation of each family. A test compares them with the models that
 transformers builds on the meta device.
 """
 
@@ -15,7 +15,7 @@ from tunemark.schema.records.plan import LoraSettings
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """In what the blocks of a family differ."""
+    """How the blocks of a family differ."""
 
     gated: bool = True
     """The feed-forward layer has a gate: three matrices instead of two."""
@@ -30,7 +30,7 @@ class Traits:
     learned_positions: bool = False
     final_norm: bool = True
     encoder: bool = False
-    """Token types, a norm on the embeddings and a pooler instead of an output projection."""
+    """Token types, a norm on the embeddings, and a pooler instead of an output projection."""
 
 
 FAMILIES: dict[str, Traits] = {
@@ -50,7 +50,7 @@ TOKEN_TYPES = 2
 
 @dataclass(frozen=True, slots=True)
 class ParameterCount:
-    """Parameters by what they do; `total` is what a checkpoint holds, tied weights once."""
+    """Parameters by function. `total` is the size of a checkpoint, with tied weights counted once."""
 
     embedding: int
     """Look-up tables: tokens, positions, token types."""
@@ -59,13 +59,13 @@ class ParameterCount:
     feed_forward: int
     """Weights of all feed-forward layers, every expert of a mixture."""
     active_feed_forward: int
-    """Weights of the feed-forward layers that one token passes through."""
+    """Weights of the feed-forward layers used by one token."""
     router: int
-    """Weights that choose among experts."""
+    """Weights of the expert router."""
     head: int
     """Weights of the output projection, or of an encoder's pooler."""
     tied_head: bool
-    """True when the output projection is the embedding, and so counted there."""
+    """True if the output projection is tied to the embedding, and therefore counted there."""
     vectors: int
     """Norms and biases."""
 
@@ -77,7 +77,7 @@ class ParameterCount:
 
     @property
     def matrix_multiplied(self) -> int:
-        """Return N_mm of definitions.md, 8: weights in matrix products, the head once, active experts only."""
+        """Return N_mm: weights in matrix products, the head once, active experts only. See definitions#model-flops."""
         return self.attention + self.active_feed_forward + self.router + self.head
 
 
@@ -115,27 +115,25 @@ def _model_vectors(card: ModelCard, traits: Traits) -> int:
     return (norm if traits.final_norm or traits.encoder else 0) + pooler_bias
 
 
-# MOVE: was tunemark.schema.physics.architecture: The linear layers of one block, by architecture family: names and shapes as transformers builds them.
-
 Part = Literal["attention", "feed_forward", "router"]
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What transformers calls the layers of a family."""
+    """Names of the layers of a family in transformers."""
 
     attention: tuple[str, ...]
-    """Inside of a block: what makes queries, keys and values, each or in one matrix, and the output."""
+    """Inside a block: query, key and value layers, separate or fused, then the output."""
     feed_forward: tuple[str, ...]
-    """Inside of a block, down to the residual stream last."""
+    """Inside a block: feed-forward layers, with the projection to the residual stream last."""
     outside: tuple[str, ...] = ("embed_tokens", "lm_head")
-    """Layers outside of the blocks that adapters can go on too."""
+    """Layers outside the blocks that can have adapters."""
     router: str | None = None
-    """What chooses among experts. Experts are one parameter each, no layers that peft puts adapters on."""
+    """The expert router. Experts are one parameter each and cannot have adapters in peft."""
 
 
 TOKEN_TABLES = ("embed_tokens", "wte", "word_embeddings")
-"""What the table that token ids are looked up in is called. An adapter on it looks up too, and then multiplies once."""
+"""Name of the token embedding. An adapter on it does one look-up and one multiplication."""
 QUERY_KEY_VALUE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
 LLAMA = Names(QUERY_KEY_VALUE, ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"))
 NAMES: dict[str, Names] = {
@@ -149,27 +147,27 @@ NAMES: dict[str, Names] = {
         ("word_embeddings", "position_embeddings", "token_type_embeddings", "pooler.dense"),
     ),
 }
-"""Family -> names of its layers; a test holds them against the models that transformers builds."""
+"""Layer names by family. A test compares them with the models that transformers builds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A matrix that tokens pass through."""
+    """A weight matrix that tokens are multiplied with."""
 
     path: str
-    """Name inside of the block."""
+    """Name inside the block."""
     inputs: int
-    """Width of what goes in."""
+    """Input width."""
     outputs: int
-    """Width of what comes out."""
+    """Output width."""
     part: Part
-    """Where in the block it is."""
+    """Part of the block."""
     after_norm: bool = False
-    """True when its input is the block's normed input: with nothing to train before it, it needs no input gradient."""
+    """True if its input is the normed input of the block. Without trained layers before, it needs no input gradient."""
     copies: int = 1
-    """How often it stands in the block: once, or once per expert."""
+    """Copies per block: one, or one per expert."""
     active: int = 1
-    """How many of the copies one token passes through."""
+    """Copies used by one token."""
 
     @property
     def weights(self) -> int:
@@ -178,22 +176,22 @@ class Linear:
 
     @property
     def active_weights(self) -> int:
-        """Weights that one token is multiplied with."""
+        """Weights multiplied with one token."""
         return self.inputs * self.outputs * self.active
 
 
 def block_linears(card: ModelCard) -> tuple[Linear, ...]:
-    """Return the linear layers of one block of a model, in the order of a forward pass."""
+    """Return the linear layers of one block in the order of a forward pass."""
     return _attention(card) + _feed_forward(card)
 
 
 def adapted_linears(card: ModelCard, targets: tuple[str, ...]) -> tuple[Linear, ...]:
-    """Return the linear layers of a block that get an adapter; a name matches as in peft, whole or as the end of a dotted path.
+    """Return the linear layers of a block that get an adapter. Names match as in peft: whole, or as the end of a dotted path.
 
     Raises
     ------
     TunemarkError
-        When a target is the name of no linear layer of the family, or of a layer outside of the blocks that is not counted.
+        If a target names no linear layer of the family, or a layer outside the blocks that is not counted.
 
     """
     linears, outside = block_linears(card), NAMES[card.family].outside
@@ -208,7 +206,7 @@ def adapted_linears(card: ModelCard, targets: tuple[str, ...]) -> tuple[Linear, 
 
 
 def adapts_tokens(card: ModelCard, targets: tuple[str, ...]) -> bool:
-    """Return whether the table of the token ids gets an adapter."""
+    """Return True if the token embedding gets an adapter."""
     return bool(_token_tables(card) & set(targets))
 
 
@@ -222,7 +220,7 @@ def every_target(card: ModelCard) -> tuple[str, ...]:
 
 
 def endings(path: str) -> tuple[str, ...]:
-    """Return the names that a layer can be found by, from its whole path to its last word."""
+    """Return the names that match a layer, from its full path to its last word."""
     parts = path.split(".")
     return tuple(".".join(parts[index:]) for index in range(len(parts)))
 
@@ -238,7 +236,7 @@ def _attention(card: ModelCard) -> tuple[Linear, ...]:
 def _feed_forward(card: ModelCard) -> tuple[Linear, ...]:
     hidden, inner, names = card.hidden_size, card.intermediate_size, NAMES[card.family]
     *upward, last = names.feed_forward
-    # One matrix for gate and up is as wide as the two.
+    # A fused gate and up matrix has twice the width.
     width = 2 * inner if FAMILIES[card.family].gated and len(upward) == 1 else inner
     copies, active = card.experts or 1, (card.active_experts or 1) if card.experts else 1
     router = (Linear(names.router, hidden, card.experts, "router"),) if names.router and card.experts else ()
@@ -246,58 +244,56 @@ def _feed_forward(card: ModelCard) -> tuple[Linear, ...]:
     return (*router, *up, Linear(last, inner, hidden, "feed_forward", copies=copies, active=active))
 
 
-# MOVE: was tunemark.schema.physics.architecture: Which layers of a model get adapters: groups of layers, and names, as each family calls them.
-
 Group = Literal["all-linear", "attention"]
 GROUPS: tuple[Group, ...] = ("all-linear", "attention")
-"""What may stand for the names of layers: all linear layers of a block, and those of attention only."""
+"""Names of groups of layers: all linear layers of a block, or only those of attention."""
 DEFAULT = LoraSettings().target_modules
-"""All linear layers of a block in the names of llama: of another family its own names are meant."""
+"""All linear layers of a block in Llama's names. For other families it stands for their own names."""
 
 
 def targets_in(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names by which peft finds the layers that are asked for in a model.
+    """Return the names by which peft finds the requested layers in a model.
 
     Raises
     ------
     TunemarkError
-        For a name that adapters can go on nowhere in the model, with those that they can.
+        For a name that matches no layer that can have an adapter, with the names that do.
 
     """
     if asked == DEFAULT:
         return group(card, "all-linear")
     known = layer_names(card)
-    found: list[str] = []
+    names: list[str] = []
     for name in asked:
-        of_group = next((group(card, one) for one in GROUPS if one == name), None)
+        of_group = next((group(card, candidate) for candidate in GROUPS if candidate == name), None)
         if of_group is None and name not in known:
-            has = ", ".join((*group(card, "all-linear"), *NAMES[card.family].outside))
-            fix = f"adapters go on no layer of {card.key} by this name; it has {has}, and {' and '.join(GROUPS)} stand for several"
+            layers = ", ".join((*group(card, "all-linear"), *NAMES[card.family].outside))
+            fix = f"{card.key} has no layer of this name that can have an adapter; use {layers}, or a group: {' or '.join(GROUPS)}"
             raise TunemarkError("lora.target_modules", name, fix)
-        found.extend(of_group or (name,))
-    return tuple(dict.fromkeys(found))
+        names.extend(of_group or (name,))
+    return tuple(dict.fromkeys(names))
 
 
 def group(card: ModelCard, which: Group) -> tuple[str, ...]:
-    """Return the names of a group of layers, each as short as tells it from the others of a block."""
-    return tuple(_short(card, one) for one in _adaptable(card) if which == "all-linear" or one.part == "attention")
+    """Return the names of a group of layers, each as short as is unique in a block."""
+    return tuple(_short(card, linear) for linear in _adaptable(card) if which == "all-linear" or linear.part == "attention")
 
 
 def layer_names(card: ModelCard) -> tuple[str, ...]:
-    """Return every name that peft finds layers by: ends of paths that lie inside of blocks only, and the layers outside."""
+    """Return all names that match layers in peft: ends of paths inside blocks, and layers outside."""
     outside = NAMES[card.family].outside
     elsewhere = {end for path in outside for end in endings(path)}
-    inside = {end for one in _adaptable(card) for end in endings(one.path)}
+    inside = {end for linear in _adaptable(card) for end in endings(linear.path)}
     return (*sorted(inside - elsewhere), *outside)
 
 
 def _adaptable(card: ModelCard) -> Iterator[Linear]:
-    """Yield the linear layers of a block that are layers to peft: experts are parameters of one module."""
-    return (one for one in block_linears(card) if one.part == "attention" or NAMES[card.family].router is None)
+    """Yield the linear layers of a block that are layers in peft: experts are parameters of one module."""
+    return (linear for linear in block_linears(card) if linear.part == "attention" or NAMES[card.family].router is None)
 
 
 def _short(card: ModelCard, linear: Linear) -> str:
-    others = {end for one in block_linears(card) if one != linear for end in endings(one.path)} | set(NAMES[card.family].outside)
+    others = {end for other in block_linears(card) if other != linear for end in endings(other.path)} | set(NAMES[card.family].outside)
     alone = [end for end in endings(linear.path) if end not in others]
-    # Where even the whole path is the end of another's, both are in the group.
+    # If even the full path is the end of another, both are in the group.
     return alone[-1] if alone else linear.path

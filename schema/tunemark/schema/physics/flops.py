@@ -1,6 +1,7 @@
-"""The FLOPs ledger `flops/1` (definitions.md 8 to 10): by class, from shapes, so that any convention follows from it.
+"""The FLOPs ledger `flops/1`: FLOPs by class, computed from shapes, so that any convention can be derived.
 
-One multiplication and one addition are two FLOPs; element-wise operations, norms and dequantisation are not counted.
+One multiplication and one addition are two FLOPs. Element-wise operations, norms and dequantisation are not counted.
+See definitions#model-flops.
 
 Format history:
 
@@ -35,14 +36,14 @@ Class = Literal[
 
 @dataclass(frozen=True, slots=True)
 class FlopsLine:
-    """One class of work in one micro-step."""
+    """One class of work of a micro-step."""
 
     key: Class
     """The class."""
     flops: int
     """FLOPs of a micro-step on one replica."""
     formula: str
-    """How it was computed."""
+    """Formula."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,11 @@ class FlopsLedger:
     """The FLOPs of one micro-step on one replica, by class."""
 
     lines: tuple[FlopsLine, ...]
-    """One line per class; classes without work are there with zero."""
+    """One line per class, including classes without work."""
     tokens: int
     """Real tokens of the micro-step."""
     not_needed: int
-    """Counted by the definition of LoRA (4 N + 6 A), but left out by autograd: gradients with respect to frozen embeddings."""
+    """Counted by the definition of LoRA (4 N + 6 A) but skipped by autograd: gradients with respect to frozen embeddings."""
 
     def of(self, *keys: Class) -> int:
         """Return the FLOPs of the named classes."""
@@ -67,17 +68,17 @@ class FlopsLedger:
 
     @property
     def model_flops(self) -> int:
-        """The numerator of MFU: everything but recomputed work."""
+        """The numerator of MFU: all FLOPs except recomputed ones."""
         return sum(line.flops for line in self.lines) - self.of("recompute")
 
     @property
     def hardware_flops(self) -> int:
-        """The numerator of HFU: model FLOPs and recomputed ones."""
+        """The numerator of HFU: model FLOPs and recomputed FLOPs."""
         return self.model_flops + self.of("recompute")
 
     @property
     def executed(self) -> int:
-        """What a device has to do when autograd leaves out the gradients nobody needs."""
+        """FLOPs that a device must compute if autograd skips unneeded gradients."""
         return self.hardware_flops - self.not_needed
 
 
@@ -89,8 +90,8 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
     shape
         The micro-step.
     pairs
-        `exact` counts the query-key pairs that the mask lets through (definitions.md 8); `square` all s^2 of each
-        document, as kernels without mask skipping and as torch's FlopCounterMode do.
+        `exact` counts the query-key pairs that the mask allows (definitions#model-flops). `square` counts all s^2 of each
+        document, as kernels without mask skipping and torch's FlopCounterMode do.
 
     """
     block, head, attention = _block_matmul(shape), _head(shape), _attention(shape, pairs)
@@ -119,26 +120,26 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
 
 
 def palm_flops(shape: TrainingShape) -> int:
-    """Return FLOPs as PaLM counts them (Chowdhery et al. 2022, appendix B): 6 N_mm + 12 L H Q T, on slots."""
+    """Return FLOPs as counted by PaLM (Chowdhery et al. 2022, appendix B): 6 N_mm + 12 L H Q T, on slots."""
     card = shape.model
     per_slot = 6 * count_parameters(card).matrix_multiplied + 12 * card.layers * _width(card) * shape.sequence_length
     return per_slot * shape.slots
 
 
 def parameters_only_flops(shape: TrainingShape) -> int:
-    """Return the back-of-the-envelope count: 6 x all parameters x slots, or 4 x when they are frozen (Kaplan et al. 2020)."""
+    """Return the rule-of-thumb count: 6 x all parameters x slots, or 4 x if they are frozen (Kaplan et al. 2020)."""
     return (6 if shape.method is Method.FULL else 4) * count_parameters(shape.model).total * shape.slots
 
 
 def utilisation(flops: float, seconds: float, peak_tflops: float | None, devices: int = 1) -> float | None:
-    """Return FLOPs over time and dense peak, a share of 1; None when the peak is unknown: never another device's."""
+    """Return FLOPs over time and dense peak, a share of 1, or None if the peak is unknown."""
     return None if peak_tflops is None else flops / (seconds * peak_tflops * 1e12 * devices)
 
 
 def attention_pairs(documents: Iterable[int], *, causal: bool, window: int | None = None) -> int:
-    """Return how many query-key pairs a mask lets through, summed over documents (definitions.md 8).
+    """Return the number of query-key pairs that a mask allows, summed over documents (definitions#model-flops).
 
-    Bidirectional: s^2. Causal: s (s + 1) / 2. With a window of w tokens: w (w + 1) / 2 + (s - w) w when s > w.
+    Bidirectional: s^2. Causal: s (s + 1) / 2. With a window of w tokens: w (w + 1) / 2 + (s - w) w if s > w.
     """
     total = 0
     for length in documents:
@@ -148,7 +149,7 @@ def attention_pairs(documents: Iterable[int], *, causal: bool, window: int | Non
 
 
 def windowed_layers(card: ModelCard) -> int:
-    """Return in how many blocks the sliding window holds: every second one of Gemma 2, else all, and none without a window."""
+    """Return the number of blocks with a sliding window: every second one of Gemma 2, else all; 0 without a window."""
     if card.sliding_window is None:
         return 0
     return (card.layers + 1) // 2 if card.family == "gemma2" else card.layers
@@ -176,20 +177,20 @@ def _adapter_weights_per_block(shape: TrainingShape) -> int:
 
 
 def _adapter_of_tokens(shape: TrainingShape) -> int:
-    """Return the weights of an embedding's adapter that tokens are multiplied with: its first matrix is looked up, not multiplied."""
+    """Return the weights of an embedding adapter that tokens are multiplied with: its first matrix is a look-up."""
     return shape.lora_rank * shape.model.hidden_size if shape.tokens_adapted else 0
 
 
 def _live_blocks(shape: TrainingShape) -> int:
-    """Return through how many blocks gradients flow back."""
+    """Return the number of blocks through which gradients flow back."""
     return shape.model.layers - shape.frozen_blocks
 
 
 def _first_inputs(shape: TrainingShape) -> int:
-    """Return input gradients of the first live block that nothing before it needs.
+    """Return the input gradients of the first live block that no layer before it needs.
 
-    Full fine-tuning trains the norm in front of a decoder's first matrices, so they always need theirs; an encoder
-    norms after the block. With checkpointing, peft makes the embeddings' output require a gradient and the work is done.
+    Full fine-tuning trains the norm before a decoder's first matrices, so that those need input gradients; an encoder
+    norms after the block. With checkpointing, peft makes the output of the embeddings require a gradient.
     """
     full, encoder = shape.method is Method.FULL, FAMILIES[shape.model.family].encoder
     if shape.embeddings_train or shape.tokens_adapted or not _live_blocks(shape) or (full and not encoder):
@@ -206,7 +207,7 @@ def _head(shape: TrainingShape) -> int:
 
 
 def _pooler(shape: TrainingShape) -> int:
-    """Return forward FLOPs of an encoder's pooler, which sees one token of each document."""
+    """Return the forward FLOPs of an encoder's pooler, which processes one token per document."""
     encoder = FAMILIES[shape.model.family].encoder
     return 2 * len(shape.documents) * shape.model.hidden_size**2 if encoder else 0
 
@@ -218,7 +219,7 @@ def _outputs(shape: TrainingShape) -> int:
 
 
 def _backward_head(shape: TrainingShape) -> tuple[int, str]:
-    """Return input and weight gradients of the head; a classifier is trained under LoRA too, what is tied only with its table."""
+    """Return input and weight gradients of the head. A classifier is trained under LoRA too; a tied head only together with the embedding."""
     full = shape.method is Method.FULL
     outputs, pooler = _outputs(shape), _pooler(shape)
     tied = shape.model.tied_embeddings and shape.labels is None

@@ -1,4 +1,4 @@
-"""The ledger of a step: states, activations, logits, gathered shards and framework, put together."""
+"""The memory of a training step, predicted from shapes: states, activations, logits, gathered shards and framework."""
 
 from dataclasses import replace
 
@@ -10,11 +10,11 @@ from tunemark.schema.vocabulary import Checkpointing, Method
 
 MIB = 2**20
 WORKSPACE = 40 * MIB
-"""cuBLAS workspaces that torch sets aside: 32 MiB on Hopper, 8 MiB before (torch.cuda docs), one of each taken as the bound."""
+"""cuBLAS workspaces reserved by torch: 32 MiB on Hopper, 8 MiB before (torch.cuda docs); one of each is assumed."""
 CONTEXT = 512 * MIB
-"""CUDA context and loaded kernels of one process, outside of the allocator: 0.4 to 0.6 GiB on data-centre GPUs."""
+"""CUDA context and loaded kernels of one process, outside the allocator: 0.4 to 0.6 GiB on data-centre GPUs."""
 COLLECTIVES = 512 * MIB
-"""Communication buffers of NCCL with its default channels, outside of the allocator."""
+"""NCCL communication buffers with default channels, outside the allocator."""
 
 BEFORE: tuple[Moment, ...] = ("loss", "backward begins")
 BACKWARD: tuple[Moment, ...] = ("backward begins", "backward ends")
@@ -29,7 +29,7 @@ def estimate_memory(shape: TrainingShape) -> MemoryLedger:
 
 
 def largest_micro_batch(shape: TrainingShape, memory_bytes: int) -> int:
-    """Return the largest micro-batch of full rows that a device holds, 0 when not even one row; found by bisection."""
+    """Return the largest micro-batch of full rows that fits, found by bisection; 0 if not even one row fits."""
 
     def fits(rows: int) -> bool:
         return estimate_memory(replace(shape, micro_batch=rows, document_lengths=None)).needed <= memory_bytes
@@ -71,18 +71,18 @@ def _activations(shape: TrainingShape, block: BlockActivations) -> tuple[MemoryL
 
 
 def _dequantised(shape: TrainingShape) -> MemoryLine:
-    """Return the matrix that a 4-bit product unpacks for a moment: bitsandbytes unpacks one whole matrix at a time."""
+    """Return the bytes of the largest matrix that a 4-bit product dequantises: bitsandbytes does one whole matrix at a time."""
     widest = max(linear.inputs * linear.outputs for linear in block_linears(shape.model)) // shape.tensor_parallel
     unpacked = 2 * widest if shape.method is Method.QLORA else 0
     return MemoryLine("unpacked matrix", "activations", unpacked, f"{widest:,} x 2 bytes: the largest 4-bit matrix in bf16", BACKWARD)
 
 
 def _held_by_hooks(shape: TrainingShape, inputs: int) -> MemoryLine:
-    """Return what the reshard hooks of frozen flat-parameter units hold.
+    """Return the bytes held by the reshard hooks of frozen flat-parameter units.
 
-    FSDP 1 registers a hook on the inputs of each frozen unit (`register_multi_grad_hook`). Under reentrant
-    checkpointing those inputs are leaves, the hook keeps their accumulators, and with them every block's input and
-    its gradient live until the whole backward pass is done.
+    FSDP 1 registers a hook on the inputs of each frozen unit (`register_multi_grad_hook`). Under re-entrant
+    checkpointing those inputs are leaves. The hook keeps their accumulators, and with them the input of every block and
+    its gradient, until the whole backward pass is done.
     """
     held = shape.sharding == "fsdp1" and shape.reentrant and shape.method is not Method.FULL and shape.checkpointing is Checkpointing.FULL
     return MemoryLine(
@@ -95,13 +95,13 @@ def _held_by_hooks(shape: TrainingShape, inputs: int) -> MemoryLine:
 
 
 def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
-    """Return what a device gathers of the others' shards: two blocks (one ahead), or the head while logits are computed."""
+    """Return the bytes gathered from other shards: two blocks (one prefetched), or the head while logits are computed."""
     share = divided(shape, "parameters")
     if share == 1:
         return ()
     count, size = count_parameters(shape.model), BYTES[shape.activations]
     head, blocks = count.head // shape.tensor_parallel, 2 * block_weights(shape)
-    # Offloaded shards come to the device twice on their way: as stored, and in the format they are gathered in.
+    # Offloaded shards are on the device twice: as stored, and in the format in which they are gathered.
     copies = 1 + (2 / share if shape.offload else 0)
     trained = shape.method is Method.FULL
     by = f" x (1 + 2/{share})" if shape.offload else ""
@@ -134,6 +134,3 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
 
 def _framework() -> MemoryLine:
     return MemoryLine("matrix library", "framework", WORKSPACE, "workspaces of cuBLAS, 32 + 8 MiB")
-
-
-# MOVE: was tunemark.schema.physics.memory: The memory of a training step, predicted from shapes: a ledger of bytes with the formula of each line.

@@ -1,4 +1,4 @@
-"""What an estimate is made of: lines of bytes, the moments of a step at which they are alive, and the peaks that follow."""
+"""The memory ledger (lines of bytes, and the moments at which they are alive), and its states: weights, gradients, optimizer."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +9,7 @@ from tunemark.schema.vocabulary import Dtype, Method
 
 Moment = Literal["loss", "backward begins", "backward ends", "optimizer"]
 MOMENTS: tuple[Moment, ...] = ("loss", "backward begins", "backward ends", "optimizer")
-"""Where a step can have its peak: the logits exist; the last block's gradients; the first block's; the update."""
+"""The moments at which memory can peak: logits; gradients of the last block; of the first block; optimizer update."""
 
 Group = Literal["model", "training", "activations", "framework"]
 
@@ -19,15 +19,15 @@ class MemoryLine:
     """Bytes of one kind on one device."""
 
     key: str
-    """What it is, in few words."""
+    """Short name."""
     group: Group
-    """Model, training state, activations or framework."""
+    """Category: model, training state, activations or framework."""
     bytes: int
     """Bytes on one device."""
     formula: str
-    """How they were computed."""
+    """Formula."""
     moments: tuple[Moment, ...] = MOMENTS
-    """When they are there."""
+    """Moments at which they are alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class MemoryLedger:
     """The predicted memory of one training step on one device, in bytes."""
 
     lines: tuple[MemoryLine, ...]
-    """All lines, those without bytes left out."""
+    """All lines except empty ones."""
     cached: int
-    """Freed blocks of a forward pass that are too small for the logits, so that the allocator asks the device for more."""
+    """Memory freed in the forward pass in blocks too small for the logits, so that the allocator reserves more."""
     outside: int
-    """What the device holds outside of the allocator: its context and the buffers of collectives."""
+    """Memory outside the allocator: the device context and communication buffers."""
 
     def allocated_at(self, moment: Moment) -> int:
         """Return the bytes of live tensors at a moment."""
@@ -47,7 +47,7 @@ class MemoryLedger:
 
     @property
     def peak_moment(self) -> Moment:
-        """When the peak of live tensors is."""
+        """The moment of the peak."""
         return max(MOMENTS, key=self.allocated_at)
 
     @property
@@ -57,12 +57,12 @@ class MemoryLedger:
 
     @property
     def peak_reserved(self) -> int:
-        """Peak of what a caching allocator holds when memory is not short (`max_memory_reserved`)."""
+        """Peak reserved by a caching allocator that is not short of memory (`max_memory_reserved`)."""
         return max(self.peak_allocated, self.allocated_at("loss") + self.cached)
 
     @property
     def needed(self) -> int:
-        """Least memory of a device on which the step runs: under pressure the allocator gives its cache back."""
+        """Minimum memory of a device for this step: under pressure the allocator returns its cache."""
         return self.peak_allocated + self.outside
 
     @property
@@ -72,18 +72,16 @@ class MemoryLedger:
 
 
 def kept(*lines: MemoryLine) -> tuple[MemoryLine, ...]:
-    """Return the lines that hold any bytes."""
+    """Return the lines with a non-zero number of bytes."""
     return tuple(line for line in lines if line.bytes)
 
 
-# MOVE: was tunemark.schema.physics.memory_states: Weights, adapters, gradients and optimizer states on one device, quantised and sharded.
-
 NF4_BLOCK = 64
-"""Weights that share a scale (Dettmers et al. 2023, QLoRA, section 3)."""
+"""Weights per scale (Dettmers et al. 2023, QLoRA, section 3)."""
 SCALES_BLOCK = 256
-"""Scales that share a second scale under double quantisation (same place)."""
+"""Scales per second-level scale under double quantisation (same source)."""
 EIGHT_BIT_BLOCK = 256
-"""Numbers that share a scale in bitsandbytes' 8-bit optimizers."""
+"""Numbers per scale in bitsandbytes' 8-bit optimizers."""
 
 SHARDED: dict[str, frozenset[str]] = {
     "single": frozenset(),
@@ -94,12 +92,12 @@ SHARDED: dict[str, frozenset[str]] = {
     "fsdp1": frozenset({"optimizer", "gradients", "parameters"}),
     "fsdp2": frozenset({"optimizer", "gradients", "parameters"}),
 }
-"""What each strategy divides by the number of data-parallel devices (Rajbhandari et al. 2020, ZeRO)."""
+"""The states that each strategy divides over data-parallel devices (Rajbhandari et al. 2020, ZeRO)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Numbers of parameters on one tensor-parallel rank."""
+    """Parameter counts on one tensor-parallel rank."""
 
     quantised: int
     """Stored in 4 bits."""
@@ -112,9 +110,9 @@ class Weights:
 
 
 def count_weights(shape: TrainingShape) -> Weights:
-    """Return how many weights are quantised, plain, in adapters and trained, on one tensor-parallel rank.
+    """Return the numbers of quantised, plain, adapter and trained weights on one tensor-parallel rank.
 
-    4-bit quantisation takes the matrices of the blocks; embeddings, head, router, norms and biases stay plain.
+    4-bit quantisation applies to the matrices of the blocks. Embeddings, head, router, norms and biases stay plain.
     """
     card, ranks = shape.model, shape.tensor_parallel
     count = count_parameters(card)
@@ -130,12 +128,12 @@ def state_lines(shape: TrainingShape) -> tuple[MemoryLine, ...]:
 
 
 def block_weights(shape: TrainingShape) -> int:
-    """Return the weights of one block's matrices on one tensor-parallel rank."""
+    """Return the number of weights of one block's matrices on one tensor-parallel rank."""
     return sum(linear.weights for linear in block_linears(shape.model)) // shape.tensor_parallel
 
 
 def divided(shape: TrainingShape, what: str) -> int:
-    """Return by how much a kind of state is divided over the data-parallel devices."""
+    """Return the divisor of a kind of state over the data-parallel devices."""
     return shape.world_size if what in SHARDED[shape.sharding] else 1
 
 
@@ -203,7 +201,7 @@ def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
         "adafactor": (_factored(shape), f"4 bytes per row and column of each trained matrix{by}"),
     }
     size, formula = states[shape.optimizer]
-    # torch's default AdamW updates all tensors at once and holds the square roots of all second moments for that.
+    # torch's default AdamW updates all tensors at once and holds the square roots of all second moments.
     roots = trained if shape.optimizer == "adamw" else 0
     return (
         MemoryLine("optimizer states", "training", int(size / share), formula),
@@ -217,5 +215,5 @@ def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
 def _factored(shape: TrainingShape) -> float:
     layers = shape.model.layers - shape.frozen_blocks
     if shape.method is not Method.FULL:
-        return 4.0 * layers * sum(one.inputs + one.outputs + 2 * shape.lora_rank for one in shape.adapted)
-    return 4.0 * layers * sum((one.inputs + one.outputs) * one.copies for one in block_linears(shape.model))
+        return 4.0 * layers * sum(linear.inputs + linear.outputs + 2 * shape.lora_rank for linear in shape.adapted)
+    return 4.0 * layers * sum((linear.inputs + linear.outputs) * linear.copies for linear in block_linears(shape.model))

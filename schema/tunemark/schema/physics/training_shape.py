@@ -1,4 +1,8 @@
-"""What the physics of a run depends on: one record that a plan and the command line both can fill."""
+"""The shape of a micro-step: all inputs of the physics, from a plan or from the command line.
+
+Properties of the harness that a plan does not state are set here: adapters have the format of the plain weights,
+checkpointing is not re-entrant, DeepSpeed keeps fp32 master weights of 16-bit ones, and CUDA's AdamW is fused.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -20,7 +24,7 @@ BYTES: dict[Dtype, float] = {
     Dtype.INT8: 1,
     Dtype.NF4: 0.5,
 }
-"""Bytes of one number; TF32 is a way to multiply numbers that are stored in 32 bits."""
+"""Bytes per number. TF32 is a way to multiply numbers stored in 32 bits."""
 
 Attention = Literal["sdpa", "flash", "eager"]
 Loss = Literal["plain", "upcast", "fused"]
@@ -31,70 +35,70 @@ ALL_LINEAR = ("all-linear",)
 
 @dataclass(frozen=True, slots=True)
 class TrainingShape:
-    """Shapes and number formats of one micro-step on one device. Building it checks that they fit together.
+    """Shapes and number formats of one micro-step on one device. Building it checks that they are consistent.
 
     Defaults are those of a plain transformers and peft loop in bf16.
     """
 
     model: ModelCard
-    """Numbers of the model."""
+    """The model card."""
     method: Method
     """full, lora or qlora."""
     sequence_length: int
-    """Tokens in a row."""
+    """Tokens per row."""
     micro_batch: int = 1
-    """Rows of one forward and backward on one device."""
+    """Rows per forward and backward on one device."""
     document_lengths: tuple[int, ...] | None = None
-    """Real tokens of each document of the micro-batch; None when each row is one full document."""
+    """Real tokens of each document of the micro-batch; None if each row is one full document."""
     labels: int | None = None
     """Classes of a classification head; None for a language model."""
     gradient_accumulation: int = 1
-    """Micro-steps in an optimizer step; with more than one, gradients stay between micro-steps."""
+    """Micro-steps per optimizer step. With more than one, gradients are kept between micro-steps."""
 
     lora_rank: int = 8
     """Rank of the adapters."""
     lora_targets: tuple[str, ...] = ALL_LINEAR
-    """Names of the linear layers that get an adapter."""
+    """Names of the linear layers with an adapter."""
     lora_dropout: float = 0.0
-    """Dropout in front of the adapters; above zero each adapter keeps a copy of its input."""
+    """Dropout of the adapters; above zero each adapter keeps a copy of its input."""
     frozen_embeddings: bool = False
-    """Full fine-tuning without the look-up tables (and without the head that is tied to them)."""
+    """Full fine-tuning with frozen embeddings (and a frozen head if it is tied to them)."""
     frozen_blocks: int = 0
-    """Full fine-tuning without the first blocks; the embeddings are then frozen too."""
+    """Number of first blocks frozen in full fine-tuning; the embeddings are then frozen too."""
 
     checkpointing: Checkpointing = Checkpointing.NONE
-    """Which activations are recomputed. `selective` keeps the results of matrix products and of attention."""
+    """Which activations are recomputed. `selective` keeps the results of matrix products and attention."""
     attention: Attention = "sdpa"
     """`sdpa` and `flash` never store the scores; `eager` does."""
     reentrant: bool = False
-    """Checkpointing by torch's older, reentrant function."""
+    """True for torch's older, re-entrant checkpointing."""
     loss: Loss = "upcast"
-    """`plain`: in the format of the logits; `upcast`: logits cast to fp32, as transformers does; `fused`: never whole."""
+    """`plain`: in the format of the logits; `upcast`: logits cast to fp32, as in transformers; `fused`: never materialised."""
 
     parameters: Dtype = Dtype.BF16
-    """Stored format of the weights that are not quantised."""
+    """Stored format of weights that are not quantised."""
     activations: Dtype = Dtype.BF16
-    """Format of the residual stream and of the logits."""
+    """Format of the residual stream and the logits."""
     adapters: Dtype = Dtype.FP32
-    """Stored format of the adapters; peft makes bf16 adapters fp32 unless told otherwise."""
+    """Stored format of the adapters; peft converts bf16 adapters to fp32 by default."""
     double_quantisation: bool = True
-    """QLoRA: the scales of the blocks are quantised too."""
+    """QLoRA: the block scales are quantised too."""
     optimizer: OptimizerKind = "adamw"
-    """Decides which states are kept."""
+    """Determines which states are kept."""
     master_weights: bool = False
-    """An fp32 copy of trained 16-bit weights, as DeepSpeed and Megatron keep it."""
+    """True for an fp32 copy of trained 16-bit weights, as in DeepSpeed and Megatron."""
 
     sharding: Sharding = "single"
-    """How devices share parameters, gradients and optimizer states."""
+    """How parameters, gradients and optimizer states are sharded."""
     world_size: int = 1
     """Data-parallel devices."""
     tensor_parallel: int = 1
     """Devices that share each matrix."""
     offload: bool = False
-    """Parameters, gradients and optimizer states wait in host memory."""
+    """Parameters, gradients and optimizer states are kept in host memory."""
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot be trained with."""
+        """Raise TunemarkError for values that cannot be trained with."""
         for field in ("sequence_length", "micro_batch", "gradient_accumulation", "lora_rank", "world_size", "tensor_parallel"):
             if getattr(self, field) < 1:
                 raise TunemarkError(field, getattr(self, field), "must be 1 or more")
@@ -119,12 +123,12 @@ class TrainingShape:
 
     @property
     def slots(self) -> int:
-        """Tensor elements along rows and columns of a micro-batch."""
+        """Tensor elements of a micro-batch, by rows and columns."""
         return self.micro_batch * self.sequence_length
 
     @property
     def documents(self) -> tuple[int, ...]:
-        """Lengths of the documents of a micro-batch in real tokens."""
+        """Lengths in real tokens of the documents of a micro-batch."""
         return self.document_lengths if self.document_lengths is not None else (self.sequence_length,) * self.micro_batch
 
     @property
@@ -134,7 +138,7 @@ class TrainingShape:
 
     @property
     def adapted(self) -> tuple[Linear, ...]:
-        """Linear layers of a block with an adapter; none in full fine-tuning."""
+        """Linear layers of a block with an adapter; empty for full fine-tuning."""
         if self.method is Method.FULL:
             return ()
         targets = every_target(self.model) if self.lora_targets == ALL_LINEAR else self.lora_targets
@@ -142,19 +146,19 @@ class TrainingShape:
 
     @property
     def tokens_adapted(self) -> bool:
-        """Whether the table of the token ids has an adapter."""
+        """True if the token embedding has an adapter."""
         return self.method is not Method.FULL and adapts_tokens(self.model, self.lora_targets)
 
     @property
     def adapter_weights(self) -> int:
-        """Weights of all adapters: rank x (inputs + outputs) of each adapted matrix, every expert counted, and of an adapted table."""
-        blocks = self.model.layers * sum((one.inputs + one.outputs) * one.copies for one in self.adapted)
+        """Weights of all adapters: rank x (inputs + outputs) of each adapted matrix, every expert counted, and of an adapted embedding."""
+        blocks = self.model.layers * sum((linear.inputs + linear.outputs) * linear.copies for linear in self.adapted)
         table = self.model.vocabulary + self.model.hidden_size if self.tokens_adapted else 0
         return self.lora_rank * (blocks + table)
 
     @property
     def embeddings_train(self) -> bool:
-        """Whether the look-up tables get gradients."""
+        """True if the embeddings get gradients."""
         return self.method is Method.FULL and not self.frozen_embeddings and not self.frozen_blocks
 
 
@@ -163,13 +167,11 @@ def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:
         raise TunemarkError(field, value, did_you_mean(value, known))
 
 
-# MOVE: was tunemark.schema.physics.training_shape: A plan as the physics sees it: shapes and number formats of a micro-step, and of the step that was measured. The harness' choices that a plan does not spell out are here, once: adapters have the format of the plain weights, checkpointing is not reentrant, DeepSpeed keeps fp32 master weights of 16-bit ones, and CUDA's AdamW is the fused one.
-
 FUSED_ADAMW = (Backend.CUDA, Backend.ROCM, Backend.CPU, Backend.FAKE)
-"""Where an update holds no workspace of its own: fused on GPUs, one tensor after another on CPUs."""
+"""Backends whose optimizer update needs no workspace: fused on GPUs, one tensor at a time on CPUs."""
 DEEPSPEED = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 MOST_DOCUMENTS = 65_536
-"""More than that are represented by so many."""
+"""Larger micro-batches are represented by this many documents."""
 OPTIMIZERS: dict[OptimizerName, OptimizerKind] = {
     "adamw": "adamw",
     "adamw_8bit": "adamw-8bit",
@@ -181,7 +183,7 @@ OPTIMIZERS: dict[OptimizerName, OptimizerKind] = {
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the steps of a window did, summed over steps and replicas."""
+    """The work of the steps of a window, summed over steps and replicas."""
 
     steps: int
     seconds: float
@@ -191,16 +193,16 @@ class Work:
     real_tokens: int
     """Those that are not padding."""
     supervised_tokens: int
-    """Those with a label."""
+    """Tokens with a label."""
     documents: int
     """Samples."""
     rows: int
     """Rows of the tensors."""
 
     def pieces(self, *, packed: bool) -> int:
-        """Return how many stretches of tokens attend to themselves only.
+        """Return the number of stretches of tokens that attend only to themselves.
 
-        Without packing a document is one. A packed row cuts at most one document in two, and the first token of each
+        Without packing, a document is one stretch. A packed row cuts at most one document in two, and the first token of each
         piece has no label: both bound the number of pieces.
         """
         if not packed:
@@ -228,7 +230,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
     Raises
     ------
     TunemarkError
-        When an adapter is asked for on a layer that the model's family does not have.
+        If an adapter is requested on a layer that the model's family does not have.
 
     """
     lora, settings = plan.lora, plan.model
@@ -259,18 +261,17 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
 
 
 def measured_shape(plan: Plan, card: ModelCard, work: Work) -> TrainingShape:
-    """Return the mean step of a window, all replicas together, as one pass over documents of equal length.
+    """Return the mean step of a window, all replicas together, as documents of equal length.
 
-    Of documents of different length the longer ones have more than their share of attention: this counts it low, by
-    as much as lengths are spread.
+    Longer documents have more than their share of attention, so that this count is low by as much as lengths are spread.
     """
     packed, longest = plan.data.packing, plan.data.sequence_length
-    # Without borders all tokens of a row attend as those of one document.
+    # Without borders, all tokens of a row attend like those of one document.
     pieces = work.rows if packed and not plan.data.document_borders else work.pieces(packed=packed)
     tokens = max(1, round(work.real_tokens / work.steps))
     documents = min(tokens, max(1, round(pieces / work.steps), -(-tokens // longest)))
     if documents > MOST_DOCUMENTS:
-        # The same mean length; who asks for a ledger scales it to the tokens that there were.
+        # The mean length. A ledger is scaled to the actual number of tokens.
         tokens, documents = round(tokens / documents * MOST_DOCUMENTS), MOST_DOCUMENTS
     short, longer = divmod(tokens, documents)
     lengths = (short + 1,) * longer + (short,) * (documents - longer)
@@ -278,14 +279,14 @@ def measured_shape(plan: Plan, card: ModelCard, work: Work) -> TrainingShape:
 
 
 def unlike_the_card(plan: Plan) -> str | None:
-    """Return why the model that ran is not the one of its card, or None."""
+    """Return the difference between the model that ran and its card, or None."""
     if plan.data.tokenizer == "word-level" and plan.model.task is Task.CAUSAL_LM:
         return "its vocabulary was made of the training rows, and the record does not hold its size"
     return None
 
 
 def shape_problem(plan: Plan, card: ModelCard) -> str | None:
-    """Return why the physics of a plan cannot be computed, or None."""
+    """Return the reason why the physics of a plan cannot be computed, or None."""
     try:
         shape_of_plan(plan, card)
     except TunemarkError as error:

@@ -1,4 +1,8 @@
-"""Against what a rate is held: the dense peaks of the devices, or what these very devices reached in the probe."""
+"""Utilisation and energy of a run: MFU, HFU, MAFU, FLOP/s and joules, used by harness and collector.
+
+A figure that cannot be computed is null with its reason. The peak of another chip and an estimate from TDP are never used.
+See definitions#mfu, definitions#hfu and definitions#energy.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,25 +17,25 @@ from tunemark.schema.vocabulary import Backend
 
 TERA = 1e12
 PARTS = (Backend.ROCM, Backend.NEURON)
-"""Device families of which a device may be a part of what its card describes: a die of two, a core of several."""
+"""Device families in which a device can be a part of what its card describes: one of two dies, or one core."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A figure with how it was computed, or why it is not known."""
+    """A figure with its formula, or the reason why it is unknown."""
 
     value: float | None
     reason: str
-    """The formula in words; of a figure that is not known, what is missing."""
+    """The formula in words; for an unknown figure, what is missing."""
 
 
-def known_times(one: Known, combine: Callable[[float], float], formula: str) -> Known:
-    """Return what follows from a figure; what is not known stays so, with its reason."""
-    return one if one.value is None else Known(combine(one.value), f"{formula}: {one.reason}")
+def known_times(figure: Known, combine: Callable[[float], float], formula: str) -> Known:
+    """Return a figure derived from this one. An unknown figure stays unknown, with its reason."""
+    return figure if figure.value is None else Known(combine(figure.value), f"{formula}: {figure.reason}")
 
 
 def peak_flop_per_s(submission: Submission, card: AcceleratorCard | None) -> Known:
-    """Return the sum of the devices' dense peaks in the compute format, FLOP/s."""
+    """Return the sum of the dense peaks of the devices in the compute format, FLOP/s."""
     device, compute = submission.plan.device, submission.plan.precision.compute
     if card is None:
         return Known(None, submission.plan.reasons.get("device.accelerator", "the device is not in the catalogue, so its peak is unknown"))
@@ -40,14 +44,14 @@ def peak_flop_per_s(submission: Submission, card: AcceleratorCard | None) -> Kno
         return Known(None, f"the card of {card.name} has no dense peak for {compute.value}")
     part = part_of_card(submission, card)
     if part is None:
-        return Known(None, f"the peak of {card.name} is that of {card.cores_per_unit} cores, and how many of them a device is was not told")
+        return Known(None, f"the peak of {card.name} is for {card.cores_per_unit} cores, and the number of cores per device is unknown")
     many = f"{device.count} x " if device.count > 1 else ""
     piece = "" if part == 1 else f" x {part:g} of a {card.unit}"
     return Known(device.count * part * peak * TERA, f"{many}{peak:g} TFLOP/s {compute.value}{piece}, {card.name}")
 
 
 def part_of_card(submission: Submission, card: AcceleratorCard) -> float | None:
-    """Return which part of what a card describes one device of a run is: 1, or where it is a die or core, by its memory; None when unknown."""
+    """Return the part of a card's unit that one device is: 1, or a die or core recognised by its memory; None if unknown."""
     cores = card.cores_per_unit
     if cores is None or cores == 1 or submission.plan.device.backend not in PARTS:
         return 1.0
@@ -58,20 +62,18 @@ def part_of_card(submission: Submission, card: AcceleratorCard) -> float | None:
 
 
 def probed_flop_per_s(submission: Submission) -> Known:
-    """Return the sum of the matrix rates that the devices reached, FLOP/s: the better of before and after training.
+    """Return the sum of the matrix rates of the devices in the probe, FLOP/s: the better of before and after training.
 
-    What a device reached once it can reach; a probe that other work disturbed would flatter the run. Each process probes its own.
+    A rate that was reached once can be reached, and a disturbed probe would flatter the run. Each process probes its own device.
     """
     probe, count = submission.probe, submission.plan.device.count
     if probe is None:
-        return Known(None, "the device was not probed")
+        return Known(None, "the matrix rate was not probed")
     many = f"{count} x " if count > 1 else ""
     reached = max(probe.before_flop_per_s, probe.after_flop_per_s or 0.0)
-    said = f"of {many}{formats.flop_per_s(reached)} {probe.dtype.value} that products of {probe.size} x {probe.size} matrices reached"
-    return Known(count * reached, said)
+    formula = f"of {many}{formats.flop_per_s(reached)} {probe.dtype.value} in products of {probe.size} x {probe.size} matrices"
+    return Known(count * reached, formula)
 
-
-# MOVE: was tunemark.schema.physics.utilisation: What a run's time, FLOPs and joules say together (definitions.md, 8 to 10 and 13): the same for harness and collector. Every figure that cannot be computed is null with its reason: never another chip's peak, never an estimate from TDP.
 
 MFU = "model FLOPs of a step / (time of a step x sum of dense peaks)"
 PALM = "(6 N_mm + 12 layers x heads x head_dim x tokens in a row) per slot / (time x sum of dense peaks), as PaLM counts"
@@ -84,7 +86,7 @@ class Physics:
     """FLOPs, utilisation and energy of the steady window."""
 
     flops: FlopsLedger | None
-    """Of the mean step, over all replicas."""
+    """The ledger of the mean step, over all replicas."""
     reason: str | None
     """Why there is no ledger."""
     model_flop_per_s: Known
@@ -94,7 +96,7 @@ class Physics:
     hfu: Known
     mafu: Known
     energy_per_step_j: Known
-    """Of all devices, idle power included."""
+    """Of all devices, including idle power."""
     energy_per_sample_j: Known
     energy_per_1k_tokens_j: Known
     """Per thousand real tokens."""
@@ -106,18 +108,18 @@ class Physics:
 
 
 def physics(submission: Submission, derived: Derived, model: ModelCard | None, accelerator: AcceleratorCard | None) -> Physics:
-    """Return what follows from a submission, its derived numbers and the cards of its model and its accelerator.
+    """Return utilisation and energy from a submission, its derived figures and the cards of its model and accelerator.
 
     Parameters
     ----------
     submission
         The run.
     derived
-        Its headline numbers: FLOPs are of the steps of its steady window.
+        Its headline figures. FLOPs are counted over its steady window.
     model
-        The card that `plan.model.key` names; None when there is none.
+        The card of `plan.model.key`, or None.
     accelerator
-        The card that `plan.device.accelerator` names; None when there is none.
+        The card of `plan.device.accelerator`, or None.
 
     """
     work = work_in(submission.trace, derived.window) if derived.window and derived.window.steps else None
@@ -149,7 +151,7 @@ def physics(submission: Submission, derived: Derived, model: ModelCard | None, a
 
 
 def step_flops(submission: Submission, model: ModelCard, work: Work) -> FlopsLedger:
-    """Return the ledger of the mean step of a window, scaled to the tokens that were really there."""
+    """Return the ledger of the mean step of a window, scaled to its real tokens."""
     ledger = flops_ledger(measured_shape(submission.plan, model, work))
     factor = work.real_tokens / work.steps / ledger.tokens
     lines = tuple(FlopsLine(line.key, round(line.flops * factor), line.formula) for line in ledger.lines)
@@ -167,20 +169,20 @@ def _no_ledger(submission: Submission, work: Work | None, model: ModelCard | Non
 
 
 def _palm(submission: Submission, model: ModelCard, work: Work) -> float:
-    """Return FLOPs of the window by PaLM's count, for rows as wide as they were on average."""
+    """Return the FLOPs of the window by PaLM's count, for rows of the mean width."""
     width = max(1, round(work.slot_tokens / work.rows)) if work.rows else submission.plan.data.sequence_length
     row = replace(shape_of_plan(submission.plan, model), micro_batch=1, sequence_length=width)
     return palm_flops(row) / width * work.slot_tokens
 
 
 def _energy(submission: Submission, work: Work | None) -> tuple[Known, Known, Known]:
-    """Return joules per step, per sample and per thousand tokens: those of the window over what was done in it."""
+    """Return joules per step, per sample and per thousand tokens of the window."""
     used = submission.utilisation.energy if submission.utilisation else None
     reason = "no steady step was measured" if work is None else "energy was not looked at" if used is None else used.reason
     if work is None or used is None or used.joules is None or not used.window_s:
         none = Known(None, reason or "the time between the two readings is not known")
         return none, none, none
-    # Readings are taken a moment apart from the steps: watts are what carries over.
+    # Readings are not taken exactly at the steps, so convert them to watts first.
     joules = used.joules / used.window_s * work.seconds
     source = "the hardware's counter" if used.source == "counter" else "power integrated over time"
 

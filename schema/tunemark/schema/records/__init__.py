@@ -1,1 +1,1 @@
-"""Records: what a submission, a published result and a converted result contain. Frozen and validated."""
+"""Records: submissions, published results and converted results. Frozen and validated."""

@@ -1,4 +1,4 @@
-"""What every Tunemark record has in common: frozen, strict about names, canonical as bytes."""
+"""The base of all records: frozen, strict about field names, canonical as bytes."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ Records = tuple[RecordId, ...]
 
 
 class Frozen(BaseModel):
-    """A record: unknown fields are an error, values never change, and NaN is never stored."""
+    """A record. Unknown fields are errors, values never change, and NaN is never stored."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -31,7 +31,7 @@ class Frozen(BaseModel):
 
 
 def canonical_json(record: BaseModel | dict[str, Any]) -> bytes:
-    """Return the record as JSON bytes that are equal for equal content: sorted keys, one space, one newline."""
+    """Return the record as canonical JSON bytes: sorted keys, indent 1, one final newline. Equal content gives equal bytes."""
     content = record.model_dump(mode="json", by_alias=True) if isinstance(record, BaseModel) else record
     return (json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 

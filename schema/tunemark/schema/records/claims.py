@@ -1,4 +1,8 @@
-"""A printed figure: its value, the digits it was printed in, and the readings that an ambiguous one allows."""
+"""Claims of documents: printed figures with their readings, and typed assertions that audit rules can check.
+
+A claim keeps the digits in which it was printed. An assertion records what is claimed, not whether it is correct;
+its text stays in the labels of the statement.
+"""
 
 import re
 from datetime import date
@@ -13,106 +17,103 @@ Scalar = str | float | int | bool | None
 
 
 class Reading(Frozen):
-    """One way to read an ambiguous figure."""
+    """One reading of an ambiguous figure."""
 
     meaning: Text
-    """What the figure would mean."""
+    """The meaning of the figure in this reading."""
     value: float
-    """Its value then, in the unit of its quantity."""
+    """Its value in this reading, in the unit of its quantity."""
 
 
 class Claim(Frozen):
     """One printed figure."""
 
     value: float
-    """In the unit of its quantity (seconds, bytes, shares of 1, ...)."""
+    """Value in the unit of its quantity (seconds, bytes, shares of 1, ...)."""
     printed: Text
-    """The figure exactly as printed, unit included, such as `78 GiB` or `2h 15m`."""
+    """The figure exactly as printed, including its unit, such as `78 GiB` or `2h 15m`."""
     readings: tuple[Reading, ...] = ()
-    """All readings, when the document leaves open what it means; `value` is then the literal one."""
+    """All readings if the document does not define the figure; `value` is then the literal one."""
     note: Text | None = None
-    """What is doubtful about it."""
+    """A caveat about the figure."""
 
     @property
     def resolution(self) -> float | None:
-        """Half of the last printed digit, relative to the figure; null where the figure is not one plain number with a unit.
+        """Half of the last printed digit relative to the figure, or None if the figure is not one plain number with a unit.
 
-        A duration in parts (`2h 15m`, `1:26:57`) or a word has no single last digit, and tolerance rules must treat it apart.
+        A duration in parts (`2h 15m`, `1:26:57`) or a word has no single last digit.
         """
-        found = re.fullmatch(r"[~$]?\s*([0-9][0-9,]*(?:\.([0-9]+))?)\s*([^\d:]*)", self.printed)
-        if not found:
+        parts = re.fullmatch(r"[~$]?\s*([0-9][0-9,]*(?:\.([0-9]+))?)\s*([^\d:]*)", self.printed)
+        if not parts:
             return None
-        number = float(found[1].replace(",", ""))
-        return 0.5 * 10.0 ** -len(found[2] or "") / number if number else None
-
-
-# MOVE: was tunemark.schema.records.claims: What statements assert about hardware, prices and measures; see `assertions`.
+        number = float(parts[1].replace(",", ""))
+        return 0.5 * 10.0 ** -len(parts[2] or "") / number if number else None
 
 
 class Advice(Frozen):
-    """A model size and method is advised for, or against, devices."""
+    """A model size and method is recommended for, or against, devices."""
 
     kind: Literal["advice"] = "advice"
     accelerators: tuple[Key, ...] = ()
-    """Cards in data/accelerators."""
+    """Accelerator cards."""
     printed_memory_gb: float | None = None
-    """Memory that the document prints with the device."""
+    """Memory printed with the device."""
     devices: PositiveCount = 1
-    """Least devices together."""
+    """Minimum number of devices."""
     models: tuple[Key, ...] = ()
     """Models by name."""
     parameters_from_b: float | None = None
-    """Smallest size, in 10^9 parameters."""
+    """Smallest size in 10^9 parameters."""
     parameters_to_b: float | None = None
-    """Largest size; null when there is no end."""
+    """Largest size in 10^9 parameters, or None."""
     methods: tuple[Method, ...] = ()
     """Methods; empty for any."""
     least: bool = False
-    """The device is said to be the smallest that will do."""
+    """The device is claimed to be the smallest that is sufficient."""
     says: Literal["possible", "not recommended", "several devices"] = "possible"
     budget_to_usd: float | None = None
-    """What the reader has to spend."""
+    """The budget of the reader."""
 
 
 class Offer(Frozen):
-    """Somebody rents out a device at the price in the claims."""
+    """A provider rents out a device at the price in the claims."""
 
     kind: Literal["offer"] = "offer"
     provider: Key
     accelerator: Key
     accelerators: PositiveCount = 1
-    """How many the price is said to be for."""
+    """Number of devices that the price is claimed to cover."""
     instance: Text | None = None
     """Instance, or family of instances, as printed."""
     on: date | None = None
-    """Day, or last day of the time, that the price is said to be of."""
+    """Date, or last day of the period, of the price."""
     used_for: Records = ()
-    """Results whose cost is worked out with it."""
+    """Results whose cost is computed with this price."""
 
 
 class Bill(Frozen):
-    """What a run or a number of samples costs, in the claims."""
+    """The cost of a run or of a number of samples, in the claims."""
 
     kind: Literal["bill"] = "bill"
     offer: RecordId | None = None
-    """The statement with the price per hour."""
+    """Statement with the hourly price."""
     result: RecordId | None = None
-    """The result whose throughput or time it follows from."""
+    """Result whose throughput or time the cost is based on."""
     accelerator: Key | None = None
     model: Key | None = None
-    """What was trained, where no result says it."""
+    """The model that was trained, if no result is named."""
     method: Method | None = None
     owned_inputs: tuple[Text, ...] = ()
-    """What the document says about owned hardware: purchase price, years, utilisation, watts, electricity."""
+    """Claims about owned hardware: purchase price, years, utilisation, watts, electricity."""
 
 
 class BreakEven(Frozen):
-    """An owned device is said to pay for itself above a number of runs a year."""
+    """Claims that an owned device pays for itself above a number of runs per year."""
 
     kind: Literal["break_even"] = "break_even"
     runs_per_year: Claim
     bills: Annotated[Records, Field(min_length=1)]
-    """Statements with the cost of a run in the cloud and on one's own device."""
+    """Statements with the cost of a run in the cloud and on an owned device."""
 
 
 class Device(Frozen):
@@ -125,32 +126,32 @@ class Device(Frozen):
 
 
 class Link(Frozen):
-    """A link, and whether it led anywhere."""
+    """A link, and whether it resolved."""
 
     kind: Literal["link"] = "link"
     target: Text
     exists: bool
     checked_in: Text
-    """Where that was looked up."""
+    """Where this was looked up."""
 
 
 class Effect(Frozen):
-    """A measure is said to change a quantity by so much."""
+    """Claims that a measure changes a quantity by a given amount."""
 
     kind: Literal["effect"] = "effect"
     measure: Key
-    """What is done, such as `gradient-checkpointing`."""
+    """The measure, such as `gradient-checkpointing`."""
     quantity: Text
     low: float | None = None
-    """Smallest share by which it falls (negative: rises)."""
+    """Smallest share by which the quantity falls (negative: rises)."""
     high: float | None = None
-    """Largest."""
+    """Largest share."""
     printed: Text
     grows: Literal["linear", "quadratic"] | None = None
-    """How the quantity is said to depend on the condition `over`."""
+    """How the quantity is claimed to depend on the condition `over`."""
     over: Text | None = None
     records: Records = ()
-    """Results with and without it, in turn."""
+    """Results with and without the measure, alternating."""
 
 
 class Roof(Frozen):
@@ -164,7 +165,7 @@ class Roof(Frozen):
 
 
 class Driver(Frozen):
-    """A property of devices is said to decide a quantity."""
+    """Claims that a property of devices determines a quantity."""
 
     kind: Literal["driver"] = "driver"
     property: Literal["memory_bandwidth_gb_s", "memory_gib"]
@@ -172,24 +173,22 @@ class Driver(Frozen):
     records: Annotated[Records, Field(min_length=2)]
 
 
-# MOVE: was tunemark.schema.records.claims: What a statement of a document asserts, in forms that rules can check. The words stay in the statement's labels. An assertion says what is claimed, never whether it is right. Printed figures are claims, with their digits.
-
 Relation = Literal["beside", "higher", "slightly higher", "lower", "slightly lower", "about equal"]
 Change = Literal["ratio", "share", "points"]
 
 
 class Comparison(Frozen):
-    """Records are set beside each other, and perhaps one is said to be higher or lower than another."""
+    """Compares records, and may claim that one is higher or lower than another."""
 
     kind: Literal["comparison"] = "comparison"
     quantity: Text
-    """Which quantity, a key of the registry."""
+    """The quantity, a key of the registry."""
     records: Annotated[Records, Field(min_length=2)]
-    """What is compared; with a relation or a change the last one is what the first is measured against."""
+    """The compared records. With a relation or a change, the last one is the reference."""
     base_quantity: Text | None = None
-    """The quantity of the last record, where one row holds both."""
+    """The quantity of the last record, if one row holds both."""
     relation: Relation = "beside"
-    """What the document says of the first against the last."""
+    """The claimed relation of the first record to the last."""
     change: Claim | None = None
     """The printed ratio or difference."""
     change_is: Change = "ratio"
@@ -207,51 +206,51 @@ class Range(Frozen):
 
 
 class Extreme(Frozen):
-    """One record is said to be the best of several."""
+    """One record is claimed to be the best of several."""
 
     kind: Literal["extreme"] = "extreme"
     quantity: Text
-    """What it is best in; per dollar where the records are priced."""
+    """The quantity it is best in; per dollar if the records are priced."""
     best: RecordId
     among: Annotated[Records, Field(min_length=2)]
     where: Literal["highest", "lowest"]
 
 
 class Conclusion(Frozen):
-    """A sentence that draws a conclusion without a figure of its own."""
+    """A conclusion without a figure of its own."""
 
     kind: Literal["conclusion"] = "conclusion"
     about: Literal["speed", "memory", "quality", "utilisation", "cost", "scaling", "energy"]
     records: Records = ()
-    """Results that it is drawn from."""
+    """Results on which the conclusion is based."""
     basis: tuple[Text, ...] = ()
-    """Quantities of those results that the document bases it on; empty when it shows none."""
+    """Quantities of those results on which it is based; empty if the document shows none."""
     against: Text | None = None
-    """Another system that it compares with and gives no record of."""
+    """Another system that it compares with, without a record."""
     over: Text | None = None
-    """A condition over which it holds a threshold or a trend, such as `sequence_length`."""
+    """A condition with a threshold or a trend, such as `sequence_length`."""
 
 
 class Stated(Frozen):
-    """A setting of several results that the document states in one place: a heading, a footnote, a default, a configuration."""
+    """A setting of several results that the document states in one place: a heading, footnote, default or configuration."""
 
     kind: Literal["stated"] = "stated"
     setting: Text
-    """Name of a condition or setting."""
+    """Name of the condition or setting."""
     value: Scalar
     place: Text
     """Where it is stated."""
     records: Annotated[Records, Field(min_length=1)]
     at_most: bool = False
-    """The results may have less, as parts of the machine that a heading names."""
+    """True if results may have less, such as parts of the machine named in a heading."""
 
 
 class Metric(Frozen):
-    """What a figure really counts, as the code that prints it shows."""
+    """What a figure counts according to the code that prints it."""
 
     kind: Literal["metric"] = "metric"
     quantity: Text
-    """The quantity as which the document prints it."""
+    """The quantity under which the document prints it."""
     counts: Literal[
         "peak of live tensors",
         "peak held by the allocator",
@@ -267,9 +266,9 @@ class Metric(Frozen):
         "distinct rows",
     ]
     scope: Literal["device", "rank", "core", "all"] | None = None
-    """Over what."""
+    """The scope of the figure."""
     bytes_per_unit: float | None = None
-    """Divisor of the code, where the printed unit may be another."""
+    """Divisor in the code, if the printed unit may differ."""
     records: Annotated[Records, Field(min_length=1)]
 
 
@@ -281,19 +280,19 @@ class Term(Frozen):
     """Units multiplied by `*` and divided by `/`, such as `FLOP/token`; `1` for a pure number."""
     power: int = 1
     value: float | None = None
-    """Null where it comes from the model or the device."""
+    """None if it comes from the model or the device."""
 
 
 class Formula(Frozen):
-    """A product of factors that is said to give a quantity."""
+    """A product of factors that is claimed to give a quantity."""
 
     kind: Literal["formula"] = "formula"
     quantity: Text
     unit: Text
-    """Unit that the result is said to have."""
+    """Unit of the claimed result."""
     terms: Annotated[tuple[Term, ...], Field(min_length=1)]
     method: Method | None = None
-    """The method that it is for."""
+    """The fine-tuning method it applies to."""
     records: Records = ()
     """Results of the same document that it should give."""
 

@@ -1,10 +1,10 @@
-"""A converted result: raw values read from the logs of another harness. Statistics of them are functions, never stored.
+"""A converted result: raw values read from the logs of another harness. Statistics are derived, never stored.
 
 Format history:
 
-- `tunemark.converted/1`: first format. Later: status `missed`, which no earlier file has.
+- `tunemark.converted/1`: first format; later with the status `missed`, which no earlier file has.
 
-Where each value of an MLPerf log (`:::MLLOG` lines) comes from is said at its field.
+Field docstrings name the key of the MLPerf log (`:::MLLOG` lines) that a value comes from.
 """
 
 import math
@@ -28,19 +28,19 @@ MLPERF_ID = r"^mlperf-v[0-9]+\.[0-9]+-[a-z0-9][a-z0-9._-]*$"
 
 RunStatus = Literal["ok", "missed", "aborted", "incomplete"]
 MLPERF_TARGET_EVAL_LOSS = 0.925
-"""At or below this eval loss a run may stop: rules of MLPerf Training, llama2_70b_lora."""
+"""Eval loss at which a run may stop, by the rules of MLPerf Training for llama2_70b_lora."""
 RoundName = Annotated[str, Field(pattern=r"^v[0-9]{1,3}\.[0-9]{1,3}$", description="Round of MLPerf Training, such as `v5.1`.")]
 
 
 class EvalCurve(Frozen):
-    """Evaluations of a run in order, one entry each in all three columns."""
+    """Evaluations of a run in order, one entry per evaluation in each column."""
 
     samples: tuple[Count, ...] = ()
-    """Training samples seen before it (`eval_accuracy`, metadata `samples_count`)."""
+    """Training samples seen before the evaluation (`eval_accuracy`, metadata `samples_count`)."""
     at_s: tuple[Seconds, ...] = ()
-    """Seconds since `run_start` at which it was known (`eval_accuracy`, `time_ms`)."""
+    """Seconds from `run_start` to its result (`eval_accuracy`, `time_ms`)."""
     eval_loss: tuple[float, ...] = ()
-    """Loss on the held-out rows (`eval_accuracy`, value: in this benchmark a loss under that name)."""
+    """Loss on the held-out rows (`eval_accuracy`, value: this benchmark logs a loss under that name)."""
 
     @model_validator(mode="after")
     def _equally_long(self) -> Self:
@@ -64,15 +64,15 @@ class ConvertedRun(Frozen):
     init_s: Seconds | None = None
     """From `init_start` to `init_stop`: not part of the time to target."""
     time_to_target_s: Seconds | None = None
-    """From `run_start` to `run_stop` of a run that reached the target; null for any other."""
+    """From `run_start` to `run_stop` of a run that reached the target; else null."""
     samples: Count | None = None
-    """Training samples until the end: `run_stop`, metadata `samples_count`; else of the last `eval_accuracy`."""
+    """Training samples of the run: `run_stop`, metadata `samples_count`; else of the last `eval_accuracy`."""
     trained_samples: Count | None = None
     """Training samples within the blocks of `train_s`."""
     train_s: Seconds | None = None
     """Sum over all `block_start` to `block_stop`: training without evaluation."""
     logged_samples_per_s: tuple[float, ...] = ()
-    """`tracked_stats`, key `throughput`: what the submitter's code measured after each block, where it logs it."""
+    """`tracked_stats`, key `throughput`: measured by the submitter's code after each block, if logged."""
     curve: EvalCurve = EvalCurve()
     """Evaluations."""
 
@@ -85,12 +85,12 @@ class ConvertedRun(Frozen):
 
     @property
     def samples_per_s(self) -> float | None:
-        """Training samples a second while training: a ratio of sums over the blocks."""
+        """Training samples per second while training: a ratio of sums over the blocks."""
         return self.trained_samples / self.train_s if self.trained_samples and self.train_s else None
 
 
 class ConvertedSystem(Frozen):
-    """The machine as its system description names it; words and units as printed."""
+    """The machine as described by its system description, with words and units as printed."""
 
     name: Text
     """`system_name`."""
@@ -128,31 +128,31 @@ class ConvertedResult(Frozen):
     id: Annotated[str, Field(pattern=MLPERF_ID, max_length=200)]
     """`mlperf-<round>-<submitter>-<system folder>`, as a slug."""
     harness: Literal["mlperf"] = "mlperf"
-    """Which harness wrote the logs."""
+    """The harness that wrote the logs."""
     benchmark: Literal["llama2_70b_lora"] = "llama2_70b_lora"
-    """Its name of the benchmark."""
+    """Name of the benchmark in that harness."""
     round: RoundName
     """Round."""
     division: Text | None = None
-    """`closed` or `open`, as the system description says."""
+    """`closed` or `open`, from the system description."""
     submitter: Text
-    """Who submitted it: the folder of the archive."""
+    """Submitter: the folder of the archive."""
     label: Literal["MLPerf, unofficial conversion, not verified by MLCommons Association"] = MLPERF_LABEL
-    """Shown beside every figure of it."""
+    """Label shown with each of its figures."""
     source: Text = MLPERF_SOURCE
-    """Where the logs come from, and their licence."""
+    """Origin and licence of the logs."""
     folder: Text
     """Folder of the logs in the archive."""
     system: ConvertedSystem
     """The machine."""
     conditions: Conditions
-    """Under which conditions; what the benchmark's rules fix and the log does not say is in `assumed`."""
+    """Conditions. What the rules of the benchmark fix and the log does not record is listed in `assumed`."""
     target_eval_loss: float | None = None
-    """`target_accuracy`: the eval loss at which a run may stop; that of the benchmark's rules where it is in `conditions.assumed`."""
+    """`target_accuracy`: the eval loss at which a run may stop; from the rules if listed in `conditions.assumed`."""
     runs: tuple[ConvertedRun, ...] = Field(min_length=1)
     """All runs, by file name."""
     notes: tuple[Text, ...] = ()
-    """What a reader must know about this entry."""
+    """Caveat about this entry."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -168,23 +168,24 @@ class ConvertedResult(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class TimeToTarget:
-    """How long an entry takes to its target, over its runs."""
+    """Time to target of an entry, over its runs."""
 
     runs: int
     """Runs of the entry."""
     reached: int
     """Runs that reached the target."""
     score_s: float | None
-    """Mean without the fastest and the slowest run, the rule of MLPerf Training; null when it cannot be formed."""
+    """Mean without the fastest and the slowest run, the rule of MLPerf Training; null if there is no score."""
     median: Interval | None
     """Median of all runs, with an interval of at least 95% from order statistics. A run that did not reach the target
-    counts as longer than any other; null when half of them did not."""
+    counts as longer than any other. Null if half of the runs missed it.
+    """
     fastest_s: float | None
     slowest_s: float | None
 
 
 def time_to_target(result: ConvertedResult) -> TimeToTarget:
-    """Return the time to target of an entry in seconds, all of it from the raw values of its runs."""
+    """Return the time to target of an entry in seconds, from the raw values of its runs."""
     times = sorted(run.time_to_target_s for run in result.runs if run.time_to_target_s is not None)
     middle = median_interval([*times, *[math.inf] * (len(result.runs) - len(times))])
     return TimeToTarget(
@@ -198,9 +199,9 @@ def time_to_target(result: ConvertedResult) -> TimeToTarget:
 
 
 def mlperf_score(times: list[float | None]) -> float | None:
-    """Return the mean of the runs without the fastest and the slowest one.
+    """Return the mean of the runs without the fastest and the slowest.
 
-    A run that did not reach the target (None) counts as the slowest; with two such runs, or fewer than three
+    A run that did not reach the target (None) counts as the slowest. With two such runs, or fewer than three
     runs, there is no score (MLPerf Training rules, "Benchmark results").
     """
     ranked = sorted(math.inf if time is None else time for time in times)
@@ -213,7 +214,7 @@ def median_interval(values: list[float]) -> Interval:
 
     The interval goes from the k-th smallest to the k-th largest value, with the largest k whose coverage
     1 - 2 P(Binomial(n, 1/2) < k) is at least 95%; for ten runs these are the second and the ninth (97.9%).
-    Fewer than six values have no such interval: its ends are then 0 and infinity.
+    Fewer than six values have no such interval: its ends are 0 and infinity.
     """
     n = len(values)
     middle = (values[(n - 1) // 2] + values[n // 2]) / 2
@@ -227,7 +228,7 @@ def median_interval(values: list[float]) -> Interval:
 
 
 def training_rate(result: ConvertedResult) -> Interval | None:
-    """Return training samples a second while training, over the runs that reached the target: a ratio of sums."""
+    """Return training samples per second while training, over the runs that reached the target: a ratio of sums."""
     pairs = [(run.trained_samples, run.train_s) for run in result.runs if run.status == "ok" and run.trained_samples and run.train_s]
     if not pairs:
         return None

@@ -1,4 +1,4 @@
-"""The published JSON Schema and the field reference, both generated from the models."""
+"""The published JSON Schema and the field reference, both generated from the records."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ FILES = {
     "source-1.schema.json": published.SOURCE_FORMAT,
     "converted-1.schema.json": converted.FORMAT,
 }
-"""Committed in schema/json; a test fails when one of them differs from what is generated."""
+"""Committed in schema/json. A test fails if a file differs from the generated schema."""
 
 
 def json_schema(record_format: str) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def schema_files() -> dict[str, str]:
 
 
 def field_reference(model: type[BaseModel]) -> list[tuple[str, str, str]]:
-    """Return (dotted path, type, meaning) for each field of a record, nested ones included."""
+    """Return (dotted path, type, meaning) of each field of a record, including nested fields."""
     schema = model.model_json_schema(mode="serialization")
     return list(_fields(schema, schema.get("$defs", {}), ""))
 

@@ -1,4 +1,4 @@
-"""The frozen plan of a run: every setting resolved, every derived value with its reason."""
+"""The frozen plan of a run: every setting resolved, with the reason for each derived value."""
 
 from typing import Annotated, Literal
 
@@ -33,7 +33,7 @@ class LoraSettings(Frozen):
         "up_proj",
         "down_proj",
     )
-    """Names of the linear layers that get an adapter. A card may say `all-linear` or `attention`, a plan has the names of its model."""
+    """Names of the linear layers with an adapter. A card may use `all-linear` or `attention`; a plan has the names in its model."""
 
 
 class Quantisation(Frozen):
@@ -42,66 +42,66 @@ class Quantisation(Frozen):
     format: Literal["nf4", "fp4"] = "nf4"
     """Four-bit number format of blocks of 64 weights."""
     double: bool = True
-    """Whether the block constants are quantised too: 0.37 bits a weight less."""
+    """True if the block constants are quantised too, which saves 0.37 bits per weight."""
 
 
 class NeuronSettings(Frozen):
-    """What only the Neuron compiler and runtime know."""
+    """Settings of the Neuron compiler and runtime."""
 
     optimisation_level: Literal[1, 2, 3] | None = None
-    """`-O` of the compiler; null leaves its default."""
+    """`-O` of the compiler; null for its default."""
     stochastic_rounding: bool = False
     """Round bf16 updates stochastically."""
 
 
 class ModelChoice(Frozen):
-    """Which model is trained, and from which weights."""
+    """The model and its initial weights."""
 
     key: Key
     """The model card in data/models."""
     task: Task
-    """What it is trained for."""
+    """The training task."""
     labels: PositiveCount | None = None
     """Number of classes, for classification."""
     weights: Weights
-    """Random weights cost and run as pretrained ones do; only the loss differs."""
+    """Random weights run as fast as pretrained ones and use the same memory; only the loss differs."""
     hub_id: Text | None = None
-    """Repository on the model hub that pretrained weights come from; null for random weights and for a local directory."""
+    """Repository on the model hub with the pretrained weights; null for random weights and for a local directory."""
     local: bool = False
-    """True when pretrained weights came from a directory of this machine, whose path is not recorded."""
+    """True if pretrained weights came from a local directory, whose path is not recorded."""
     attention: Attention = "sdpa"
-    """Attention kernel asked of transformers."""
+    """Attention implementation requested from transformers."""
     gradient_checkpointing: Checkpointing = Checkpointing.NONE
     """Which activations are recomputed."""
     fused_kernels: FusedKernels = "none"
-    """`liger`: fused cross-entropy, norms and feed-forward of Liger."""
+    """`liger`: Liger's fused cross-entropy, norms and feed-forward."""
     compile: Compile = "none"
-    """What `torch.compile` is given: nothing, each block on its own, or the whole model."""
+    """What `torch.compile` compiles: nothing, each block on its own, or the whole model."""
 
 
 class DataChoice(Frozen):
-    """Which samples are trained on, and in which shape."""
+    """The training samples and their shape."""
 
     source: DataSource
     """Where the samples come from."""
     name: Text
-    """Name of the data set; for a file its name without the folder."""
+    """Name of the dataset; for a file its name without the folder."""
     sha256: Sha256 | None = None
     """Content hash of a local file."""
     template: Text | None = None
-    """How a document is made of the columns of a row; null takes the column `text`."""
+    """How a document is made from the columns of a row; null uses the column `text`."""
     tokenizer: Text
-    """`none` for synthetic token ids, `word-level` when made of the words of the training rows, else a hub id or `model`."""
+    """`none` for synthetic token ids, `word-level` if made from the words of the training rows, else a hub id or `model`."""
     sequence_length: PositiveCount
-    """Tokens in a row at most."""
+    """Maximum tokens per row."""
     padding: Padding
-    """`none` when each row is full."""
+    """`none` if each row is full."""
     packing: bool = False
-    """True when several documents share a row."""
+    """True if several documents share a row."""
     document_borders: bool = True
-    """False when documents that share a row see each other: plain concatenation. Without packing it means nothing."""
+    """False if documents in the same row attend to each other: plain concatenation. Ignored without packing."""
     training_rows: PositiveCount | None = None
-    """Rows that make one epoch; null when rows are generated without end."""
+    """Rows per epoch; null for generated rows without end."""
     evaluation_rows: Count = 0
     """Rows held out for evaluation."""
 
@@ -112,18 +112,18 @@ class Batch(Frozen):
     micro_batch: PositiveCount
     """Rows of one forward and backward on one device."""
     gradient_accumulation: PositiveCount
-    """Micro-steps in an optimizer step."""
+    """Micro-steps per optimizer step."""
     data_parallel: PositiveCount
     """Replicas that see different rows."""
     global_batch: PositiveCount
-    """Rows in an optimizer step: micro_batch x gradient_accumulation x data_parallel."""
+    """Rows per optimizer step: micro_batch x gradient_accumulation x data_parallel."""
 
 
 class Optimizer(Frozen):
     """How the weights are updated."""
 
     name: OptimizerName = "adamw"
-    """`adamw`, `adafactor` and `sgd` are torch's; those of 8 bits are of bitsandbytes."""
+    """`adamw`, `adafactor` and `sgd` are torch's; the 8-bit ones are bitsandbytes'."""
     learning_rate: float = Field(gt=0)
     """Peak learning rate."""
     weight_decay: float = Field(default=0.0, ge=0)
@@ -133,54 +133,54 @@ class Optimizer(Frozen):
     epsilon: float = Field(default=1e-8, gt=0)
     """Adam's guard against division by zero."""
     scheduler: Literal["constant", "linear", "cosine"] = "constant"
-    """Course of the learning rate."""
+    """Learning rate schedule."""
     warmup_steps: Count = 0
     """Steps over which the learning rate rises linearly."""
     layer_decay: float | None = Field(default=None, gt=0, le=1)
-    """Factor by which the learning rate falls from each block to the one below it; null gives all the same rate."""
+    """Factor by which the learning rate falls from each block to the one below; null for one rate."""
     max_grad_norm: float | None = Field(default=1.0, gt=0)
-    """Gradients are clipped to this norm; null when not clipped."""
+    """Norm to which gradients are clipped; null for no clipping."""
 
 
 class Precision(Frozen):
     """Number formats."""
 
     parameters: Dtype
-    """In which the frozen or trained base weights are stored."""
+    """Format in which the base weights are stored."""
     compute: Dtype
-    """Of the matrix products; its dense peak is the denominator of MFU."""
+    """Format of the matrix products. Its dense peak is the denominator of MFU."""
 
 
 class DeviceChoice(Frozen):
-    """What it runs on."""
+    """The devices."""
 
     backend: Backend
-    """Which implementation of the device protocol is used."""
+    """Implementation of the device protocol."""
     accelerator: Key | None
-    """The accelerator card in data/accelerators; null when the device is not in the catalogue."""
+    """The accelerator card in data/accelerators; null if the device has no card."""
     count: PositiveCount
-    """Devices used, over all nodes."""
+    """Devices used, over all machines."""
     nodes: PositiveCount = 1
-    """Machines they are in."""
+    """Number of machines."""
     strategy: Strategy
-    """How the devices share the work."""
+    """How the model is distributed over devices."""
     offload: Offload = "none"
-    """What is kept in host memory between its uses."""
+    """What is kept in host memory between uses."""
     tensor_parallel: PositiveCount = 1
     """Devices that share each layer."""
     pipeline_parallel: PositiveCount = 1
-    """Devices that share the stack of layers."""
+    """Devices that share the layers of the model in stages."""
     launcher: Launcher | None = None
-    """What starts the processes; null for one process."""
+    """Launcher of the processes; null for one process."""
     threads: PositiveCount | None = None
-    """CPU threads of the worker, where the CPU computes."""
+    """CPU threads of the worker, if the CPU computes."""
 
 
 class Measurement(Frozen):
-    """When the run may stop, and what counts as steady."""
+    """When the run stops, and what counts as steady."""
 
     min_warmup_steps: Count = 10
-    """Steps that are never part of the steady window."""
+    """Steps excluded from the steady window."""
     min_steady_steps: PositiveCount = 100
     """The window is long enough with this many steps ..."""
     min_steady_s: Seconds = 60.0
@@ -192,37 +192,38 @@ class Measurement(Frozen):
     max_train_s: Seconds | None = None
     """Stop training after this many seconds, steady or not, but not before `min_steps`."""
     min_steps: Count = 0
-    """Steps that are done even when they take longer than `max_train_s`: fewer would say nothing."""
+    """Minimum number of steps, even if they take longer than `max_train_s`."""
     timeout_s: Seconds | None = None
-    """The worker is ended after this many seconds without having finished; null leaves it the time that its steps need."""
+    """Kill the worker after this many seconds; null allows the time that its steps need."""
     no_step_s: Seconds | None = None
-    """The worker is ended after this many seconds without a completed step; null never does. While it loads, compiles, evaluates
-    or saves it has four times as long, and where steps are slow ten times the longest one."""
+    """Kill the worker after this many seconds without a completed step; null for never. Loading, compiling, evaluation
+    and saving have four times as long, and slow steps ten times the longest step.
+    """
     until_relative_ci: float | None = Field(default=0.01, gt=0, lt=1)
-    """Stop early once the 95% interval of throughput is within this share of it; null runs to the other limits."""
+    """Stop early once the relative half-width of the 95% interval of throughput is below this; null runs to the other limits."""
     timing: Literal["events", "strict"] = "events"
-    """`events` waits for the device at the window's ends only, `strict` after each step. A CPU is always waited for."""
+    """`events` synchronises with the device at the ends of the window only, `strict` after each step. A CPU always synchronises."""
     evaluate: bool = False
     """Evaluate on held-out rows after training."""
     save: bool = False
-    """Write what was trained, adapters or the whole model, to a temporary folder at the end, as the phase `save`, and remove it."""
+    """Write the adapters or the whole model to a temporary folder at the end (phase `save`), and delete it."""
     cold: bool = False
-    """Keep the caches of compiled graphs in fresh folders of this run, so that everything is compiled anew, and remove them."""
+    """Use fresh, temporary compile caches, so that everything is compiled again."""
     probe: bool = True
-    """Measure the device's achievable matrix rate before and after training."""
+    """Measure the matrix rate of the device before and after training."""
     gates: bool = True
-    """Check before training that it is right: gradients arrive, packed documents do not see each other."""
+    """Check before training that it is correct: gradients reach the trained weights, packed documents do not attend to each other."""
     seed: Count = 0
-    """Of weights, samples and their order."""
+    """Seed of weights, samples and their order."""
 
 
 class Plan(Frozen):
-    """A run as it will be done. Building it touches no network and imports no torch."""
+    """A resolved run. Building it needs no network and no torch."""
 
     workload: Key
     """The workload card in data/workloads."""
     workload_sha256: Sha256
-    """Content hash of that card, so that a changed card is another workload."""
+    """Content hash of the card: a changed card is another workload."""
     method: Method
     """full, lora or qlora."""
     lora: LoraSettings | None = None
@@ -244,6 +245,6 @@ class Plan(Frozen):
     device: DeviceChoice
     """The devices."""
     measurement: Measurement
-    """When it ends."""
+    """When the run stops."""
     reasons: Annotated[dict[Annotated[str, Field(max_length=100)], Text], Field(max_length=200)]
-    """Why each derived value is what it is, by dotted path (`batch.global_batch`)."""
+    """Reason for each derived value, by dotted path (`batch.global_batch`)."""

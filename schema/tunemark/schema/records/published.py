@@ -1,8 +1,8 @@
-"""A published result: what a document claims, with the words and digits it was printed in.
+"""A published result: what a document claims, in the words and digits in which it was printed.
 
 Format history:
 
-- `tunemark.published/1`: first format. Statements may carry an `assertion`, documents further dates.
+- `tunemark.published/1`: first format. Statements may have an `assertion`, documents further dates.
 """
 
 from datetime import date
@@ -34,16 +34,16 @@ SourceId = Annotated[str, Field(pattern=r"^[0-9]{3}$")]
 
 
 class Origin(Frozen):
-    """Where a record was found."""
+    """Origin of a record."""
 
     kind: Literal["document", "repository"]
-    """The source document itself, or the repository it came from."""
+    """The source document itself, or the repository behind it."""
     reference: Text | None = None
     """Repository, commit and place."""
 
 
 class Conditions(Frozen):
-    """Under which conditions the figures were obtained; null where the source does not say."""
+    """The conditions of the figures. Null if the source does not state them."""
 
     model: Key | None
     """The model card in data/models."""
@@ -54,19 +54,19 @@ class Conditions(Frozen):
     accelerator_count: PositiveCount | None = None
     """Devices used."""
     instance: Text | None = None
-    """The instance, corrected where the source names one that does not exist."""
+    """The instance, corrected if the source names one that does not exist."""
     micro_batch: PositiveCount | None = None
-    """The printed batch size: rows of one forward and backward on one device, unless a note says otherwise."""
+    """The printed batch size: rows per forward and backward on one device, unless a note says otherwise."""
     gradient_accumulation: PositiveCount | None = None
-    """Micro-steps in an optimizer step."""
+    """Micro-steps per optimizer step."""
     global_batch: PositiveCount | None = None
-    """Rows in an optimizer step, where the source states it."""
+    """Rows per optimizer step, if the source states it."""
     sequence_length: PositiveCount | None = None
-    """Tokens in a row."""
+    """Tokens per row."""
     padding: Padding | None = None
     """How rows are filled."""
     packing: bool | None = None
-    """Whether documents share a row."""
+    """True if documents share a row."""
     precision: Text | None = None
     """As printed."""
     dataset: Text | None = None
@@ -76,9 +76,9 @@ class Conditions(Frozen):
     settings: dict[str, Scalar | tuple[Scalar, ...]] = Field(default_factory=dict)
     """Other settings, as printed."""
     from_repository: tuple[Text, ...] = ()
-    """Names of the conditions above that only the origin repository states."""
+    """Conditions that only the origin repository states."""
     assumed: tuple[Text, ...] = ()
-    """Names of the conditions above that are implied, not stated."""
+    """Conditions that are implied, not stated."""
 
 
 class PublishedResult(Frozen):
@@ -87,7 +87,7 @@ class PublishedResult(Frozen):
     format: Literal["tunemark.published/1"] = FORMAT
     """Version of this format."""
     id: Annotated[str, Field(pattern=r"^[0-9]{3}-[0-9]{3}$")]
-    """Source and number."""
+    """Id: source and number."""
     source: SourceId
     """The source document."""
     section: Text
@@ -101,9 +101,9 @@ class PublishedResult(Frozen):
     claims: dict[str, Claim]
     """Printed figures by quantity."""
     status: PublishedStatus
-    """How the row presents itself."""
+    """Status as presented by the document."""
     note: Text | None = None
-    """What a reader must know about this row."""
+    """Caveat about this row."""
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -120,22 +120,22 @@ class PublishedResult(Frozen):
 
 
 class Statement(Frozen):
-    """A row of a document that is not a result of a run: a price, a device's data, a recommendation."""
+    """A row of a document that is not a result of a run: a price, device data, a recommendation."""
 
     id: Annotated[str, Field(pattern=r"^[0-9]{3}-S[0-9]{2,3}$")]
-    """Source and number."""
+    """Id: source and number."""
     section: Text
     """Table or section of the document."""
     labels: dict[str, Text] = Field(default_factory=dict)
-    """Words exactly as printed, by a short name."""
+    """Text exactly as printed, by a short name."""
     claims: dict[str, Claim] = Field(default_factory=dict)
     """Printed figures by quantity."""
     assertion: Assertion | None = None
-    """What it asserts, in a form that rules can check; null for words that nothing can be checked of."""
+    """A typed assertion that rules can check; null for text that cannot be checked."""
     origin: Origin = Origin(kind="document")
     """Document or repository."""
     note: Text | None = None
-    """What a reader must know about it."""
+    """Caveat about this statement."""
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -147,7 +147,7 @@ class Statement(Frozen):
 
 
 class DocumentTable(Frozen):
-    """A table of a document, to be rebuilt from its rows.
+    """A table of a document, reproduced from its rows.
 
     A cell is text with references in braces: `{003-001/peak_memory} ({003-001/model_memory})` prints two
     claims of a result, `{003-001/model}` a label. References are resolved in the database.
@@ -158,7 +158,7 @@ class DocumentTable(Frozen):
     title: Text
     """Heading in the document."""
     columns: tuple[Text, ...]
-    """Column heads."""
+    """Column headings."""
     rows: tuple[tuple[str, ...], ...]
     """Cells."""
 
@@ -181,26 +181,26 @@ class SourceDocument(Frozen):
     title: Text
     """Its title."""
     authors: Text | None = None
-    """Who wrote it."""
+    """Authors."""
     published_on: Text | None = None
-    """Its date, as exactly as it is known."""
+    """Publication date, as exactly as it is known."""
     stated_on: date | None = None
-    """The day that it states of itself."""
+    """The date that the document states."""
     committed_on: date | None = None
-    """The day on which its repository first had it."""
+    """The date on which its repository first contained it."""
     read_on: date | None = None
-    """Day on which it was read."""
+    """Date on which it was read."""
     url: Text | None = None
-    """Where it is."""
+    """Address."""
     origin_repository: Text | None = None
-    """Repository and commit in which further conditions were found."""
+    """Repository and commit with further conditions."""
     summary: Text
     """One sentence on what it measures, in our words."""
     caveats: tuple[Text, ...] = ()
-    """What a reader must know about all of its rows."""
+    """Caveats about all of its rows."""
     results: Count
-    """How many results it has; checked when they are loaded."""
+    """Number of results, checked when they are loaded."""
     tables: tuple[DocumentTable, ...] = ()
-    """Tables to rebuild."""
+    """Tables to reproduce."""
     statements: tuple[Statement, ...] = ()
     """Rows that are not results."""

@@ -1,6 +1,6 @@
-"""A measured result: what one run of the harness was, and the raw values it left. Statistics are never stored.
+"""A measured result: one run of the harness with its raw values. Statistics are derived, never stored.
 
-Format history (older versions are upgraded on reading, see `history.py`):
+Format history (older versions are upgraded on reading, see `upgrade.py`):
 
 - `tunemark.submission/1`: first format.
 """
@@ -15,7 +15,7 @@ from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.trace import DeviceUse, Effective, Energy, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
 from tunemark.schema.vocabulary import Backend, Division, Doubt, Phase, Status
 
-# A name in a mapping, such as that of a package; and how many entries mappings and lists may have.
+# Names in mappings, such as of packages, and the maximum number of entries.
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 Versions = Annotated[dict[Name, Text], Field(max_length=200)]
 Value = Annotated[str, Field(max_length=2_000)] | float | int | bool | None
@@ -24,18 +24,18 @@ FORMAT: Literal["tunemark.submission/1"] = "tunemark.submission/1"
 
 
 class Harness(Frozen):
-    """What measured."""
+    """The harness that measured."""
 
     version: Text
     """Version of Tunemark."""
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")] | None = None
-    """Source commit, when run from a checkout."""
+    """Source commit, if run from a checkout."""
     dirty: bool | None = None
-    """True when that checkout had changes that are not committed."""
+    """True if the checkout had uncommitted changes."""
 
 
 class Override(Frozen):
-    """A setting of the workload card that the person running it changed."""
+    """A setting that differs from the workload card."""
 
     field: Text
     """Dotted path in the card, such as `batch.micro_batch`."""
@@ -49,9 +49,9 @@ class DeviceFacts(Frozen):
     """One accelerator as it reports itself."""
 
     name: Text
-    """The name the device reports."""
+    """Name reported by the device."""
     memory_bytes: Bytes | None = None
-    """Its memory; for a CPU the host's."""
+    """Memory of the device; for a CPU, of the host."""
     driver: Text | None = None
     """Driver version."""
     power_limit_w: float | None = Field(default=None, gt=0)
@@ -59,20 +59,20 @@ class DeviceFacts(Frozen):
 
 
 class Environment(Frozen):
-    """An allow-list of facts about the machine. Host name, user, addresses, serial numbers and paths are not in it."""
+    """The facts about the machine that may be recorded. It has no host name, user, address, serial number or path."""
 
     os: Text
     """Operating system and its major.minor version."""
     python: Text
     """Python version."""
     packages: Versions
-    """Versions of the packages that took part."""
+    """Versions of the packages used."""
     runtime: Versions = Field(default_factory=dict)
     """Versions of the vendor's stack, such as `cuda` or `neuronx-cc`."""
     backend: Backend
     """Device family."""
     devices: Annotated[tuple[DeviceFacts, ...], Field(max_length=1_024)]
-    """The devices used, in rank order: those of the first machine; of a refused run those that there were."""
+    """Devices of the first machine in rank order; for refused runs, all devices found."""
     cpu: Text
     """CPU model."""
     cpu_physical_cores: PositiveCount | None = None
@@ -80,7 +80,7 @@ class Environment(Frozen):
     cpu_logical_cores: PositiveCount
     """Hardware threads of the host."""
     cpu_usable_cores: PositiveCount
-    """Hardware threads this process may use."""
+    """Hardware threads available to the process."""
     memory_bytes: Bytes
     """Memory of the host."""
 
@@ -89,39 +89,39 @@ class Outcome(Frozen):
     """How the run ended."""
 
     status: Status
-    """ok, or what stopped it."""
+    """`ok`, or the reason for the failure."""
     phase: Phase
-    """The last phase that was entered."""
+    """The last phase that began."""
     last_good_step: Count
-    """Optimizer steps that were completed."""
+    """Number of completed optimizer steps."""
     message: Text | None = None
-    """What happened, with machine-specific paths removed; null when all went well."""
+    """What happened, without paths of the machine; null on success."""
     fix: Text | None = None
-    """What to do about it."""
+    """How to fix it."""
 
 
 class PhaseStart(Frozen):
-    """A mark on the run's time line."""
+    """The start of a phase."""
 
     phase: Phase
     """The phase that begins."""
     at_s: Seconds
-    """Seconds since the worker was spawned; it ends where the next begins."""
+    """Seconds since the worker was spawned. The phase ends where the next begins."""
 
 
 class ProcessTimes(Frozen):
-    """The worker process as the operating system saw it."""
+    """The worker process as measured by the operating system."""
 
     wall_s: Seconds
     """From spawn to exit."""
     user_s: Seconds | None = None
-    """CPU seconds in user mode, child processes included."""
+    """CPU seconds in user mode, including child processes."""
     system_s: Seconds | None = None
-    """CPU seconds in the kernel, child processes included."""
+    """CPU seconds in the kernel, including child processes."""
     model_cache: Literal["cold", "warm", "none"] = "none"
-    """Whether weights or data had to be downloaded; `none` when nothing comes from a hub."""
+    """Whether weights or data had to be downloaded; `none` if nothing comes from a hub."""
     compile_cache: Literal["cold", "warm", "none"] | None = "none"
-    """Whether compiled graphs were there already, all of them: `warm`; `none` when nothing is compiled; null where it cannot be told."""
+    """`warm` if all compiled graphs were cached; `none` if nothing is compiled; null if unknown."""
     compile_cache_reason: Text | None = None
     """Why it is null."""
 
@@ -134,22 +134,22 @@ class ProcessTimes(Frozen):
 
 
 class ModelFacts(Frozen):
-    """The model as instantiated, counted from its tensors."""
+    """The instantiated model, counted from its tensors."""
 
     parameters: PositiveCount
-    """All parameters, adapters included, tied ones once."""
+    """All parameters including adapters; tied parameters count once."""
     trainable_parameters: PositiveCount
     """Parameters that receive a gradient."""
     parameter_bytes: Annotated[dict[Name, Bytes], Field(max_length=50)]
-    """Bytes of parameters by dtype, packed quantised weights included."""
+    """Bytes of parameters by number format, including packed quantised weights."""
     adapter_bytes: Bytes
     """Bytes of adapter parameters; 0 without adapters."""
     gradient_bytes: Bytes | None
-    """Bytes of gradients after the backward of a step; null where they cannot be weighed."""
+    """Bytes of gradients after a backward pass; null if they cannot be measured."""
     gradient_bytes_reason: Text | None = None
     """Why they are null."""
     optimizer_state_bytes: Bytes | None
-    """Bytes of optimizer states after the last step; null where they were not weighed."""
+    """Bytes of optimizer states after the last step; null if they were not measured."""
     optimizer_state_bytes_reason: Text | None = None
     """Why they are null."""
 
@@ -164,12 +164,12 @@ class ModelFacts(Frozen):
 
 
 class MemoryReading(Frozen):
-    """A peak of memory, or the reason why there is none."""
+    """A memory peak, or the reason why it is unknown."""
 
     peak_bytes: Bytes | None = None
     """The peak."""
     method: Text | None = None
-    """How it was taken."""
+    """Method of measurement."""
     reason: Text | None = None
     """Why it is null."""
 
@@ -185,116 +185,116 @@ class MemoryReading(Frozen):
 
 
 class Memory(Frozen):
-    """Peaks over the run; of several ranks, the highest."""
+    """Peaks over the run; the highest of all ranks."""
 
     device_allocated: MemoryReading
-    """Peak of the framework's allocator: the headline where it exists."""
+    """Peak of the framework's allocator, the headline if there is one."""
     device_reserved: MemoryReading
-    """Peak that the framework held, fragmentation included."""
+    """Peak reserved by the framework, including fragmentation."""
     device_used: MemoryReading
-    """Peak that the device reported, less what was used before the run."""
+    """Peak reported by the device, minus what was used before the run."""
     host_rss: MemoryReading
-    """Peak resident memory of the worker's processes, compilers that they start left out: the headline where the CPU computes."""
+    """Peak resident memory of the worker's processes without compilers; the headline if the CPU computes."""
     host_swap: MemoryReading
     """Peak swap of the worker's processes."""
 
 
 class Utilisation(Frozen):
-    """Busy cores over the steady window (over all of training where none was found), sampled from outside the worker."""
+    """CPU use over the steady window (over all of training without one), sampled from outside the worker."""
 
     samples: Count
-    """How many samples lie in it."""
+    """Number of samples."""
     interval_s: Seconds
-    """Time between two samples."""
+    """Time between samples."""
     cpu_busy_mean: float | None = Field(default=None, ge=0)
     """Mean number of busy cores of the worker's processes (of `environment.cpu_usable_cores`)."""
     cpu_busy_peak: float | None = Field(default=None, ge=0)
     """Highest number of busy cores."""
     foreign_cpu_busy_mean: float | None = Field(default=None, ge=0)
-    """Mean number of cores that other processes kept busy."""
+    """Mean number of cores used by other processes."""
     devices: Annotated[tuple[DeviceUse, ...], Field(max_length=1_024)] = ()
-    """Each device, where its driver tells anything."""
+    """Each device whose driver reports its use."""
     energy: Energy | None = None
-    """Of all devices; null when it was not looked at."""
+    """Energy of all devices; null if it was not measured."""
 
 
 class Evaluation(Frozen):
     """Quality on held-out rows."""
 
     split: Text
-    """Which rows."""
+    """Name of the split."""
     rows: PositiveCount
-    """How many."""
+    """Number of rows."""
     loss: float | None = None
     """Mean loss."""
     loss_standard_error: float | None = Field(default=None, ge=0)
-    """Its standard error, from the spread of micro-batches; null with fewer than two of them."""
+    """Standard error of the loss, from the spread of micro-batches; null with fewer than two."""
     accuracy: float | None = Field(default=None, ge=0, le=1)
     """Share of rows classified correctly, for classification."""
 
 
 class Warned(Frozen):
-    """A doubt about this measurement."""
+    """A warning about this measurement."""
 
     doubt: Doubt
-    """Which kind."""
+    """Kind of warning."""
     message: Text
-    """What was seen."""
+    """What was observed."""
 
 
 class Submission(Frozen):
-    """One run of the harness on one machine. Written once, never edited, only superseded."""
+    """One run of the harness on one machine. It is written once and never edited, only superseded."""
 
     format: Literal["tunemark.submission/1"] = FORMAT
     """Version of this format."""
     run_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     """Random, so that two runs of the same plan are two results."""
     started_at: AwareDatetime
-    """When the worker was spawned, UTC."""
+    """When the worker was spawned, in UTC."""
     harness: Harness
-    """What measured."""
+    """The harness that measured."""
     division: Division
-    """`open` exactly when there are overrides."""
+    """`open` if and only if there are overrides."""
     overrides: Annotated[tuple[Override, ...], Field(max_length=100)] = ()
-    """What was changed against the card."""
+    """Settings that differ from the card."""
     supersedes: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")] | None = None
     """Id of the result that this one replaces."""
     plan: Plan
-    """What was to be done."""
+    """The resolved settings."""
     environment: Environment
-    """Where it was done."""
+    """The machine."""
     outcome: Outcome
-    """How it ended."""
+    """How the run ended."""
     timeline: Annotated[tuple[PhaseStart, ...], Field(min_length=1, max_length=100)]
     """Phases in order."""
     process: ProcessTimes
     """The process as a whole."""
     study: Study | None = None
-    """The series that this run is a part of; null when it was asked for alone."""
+    """The study that the run belongs to; null for a single run."""
     model: ModelFacts | None = None
-    """Null when the run ended before the model was there."""
+    """Null if the run ended before the model was built."""
     effective: Effective | None = None
-    """What really ran; null when the run ended before training was prepared."""
+    """Effective settings; null if the run ended before training was prepared."""
     gates: Annotated[tuple[Gate, ...], Field(max_length=10)] = ()
-    """Checks that training is right."""
+    """Checks that training is correct."""
     probe: Probe | None = None
-    """The device's achievable rate; null when it was not probed."""
+    """Matrix rate of the device; null if it was not measured."""
     trace: StepTrace
     """The raw step log."""
     events: Annotated[tuple[StepEvent, ...], Field(max_length=10_000)] = ()
-    """Compilations and growth of the allocator, by step."""
+    """Compilations and allocator growth by step."""
     ranks: Annotated[tuple[RankRecord, ...], Field(max_length=100_000)] = ()
-    """Each process; empty for one."""
+    """Each process of a distributed run; empty for one process."""
     memory: Memory
     """Memory peaks."""
     utilisation: Utilisation | None = None
-    """Busy shares; null when the run ended before a sample was taken."""
+    """Device and CPU use; null if the run ended before a sample was taken."""
     evaluation: Evaluation | None = None
     """Quality; null when not evaluated."""
     saved_bytes: Bytes | None = None
-    """Weights that were written in the phase `save`: adapters, or the whole model; null when nothing was saved."""
+    """Bytes written in the phase `save`: adapters or the whole model; null if nothing was saved."""
     warnings: Annotated[tuple[Warned, ...], Field(max_length=100)] = ()
-    """Doubts about this measurement."""
+    """Warnings about this measurement."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -305,7 +305,7 @@ class Submission(Frozen):
 
     @property
     def workload(self) -> Key:
-        """The workload's key."""
+        """Key of the workload."""
         return self.plan.workload
 
 
@@ -354,9 +354,9 @@ def _plan_problems(s: Submission) -> list[str]:
         problems.append(
             f"division is {s.division.value!r} with {len(s.overrides)} overrides; it is 'open' exactly when something was overridden"
         )
-    # Several processes may share one CPU: it is listed once.
+    # Several processes can share one CPU, which is listed once.
     shared = s.plan.device.backend in {Backend.CPU, Backend.FAKE} and len(s.environment.devices) == 1
-    # Of several machines the first one lists its own.
+    # With several machines, the first lists its own devices.
     listed, used = len(s.environment.devices), s.plan.device.count // s.plan.device.nodes
     refused = s.outcome.status is Status.UNSUPPORTED and listed < used
     if listed != used and not shared and not refused:

@@ -1,4 +1,7 @@
-"""The raw step log of one run, as columns: the only thing headline numbers are made from."""
+"""The raw step log of a run, and everything else observed during it: effective settings, ranks, events, probes, gates, device use.
+
+Headline figures are derived from the step log only.
+"""
 
 from itertools import pairwise
 from typing import Annotated, Literal, Self
@@ -12,25 +15,25 @@ COUNT_COLUMNS = ("slot_tokens", "real_tokens", "supervised_tokens", "documents",
 
 
 class StepTrace(Frozen):
-    """One entry per optimizer step and column; counts are summed over all data-parallel ranks.
+    """The step log as columns with one entry per optimizer step. Counts are sums over all data-parallel ranks.
 
-    All times are seconds on one monotonic clock that starts when the worker process is spawned.
+    Times are seconds on one monotonic clock that starts when the worker process is spawned.
     """
 
     started_at_s: Seconds = 0.0
-    """When the first optimizer step began, the device synchronised."""
+    """Start of the first optimizer step, after synchronising with the device."""
     completed_at_s: tuple[Seconds, ...] = ()
-    """When each optimizer step was complete: step time is the difference to the one before."""
+    """Completion of each optimizer step. Step time is the difference to the previous one."""
     slot_tokens: tuple[Count, ...] = ()
-    """Elements of the input tensors, padding included."""
+    """Elements of the input tensors, including padding."""
     real_tokens: tuple[Count, ...] = ()
-    """Tokens that are not padding. The headline tokens/s counts these."""
+    """Tokens without padding. The headline tokens/s counts these."""
     supervised_tokens: tuple[Count, ...] = ()
-    """Positions with a label that is not ignored (for classification: one a row)."""
+    """Positions with a label that is not ignored (for classification: one per row)."""
     documents: tuple[Count, ...] = ()
     """Samples: documents, not packed rows."""
     rows: tuple[Count, ...] = ()
-    """Rows of the input tensors; below `documents` when documents are packed."""
+    """Rows of the input tensors; fewer than `documents` if documents are packed."""
     loss: tuple[float | None, ...] = Field(
         default=(), description="Supervised-token-weighted mean loss of each step; null where it was not a finite number."
     )
@@ -39,8 +42,8 @@ class StepTrace(Frozen):
     def _columns_agree(self) -> Self:
         lengths = {name: len(getattr(self, name)) for name in ("completed_at_s", *COUNT_COLUMNS, "loss")}
         if len(set(lengths.values())) > 1:
-            said = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-            msg = f"every column holds one entry per step, but {said}; write all columns of a step together"
+            lengths_text = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+            msg = f"every column holds one entry per step, but {lengths_text}; write all columns of a step together"
             raise ValueError(msg)
         times = (self.started_at_s, *self.completed_at_s)
         for step, (before, after) in enumerate(pairwise(times), start=1):
@@ -56,17 +59,15 @@ class StepTrace(Frozen):
         return self
 
     def __len__(self) -> int:
-        """Return the number of optimizer steps that were completed."""
+        """Return the number of completed optimizer steps."""
         return len(self.completed_at_s)
 
     @property
     def step_times_s(self) -> tuple[float, ...]:
-        """Completion-to-completion wall time of each step; the first counts from `started_at_s`."""
+        """Wall time of each step from completion to completion. The first step counts from `started_at_s`."""
         times = (self.started_at_s, *self.completed_at_s)
         return tuple(after - before for before, after in pairwise(times))
 
-
-# MOVE: was tunemark.schema.records.trace: What a run saw beside its steps: what was effective, each rank, compilations, probes, gates, device use, energy.
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -74,103 +75,103 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 
 class Effective(Frozen):
-    """What really ran, read from the model, the optimizer and the process group. The plan says what was asked."""
+    """Effective settings, read from the model, the optimizer and the process group. The plan has the requested ones."""
 
     attention: Text
-    """Attention implementation that the model was built with, by its configuration. Which kernel each call got is not observed."""
+    """Attention implementation in the model's configuration. The kernel of each call is not observed."""
     attention_kernel: Text | None = None
-    """With `sdpa`: the kernel that torch says it chooses for rows of this shape and format here; null elsewhere, and when compiled."""
+    """With `sdpa`: the kernel that torch chooses for rows of this shape and format; null otherwise, and when compiled."""
     fused_kernels: Text
-    """`liger` when its kernels were put in, else `none`."""
+    """`liger` if its kernels were installed, else `none`."""
     compile: Text
-    """What was compiled, with the back end; `none` when nothing was."""
+    """What was compiled, with the back end; `none` if nothing was."""
     gradient_checkpointing: Text
-    """Which blocks recompute: `none`, `full`, or how many of how many."""
+    """Blocks that recompute: `none`, `full`, or a number of blocks."""
     compute: Text | None = None
-    """Number format of the first matrix product in training; null where it could not be seen, as in a compiled graph."""
+    """Number format of the first matrix product in training; null if it could not be observed, as in a compiled graph."""
     quantisation: Text | None = None
-    """Four-bit format of the stored weights, `, double` when its constants are quantised too, `none` without; null when not looked at."""
+    """4-bit format of the stored weights, with `, double` if its constants are quantised too; `none` without; null if unknown."""
     optimizer: Text
     """Class of the optimizer."""
     parameters_on: Annotated[tuple[Text, ...], Field(max_length=10)] = ()
-    """Kinds of device that hold the parameters, as torch calls them; empty when not looked at."""
+    """Types of device that hold the parameters; empty if unknown."""
     optimizer_states_on: Annotated[tuple[Text, ...], Field(max_length=10)] = ()
-    """Kinds of device that hold the optimizer's states after training; empty when not looked at, or without states."""
+    """Types of device that hold the optimizer states after training; empty if unknown, or without states."""
     stochastic_rounding: bool | None = None
-    """What the Neuron runtime was told; null on other devices."""
+    """Setting of the Neuron runtime; null on other devices."""
     trainable_dtypes: Annotated[tuple[Text, ...], Field(max_length=10)]
     """Number formats of the weights that receive a gradient."""
     processes: PositiveCount
-    """World size that the training library reports."""
+    """World size reported by the training library."""
     process_group: Text | None = None
     """Back end of the collectives; null for one process."""
     sharding: Text | None = None
-    """Engine that shares states over the devices, as it calls itself."""
+    """Name of the engine that shards states over devices."""
 
 
 class RankRecord(Frozen):
     """One process of a run on several devices."""
 
     rank: Count
-    """Number of the process."""
+    """Rank number."""
     own_work_s: Annotated[tuple[Seconds, ...], Field(max_length=1_000_000)]
-    """For each step, seconds from its start to just before gradients are exchanged: no other rank can delay these."""
+    """Seconds per step from its start to just before gradients are exchanged. No other rank can delay these."""
     device_allocated_bytes: Bytes | None = None
-    """Peak of its allocator; null where the device has none that counts."""
+    """Peak of its allocator; null if the device does not report one."""
     device_reserved_bytes: Bytes | None = None
-    """Peak that its allocator held."""
+    """Peak reserved by its allocator."""
     host_rss_bytes: Bytes | None = None
-    """Its peak resident memory."""
+    """Peak resident memory."""
 
 
 class StepEvent(Frozen):
-    """Something that makes a step's time no measure of the steady state."""
+    """An event that makes the time of a step unrepresentative."""
 
     step: PositiveCount
     """Optimizer step, counted from 1."""
     kind: Literal["compile", "allocator_growth"]
-    """Graphs were compiled in it, or the allocator took more memory from the device."""
+    """Graphs were compiled, or the allocator reserved more memory."""
     amount: PositiveCount
-    """Graphs, or bytes."""
+    """Number of graphs, or bytes."""
 
 
 class Probe(Frozen):
-    """The matrix rate that this very device reached in a short test before and after training: what MAFU is measured against."""
+    """The matrix rate of the device in a short test before and after training: the denominator of MAFU."""
 
     dtype: Dtype
     """Number format of the products."""
     size: PositiveCount
     """Rows and columns of the square matrices."""
     before_flop_per_s: Positive
-    """Best of several products before training; of several processes, what the first reached while all were probing."""
+    """Best of several products before training; with several processes, of the first one while all are probing."""
     after_flop_per_s: Positive | None = None
-    """The same after training; null when training did not end well."""
+    """The same after training; null if training failed."""
 
 
 class Gate(Frozen):
-    """A check that training is right: a speed counts only when it passes."""
+    """A check that training is correct. A speed counts only if all checks pass."""
 
     name: Literal["adapter_gradient", "packed_documents", "loss_band"]
     """Which check."""
     passed: bool | None
-    """Null when it does not apply, with the reason in `detail`."""
+    """Null if it does not apply, with the reason in `detail`."""
     detail: Text
-    """What was seen."""
+    """What was observed."""
 
 
 class Energy(Frozen):
-    """Energy of all devices over the steady window, idle power included."""
+    """Energy of all devices over the steady window, including idle power."""
 
     source: Literal["counter", "integrated", "none"]
-    """The hardware's counter, power integrated at 10 Hz or more, or nothing."""
+    """The hardware counter, power integrated at 10 Hz or more, or none."""
     joules: NotNegative | None = None
-    """Gross; null exactly when the source is `none`."""
+    """Gross energy; null if and only if the source is `none`."""
     window_s: Seconds | None = None
-    """Between the two readings."""
+    """Seconds between the two readings."""
     idle_w: NotNegative | None = None
     """Power of all devices before the run."""
     reason: Text | None = None
-    """Why there is none."""
+    """Why it is unknown."""
 
     @model_validator(mode="after")
     def _source_or_reason(self) -> Self:
@@ -181,22 +182,22 @@ class Energy(Frozen):
 
 
 class DeviceUse(Frozen):
-    """One device over the steady window, sampled from outside the worker. Null where its driver does not tell."""
+    """Use of one device over the steady window, sampled from outside the worker. Null if its driver does not report it."""
 
     index: Count
-    """Number of the device."""
+    """Device number."""
     samples: PositiveCount
-    """How many."""
+    """Number of samples."""
     busy_mean: Share | None = None
-    """Share of time in which something ran on it."""
+    """Mean share of time in which the device was busy."""
     busy_peak: Share | None = None
-    """Highest of the samples."""
+    """Highest sample."""
     power_mean_w: NotNegative | None = None
     """Mean power."""
     power_peak_w: NotNegative | None = None
     """Highest power."""
     clock_mean_mhz: NotNegative | None = None
-    """Mean clock of its arithmetic units."""
+    """Mean clock of the compute units."""
     clock_min_mhz: NotNegative | None = None
     """Lowest clock."""
     temperature_peak_c: float | None = None
@@ -206,19 +207,19 @@ class DeviceUse(Frozen):
     memory_used_before_bytes: Bytes | None = None
     """Memory in use before the run."""
     throttle_reasons: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
-    """Why its clocks were lowered, as the driver calls it; idle is none."""
+    """Reasons for lowered clocks as named by the driver, without idling."""
 
 
 class Study(Frozen):
-    """The series that this run is a part of."""
+    """The study that a run belongs to."""
 
     kind: Literal["sweep", "frontier", "ab", "repeat"]
-    """What was asked."""
+    """Kind of study."""
     study_id: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
-    """Shared by all runs of the series."""
+    """Shared by all runs of the study."""
     point: Text
-    """Which point, arm or repeat this is, such as `batch.micro_batch=16`."""
+    """The point, arm or repeat, such as `batch.micro_batch=16`."""
     position: PositiveCount
-    """Order in which it ran, from 1."""
+    """Order of execution, from 1."""
     settings_sha256: Sha256
-    """Hash of what was asked: workload, settings and points."""
+    """Hash of the request: workload, settings and points."""

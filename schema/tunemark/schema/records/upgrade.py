@@ -1,7 +1,4 @@
-"""Reading records of any format version: older ones are upgraded step by step, then validated as the newest.
-
-Each upgrade is one function from one version to the next.
-"""
+"""Reading records of any format version. Older ones are upgraded version by version and validated as the newest."""
 
 import json
 from collections.abc import Callable
@@ -24,12 +21,12 @@ MODELS: dict[str, type[BaseModel]] = {
 """The newest format of each kind of record."""
 
 UPGRADES: dict[str, Upgrade] = {}
-"""For each older format the function that makes the next one of it, `format` included. None is older yet."""
+"""For each older format the function that upgrades a record to the next one, including its `format`. There is none yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a record is refused: which field, which value, what to do."""
+    """Why a record is invalid: field, value and fix."""
 
     field: str
     value: str
@@ -41,7 +38,7 @@ class Problem:
 
 
 class InvalidRecord(ValueError):
-    """A record with problems; all of them are listed."""
+    """A record with problems, all of which are listed."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
@@ -49,12 +46,12 @@ class InvalidRecord(ValueError):
 
 
 def read_record(content: bytes) -> BaseModel:
-    """Return the record in these bytes, upgraded to the newest format.
+    """Return the record in these bytes in its newest format.
 
     Raises
     ------
     InvalidRecord
-        With one problem per field that is wrong.
+        With one problem per invalid field.
 
     """
     try:
@@ -77,16 +74,16 @@ def upgrade(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def validate_record(raw: dict[str, Any]) -> BaseModel:
-    """Return the validated record; raises InvalidRecord with all problems."""
+    """Return the validated record. Raise InvalidRecord with all problems."""
     name = raw.get("format")
     if not isinstance(name, str) or name not in MODELS:
         raise InvalidRecord([Problem("format", repr(name), did_you_mean(str(name), MODELS))])
     model = MODELS[name]
     try:
-        # As JSON, so that dates, enums and tuples are read the way files hold them.
+        # As JSON, so that dates, enums and tuples are parsed as in files.
         content = json.dumps(raw, allow_nan=False)
     except (ValueError, RecursionError) as error:
-        # 1e999 is JSON and reads as infinity.
+        # 1e999 is valid JSON and parses as infinity.
         raise InvalidRecord(
             [Problem("file", "", f"holds what no record can: {error}; use null for a value that is not a finite number")]
         ) from error
@@ -110,7 +107,7 @@ def _problem(detail: Any, model: type[BaseModel]) -> Problem:  # noqa: ANN401 - 
 
 
 def _siblings(model: type[BaseModel], path: list[str]) -> list[str]:
-    """Return the field names of the model in which the path ends."""
+    """Return the field names of the record in which the path ends."""
     current: Any = model
     for part in path:
         if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
@@ -122,9 +119,9 @@ def _model_in(annotation: Any) -> Any:  # noqa: ANN401 - any type expression
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for inner in getattr(annotation, "__args__", ()):
-        found = _model_in(inner)
-        if found is not None:
-            return found
+        model = _model_in(inner)
+        if model is not None:
+            return model
     return None
 
 

@@ -1,4 +1,9 @@
-"""How the runs of an A/B comparison are named: the arm, what it sets, and the pair. Written by the harness, read by the site."""
+"""A/B comparison: a verdict from pairs of interleaved runs, and the names of the runs. Pure, reproducible functions.
+
+The two runs of a pair are close in time, so that slow drifts of the machine cancel in their ratio. The logarithm of the
+ratio is taken as approximately normal: its mean has a t interval (Student 1908) with pairs - 1 degrees of freedom. A second
+test assumes only symmetry: it enumerates the possible signs of the log ratios.
+"""
 
 import math
 import re
@@ -17,57 +22,55 @@ _POINT = re.compile(r"(?P<arm>[ab]): (?P<settings>.+?)(?:, pair (?P<pair>\d+))?"
 
 
 class ArmRun(NamedTuple):
-    """A run of an arm."""
+    """A run of an arm, as named by the harness and read by the site."""
 
     arm: str
     """One of `ARMS`."""
     settings: str
-    """What the arm sets, such as `compile=blocks`."""
+    """Settings of the arm, such as `compile=blocks`."""
     pair: int
-    """From 1; 0 for the arm as such."""
+    """Pair number from 1; 0 for the arm itself."""
 
     @property
     def point(self) -> str:
-        """The name of this run in its series."""
+        """Name of the run in its study."""
         return f"{self.arm}: {self.settings}" + (f", pair {self.pair}" if self.pair else "")
 
 
 def arm_run(point: str) -> ArmRun | None:
-    """Return which run a name is, or None for the name of another kind of series."""
-    found = _POINT.fullmatch(point)
-    return ArmRun(found["arm"], found["settings"], int(found["pair"] or 0)) if found else None
+    """Return the arm and pair of a run by its name, or None for a run of another kind of study."""
+    parts = _POINT.fullmatch(point)
+    return ArmRun(parts["arm"], parts["settings"], int(parts["pair"] or 0)) if parts else None
 
-
-# MOVE: was tunemark.schema.statistics.comparison: Whether B is faster than A: a verdict from pairs of runs that were made in turn. Pure functions, results reproducible. A pair shares its moment, so what disturbs a machine for minutes falls out of the ratio of its two runs. The ratio's logarithm is taken as about normal: its mean gets a t interval (Student 1908) with pairs - 1 degrees of freedom. Beside it stands a test that assumes only symmetry: all ways in which the signs of the log ratios could have fallen.
 
 FEWEST_PAIRS = 3
-"""Two pairs have one degree of freedom: their interval says nothing."""
+"""Minimum number of pairs: two have one degree of freedom, and their interval is useless."""
 SIGN_TEST_PAIRS = 6
-"""With fewer pairs even equal signs of all of them have a chance above 5%."""
+"""With fewer pairs, even equal signs of all have a probability above 5%."""
 MOST_ENUMERATED = 14
 SIGN_DRAWS = 20_000
 SIGN_SEED = 20_261_120
 ROUNDING = 1e-9
-"""Ratios nearer to 1 than this are equal: they differ in the last digits only."""
+"""Ratios closer to 1 than this are equal: they differ in the last digits only."""
 
 Verdict = Literal["higher", "lower", "no significant difference", "too few pairs"]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How much a quantity of B is above that of A, as a share of A's: 0.05 is 5% more."""
+    """The relative change of a quantity from A to B: 0.05 is 5% more."""
 
     change: Interval
     """Geometric mean of the pairs with its 95% interval."""
     pairs: int
     sign_p: float
-    """Chance that the signs of the log ratios alone give so large a mean, were A and B equal."""
+    """Probability of a mean at least as large if A and B were equal, from the signs of the log ratios alone."""
     verdict: Verdict
-    """From the interval: `higher` when all of it is above 0."""
+    """From the interval: `higher` if it is entirely above 0."""
 
     @property
     def significant(self) -> bool:
-        """Return whether A and B differ."""
+        """Return True if A and B differ."""
         return self.verdict in {"higher", "lower"}
 
 
@@ -77,7 +80,7 @@ def paired_change(a: Sequence[float], b: Sequence[float]) -> Change:
     Raises
     ------
     ValueError
-        When there is no pair, the lengths differ, or a value is not above 0.
+        If there is no pair, the lengths differ, or a value is not positive.
 
     """
     if len(a) != len(b) or not len(a):
@@ -107,7 +110,7 @@ def _verdict(interval: Interval, pairs: int) -> Verdict:
 
 
 def sign_flip_p(differences: Floats) -> float:
-    """Return the two-sided chance of a mean as far from 0 when each difference, shape (n,), may have either sign (Fisher 1935).
+    """Return the two-sided probability of a mean at least as far from 0 if each difference, shape (n,), may have either sign (Fisher 1935).
 
     Exact up to 14 differences; above that from 20,000 draws with a fixed seed.
     """
@@ -122,7 +125,7 @@ def sign_flip_p(differences: Floats) -> float:
 
 
 def t_cdf(value: float, degrees: int) -> float:
-    """Return the distribution function of Student's t for whole degrees of freedom (Abramowitz & Stegun 26.7.3 and 26.7.4)."""
+    """Return the distribution function of Student's t for integer degrees of freedom (Abramowitz & Stegun 26.7.3 and 26.7.4)."""
     angle = math.atan(value / math.sqrt(degrees))
     sine, cosine = math.sin(angle), math.cos(angle)
     term, total = (cosine, cosine) if degrees % 2 else (1.0, 1.0)
@@ -136,7 +139,7 @@ def t_cdf(value: float, degrees: int) -> float:
 
 
 def t_quantile(probability: float, degrees: int) -> float:
-    """Return the value below which Student's t lies with a probability from 0.5 to below 1, by bisection."""
+    """Return the quantile of Student's t for a probability from 0.5 to below 1, by bisection."""
     low, high = 0.0, 1.0
     while t_cdf(high, degrees) < probability:
         high *= 2
@@ -147,14 +150,14 @@ def t_quantile(probability: float, degrees: int) -> float:
 
 
 def break_even_steps(overhead_s: float, gain_s: float) -> float | None:
-    """Return after how many steps what was paid once is earned back (definitions.md, 14).
+    """Return the number of steps after which a one-time overhead pays off. See definitions#compile-overhead.
 
     Parameters
     ----------
     overhead_s
-        Seconds that B pays once more than A, such as for compiling; 0 or less is earned back at once.
+        Seconds of additional one-time cost of B, such as for compiling; 0 or less pays off immediately.
     gain_s
-        Seconds that a steady step of B is faster; None is returned when it is not.
+        Seconds by which a steady step of B is faster; if it is not, the result is None.
 
     """
     if gain_s <= 0:
@@ -163,9 +166,9 @@ def break_even_steps(overhead_s: float, gain_s: float) -> float | None:
 
 
 def loss_after(trace: StepTrace, real_tokens: int, steps: int = 5) -> float | None:
-    """Return the mean loss of the last `steps` steps within the first `real_tokens` tokens: runs are compared after equal work.
+    """Return the mean loss of the last `steps` steps within the first `real_tokens` tokens, to compare runs after equal work.
 
-    None when no step lies within them, or a loss among them is not finite.
+    None if no step lies within them, or a loss among them is not finite.
     """
     within = int(np.searchsorted(np.cumsum(trace.real_tokens), real_tokens, side="right"))
     losses = [loss for loss in trace.loss[:within][-steps:] if loss is not None]

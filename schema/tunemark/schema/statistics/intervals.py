@@ -1,4 +1,4 @@
-"""Robust statistics of a series of step times. Pure functions of numpy arrays; seeds are fixed, results reproducible."""
+"""Robust statistics and intervals of step times. Pure functions of numpy arrays with fixed seeds. See definitions#intervals."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ CONFIDENCE = 0.95
 NORMAL_QUANTILE = 1.959963984540054
 MAX_SLOPE_POINTS = 400
 SIGNIFICANT_ERRORS = 2
-"""A difference within so many standard errors is no difference."""
+"""Differences below this many standard errors are not significant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,37 +26,37 @@ class Interval:
     value: float
     low: float
     high: float
-    """Infinite when there are too few values for an interval."""
+    """Infinite if there are too few values for an interval."""
 
     @property
     def bounded(self) -> bool:
-        """Return whether there were enough values for an interval."""
+        """Return True if there were enough values for an interval."""
         return math.isfinite(self.high)
 
     @property
     def relative_half_width(self) -> float:
-        """Half of the interval over the estimate."""
+        """Half-width of the interval over the estimate."""
         return (self.high - self.low) / 2 / self.value if self.value else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
 class ShareDifference:
-    """Two shares of rows, such as accuracies, side by side (definitions.md, 16)."""
+    """The difference of two shares of rows, such as accuracies. See definitions#quality."""
 
     difference: float
-    """Of the second against the first."""
+    """Second minus first."""
     standard_error: float
-    """Of the difference, the rows taken as drawn at random."""
+    """Standard error of the difference, for randomly drawn rows."""
 
     @property
     def significant(self) -> bool:
-        """Return whether they differ: by more than two standard errors."""
+        """Return True if they differ by more than two standard errors."""
         return abs(self.difference) > SIGNIFICANT_ERRORS * self.standard_error
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How a series of step times is spread, in seconds (the last three without unit)."""
+    """The spread of a series of step times in seconds (the last three are ratios)."""
 
     n: int
     p5: float
@@ -70,7 +70,7 @@ class Spread:
     cv: float
     """Standard deviation over mean."""
     stall_index: float
-    """Largest over median."""
+    """Maximum over median."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +102,14 @@ def spread(values: Floats) -> Spread:
 def theil_sen(values: Floats) -> Slope:
     """Return the median of all pairwise slopes of values, shape (n,), n >= 2, with Sen's interval.
 
-    Longer series are thinned to 400 evenly spaced points first, which bounds the work at 80,000 pairs.
+    Longer series are first thinned to 400 evenly spaced points, which bounds the work at 80,000 pairs.
     """
     index = np.linspace(0, len(values) - 1, min(len(values), MAX_SLOPE_POINTS)).round().astype(int)
     x, y = index.astype(float), values[index]
     i, j = np.triu_indices(len(x), k=1)
     slopes = np.sort((y[j] - y[i]) / (x[j] - x[i]))
     n = len(x)
-    # Variance of Kendall's S without ties gives the ranks of the interval's ends.
+    # The variance of Kendall's S without ties gives the ranks of the interval's ends.
     half = NORMAL_QUANTILE * np.sqrt(n * (n - 1) * (2 * n + 5) / 18)
     low = int(max(0, np.floor((len(slopes) - half) / 2)))
     high = int(min(len(slopes) - 1, np.ceil((len(slopes) + half) / 2)))
@@ -132,7 +132,7 @@ def block_length(values: Floats) -> int:
 def ratio_interval(work: Floats, times: Floats) -> Interval:
     """Return sum(work)/sum(times) with a circular block bootstrap interval (Politis & Romano 1992).
 
-    Both have shape (n,): work and seconds of each step. A ratio of sums, never a mean of rates.
+    Both have shape (n,): work and seconds per step. A ratio of sums, never a mean of rates.
     """
     n = len(times)
     estimate = float(work.sum() / times.sum())
@@ -142,7 +142,7 @@ def ratio_interval(work: Floats, times: Floats) -> Interval:
     length = block_length(times)
     blocks = -(-n // length)
     rng = np.random.default_rng(BOOTSTRAP_SEED)
-    # In portions, so that a hundred thousand steps need megabytes and not gigabytes.
+    # In portions, to bound the memory for 100,000 steps.
     portion = max(1, BOOTSTRAP_CELLS // (blocks * length))
     draws = np.concatenate(
         [
@@ -165,22 +165,21 @@ def _draw(work: Floats, times: Floats, starts: NDArray[np.int64], length: int) -
 def share_error(share: float, n: int) -> float:
     """Return the standard error of a share of n rows, sqrt(p (1 - p) / n).
 
-    Where no row or every row is right that formula says 0, which n rows cannot know: p is then taken as that of one more
-    row of each kind (Laplace).
+    For p = 0 or 1 the formula gives 0, which n rows cannot establish: p is then taken with one more row of each kind (Laplace).
     """
     p = share if 0 < share < 1 else (share * n + 1) / (n + 2)
     return math.sqrt(p * (1 - p) / n)
 
 
-def share_difference(one: float, n_one: int, other: float, n_other: int) -> ShareDifference:
-    """Compare two shares, of `n_one` and `n_other` rows."""
-    return ShareDifference(other - one, math.hypot(share_error(one, n_one), share_error(other, n_other)))
+def share_difference(first: float, n_first: int, second: float, n_second: int) -> ShareDifference:
+    """Return the difference of two shares of `n_first` and `n_second` rows."""
+    return ShareDifference(second - first, math.hypot(share_error(first, n_first), share_error(second, n_second)))
 
 
 def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> tuple[float, float | None]:
-    """Return the mean of values, both of shape (n,), and its standard error from their spread; None below two values.
+    """Return the weighted mean of values, both of shape (n,), and its standard error from their spread; None below two values.
 
-    That of a ratio of sums (Cochran 1977, 6.3): sqrt(n / (n - 1) x sum of (weight x distance from the mean)^2) / sum of weights.
+    Standard error of a ratio of sums (Cochran 1977, 6.3): sqrt(n / (n - 1) x sum of (weight x deviation from the mean)^2) / sum of weights.
     """
     x, w = np.asarray(values, dtype=float), np.asarray(weights, dtype=float)
     mean = float((x * w).sum() / w.sum())

@@ -1,11 +1,11 @@
-"""How long a whole job takes and what it costs, predicted from short runs of it. Pure functions of the runs' records.
+"""Prediction of the time and cost of a whole job from short runs of it. Pure functions of the runs' records.
 
-whole job = what is paid once (import, load, data, the slower first steps, save) + steps x steady step + evaluations.
+whole job = one-time cost (import, load, data, the slower first steps, save) + steps x steady step + evaluations.
 
-The interval of one run is that of the steps' mean time: a block bootstrap over the steady window, widened by
-sqrt(1 + n / N) since the N steps of the job are a sample too and not only the n that were measured. What another
-process adds is not in it. That is seen in k repeats: the job is one process more, whose mean step lies within
-t(k - 1) x s x sqrt(1 + 1 / k) of theirs, s being the standard deviation of the logarithms of their mean steps.
+The interval of one run is that of the mean step time: a block bootstrap over the steady window, widened by
+sqrt(1 + n / N), since the N steps of the job are a sample as well as the n measured ones. It does not cover the
+difference to another process. With k repeats, the interval covers a new process: its mean step lies within
+t(k - 1) x s x sqrt(1 + 1 / k) of theirs, where s is the standard deviation of the logarithms of their mean steps.
 """
 
 import math
@@ -26,53 +26,53 @@ from tunemark.schema.vocabulary import Doubt, Phase, PriceKind
 
 HOUR_S = 3_600
 ONCE = (Phase.IMPORT, Phase.LOAD, Phase.DATA, Phase.SAVE, Phase.TEARDOWN)
-"""Phases that a job has once, however long it is. Checks and probes belong to measuring and not to the job."""
+"""Phases that a job has once. Checks and probes are part of measuring and not of the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """How much is to be trained: exactly one of steps, samples and tokens, over `epochs` passes."""
+    """The size of a job: exactly one of steps, samples and tokens, over `epochs` passes."""
 
     steps: int | None = None
     """Optimizer steps."""
     samples: int | None = None
-    """Rows of the data set."""
+    """Rows of the dataset."""
     tokens: int | None = None
-    """Real tokens of the data set."""
+    """Real tokens of the dataset."""
     epochs: int = 1
     """Passes over the samples or tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The whole job."""
+    """The predicted job."""
 
     steps: int
     """Optimizer steps."""
     step_time_s: Interval
     """Mean of a steady step."""
     once_s: float
-    """Paid once, outside of training: import, load, data, save."""
+    """One-time cost outside of training: import, load, data, save."""
     train_s: Interval
-    """First step's start to last step's end; what the first steps take beyond steady ones is in it."""
+    """From the start of the first step to the end of the last, including the slower first steps."""
     evaluation_s: float
     """All evaluations."""
     wall_s: Interval
-    """All of it: what is paid once, training and evaluations."""
+    """Total: one-time cost, training and evaluations."""
     usd: Interval | None
-    """Cost of all of it; None without a price."""
+    """Cost of the total; None without a price."""
     doubts: tuple[str, ...]
-    """Why it may be wrong."""
+    """Reasons why the prediction may be wrong."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Learnt:
-    """What one run teaches of its job."""
+class _RunParts:
+    """The parts of a job as predicted from one run."""
 
     steps: int
     step: Interval
     begin_s: float
-    """What the first steps take beyond steady ones."""
+    """Time of the first steps beyond that of steady steps."""
     once_s: float
     evaluation_s: float
     """All evaluations."""
@@ -84,35 +84,35 @@ def predict(runs: Sequence[Submission], job: Job, usd_per_hour: float | None = N
     Raises
     ------
     TunemarkError
-        When a run has no steady steps to learn from, when the runs are not repeats, or when the job has no size.
+        If a run has no steady steps, the runs are not repeats, or the job has no size.
 
     """
-    found = stranger(runs)
-    if found is not None:
-        which, why = found
-        raise TunemarkError("submission", runs[which].run_id, why)
+    not_a_repeat = stranger(runs)
+    if not_a_repeat is not None:
+        index, reason = not_a_repeat
+        raise TunemarkError("submission", runs[index].run_id, reason)
     derived = [derive(run) for run in runs]
-    learnt = [_learn(run, one, job) for run, one in zip(runs, derived, strict=True)]
-    steps = fmean(one.steps for one in learnt)
-    begin = fmean(one.begin_s for one in learnt)
-    once = fmean(one.once_s for one in learnt)
-    evaluation = fmean(one.evaluation_s for one in learnt)
-    step = learnt[0].step if len(learnt) == 1 else over_runs([one.step.value for one in learnt])
+    parts = [_parts_of(run, figures, job) for run, figures in zip(runs, derived, strict=True)]
+    steps = fmean(part.steps for part in parts)
+    begin = fmean(part.begin_s for part in parts)
+    once = fmean(part.once_s for part in parts)
+    evaluation = fmean(part.evaluation_s for part in parts)
+    step = parts[0].step if len(parts) == 1 else over_runs([part.step.value for part in parts])
     train = _shifted(step, round(steps), begin)
     wall = _shifted(train, 1, once + evaluation)
     usd = None if usd_per_hour is None else _shifted(wall, usd_per_hour / HOUR_S, 0.0)
-    return Prediction(round(steps), step, once, train, evaluation, wall, usd, tuple(_doubts(runs, derived)))
+    return Prediction(round(steps), step, once, train, evaluation, wall, usd, tuple(_caveats(runs, derived)))
 
 
-def _learn(run: Submission, derived: Derived, job: Job) -> _Learnt:
+def _parts_of(run: Submission, derived: Derived, job: Job) -> _RunParts:
     window = derived.window
     if window is None or window.steps < RANKABLE_STEPS:
-        seen = window.steps if window else 0
-        fix = f"a prediction needs {RANKABLE_STEPS} steady steps; measure longer, such as --steps 150"
-        raise TunemarkError("steady steps", seen, fix, exit_code=Exit.UNTRUSTWORTHY)
+        steady = window.steps if window else 0
+        fix = f"a prediction needs {RANKABLE_STEPS} steady steps; run longer, for example with --steps 150"
+        raise TunemarkError("steady steps", steady, fix, exit_code=Exit.UNTRUSTWORTHY)
     steps = job_steps(run, window, job)
     step = step_interval(run, window, steps)
-    return _Learnt(
+    return _RunParts(
         steps,
         step,
         beginning_s(run, window, steps, step.value),
@@ -122,7 +122,7 @@ def _learn(run: Submission, derived: Derived, job: Job) -> _Learnt:
 
 
 def over_runs(mean_steps_s: Sequence[float]) -> Interval:
-    """Return the mean steady step of one process more, seconds, from those of two or more."""
+    """Return the mean steady step of a new process in seconds, from those of two or more runs."""
     logs = np.log(mean_steps_s)
     k, middle = len(logs), float(logs.mean())
     half = t_quantile((1 + CONFIDENCE) / 2, k - 1) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / k)
@@ -130,39 +130,39 @@ def over_runs(mean_steps_s: Sequence[float]) -> Interval:
 
 
 def stranger(runs: Sequence[Submission]) -> tuple[int, str] | None:
-    """Return which run, counted from 0, is no repeat of the first, and why; None when all are of one plan on one machine."""
+    """Return the index of the first run that is not a repeat, with the reason, or None if all have one plan and machine."""
     first = runs[0]
     for number, run in enumerate(runs):
         if run.run_id in {earlier.run_id for earlier in runs[:number]}:
-            return number, "is given twice; give each run once"
+            return number, "is listed twice; list each run once"
         if run.plan != first.plan or run.environment.devices != first.environment.devices:
             return (
                 number,
-                "is not a repeat of the first one: its plan or its device differs; give runs of one plan, as `run --repeats 3` makes",
+                "is not a repeat of the first run: its plan or device differs; use runs of one plan, such as those of `run --repeats 3`",
             )
     return None
 
 
-def _shifted(interval: Interval, factor: float, more: float) -> Interval:
-    return Interval(interval.value * factor + more, interval.low * factor + more, interval.high * factor + more)
+def _shifted(interval: Interval, factor: float, offset: float) -> Interval:
+    return Interval(interval.value * factor + offset, interval.low * factor + offset, interval.high * factor + offset)
 
 
 def job_steps(run: Submission, window: SteadyWindow, job: Job) -> int:
-    """Return the optimizer steps of a job; the last one of each epoch may be a part of a batch."""
+    """Return the optimizer steps of a job. The last step of each epoch may have a partial batch."""
     given = [size for size in (job.steps, job.samples, job.tokens) if size is not None]
     if len(given) != 1:
         sizes = {"--job-steps": job.steps, "--samples": job.samples, "--tokens": job.tokens}
-        said = " and ".join(f"{name} {size}" for name, size in sizes.items() if size is not None) or "no size"
-        raise TunemarkError("job", said, "say how much is trained: one of --job-steps, --samples and --tokens")
+        sizes_text = " and ".join(f"{name} {size}" for name, size in sizes.items() if size is not None) or "no size"
+        raise TunemarkError("job", sizes_text, "set the size of the job with exactly one of --job-steps, --samples and --tokens")
     if job.steps is not None:
         return job.steps
     part = slice(window.first, window.stop)
-    of_step = run.trace.documents[part] if job.samples is not None else run.trace.real_tokens[part]
-    return math.ceil(given[0] / float(np.mean(of_step))) * job.epochs
+    per_step = run.trace.documents[part] if job.samples is not None else run.trace.real_tokens[part]
+    return math.ceil(given[0] / float(np.mean(per_step))) * job.epochs
 
 
 def step_interval(run: Submission, window: SteadyWindow, steps: int) -> Interval:
-    """Return the mean time of `steps` future steady steps, seconds, with its 95% interval."""
+    """Return the mean time of `steps` future steady steps in seconds, with its 95% interval."""
     times = np.asarray(run.trace.step_times_s[window.first : window.stop])
     rate = ratio_interval(np.ones_like(times), times)
     mean, wider = 1 / rate.value, math.sqrt(1 + window.steps / steps)
@@ -170,36 +170,36 @@ def step_interval(run: Submission, window: SteadyWindow, steps: int) -> Interval
 
 
 def beginning_s(run: Submission, window: SteadyWindow, steps: int, steady_s: float) -> float:
-    """Return what the steps before the steady window took beyond steady ones, seconds: compiling is in it. Below 0 where they were faster."""
+    """Return the time of the steps before the steady window beyond that of steady steps, in seconds. It includes compiling and can be negative."""
     first = min(window.first, steps)
     return sum(run.trace.step_times_s[:first]) - first * steady_s
 
 
-def _doubts(runs: Sequence[Submission], derived: Sequence[Derived]) -> Iterable[str]:
-    """Return why a prediction may be wrong, each doubt once."""
+def _caveats(runs: Sequence[Submission], derived: Sequence[Derived]) -> Iterable[str]:
+    """Yield the reasons why a prediction may be wrong, each once."""
     if len(runs) == 1:
-        yield "one run cannot tell how much processes differ, so the interval is of this one alone; `run --repeats 3` and all three files tell"
-    yield from dict.fromkeys(doubt for run, one in zip(runs, derived, strict=True) for doubt in _doubts_of(run, one))
+        yield "the interval covers this run only, since a single run cannot show the difference between processes; use `run --repeats 3`"
+    yield from dict.fromkeys(caveat for run, figures in zip(runs, derived, strict=True) for caveat in _caveats_of(run, figures))
 
 
-def _doubts_of(run: Submission, derived: Derived) -> Iterable[str]:
-    for warned in run.warnings:
-        if warned.doubt not in {Doubt.NOT_STABLE, Doubt.RANDOM_WEIGHTS, Doubt.UNKNOWN_ACCELERATOR, Doubt.FEW_STEPS}:
-            yield f"of the run itself: {warned.doubt.value}, {warned.message}"
+def _caveats_of(run: Submission, derived: Derived) -> Iterable[str]:
+    for warning in run.warnings:
+        if warning.doubt not in {Doubt.NOT_STABLE, Doubt.RANDOM_WEIGHTS, Doubt.UNKNOWN_ACCELERATOR, Doubt.FEW_STEPS}:
+            yield f"warning of the run: {warning.doubt.value}, {warning.message}"
     if derived.window is not None and not derived.window.stable:
         yield f"the run never became steady: {derived.window.verdict}"
     if run.plan.optimizer.scheduler != "constant" and run.plan.measurement.max_steps is None and run.plan.measurement.epochs is None:
-        yield "the run had no planned end, so its learning rate did not fall as that of the job: time and cost are not touched, the loss is"
+        yield "the run had no planned end, so its learning rate schedule differs from that of the job; this affects the loss, not time and cost"
     if Phase.EVAL.value not in derived.phases:
-        yield "the run evaluated nothing, so evaluations cost nothing here"
+        yield "the run did not evaluate, so the time of evaluations is not included"
     if Phase.SAVE.value not in derived.phases:
-        yield "the run saved no weights, so saving costs nothing here; `run --save` measures it"
+        yield "the run saved no weights, so the time of saving is not included; `run --save` measures it"
 
 
 def price_of(prices: Iterable[PriceRow], accelerator: str, devices: int, instance: str | None = None) -> PriceRow | None:
-    """Return the cheapest on-demand price in force of an instance that holds so many of an accelerator, or None without one.
+    """Return the cheapest current on-demand price of an instance with at least `devices` of an accelerator, or None.
 
-    The whole instance is paid for, also when it holds more. With `instance` only that one counts.
+    The whole instance is paid for. With `instance`, only that one counts.
     """
     latest: dict[tuple[str, str, str | None], PriceRow] = {}
     for row in prices:

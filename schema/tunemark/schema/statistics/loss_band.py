@@ -1,4 +1,4 @@
-"""The loss-band gate: losses of a run beside those that a right run of the same workload reaches."""
+"""The loss-band gate: the losses of a run compared with the expected losses of its workload."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ SMOOTHED_STEPS = 5
 
 
 def loss_band(golden: GoldenLosses | None, plan: Plan, trace: StepTrace, *, changed: bool) -> Gate:
-    """Return whether the losses lie within the band; null with the reason where there is nothing to compare with."""
+    """Return the gate: passed if the losses are inside the band, null with a reason if there is nothing to compare with."""
     reason = _incomparable(golden, plan, changed=changed)
     if golden is None or reason:
         return Gate(name="loss_band", passed=None, detail=reason or "no losses of a right run are kept for this workload")

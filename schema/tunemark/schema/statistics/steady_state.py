@@ -1,9 +1,7 @@
-"""Where warm-up ends and the steady window begins, decided from the raw step log by one rule.
+"""The end of warm-up and the steady window, decided from the raw step log by one rule. See definitions#steady-window.
 
-definitions.md, 4: at least ten warm-up steps, then until the slope test passes; a window of at least
-100 steps or 60 s; at least 20 steps to be ranked. A window that never passes is kept with `stable = False`.
-
-One thing is read otherwise than there: a drift within chance is no drift (see `drift`).
+At least ten warm-up steps, then until the slope test passes; a window of at least 100 steps or 60 s; at least 20 steps
+to be ranked. A window that never passes is kept with `stable = False`.
 """
 
 from collections.abc import Iterable
@@ -22,7 +20,7 @@ CANDIDATES = 8
 
 @dataclass(frozen=True, slots=True)
 class SteadyWindow:
-    """Steps `first` to `stop - 1` (counted from 0) are steady; those before are warm-up."""
+    """Steps `first` to `stop - 1` (counted from 0) are steady. The steps before are warm-up."""
 
     first: int
     stop: int
@@ -37,10 +35,10 @@ class SteadyWindow:
 
 
 def drift(times: Floats) -> float:
-    """Return the drift of step times over the window, relative to their median: 0 when it may be chance.
+    """Return the drift of step times over the window relative to their median, or 0 if it may be due to chance.
 
-    definitions.md asks for |Theil-Sen slope| x window < 1% of the median. On a noisy host that estimate
-    exceeds 1% by chance alone, so a drift counts only when the slope's 95% interval excludes zero.
+    The test is |Theil-Sen slope| x window < 1% of the median. On a noisy host the estimate exceeds 1% by chance, so that
+    a drift counts only if the 95% interval of the slope excludes zero.
     """
     slope = theil_sen(times)
     if slope.low <= 0 <= slope.high:
@@ -49,23 +47,23 @@ def drift(times: Floats) -> float:
 
 
 def long_enough(times: Floats, rules: Measurement) -> bool:
-    """Return whether the window is long enough to be called steady."""
+    """Return True if the window is long enough to be called steady."""
     return len(times) >= rules.min_steady_steps or float(times.sum()) >= rules.min_steady_s
 
 
 def settled_after(disturbed: Iterable[int], steps: int) -> int:
-    """Return the last step, counted from 1, in which graphs were compiled or the allocator grew; 0 without one.
+    """Return the last step, counted from 1, with a compilation or allocator growth; 0 without one.
 
-    A late growth would leave no window: only those of the first half of all steps count, the drift test sees the rest.
+    A late event would leave no window: only those in the first half of all steps count, and the drift test covers the rest.
     """
     return max((step for step in disturbed if step <= steps // 2), default=0)
 
 
 def steady_window(trace: StepTrace, rules: Measurement, settled_after: int = 0) -> SteadyWindow:
-    """Find the earliest steady window of a trace that begins after step `settled_after`, counted from 1: compiling and growing end there.
+    """Return the earliest steady window that begins after step `settled_after`, counted from 1: the last compilation or growth.
 
-    Warm-up is lengthened in equal stretches until no drift is left in the rest; the first rest that is
-    long enough and without drift is the window.
+    Warm-up is extended in equal stretches until the rest has no drift. The first rest that is long enough and without
+    drift is the window.
     """
     times = np.asarray(trace.step_times_s)
     n = len(times)

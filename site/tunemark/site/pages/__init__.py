@@ -1,50 +1,24 @@
-"""The kinds of pages, one module each: database rows -> pages. Rendering is elsewhere."""
+"""One module per kind of page. Each has a function `pages(catalogue)` that yields pages from database rows.
+
+A new module in this folder is found by itself. Pages under `guide/` are listed on the guide's first page; other
+lists are linked from the navigation in mkdocs.yml.
+"""
 
 from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
 
 from tunemark.site.page import Page
-from tunemark.site.pages import (
-    accelerators,
-    audit,
-    converted,
-    cost,
-    documents,
-    guide,
-    home,
-    measured,
-    models,
-    predictions,
-    provenance,
-    published,
-    results,
-    studies,
-    support,
-    workloads,
-)
 from tunemark.site.queries import Catalogue
 
 
 def all_pages(catalogue: Catalogue) -> Iterator[Page]:
-    """Yield every page of the site."""
-    for kind in _KINDS:
-        yield from kind.pages(catalogue)
-
-
-_KINDS = (
-    home,
-    results,
-    workloads,
-    studies,
-    measured,
-    published,
-    converted,
-    accelerators,
-    models,
-    documents,
-    audit,
-    cost,
-    guide,
-    support,
-    predictions,
-    provenance,
-)
+    """Yield every page of the site; the guide's first page comes last, since it lists the others."""
+    guide = import_module(f"{__name__}.guide")
+    listed: list[Page] = []
+    for module in sorted(found.name for found in iter_modules(__path__)):
+        if module != "guide":
+            for page in import_module(f"{__name__}.{module}").pages(catalogue):
+                listed += [page] if page.path.startswith("guide/") else []
+                yield page
+    yield from guide.pages(catalogue, listed)

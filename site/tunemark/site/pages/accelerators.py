@@ -1,14 +1,14 @@
-"""Accelerators: facts with their source, results on them, prices of them."""
+"""Accelerators: facts with their source, results on them and their prices."""
 
 from collections.abc import Iterator
 
 from tunemark.schema.formats import significant
 from tunemark.site import tables, wording
-from tunemark.site.escape import web_link
 from tunemark.site.page import Fact, Page, accelerator_path
-from tunemark.site.queries import Catalogue, Row
+from tunemark.site.queries import Catalogue
+from tunemark.site.render import web_link
 from tunemark.site.results_table import results_table
-from tunemark.site.tables import Cell, Column, Line, Table
+from tunemark.site.tables import Cell, Column, Row, Table, text_column
 
 CRUMBS = (("Accelerators", "accelerators/index"),)
 FACTS: dict[str, tuple[str, str]] = {
@@ -25,8 +25,11 @@ FACTS: dict[str, tuple[str, str]] = {
     "launch_year": ("Launched", ""),
     "msrp_usd": ("List price at launch", "USD"),
 }
+"""Fact -> label and unit."""
+LISTED = ("memory_gib", "memory_bandwidth_gb_s", "peak_bf16_tflops", "tdp_w")
 UNVERIFIED = "unverified"
 UNITS = {"device": "one device", "chip": "one chip", "core": "one core"}
+DATED_BY = {"provider": "day of the price list", "catalog": "day a catalogue was read", "inferred": "inferred"}
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
@@ -46,103 +49,94 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
 
 
 def _list(catalogue: Catalogue) -> Table:
-    shown = ("memory_gib", "memory_bandwidth_gb_s", "peak_bf16_tflops", "tdp_w")
-    heads = [Column(f"{FACTS[name][0]} ({FACTS[name][1]})", numeric=True) for name in shown]
-    columns = [
-        Column("Accelerator"),
-        Column("Vendor"),
-        *heads,
-        Column("On demand from, USD/h", numeric=True, explained="Cheapest on-demand price of one accelerator in the price book."),
-        Column("Results", numeric=True),
+    columns: list[Column[Row]] = [
+        Column(
+            "Accelerator",
+            lambda row: tables.text(row["name"], href=accelerator_path(row["accelerator"]), small=row["architecture"] or ""),
+        ),
+        text_column("Vendor", "vendor"),
+        *(_fact_column(name) for name in LISTED),
+        Column(
+            "On demand from, USD/h",
+            lambda row: tables.quantity("price_usd_per_hour", _cheapest_usd_per_hour(catalogue, row)),
+            numeric=True,
+            explained="Cheapest on-demand price of one accelerator in the price book.",
+        ),
+        Column("Results", lambda row: tables.number(len(catalogue.results_where(accelerator=row["accelerator"]))), numeric=True),
     ]
-    lines = (
-        Line(
-            (
-                tables.text(row["name"], href=accelerator_path(row["accelerator"]), small=row["architecture"] or ""),
-                tables.text(row["vendor"]),
-                *(_number(row, name) for name in shown),
-                _cheapest(catalogue, row),
-                _count(len(catalogue.results_where(accelerator=row["accelerator"]))),
-            )
-        )
-        for row in catalogue.accelerators
+    return tables.table("Accelerators", columns, catalogue.accelerators, interactive=True, searchable=False)
+
+
+def _fact_column(name: str) -> Column[Row]:
+    label, unit = FACTS[name]
+    return Column(
+        f"{label} ({unit})",
+        lambda row: Cell(_value(row[name], name), sort=row[name], mark=UNVERIFIED if _is_unverified(row, name) else ""),
+        numeric=True,
     )
-    return tables.table("Accelerators", columns, lines, interactive=True, searchable=False)
 
 
-def _number(row: Row, name: str) -> Cell:
-    return Cell(_value(row[name], name), sort=row[name], mark=UNVERIFIED if row[name] is not None and _is_unverified(row, name) else "")
-
-
-def _count(number: int) -> Cell:
-    return Cell(str(number), sort=number)
-
-
-def _cheapest(catalogue: Catalogue, row: Row) -> Cell:
-    offers = [
+def _cheapest_usd_per_hour(catalogue: Catalogue, row: Row) -> float | None:
+    """Return the cheapest current on-demand price of one accelerator, or None without an offer."""
+    offers = (
         price["usd_per_hour"] / price["accelerator_count"]
         for price in catalogue.prices
         if price["accelerator"] == row["accelerator"] and price["newest"] and price["kind"] == "on_demand"
-    ]
-    return tables.quantity("price_usd_per_hour", min(offers, default=None))
+    )
+    return min(offers, default=None)
 
 
 def _value(value: float | None, name: str) -> str:
     if value is None or name == "launch_year":
-        return tables.text(value).text
+        return wording.plain(None if value is None else str(value))
     return f"{value:,.0f}" if float(value).is_integer() else significant(value, 4)
 
 
 def _is_unverified(row: Row, name: str) -> bool:
     card_name = name.removeprefix("peak_").removesuffix("_tflops").removesuffix("_tops")
-    return name in row["unverified"] or f"peak_tflops.{card_name}" in row["unverified"]
+    return row[name] is not None and (name in row["unverified"] or f"peak_tflops.{card_name}" in row["unverified"])
 
 
 def _facts(row: Row) -> list[Fact]:
-    said = [
+    return [
         Fact("Reports itself as", wording.plain(", ".join(row["aliases"]))),
         Fact("Vendor", row["vendor"]),
         Fact("Architecture", wording.plain(row["architecture"])),
         Fact("Counted as", UNITS.get(row["unit"], str(row["unit"]))),
+        *(
+            Fact(
+                label,
+                f"{_value(row[name], name)} {unit}".strip() if row[name] is not None else _value(None, name),
+                UNVERIFIED if _is_unverified(row, name) else "",
+            )
+            for name, (label, unit) in FACTS.items()
+        ),
     ]
-    for name, (label, unit) in FACTS.items():
-        known = row[name] is not None
-        value = f"{_value(row[name], name)} {unit}".strip() if known else _value(None, name)
-        said.append(Fact(label, value, UNVERIFIED if known and _is_unverified(row, name) else ""))
-    return said
 
 
 def _prices(prices: list[Row]) -> Table | None:
     if not prices:
         return None
-    columns = [
-        Column("Instance"),
-        Column("Kind"),
-        Column("Accelerators", numeric=True),
-        Column("USD/h", numeric=True),
-        Column("USD/h each", numeric=True),
-        Column("Region"),
-        Column("Known on", tight=True),
-        Column("Source"),
+    columns: list[Column[Row]] = [
+        Column("Instance", lambda price: tables.text(price["instance"], small=price["provider"])),
+        text_column("Kind", "kind", wording.words),
+        Column("Accelerators", lambda price: tables.number(price["accelerator_count"], wording.plain), numeric=True),
+        Column("USD/h", lambda price: tables.quantity("price_usd_per_hour", price["usd_per_hour"]), numeric=True),
+        Column("USD/h each", lambda price: tables.quantity("price_usd_per_hour", _usd_per_hour_each(price)), numeric=True),
+        text_column("Region", "region"),
+        Column("Known on", lambda price: tables.text(price["effective_on"], small=_dated(price)), tight=True),
+        Column(
+            "Source",
+            lambda price: tables.text(wording.short_commits(price["source"]), href=web_link(price["source"]), small=price["notes"] or ""),
+        ),
     ]
-    return tables.table("Prices", columns, (_price_line(price) for price in prices), interactive=True, searchable=False)
+    return tables.table("Prices", columns, prices, interactive=True, searchable=False)
+
+
+def _usd_per_hour_each(price: Row) -> float | None:
+    count = price["accelerator_count"]
+    return price["usd_per_hour"] / count if count else None
 
 
 def _dated(price: Row) -> str:
-    how = {"provider": "day of the price list", "catalog": "day a catalogue was read", "inferred": "inferred"}[price["dated_by"]]
-    return how if price["newest"] else f"{how}; not the newest"
-
-
-def _price_line(price: Row) -> Line:
-    count = price["accelerator_count"]
-    cells = (
-        tables.text(price["instance"], small=price["provider"]),
-        tables.text(wording.words(price["kind"])),
-        Cell(wording.plain(count), sort=count),
-        tables.quantity("price_usd_per_hour", price["usd_per_hour"]),
-        tables.quantity("price_usd_per_hour", price["usd_per_hour"] / count if count else None),
-        tables.text(price["region"]),
-        tables.text(price["effective_on"], small=_dated(price)),
-        tables.text(wording.short_commits(price["source"]), href=web_link(price["source"]), small=price["notes"] or ""),
-    )
-    return Line(cells)
+    return DATED_BY[price["dated_by"]] + ("" if price["newest"] else "; not the newest")

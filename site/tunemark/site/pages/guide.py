@@ -1,6 +1,7 @@
-"""How to read a number, how to contribute one, and the fields of a record: all from the code that judges them."""
+"""The guide: how to read a number, definitions, glossary, how to contribute, and the fields of a record."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel
 
@@ -12,56 +13,112 @@ from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Environment, Submission
 from tunemark.schema.vocabulary import Doubt, Status
 from tunemark.site import tables, wording
-from tunemark.site.escape import code_spans
 from tunemark.site.page import Page
 from tunemark.site.queries import Catalogue
-from tunemark.site.tables import Cell, Column, Line, Table
+from tunemark.site.render import code_spans
+from tunemark.site.tables import Cell, Column, Table
 
 CRUMBS = (("Guide", "guide/index"),)
 BETTER = {"lower": "lower", "higher": "higher", None: "neither"}
+GLOSSARY = {
+    "Accelerator": "The device that does the training: a GPU, a TPU, an AWS Trainium chip or core, or a CPU.",
+    "Adapter": "The small trained matrices that LoRA adds to frozen weights.",
+    "Allocator": "The part of a framework that manages device memory. It reports allocated and reserved bytes.",
+    "Baseline": "The run or configuration that others are compared with.",
+    "Checkpointing": "Discarding activations in the forward pass and recomputing them in the backward pass, to save memory.",
+    "Comparability group": "Results that agree in every condition that a ranking needs.",
+    "Confidence interval": "The range that covers the true value in 95% of cases under repeated measurement.",
+    "Converted result": "A result derived from the raw logs of another harness, such as MLPerf.",
+    "Division": "`standard`: the workload card unchanged. `open`: with declared overrides.",
+    "Effective setting": "The value of a setting that the run used, read back from the libraries.",
+    "Frontier": "The largest micro-batch and sequence length that fit in memory.",
+    "Gate": "A check that training is correct, such as that losses are inside the expected band.",
+    "Global batch": "Rows per optimizer step over all devices: micro-batch x gradient accumulation x data-parallel ranks.",
+    "Gradient accumulation": "Summing gradients over several micro-steps before one optimizer step.",
+    "HFU": "Hardware FLOPs utilisation: like MFU, with recomputed FLOPs included.",
+    "Instance": "A machine as a cloud provider rents it, with a fixed number of accelerators.",
+    "LoRA": "Low-rank adaptation: the base weights are frozen and small adapters are trained.",
+    "MAFU": "Model FLOPs over time and the matrix rate that the same device reached in a probe.",
+    "MFU": "Model FLOPs utilisation: model FLOPs over time and the dense peak of the card.",
+    "Micro-batch": "Rows of one forward and backward pass on one device.",
+    "Micro-step": "One forward and backward pass of one micro-batch.",
+    "Out of memory": "A run that failed because device or host memory was exhausted. It is a result.",
+    "Override": "A setting that differs from the workload card. It moves a run to the open division.",
+    "Packing": "Joining documents into rows of fixed length, without padding.",
+    "Padding efficiency": "Real tokens as a share of all slots in a batch.",
+    "Peak memory": "The highest memory use of one device during a run. The method of measurement is part of the figure.",
+    "Published result": "A figure from a document, without a raw log.",
+    "QLoRA": "LoRA on frozen weights that are quantised to 4 bits.",
+    "Rank": "One of the processes of a distributed run, or the position in a ranking.",
+    "Result": "One row of the database: a measured, published or converted run with its conditions.",
+    "Run": "One execution of a workload by the harness.",
+    "Steady window": "The steps after warm-up from which figures are derived.",
+    "Step": "One optimizer step.",
+    "Study": "A series of runs requested together: a sweep, a frontier, an A/B comparison or repeats.",
+    "Submission": "The JSON file that a run writes.",
+    "Trust level": "The evidence behind a result: published, converted, measured or reproduced.",
+    "Verdict": "The result of an audit rule: impossible, inconsistent, suspicious or ambiguous.",
+    "Warm-up": "The first steps, before step times are steady. They are kept and excluded from figures.",
+    "Workload": "A standard benchmark: model, method, data, batch, optimizer and quality target, on a card.",
+}
+"""Term -> its one definition. `code` is marked up."""
 
 
-def pages(catalogue: Catalogue) -> Iterator[Page]:
-    """Yield the guide."""
+def pages(catalogue: Catalogue, guide_pages: Sequence[Page]) -> Iterator[Page]:
+    """Yield the guide. `guide_pages` are the pages of other modules that its first page lists."""
     del catalogue
+    made = [
+        Page("guide/definitions", "Definitions", "definitions.md.j2", {}, CRUMBS, wide=False),
+        Page("guide/glossary", "Glossary", "glossary.md.j2", {"terms": _terms()}, CRUMBS),
+        Page("guide/contribute", "How to contribute", "contribute.md.j2", _contributing(), CRUMBS),
+        Page("guide/fields", "Field reference", "fields.md.j2", _reference(), CRUMBS),
+    ]
+    yield from made
     reading = {
+        "listed": [(page.title, page.path) for page in (*made, *guide_pages)],
         "quantities": _quantities(),
         "trust": wording.TRUST,
         "keys": [(wording.words(key), meaning) for key, meaning in COMPARABILITY_KEYS.items()],
         "statuses": [wording.words(status.value) for status in Status],
-        "doubts": [wording.words(doubt.value) for doubt in Doubt],
+        "warnings": [wording.words(warning.value) for warning in Doubt],
     }
-    contributing = {"recorded": _fields("What is recorded about the machine", Environment), "never": sorted(PATTERNS)}
-    reference = {
+    yield Page("guide/index", "How to read a number", "reading.md.j2", reading)
+
+
+def anchor(term: str) -> str:
+    """Return the anchor of a glossary term: `Steady window` -> `steady-window`."""
+    return re.sub(r"[^a-z0-9]+", "-", term.lower()).strip("-")
+
+
+def _terms() -> list[tuple[str, str, object]]:
+    return [(anchor(term), term, code_spans(meaning)) for term, meaning in GLOSSARY.items()]
+
+
+def _contributing() -> dict[str, object]:
+    return {"recorded": _fields("What is recorded about the machine", Environment), "never": sorted(PATTERNS)}
+
+
+def _reference() -> dict[str, object]:
+    return {
         "submission": _fields("Fields of a submission", Submission),
         "published": _fields("Fields of a published result", PublishedResult),
     }
-    yield Page("guide/index", "How to read a number", "reading.md.j2", reading)
-    yield Page("guide/contribute", "How to contribute", "contribute.md.j2", contributing, CRUMBS)
-    yield Page("guide/fields", "Field reference", "fields.md.j2", reference, CRUMBS)
 
 
 def _quantities() -> Table:
-    columns = [Column("Quantity"), Column("Unit"), Column("Better"), Column("Meaning")]
-    return tables.table("Quantities", columns, (_quantity(row) for row in QUANTITIES.values()), interactive=True)
-
-
-def _quantity(row: Quantity) -> Line:
-    unit = "count, share or ratio" if row.unit == "1" else row.unit
-    return Line(
-        (
-            tables.text(row.label, small=row.key),
-            tables.text(unit),
-            tables.text(BETTER[row.better]),
-            Cell(code_spans(row.meaning), sort=row.meaning.lower()),
-        )
-    )
+    columns: list[Column[Quantity]] = [
+        Column("Quantity", lambda row: tables.text(row.label, small=row.key)),
+        Column("Unit", lambda row: tables.text("count, share or ratio" if row.unit == "1" else row.unit)),
+        Column("Better", lambda row: tables.text(BETTER[row.better])),
+        Column("Meaning", lambda row: Cell(code_spans(row.meaning), sort=row.meaning.lower())),
+    ]
+    return tables.table("Quantities", columns, QUANTITIES.values(), interactive=True)
 
 
 def _fields(name: str, model: type[BaseModel]) -> Table:
-    columns = [Column("Field"), Column("Type"), Column("Meaning")]
-    lines = (
-        Line((tables.text(path), tables.text(kind.replace("`", "")), Cell(code_spans(meaning), sort=meaning.lower())))
-        for path, kind, meaning in field_reference(model)
-    )
-    return tables.table(name, columns, lines, interactive=True)
+    columns: list[Column[tuple[str, str, str]]] = [
+        Column("Field", lambda field: tables.text(field[0])),
+        Column("Type", lambda field: tables.text(field[1].replace("`", ""))),
+        Column("Meaning", lambda field: Cell(code_spans(field[2]), sort=field[2].lower())),
+    ]
+    return tables.table(name, columns, field_reference(model), interactive=True)

@@ -1,12 +1,12 @@
-"""Models: their shape, and the results of fine-tuning them."""
+"""Models: their architecture and the results of fine-tuning them."""
 
 from collections.abc import Iterator
 
 from tunemark.site import tables, wording
 from tunemark.site.page import Fact, Page, model_path
-from tunemark.site.queries import Catalogue, Row
+from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import results_table
-from tunemark.site.tables import Cell, Column, Line, Table
+from tunemark.site.tables import Column, Row, Table, text_column
 
 CRUMBS = (("Models", "models/index"),)
 SHAPE = {
@@ -23,15 +23,19 @@ SHAPE = {
     "experts": "Experts",
     "active_experts": "Active experts",
 }
+LISTED = ("parameters", "layers", "hidden_size", "vocabulary", "context_length")
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the list of models and a page for each."""
     used = {row["model"] for row in catalogue.results}
-    shown = [row for row in catalogue.models if row["model"] in used]
+    with_results = [row for row in catalogue.models if row["model"] in used]
     others = [row for row in catalogue.models if row["model"] not in used]
-    without = _list(catalogue, others, "Models without a result") if others else None
-    yield Page("models/index", "Models", "models.md.j2", {"table": _list(catalogue, shown, "Models"), "without": without})
+    lists = {
+        "table": _list(catalogue, with_results, "Models"),
+        "without": _list(catalogue, others, "Models without a result") if others else None,
+    }
+    yield Page("models/index", "Models", "models.md.j2", lists)
     for row in catalogue.models:
         results = catalogue.results_where(model=row["model"])
         table = results_table(catalogue, results, "Results with this model", without=frozenset({"model"})) if results else None
@@ -40,32 +44,24 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
 
 
 def _list(catalogue: Catalogue, rows: list[Row], name: str) -> Table:
-    shown = ("parameters", "layers", "hidden_size", "vocabulary", "context_length")
-    columns = [Column("Model"), Column("Family"), *(Column(SHAPE[key], numeric=True) for key in shown), Column("Results", numeric=True)]
-    lines = (
-        Line(
-            (
-                tables.text(row["name"], href=model_path(row["model"])),
-                tables.text(row["family"]),
-                *(Cell(wording.plain(row[key]), sort=row[key]) for key in shown),
-                _count(len(catalogue.results_where(model=row["model"]))),
-            )
-        )
-        for row in rows
-    )
-    return tables.table(name, columns, lines, interactive=True, searchable=False)
+    columns: list[Column[Row]] = [
+        Column("Model", lambda row: tables.text(row["name"], href=model_path(row["model"]))),
+        text_column("Family", "family"),
+        *(_shape_column(key) for key in LISTED),
+        Column("Results", lambda row: tables.number(len(catalogue.results_where(model=row["model"]))), numeric=True),
+    ]
+    return tables.table(name, columns, rows, interactive=True, searchable=False)
 
 
-def _count(number: int) -> Cell:
-    return Cell(str(number), sort=number)
+def _shape_column(key: str) -> Column[Row]:
+    return Column(SHAPE[key], lambda row: tables.number(row[key], wording.plain), numeric=True)
 
 
 def _facts(row: Row) -> list[Fact]:
-    shape = [Fact(label, wording.plain(row[name])) for name, label in SHAPE.items()]
     return [
         Fact("Also called", wording.plain(", ".join(row["aliases"]))),
         Fact("Family", row["family"]),
-        *shape,
+        *(Fact(label, wording.plain(row[name])) for name, label in SHAPE.items()),
         Fact("Sliding window", _window(row)),
         Fact("On the hub", wording.plain(row["hub_id"])),
         Fact("Gated", wording.plain(row["gated"])),
@@ -73,6 +69,5 @@ def _facts(row: Row) -> list[Fact]:
 
 
 def _window(row: Row) -> str:
-    every = row["sliding_window_every"]
-    span = wording.plain(row["sliding_window"])
-    return span if every is None else f"{span}, every {every}. layer"
+    window, every = wording.plain(row["sliding_window"]), row["sliding_window_every"]
+    return window if every is None else f"{window}, in one of every {every} layers"

@@ -1,73 +1,114 @@
-"""How good predictions are: throughput with each accelerator and each model left out, and memory beside published peaks."""
+"""Errors of predictions: throughput by cross-validation, and memory compared with published and measured peaks."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from tunemark.schema import formats
 from tunemark.site import tables, wording
-from tunemark.site.page import Page, result_path
-from tunemark.site.pages.memory_errors import Names, memory_context, percent
-from tunemark.site.queries import Catalogue, Row
-from tunemark.site.tables import Cell, Column, Line, Table
+from tunemark.site.page import Page, accelerator_path, model_path, result_path
+from tunemark.site.queries import Catalogue
+from tunemark.site.tables import Cell, Column, Row, Table, text_column
 
 CRUMBS = (("Guide", "guide/index"),)
+CALCULATORS = {
+    "tunemark estimate": "predicted_bytes",
+    "formula of document 004": "formula_004_bytes",
+    "accelerate estimate-memory": "accelerate_bytes",
+}
 LARGEST_MEDIAN = 0.15
 LEAST_COVERED, MOST_COVERED = 0.85, 0.95
-SHOWN_KINDS = ("factor", "slope", "stack", "generation", "release")
-"""Parameters of the page; the database has all of them."""
-FIGURES = (
-    Column("Results", numeric=True),
-    Column("Median error", numeric=True, explained="Of the absolute errors."),
-    Column("Worst error", numeric=True),
-    Column("Inside", numeric=True, explained="Share of results that lie in their predicted interval of 90%."),
-    Column("No data", numeric=True, explained="Results for which nothing similar was left."),
-)
+SHOWN_PARAMETERS = ("factor", "slope", "stack", "generation", "release")
+"""Kinds of parameters shown on the page; the database has all of them."""
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
-    """Yield the page of errors."""
-    yield Page(
-        "guide/predictions",
-        "How good predictions are",
-        "predictions.md.j2",
-        {**_throughput(catalogue), **memory_context(catalogue)},
-        CRUMBS,
-    )
+    """Yield the page of prediction errors."""
+    context = {**_throughput(catalogue), **_memory(catalogue), **_own_memory(catalogue)}
+    yield Page("guide/predictions", "Prediction errors", "predictions.md.j2", context, CRUMBS)
+
+
+class CardCells:
+    """Cells that name accelerators and models and link to their pages."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._accelerators = {row["accelerator"]: row["name"] for row in catalogue.accelerators}
+        self._models = {row["model"]: row["name"] for row in catalogue.models}
+
+    def accelerator(self, key: str) -> Cell:
+        """Return the cell of an accelerator."""
+        return tables.text(self._accelerators.get(key, key), href=accelerator_path(key) if key in self._accelerators else None)
+
+    def model(self, key: str) -> Cell:
+        """Return the cell of a model."""
+        return tables.text(self._models.get(key, key), href=model_path(key) if key in self._models else None)
+
+    def result(self, row: Row) -> Cell:
+        """Return the cell that links to a result by its devices."""
+        count = f"{row['accelerator_count']} x " if row["accelerator_count"] > 1 else ""
+        name = self.accelerator(row["accelerator"]).text if row["accelerator"] else "unknown"
+        return tables.text(count + name, small=row["result_id"], href=result_path(row["result_id"]), sort=row["result_id"])
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSummary:
+    """Errors of a group of predictions. Shares are None for an empty group."""
+
+    labels: tuple[Cell, ...]
+    rows: int
+    median_error: float | None
+    worst_error: float | None
+    coverage: float | None
+    """Share of results inside their 90% interval."""
+    no_data: int
+    """Results without a prediction."""
+
+
+def _percent(share: float | None, decimals: int = 1) -> Cell:
+    return tables.number(share, lambda value: f"{value:.{decimals}%}")
+
+
+FIGURES: tuple[Column[ErrorSummary], ...] = (
+    Column("Results", lambda item: tables.number(item.rows), numeric=True),
+    Column("Median error", lambda item: _percent(item.median_error), numeric=True, explained="Median of the absolute errors."),
+    Column("Worst error", lambda item: _percent(item.worst_error), numeric=True),
+    Column("Inside", lambda item: _percent(item.coverage), numeric=True, explained="Share of results inside their predicted 90% interval."),
+    Column("No data", lambda item: tables.number(item.no_data), numeric=True, explained="Results for which no similar result was left."),
+)
+
+
+def _label_columns(*heads: str) -> list[Column[ErrorSummary]]:
+    return [Column(head, lambda item, index=index: item.labels[index]) for index, head in enumerate(heads)]  # type: ignore[misc]
 
 
 def _throughput(catalogue: Catalogue) -> dict[str, object]:
-    known = catalogue.predictions
-    accuracy, errors = known["throughput_accuracy"], known["throughput_errors"]
+    accuracy, errors = catalogue.predictions["throughput_accuracy"], catalogue.predictions["throughput_errors"]
     if not any(row["rows"] for row in accuracy):
         return {"summary": None}
-    names = Names(catalogue)
+    cells = CardCells(catalogue)
+    stacks = Counter(row["stack"] for row in errors if row["left_out"] == "accelerator")
     return {
         "verdict": _verdict(accuracy),
-        "summary": tables.table(
-            "Errors of throughput",
-            [Column("Left out"), Column("Software of"), *FIGURES, Column("Goal")],
-            map(_summary, accuracy),
-            stacked=True,
-        ),
+        "summary": _summary(accuracy),
         "methods": _methods(errors),
-        "accelerators": _groups(errors, "accelerator", lambda row: names.accelerator(row["accelerator"])),
-        "models": _groups(errors, "model", lambda row: names.model(row["model"])),
-        "rows": _rows(errors, names),
-        "parameters": _parameters(known["throughput_model"]),
-        "learnt": len({row["result_id"] for row in errors}),
-        "most": Counter(row["stack"] for row in errors if row["left_out"] == "accelerator").most_common(1)[0],
-        "refused": _refused(known["throughput_refused"]),
+        "accelerators": _left_out(errors, "accelerator", lambda row: cells.accelerator(row["accelerator"])),
+        "models": _left_out(errors, "model", lambda row: cells.model(row["model"])),
+        "rows": _each_result(errors, cells),
+        "parameters": _parameters(catalogue.predictions["throughput_model"]),
+        "used": len({row["result_id"] for row in errors}),
+        "most": stacks.most_common(1)[0],
+        "refused": _refused(catalogue.predictions["throughput_refused"]),
     }
 
 
 def _verdict(accuracy: list[Row]) -> str:
-    """Return whether the goal is met by all rows together, way by way, and where a software misses it."""
-    ways = [f"{row['left_out']} left out: {_goal(row)}" for row in accuracy if row["stack"] == "all" and row["rows"]]
+    """Return a sentence: whether the goal is met over all results, and the software for which it is missed."""
+    overall = [f"{row['left_out']} left out: {_goal(row)}" for row in accuracy if row["stack"] == "all" and row["rows"]]
     missed = [
         f"{row['left_out']} left out, {row['stack']}" for row in accuracy if row["stack"] != "all" and row["rows"] and _goal(row) != "met"
     ]
-    return f"Over all results: {'; '.join(ways)}. " + (f"By software alone it is not met for: {'; '.join(missed)}." if missed else "")
+    return f"Over all results: {'; '.join(overall)}. " + (f"By software, it is missed for: {'; '.join(missed)}." if missed else "")
 
 
 def _goal(row: Row) -> str:
@@ -75,131 +116,170 @@ def _goal(row: Row) -> str:
     return "met" if close and LEAST_COVERED <= row["coverage"] <= MOST_COVERED else "error met, interval missed" if close else "missed"
 
 
-def _summary(row: Row) -> Line:
-    goal = _goal(row) if row["rows"] else ""
-    cell = Cell(goal, badge="ok" if goal == "met" else "ambiguous", sort=goal) if goal else tables.text("no data")
-    return Line((tables.text(row["left_out"]), tables.text(row["stack"]), *_figures(row), cell))
+def _summary(accuracy: list[Row]) -> Table:
+    def goal(item: ErrorSummary) -> Cell:
+        return item.labels[2]
+
+    def summary(row: Row) -> ErrorSummary:
+        verdict = _goal(row) if row["rows"] else ""
+        cell = Cell(verdict, badge="ok" if verdict == "met" else "ambiguous", sort=verdict) if verdict else tables.text("no data")
+        labels = (tables.text(row["left_out"]), tables.text(row["stack"]), cell)
+        return ErrorSummary(labels, row["rows"], row["median_error"], row["worst_error"], row["coverage"], row["no_data"])
+
+    columns = [*_label_columns("Left out", "Software of"), *FIGURES, Column("Goal", goal)]
+    return tables.table("Errors of throughput", columns, map(summary, accuracy), stacked=True)
 
 
-def _figures(row: Row) -> tuple[Cell, ...]:
-    return (
-        Cell(str(row["rows"]), sort=row["rows"]),
-        percent(row["median_error"]),
-        percent(row["worst_error"]),
-        percent(row["coverage"]),
-        Cell(str(row["no_data"]), sort=row["no_data"]),
-    )
+def _grouped(errors: Sequence[Row], key: Callable[[Row], tuple[str, str]]) -> dict[tuple[str, str], list[Row]]:
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in errors:
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
 def _methods(errors: list[Row]) -> Table:
-    """Return the errors by fine-tuning method: a method of few results and of stacks that differ is predicted worse."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in errors:
-        groups.setdefault((row["left_out"], row["method"]), []).append(row)
-    lines = (
-        Line((tables.text(left_out), tables.text(wording.METHODS.get(method, method)), *_figures(_summed(rows))))
-        for (left_out, method), rows in sorted(groups.items())
+    groups = sorted(_grouped(errors, lambda row: (row["left_out"], row["method"])).items())
+    items = (
+        _summarise((tables.text(left_out), tables.text(wording.METHODS.get(method, method))), rows) for (left_out, method), rows in groups
     )
-    return tables.table("Errors by method", [Column("Left out"), Column("Method"), *FIGURES], lines, stacked=True)
+    return tables.table("Errors by method", [*_label_columns("Left out", "Method"), *FIGURES], items, stacked=True)
 
 
-def _groups(errors: list[Row], left_out: str, name: Callable[[Row], Cell]) -> Table:
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in errors:
-        if row["left_out"] == left_out:
-            groups.setdefault((row["left_out_group"], row["stack"]), []).append(row)
-    lines = (Line((name(rows[0]), tables.text(stack), *_figures(_summed(rows)))) for (_, stack), rows in groups.items())
-    return tables.table(
-        f"Errors with the {left_out} left out", [Column(left_out.capitalize()), Column("Software of"), *FIGURES], lines, interactive=True
-    )
+def _left_out(errors: list[Row], left_out: str, name: Callable[[Row], Cell]) -> Table:
+    rows = [row for row in errors if row["left_out"] == left_out]
+    groups = _grouped(rows, lambda row: (row["left_out_group"], row["stack"]))
+    items = (_summarise((name(members[0]), tables.text(stack)), members) for (_, stack), members in groups.items())
+    columns = [*_label_columns(left_out.capitalize(), "Software of"), *FIGURES]
+    return tables.table(f"Errors with the {left_out} left out", columns, items, interactive=True)
 
 
-def _summed(rows: list[Row]) -> Row:
+def _summarise(labels: tuple[Cell, ...], rows: list[Row]) -> ErrorSummary:
     errors = [abs(row["error"]) for row in rows if row["error"] is not None]
     covered = [row["covered"] for row in rows if row["covered"] is not None]
-    return {
-        "rows": len(errors),
-        "no_data": len(rows) - len(errors),
-        "median_error": median(errors) if errors else None,
-        "worst_error": max(errors, default=None),
-        "coverage": sum(covered) / len(covered) if covered else None,
-    }
+    return ErrorSummary(
+        labels,
+        len(errors),
+        median(errors) if errors else None,
+        max(errors, default=None),
+        sum(covered) / len(covered) if covered else None,
+        len(rows) - len(errors),
+    )
 
 
-def _rows(errors: list[Row], names: Names) -> Table:
-    columns = [
-        Column("Result"),
-        Column("Model"),
-        Column("Method"),
-        Column("Left out"),
-        Column("Tokens/s", numeric=True, explained="Of the result, all devices."),
-        Column("Predicted tokens/s", numeric=True, explained="From all others, with its interval of 90%."),
-        Column("Error", numeric=True),
-        Column("Inside"),
+def _each_result(errors: list[Row], cells: CardCells) -> Table:
+    columns: list[Column[Row]] = [
+        Column("Result", cells.result),
+        Column("Model", lambda row: cells.model(row["model"])),
+        text_column("Method", "method"),
+        text_column("Left out", "left_out"),
+        Column(
+            "Tokens/s",
+            lambda row: tables.number(row["tokens_per_s"], formats.significant),
+            numeric=True,
+            explained="Measured or published, all devices.",
+        ),
+        Column("Predicted tokens/s", _predicted_cell, numeric=True, explained="From all other results, with its 90% interval."),
+        Column("Error", lambda row: tables.number(row["error"], lambda share: f"{share:+.0%}"), numeric=True),
+        Column("Inside", _inside_cell),
     ]
-    return tables.table("Each result left out", columns, (_row(row, names) for row in errors), interactive=True, searchable=False)
+    return tables.table("Each result left out", columns, errors, interactive=True, searchable=False)
 
 
-def _row(row: Row, names: Names) -> Line:
-    many = f"{row['accelerator_count']} x " if row["accelerator_count"] > 1 else ""
-    known = row["predicted_tokens_per_s"] is not None
-    predicted = (
-        Cell(
-            formats.significant(row["predicted_tokens_per_s"]),
-            small=f"{formats.significant(row['predicted_low'])} to {formats.significant(row['predicted_high'])}",
-            sort=row["predicted_tokens_per_s"],
-        )
-        if known
-        else Cell("no data", small=row["no_data"] or "")
-    )
-    return Line(
-        (
-            Cell(
-                many + names.accelerator(row["accelerator"]).text,
-                small=row["result_id"],
-                href=result_path(row["result_id"]),
-                sort=row["result_id"],
-            ),
-            names.model(row["model"]),
-            tables.text(row["method"]),
-            tables.text(row["left_out"]),
-            Cell(formats.significant(row["tokens_per_s"]), sort=row["tokens_per_s"]),
-            predicted,
-            percent(row["error"], signed=True),
-            tables.text(None)
-            if not known
-            else Cell("yes", badge="ok", sort="yes")
-            if row["covered"]
-            else Cell("no", badge="ambiguous", sort="no"),
-        )
-    )
+def _predicted_cell(row: Row) -> Cell:
+    predicted = row["predicted_tokens_per_s"]
+    if predicted is None:
+        return Cell("no data", small=row["no_data"] or "")
+    interval = f"{formats.significant(row['predicted_low'])} to {formats.significant(row['predicted_high'])}"
+    return Cell(formats.significant(predicted), small=interval, sort=predicted)
+
+
+def _inside_cell(row: Row) -> Cell:
+    if row["predicted_tokens_per_s"] is None:
+        return tables.text(None)
+    return Cell("yes", badge="ok", sort="yes") if row["covered"] else Cell("no", badge="ambiguous", sort="no")
 
 
 def _parameters(rows: list[Row]) -> Table:
-    columns = [
-        Column("Parameter"),
-        Column("Times longer", numeric=True, explained="1 is the limit of the card for a factor, and the mean of all for an effect."),
-        Column("Results", numeric=True, explained="Results that speak of it."),
-        Column("Meaning"),
+    columns: list[Column[Row]] = [
+        text_column("Parameter", "parameter"),
+        Column(
+            "Times longer",
+            lambda row: Cell(f"{row['value']:.2f}", small=f"{row['low']:.2f} to {row['high']:.2f}", sort=row["value"]),
+            numeric=True,
+            explained="For a factor, 1 is the limit of the card. For an effect, 1 is the mean of all results.",
+        ),
+        Column("Results", lambda row: tables.number(row["rows"]), numeric=True, explained="Results that determine the parameter."),
+        text_column("Meaning", "meaning"),
     ]
-    shown = [row for row in rows if row["kind"] in SHOWN_KINDS]
-    lines = (
-        Line(
-            (
-                tables.text(row["parameter"]),
-                Cell(f"{row['value']:.2f}", small=f"{row['low']:.2f} to {row['high']:.2f}", sort=row["value"]),
-                Cell(str(row["rows"]), sort=row["rows"]),
-                tables.text(row["meaning"]),
-            )
-        )
-        for row in sorted(shown, key=lambda row: SHOWN_KINDS.index(row["kind"]))
-    )
-    return tables.table("Parameters", columns, lines, interactive=True, searchable=False, stacked=True)
+    shown = [row for row in rows if row["kind"] in SHOWN_PARAMETERS]
+    by_kind = sorted(shown, key=lambda row: SHOWN_PARAMETERS.index(row["kind"]))
+    return tables.table("Parameters", columns, by_kind, interactive=True, searchable=False, stacked=True)
 
 
 def _refused(rows: list[Row]) -> Table | None:
+    columns: list[Column[tuple[str, int]]] = [
+        Column("Reason", lambda item: tables.text(item[0])),
+        Column("Results", lambda item: tables.number(item[1]), numeric=True),
+    ]
+    counted = sorted(Counter(row["reason"] for row in rows).items())
+    return tables.table("Results not used for calibration", columns, counted, searchable=False) if rows else None
+
+
+def _memory(catalogue: Catalogue) -> dict[str, object]:
+    """Return the tables of the memory model and two other calculators, compared with published peaks."""
+    rows, cells = catalogue.predictions["memory_errors"], CardCells(catalogue)
     if not rows:
-        return None
-    counted = Counter(row["reason"] for row in rows)
-    lines = (Line((tables.text(reason), Cell(str(number), sort=number))) for reason, number in sorted(counted.items()))
-    return tables.table("Results that teach nothing", [Column("Why"), Column("Results", numeric=True)], lines, searchable=False)
+        return {"memory": None}
+    per_calculator = [
+        (name, [abs(row[column] / row["published_bytes"] - 1) for row in rows if row[column] is not None])
+        for name, column in CALCULATORS.items()
+    ]
+    columns: list[Column[Row]] = [
+        Column("Result", cells.result),
+        Column("Model", lambda row: cells.model(row["model"])),
+        text_column("Method", "method"),
+        Column("Published", lambda row: tables.number(row["published_bytes"], formats.gb), numeric=True),
+        *(_calculator_column(name, column) for name, column in CALCULATORS.items()),
+    ]
+    return {
+        "memory": _error_table("Errors of memory", "Calculator", per_calculator, decimals=1),
+        "memory_rows": tables.table("Memory, result by result", columns, rows, interactive=True, searchable=False),
+        "reading": " ".join(dict.fromkeys(row["reading"] for row in rows if row["reading"])),
+    }
+
+
+def _calculator_column(name: str, column: str) -> Column[Row]:
+    def cell(row: Row) -> Cell:
+        if row[column] is None:
+            return tables.text(None)
+        return Cell(formats.gb(row[column]), small=f"{row[column] / row['published_bytes'] - 1:+.0%}", sort=row[column])
+
+    return Column(name, cell, numeric=True)
+
+
+def _own_memory(catalogue: Catalogue) -> dict[str, object]:
+    """Return the errors of predicted memory in measured runs: single tensors, and peaks where a device allocator reports them."""
+    lines = [
+        line
+        for row in catalogue.results_where(source="measured", status="ok")
+        for line in catalogue.seen("memory_lines", row["result_id"])
+        if line["measured_bytes"] and line["predicted_bytes"] is not None
+    ]
+    per_line = [
+        (name, [abs(line["predicted_bytes"] / line["measured_bytes"] - 1) for line in lines if line["line"] == name])
+        for name in dict.fromkeys(line["line"] for line in lines)
+    ]
+    return {
+        "weighed": _error_table("Memory of measured runs", "Tensors", per_line, decimals=2) if lines else None,
+        "peaks": sum(line["kind"] == "peak" for line in lines),
+    }
+
+
+def _error_table(title: str, head: str, groups: list[tuple[str, list[float]]], *, decimals: int) -> Table:
+    columns: list[Column[tuple[str, list[float]]]] = [
+        Column(head, lambda group: tables.text(group[0])),
+        Column("Results", lambda group: tables.number(len(group[1])), numeric=True),
+        Column("Median error", lambda group: _percent(median(group[1]) if group[1] else None, decimals), numeric=True),
+        Column("Worst error", lambda group: _percent(max(group[1], default=None), decimals), numeric=True),
+    ]
+    return tables.table(title, columns, groups)

@@ -1,13 +1,13 @@
-"""Where every fact comes from: one table per kind of fact, with source and date, and what nobody has verified."""
+"""Provenance: one table per kind of fact with source and date, and the values that nobody has verified."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from tunemark.schema.records.converted import MLPERF_LABEL
 from tunemark.site import tables, wording
 from tunemark.site.page import Page, accelerator_path, document_path, model_path, prices_path, result_path, workload_path
-from tunemark.site.queries import Catalogue, Row
+from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import trust_cell
-from tunemark.site.tables import Cell, Column, Line, Table
+from tunemark.site.tables import Column, Row, Table, text_column
 
 CRUMBS = (("Guide", "guide/index"),)
 DATED_BY = {
@@ -15,146 +15,133 @@ DATED_BY = {
     "catalog": "day on which a catalogue without dates was read",
     "inferred": "follows from the price lists around it",
 }
-SECTIONS = ("prices", "accelerators", "models", "workloads", "documents", "statements", "results")
-"""In the order of the page."""
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the provenance page."""
-    made = {
-        "prices": _prices(catalogue),
-        "accelerators": _accelerators(catalogue.accelerators),
-        "models": _models(catalogue.models),
-        "workloads": _workloads(catalogue.workloads),
-        "documents": _documents(catalogue.sources),
-        "statements": _statements(catalogue),
-        "results": _results(catalogue),
-    }
-    sections = [(name, made[name].name, len(made[name].lines)) for name in SECTIONS]
-    context = {"sections": sections, "tables": made, "label": MLPERF_LABEL}
-    yield Page("guide/provenance", "Where facts come from", "provenance.md.j2", context, CRUMBS)
+    made = [
+        _prices(catalogue),
+        _accelerators(catalogue),
+        _models(catalogue),
+        _workloads(catalogue),
+        _documents(catalogue),
+        _statements(catalogue),
+        _results(catalogue),
+    ]
+    yield Page("guide/provenance", "Where facts come from", "provenance.md.j2", {"tables": made, "label": MLPERF_LABEL}, CRUMBS)
 
 
-def _table(name: str, heads: tuple[str, ...], rows: Iterable[tuple[Cell, ...]]) -> Table:
-    return tables.table(name, [Column(head) for head in heads], map(Line, rows), interactive=True, searchable=False, stacked=True)
+def _table(name: str, columns: Sequence[Column[Row]], rows: Iterable[Row]) -> Table:
+    return tables.table(name, columns, rows, interactive=True, searchable=False, stacked=True)
 
 
-def _source(row: Row, small: str = "") -> Cell:
-    """Return where a fact was read, with commits shortened: whole ones are in the file of the fact."""
-    return tables.text(wording.short_commits(row["source"]), small=small)
-
-
-def _accelerators(rows: list[Row]) -> Table:
-    cells = (
-        (
-            tables.text(row["name"], href=accelerator_path(row["accelerator"])),
-            _source(row),
-            tables.text(row["read_on"]),
-            tables.text(", ".join(row["unverified"])),
-        )
-        for row in rows
-    )
-    return _table("Accelerators", ("Accelerator", "Source", "Read on", "Not read at a source"), cells)
-
-
-def _models(rows: list[Row]) -> Table:
-    cells = ((tables.text(row["name"], href=model_path(row["model"])), _source(row), tables.text(row["read_on"])) for row in rows)
-    return _table("Models", ("Model", "Source", "Read on"), cells)
-
-
-def _workloads(rows: list[Row]) -> Table:
-    cells = ((tables.text(row["title"], href=workload_path(row["workload"])), _source(row)) for row in rows)
-    return _table("Workloads", ("Workload", "Source"), cells)
+# Commits are shortened; the file of each fact has them in full.
+SOURCE: Column[Row] = Column("Source", lambda row: tables.text(wording.short_commits(row["source"])))
+READ_ON = text_column("Read on", "read_on")
 
 
 def _prices(catalogue: Catalogue) -> Table:
     names = {row["accelerator"]: row["name"] for row in catalogue.accelerators}
-    ordered = sorted(catalogue.prices, key=lambda row: (names.get(row["accelerator"]) or row["accelerator"]).lower())
-    cells = (
-        (
-            tables.text(names.get(row["accelerator"]) or row["accelerator"], href=prices_path(row["accelerator"])),
-            tables.text(f"{row['provider']} {row['instance']}", small=", ".join(_terms(row))),
-            tables.quantity("price_usd_per_hour", row["usd_per_hour"]),
-            tables.text(row["effective_on"], small=DATED_BY[row["dated_by"]]),
-            _source(row, small=row["notes"] or ""),
-        )
-        for row in ordered
-    )
-    return _table("Prices", ("Accelerator", "Offer", "USD/h", "Known on", "Source"), cells)
+
+    def name(row: Row) -> str:
+        return str(names.get(row["accelerator"]) or row["accelerator"])
+
+    columns: list[Column[Row]] = [
+        Column("Accelerator", lambda row: tables.text(name(row), href=prices_path(row["accelerator"]))),
+        Column("Offer", lambda row: tables.text(f"{row['provider']} {row['instance']}", small=_terms(row))),
+        Column("USD/h", lambda row: tables.quantity("price_usd_per_hour", row["usd_per_hour"])),
+        Column("Known on", lambda row: tables.text(row["effective_on"], small=DATED_BY[row["dated_by"]])),
+        Column("Source", lambda row: tables.text(wording.short_commits(row["source"]), small=row["notes"] or "")),
+    ]
+    return _table("Prices", columns, sorted(catalogue.prices, key=lambda row: name(row).lower()))
 
 
-def _terms(row: Row) -> Iterator[str]:
-    yield wording.words(row["kind"])
-    yield f"{row['accelerator_count']:g} of it"
-    if row["region"]:
-        yield row["region"]
+def _terms(row: Row) -> str:
+    terms = (wording.words(row["kind"]), f"{row['accelerator_count']:g} devices", row["region"])
+    return ", ".join(term for term in terms if term)
 
 
-def _documents(rows: list[Row]) -> Table:
-    cells = (
-        (
-            tables.text(row["title"], href=document_path(row["source"])),
-            tables.text(wording.short_commits(row["url"] or row["origin_repository"]), small=row["authors"] or ""),
-            tables.text(row["published_on"]),
-            tables.text(row["read_on"]),
-        )
-        for row in rows
-    )
-    return _table("Documents", ("Document", "Source", "Published on", "Read on"), cells)
+def _accelerators(catalogue: Catalogue) -> Table:
+    columns = [
+        Column[Row]("Accelerator", lambda row: tables.text(row["name"], href=accelerator_path(row["accelerator"]))),
+        SOURCE,
+        READ_ON,
+        text_column("Not verified", "unverified", ", ".join),
+    ]
+    return _table("Accelerators", columns, catalogue.accelerators)
+
+
+def _models(catalogue: Catalogue) -> Table:
+    name = Column[Row]("Model", lambda row: tables.text(row["name"], href=model_path(row["model"])))
+    return _table("Models", [name, SOURCE, READ_ON], catalogue.models)
+
+
+def _workloads(catalogue: Catalogue) -> Table:
+    title = Column[Row]("Workload", lambda row: tables.text(row["title"], href=workload_path(row["workload"])))
+    return _table("Workloads", [title, SOURCE], catalogue.workloads)
+
+
+def _documents(catalogue: Catalogue) -> Table:
+    columns = [
+        Column[Row]("Document", lambda row: tables.text(row["title"], href=document_path(row["source"]))),
+        Column[Row](
+            "Source", lambda row: tables.text(wording.short_commits(row["url"] or row["origin_repository"]), small=row["authors"] or "")
+        ),
+        text_column("Published on", "published_on"),
+        READ_ON,
+    ]
+    return _table("Documents", columns, catalogue.sources)
 
 
 def _statements(catalogue: Catalogue) -> Table:
     documents = {row["source"]: row for row in catalogue.sources}
-    cells = (
-        (
-            tables.text(row["statement_id"], small=_words(catalogue, row["statement_id"])),
-            tables.text(", ".join(claim["printed"] for claim in catalogue.claims.get(row["statement_id"], ()))),
-            tables.text(documents[row["source"]]["title"], href=document_path(row["source"]), small=row["section"] or ""),
-            tables.text(documents[row["source"]]["read_on"]),
-            tables.text(row["note"]),
-        )
-        for row in catalogue.statements
-        if row["source"] in documents
-    )
-    return _table("Statements of documents", ("Statement", "As printed", "Document", "Read on", "Note"), cells)
 
+    def labels(row: Row) -> str:
+        return ", ".join(label["printed"] for label in catalogue.labels.get(row["statement_id"], ()))
 
-def _words(catalogue: Catalogue, record: str) -> str:
-    return ", ".join(label["printed"] for label in catalogue.labels.get(record, ()))
+    def printed(row: Row) -> str:
+        return ", ".join(claim["printed"] for claim in catalogue.claims.get(row["statement_id"], ()))
+
+    columns: list[Column[Row]] = [
+        Column("Statement", lambda row: tables.text(row["statement_id"], small=labels(row))),
+        Column("As printed", lambda row: tables.text(printed(row))),
+        Column(
+            "Document",
+            lambda row: tables.text(documents[row["source"]]["title"], href=document_path(row["source"]), small=row["section"] or ""),
+        ),
+        Column("Read on", lambda row: tables.text(documents[row["source"]]["read_on"])),
+        text_column("Note", "note"),
+    ]
+    return _table("Statements of documents", columns, (row for row in catalogue.statements if row["source"] in documents))
 
 
 def _results(catalogue: Catalogue) -> Table:
-    """Return the results that others obtained: the document, and the repository where only that has the row."""
-    origins = _origins(catalogue)
+    """Return the results of others: the document, and the repository if only that has the row."""
     documents = {row["source"]: row for row in catalogue.sources}
-    cells = (
-        (
-            tables.text(row["result_id"], href=result_path(row["result_id"])),
-            trust_cell(row),
-            tables.text(row["source_title"], href=_known(row["source"], documents, document_path), small=row["section"] or ""),
-            tables.text(_day(documents.get(row["source"]))),
-            tables.text(wording.short_commits(origins.get(row["result_id"]))),
-            tables.text(row["file"]),
-        )
-        for row in catalogue.results
-        if row["trust"] in {"published", "converted"}
-    )
-    return _table("Results of others", ("Result", "Trust", "Document", "Of", "Only in its repository", "File here"), cells)
-
-
-def _origins(catalogue: Catalogue) -> dict[str, str | None]:
-    return {
+    origins = {
         result_id: fact["value"]
         for result_id, facts in catalogue.facts.items()
         for fact in facts
         if fact["topic"] == "origin" and fact["name"] != "document"
     }
 
+    def date(row: Row) -> object:
+        document = documents.get(row["source"])
+        return None if document is None else document["published_on"] or document["read_on"]
 
-def _known(source: str, documents: dict[str, Row], path: Callable[[str], str]) -> str | None:
-    return path(source) if source in documents else None
-
-
-def _day(document: Row | None) -> object:
-    """Return the date of a document: of its publication where that is known, else of reading it."""
-    return None if document is None else document["published_on"] or document["read_on"]
+    columns: list[Column[Row]] = [
+        Column("Result", lambda row: tables.text(row["result_id"], href=result_path(row["result_id"]))),
+        Column("Trust", trust_cell),
+        Column(
+            "Document",
+            lambda row: tables.text(
+                row["source_title"],
+                href=document_path(row["source"]) if row["source"] in documents else None,
+                small=row["section"] or "",
+            ),
+        ),
+        Column("Date", lambda row: tables.text(date(row))),
+        Column("Repository, if not in the document", lambda row: tables.text(wording.short_commits(origins.get(row["result_id"])))),
+        text_column("File", "file"),
+    ]
+    return _table("Results of others", columns, (row for row in catalogue.results if row["trust"] in {"published", "converted"}))

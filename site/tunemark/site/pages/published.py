@@ -1,15 +1,15 @@
-"""The page of a published result: what the document printed, digit for digit, and what it may mean."""
+"""The page of a published result: what the document printed, digit for digit, and its possible meanings."""
 
 from collections.abc import Iterator
 
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import tables, wording
 from tunemark.site.page import Fact, Page, document_path
-from tunemark.site.pages.result import result_page, sections
-from tunemark.site.queries import Catalogue, Row
-from tunemark.site.tables import Column, Line, Table
+from tunemark.site.queries import Catalogue
+from tunemark.site.result_page import result_page, sections
+from tunemark.site.tables import Column, Row, Table, text_column
 
-TOPICS = {"derived": "Derived by us", "settings": "Settings", "packages": "Packages", "origin": "Origin"}
+TOPICS = {"derived": "Derived values", "settings": "Settings", "packages": "Packages", "origin": "Origin"}
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
@@ -17,10 +17,10 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     for row in catalogue.results:
         if row["source"] != "measured" and row["trust"] != "converted":
             crumbs = (("Documents", "documents/index"), (row["source_title"], document_path(row["source"])))
-            yield result_page(catalogue, row, "published.md.j2", crumbs, _more(catalogue, row))
+            yield result_page(catalogue, row, "published.md.j2", crumbs, _context(catalogue, row))
 
 
-def _more(catalogue: Catalogue, row: Row) -> dict[str, object]:
+def _context(catalogue: Catalogue, row: Row) -> dict[str, object]:
     record = row["result_id"]
     return {
         "claims": claims_table(catalogue.claims.get(record, [])),
@@ -32,44 +32,32 @@ def _more(catalogue: Catalogue, row: Row) -> dict[str, object]:
 
 
 def claims_table(claims: list[Row]) -> Table | None:
-    """Return printed figures beside our reading of them."""
-    if not claims:
-        return None
-    columns = [Column("Quantity"), Column("As printed", numeric=True), Column("In our units", numeric=True), Column("Note")]
-    lines = (
-        Line(
-            (
-                tables.text(QUANTITIES[claim["quantity"]].label if claim["quantity"] in QUANTITIES else claim["quantity"]),
-                tables.text(claim["printed"]),
-                tables.text(_shown(claim)),
-                tables.text(claim["note"]),
-            )
-        )
-        for claim in claims
-    )
-    return tables.table("Printed figures", columns, lines, searchable=False)
+    """Return printed figures with their values in our units."""
+    columns: list[Column[Row]] = [
+        text_column("Quantity", "quantity", _label),
+        Column("As printed", lambda claim: tables.text(claim["printed"]), numeric=True),
+        Column("In our units", lambda claim: tables.text(_shown(claim)), numeric=True),
+        text_column("Note", "note"),
+    ]
+    return tables.table("Printed figures", columns, claims, searchable=False) if claims else None
 
 
 def _readings_table(readings: list[Row]) -> Table | None:
-    if not readings:
-        return None
-    columns = [Column("Quantity"), Column("If it means"), Column("It is", numeric=True)]
-    lines = (
-        Line(
-            (
-                tables.text(QUANTITIES[row["quantity"]].label if row["quantity"] in QUANTITIES else row["quantity"]),
-                tables.text(row["meaning"]),
-                tables.text(_shown(row)),
-            )
-        )
-        for row in readings
-    )
-    return tables.table("Readings of ambiguous figures", columns, lines, searchable=False)
+    columns: list[Column[Row]] = [
+        text_column("Quantity", "quantity", _label),
+        text_column("Reading", "meaning"),
+        Column("Value", lambda reading: tables.text(_shown(reading)), numeric=True),
+    ]
+    return tables.table("Readings of ambiguous figures", columns, readings, searchable=False) if readings else None
+
+
+def _label(key: str) -> str:
+    return QUANTITIES[key].label if key in QUANTITIES else key
 
 
 def _shown(row: Row) -> str:
-    known = QUANTITIES.get(row["quantity"])
-    return known.text(row["value"]) if known else wording.plain(row["value"])
+    registered = QUANTITIES.get(row["quantity"])
+    return registered.text(row["value"]) if registered else wording.plain(row["value"])
 
 
 def _provenance(row: Row) -> list[Fact]:

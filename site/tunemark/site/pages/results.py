@@ -1,4 +1,4 @@
-"""All results in one table, and the files that could not be loaded."""
+"""The table of all results, and the files that could not be loaded."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from tunemark.site import tables
 from tunemark.site.page import Page
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import results_table
-from tunemark.site.tables import Column, Line, Table
+from tunemark.site.tables import Table, text_column
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
@@ -27,6 +27,5 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
 def _problems(catalogue: Catalogue) -> Table | None:
     if not catalogue.problems:
         return None
-    columns = [Column("File"), Column("Field"), Column("Value"), Column("What to do")]
-    lines = (Line(tuple(tables.text(row[name]) for name in ("file", "field", "value", "fix"))) for row in catalogue.problems)
-    return tables.table("Files that were not loaded", columns, lines, searchable=False)
+    columns = [text_column("File", "file"), text_column("Field", "field"), text_column("Value", "value"), text_column("Fix", "fix")]
+    return tables.table("Files that were not loaded", columns, catalogue.problems, searchable=False)

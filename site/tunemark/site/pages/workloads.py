@@ -1,17 +1,26 @@
-"""Workloads and their measured results, ranked within comparability groups only."""
+"""Workloads: what each runs, and its measured results ranked within comparability groups."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.formats import MISSING
-from tunemark.site import ranking, tables, wording
+from tunemark.site import tables, wording
 from tunemark.site.page import Fact, Page, model_path, workload_path
-from tunemark.site.pages import workload_card as card
-from tunemark.site.queries import Catalogue, Row
-from tunemark.site.ranking import Group
-from tunemark.site.results_table import cost_cell, memory_cell, rate_cell, result_cell, status_cell, trust_cell
-from tunemark.site.tables import Cell, Column, Line, Table
+from tunemark.site.queries import Catalogue
+from tunemark.site.results_table import (
+    Group,
+    cost_cell,
+    groups,
+    memory_cell,
+    rank_ranges,
+    rate_cell,
+    result_cell,
+    status_cell,
+    trust_cell,
+    varying_keys,
+)
+from tunemark.site.tables import Cell, Column, Row, Table, quantity_column, text_column
 
 CRUMBS = (("Workloads", "workloads/index"),)
 
@@ -27,29 +36,88 @@ class RankedGroup:
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the list of workloads and a page for each."""
-    context: dict[str, object] = {"table": _list(catalogue, None), "matrices": _matrices(catalogue)}
-    yield Page("workloads/index", "Workloads", "workloads.md.j2", context)
+    matrices = sorted({row["matrix"] for row in catalogue.workloads if row["matrix"]})
+    lists: dict[str, object] = {"table": _list(catalogue, None), "matrices": [(name, _list(catalogue, name)) for name in matrices]}
+    yield Page("workloads/index", "Workloads", "workloads.md.j2", lists)
     for workload in catalogue.workloads:
-        rows = catalogue.results_where(workload=workload["workload"], source="measured")
+        key = workload["workload"]
         context = {
             "workload": workload,
-            "facts": card.facts(workload),
-            "levers": card.levers(workload),
-            "axes": card.axes(catalogue.axes.get(workload["workload"], [])),
+            "facts": _facts(workload),
+            "levers": _levers(workload),
+            "axes": _axes(catalogue.axes.get(key, [])),
             "siblings": _siblings(catalogue, workload),
-            "groups": _groups(catalogue, rows),
+            "groups": _ranked_groups(catalogue, catalogue.results_where(workload=key, source="measured")),
         }
-        yield Page(workload_path(workload["workload"]), workload["title"], "workload.md.j2", context, CRUMBS)
+        yield Page(workload_path(key), workload["title"], "workload.md.j2", context, CRUMBS)
 
 
-def _matrices(catalogue: Catalogue) -> list[tuple[str, Table]]:
-    """Return the cells of each matrix of workloads, under its name."""
-    names = sorted({row["matrix"] for row in catalogue.workloads if row["matrix"]})
-    return [(name, _list(catalogue, name)) for name in names]
+def _list(catalogue: Catalogue, matrix: str | None) -> Table:
+    """Return the workloads of a matrix, or with None the workloads that have a card of their own."""
+    columns: list[Column[Row]] = [
+        Column("Workload", lambda row: tables.text(row["title"], href=workload_path(row["workload"]), small=row["workload"])),
+        text_column("Tier", "tier"),
+        Column("Model", lambda row: tables.text(row["model"], href=model_path(row["model"]))),
+        Column("Method", lambda row: tables.text(wording.method(row))),
+        text_column("Dataset", "dataset"),
+        Column("Sequence length", lambda row: tables.number(row["sequence_length"], wording.plain), numeric=True),
+        Column("Devices", lambda row: tables.number(row["devices"]), numeric=True),
+        Column(
+            "Measured results",
+            lambda row: tables.number(len(catalogue.results_where(workload=row["workload"], source="measured"))),
+            numeric=True,
+        ),
+    ]
+    rows = [row for row in catalogue.workloads if row["matrix"] == matrix]
+    return tables.table(matrix or "Workloads", columns, rows, interactive=True)
+
+
+def _facts(row: Row) -> list[Fact]:
+    """Return model, data, batch and optimizer of a workload."""
+    return [
+        Fact("Model", row["model"], href=model_path(row["model"])),
+        Fact("Weights", row["weights"]),
+        Fact("Task", wording.TASKS.get(row["task"], str(row["task"]))),
+        Fact("Method", wording.method(row)),
+        *([Fact("Adapters", row["lora"])] if row["lora"] else []),
+        *([Fact("Frozen weights", row["quantisation"])] if row["quantisation"] else []),
+        Fact("Dataset", row["dataset"]),
+        Fact("Sequence length", wording.plain(row["sequence_length"]), "tokens per row"),
+        Fact("Padding", "packed documents" if row["packing"] else row["padding"]),
+        Fact("Micro-batch", wording.plain(row["micro_batch"]), "rows per forward and backward on one device"),
+        Fact("Gradient accumulation", wording.plain(row["gradient_accumulation"]), "micro-steps per optimizer step"),
+        Fact("Optimizer", wording.words(row["optimizer"])),
+        Fact("Learning rate", wording.plain(row["learning_rate"])),
+        Fact("Tier", row["tier"]),
+        Fact("Card", f"data/workloads/{row['matrix'] or row['workload']}.toml"),
+        Fact("Source", row["source"]),
+    ]
+
+
+def _levers(row: Row) -> list[Fact]:
+    """Return the settings that change the speed and memory of a workload, and its devices."""
+    parallel = row["tensor_parallel"] * row["pipeline_parallel"]
+    return [
+        Fact("Devices", wording.plain(row["devices"]), "each has its own rows; a card for one device also runs on several"),
+        Fact("Strategy", row["strategy"], "auto: DDP on several devices" if row["strategy"] == "auto" else ""),
+        *([Fact("Tensor x pipeline parallel", f"{row['tensor_parallel']} x {row['pipeline_parallel']}")] if parallel > 1 else []),
+        Fact("Offload", row["offload"]),
+        Fact("Compute", row["compute"], "auto: bf16 if the device supports it" if row["compute"] == "auto" else ""),
+        Fact("Attention", wording.words(row["attention"])),
+        Fact("Checkpointing", row["gradient_checkpointing"]),
+        Fact("Fused kernels", row["fused_kernels"]),
+        Fact("Compile", row["compile"]),
+    ]
+
+
+def _axes(rows: list[Row]) -> Table | None:
+    """Return the settings that the source varied, or None."""
+    columns = [text_column("Setting", "field"), text_column("Values", "choices", ", ".join)]
+    return tables.table("Settings that the source varied", columns, rows, searchable=False) if rows else None
 
 
 def _siblings(catalogue: Catalogue, workload: Row) -> list[Fact]:
-    """Return the other cells of the matrix that a workload is one of."""
+    """Return the other cells of the same matrix."""
     matrix = workload["matrix"]
     cells = (row for row in catalogue.workloads if matrix and row["matrix"] == matrix and row["workload"] != workload["workload"])
     return [
@@ -58,100 +126,53 @@ def _siblings(catalogue: Catalogue, workload: Row) -> list[Fact]:
     ]
 
 
-def _list(catalogue: Catalogue, matrix: str | None) -> Table:
-    """Return the workloads of a matrix, or those that have a card of their own."""
-    columns = [
-        Column("Workload"),
-        Column("Tier"),
-        Column("Model"),
-        Column("Method"),
-        Column("Data"),
-        Column("Tokens in a row", numeric=True),
-        Column("Devices", numeric=True),
-        Column("Measured results", numeric=True),
-    ]
-    lines = (
-        Line(
-            (
-                tables.text(row["title"], href=workload_path(row["workload"]), small=row["workload"]),
-                tables.text(row["tier"]),
-                tables.text(row["model"], href=model_path(row["model"])),
-                tables.text(wording.method(row)),
-                tables.text(row["dataset"]),
-                Cell(wording.plain(row["sequence_length"]), sort=row["sequence_length"]),
-                _count(row["devices"]),
-                _count(len(catalogue.results_where(workload=row["workload"], source="measured"))),
-            )
-        )
-        for row in catalogue.workloads
-        if row["matrix"] == matrix
-    )
-    return tables.table(matrix or "Workloads", columns, lines, interactive=True)
-
-
-def _count(number: int) -> Cell:
-    return Cell(str(number), sort=number)
-
-
-def _groups(catalogue: Catalogue, rows: Sequence[Row]) -> list[RankedGroup]:
-    made = ranking.groups(rows)
-    varying = ranking.varying_keys(made)
+def _ranked_groups(catalogue: Catalogue, rows: Sequence[Row]) -> list[RankedGroup]:
+    made = groups(rows)
+    varying = varying_keys(made)
     return [
-        RankedGroup(_title(number, group), _note(group, varying), _table(catalogue, group)) for number, group in enumerate(made, start=1)
+        RankedGroup(
+            f"Comparability group {number}" if group.key is not None else "Not comparable",
+            _note(group, varying),
+            _group_table(catalogue, group),
+        )
+        for number, group in enumerate(made, start=1)
     ]
-
-
-def _title(number: int, group: Group) -> str:
-    return f"Comparability group {number}" if group.key is not None else "Not comparable"
 
 
 def _note(group: Group, varying: Sequence[str]) -> str:
-    first = group.rows[0]
     if group.key is None:
         unknown = sorted({wording.words(key) for row in group.rows for key in COMPARABILITY_KEYS if row[key] is None})
-        return f"Not ranked: unknown for at least one of them is {', '.join(unknown)}."
-    keys = varying or list(COMPARABILITY_KEYS)
-    said = "; ".join(f"{wording.words(key)}: {wording.plain(first[key])}" for key in keys)
-    return f"Sets this group apart: {said}." if varying else f"All agree in {said}."
+        return f"Not ranked. Unknown for at least one result: {', '.join(unknown)}."
+    first = group.rows[0]
+    values = "; ".join(f"{wording.words(key)}: {wording.plain(first[key])}" for key in varying or COMPARABILITY_KEYS)
+    return f"This group differs from the others by {values}." if varying else f"All results agree in {values}."
 
 
-def _table(catalogue: Catalogue, group: Group) -> Table:
-    ranks = ranking.rank_ranges(group)
-    columns = [
-        Column("Accelerator", explained="Leads to the result."),
-        Column("Rank", numeric=True, explained="By tokens/s within this group; a range where 95% intervals overlap."),
-        Column("Status"),
-        tables.head("tokens_per_s"),
-        tables.head("samples_per_s"),
-        tables.head("step_time_s"),
-        tables.head("peak_memory_bytes"),
-        Column("Cost per 1k samples", numeric=True),
-        Column("Trust"),
-        Column("Date", tight=True),
+def _group_table(catalogue: Catalogue, group: Group) -> Table:
+    ranks = rank_ranges(group)
+    columns: list[Column[Row]] = [
+        Column("Accelerator", result_cell, explained="Links to the result."),
+        Column(
+            "Rank",
+            lambda row: _rank_cell(row, ranks.get(row["result_id"])),
+            numeric=True,
+            explained="By tokens/s within this group; a range where 95% intervals overlap.",
+        ),
+        Column("Status", status_cell),
+        quantity_column("tokens_per_s", lambda row: rate_cell(row, "tokens_per_s")),
+        quantity_column("samples_per_s", lambda row: rate_cell(row, "samples_per_s")),
+        quantity_column("step_time_s"),
+        quantity_column("peak_memory_bytes", memory_cell),
+        Column("Cost per 1k samples", lambda row: cost_cell(catalogue.cheapest.get(row["result_id"])), numeric=True),
+        Column("Trust", trust_cell),
+        Column("Date", lambda row: tables.text(wording.day(row["started_us"])), tight=True),
     ]
-    lines = (_line(catalogue, row, ranks.get(row["result_id"], MISSING)) for row in group.rows)
-    return tables.table("Results of this group", columns, lines, interactive=True, searchable=False)
+    return tables.table("Results of this group", columns, group.rows, last=lambda row: row["failed"], interactive=True, searchable=False)
 
 
-def _line(catalogue: Catalogue, row: Row, rank: str) -> Line:
-    cells = (
-        result_cell(row),
-        _rank_cell(row, rank),
-        status_cell(row),
-        rate_cell(row, "tokens_per_s"),
-        rate_cell(row, "samples_per_s"),
-        tables.quantity("step_time_s", row["step_time_s"]),
-        memory_cell(row),
-        cost_cell(catalogue.cheapest.get(row["result_id"])),
-        trust_cell(row),
-        tables.text(wording.day(row["started_us"])),
-    )
-    return Line(cells, last=row["failed"])
-
-
-def _rank_cell(row: Row, rank: str) -> Cell:
-    if rank != MISSING:
+def _rank_cell(row: Row, rank: str | None) -> Cell:
+    if rank is not None:
         return Cell(rank, sort=float(rank.split(maxsplit=1)[0]))
     if row["failed"] or row["rankable"]:
-        return Cell(rank)
-    return Cell(rank, small="not stable" if row["stable"] is False else "too few steps")
+        return Cell(MISSING)
+    return Cell(MISSING, small="not stable" if row["stable"] is False else "too few steps")

@@ -1,0 +1,248 @@
+"""Run mutation tests: change one detail of the code at a time and check that a test fails.
+
+Usage: python benchmarks/mutants.py [--target NAME] [--sample 60] [--seed 0] [--jobs 2] [--json]
+Example: python benchmarks/mutants.py --target statistics --sample 100
+
+Python mutants come from cosmic-ray's operators, SQL mutants from the list below. A fixed seed draws the sample. Each mutant runs in
+a copy of the checkout with the tests of its target. A survivor is a change that no test notices: write the test, or list it
+in EQUIVALENT with the reason why it changes nothing.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = (
+    "schema",
+    "harness",
+    "collector",
+    "site",
+    "data",
+    "submissions",
+    "tests",
+    "benchmarks",
+    "pyproject.toml",
+    "mkdocs.yml",
+    "Makefile",
+)
+TIMEOUT_S = 300
+GOAL = 0.95
+
+OPERATORS = (
+    *(f"core/ReplaceComparisonOperator_{a}_{b}" for a, b in (("Lt", "LtE"), ("LtE", "Lt"), ("Gt", "GtE"), ("GtE", "Gt"), ("Eq", "NotEq"))),
+    *(f"core/ReplaceComparisonOperator_{a}_{b}" for a, b in (("NotEq", "Eq"), ("Is", "IsNot"), ("IsNot", "Is"))),
+    *(f"core/ReplaceBinaryOperator_{a}_{b}" for a, b in (("Add", "Sub"), ("Sub", "Add"), ("Mul", "Div"), ("Div", "Mul"), ("Pow", "Mul"))),
+    "core/ReplaceAndWithOr",
+    "core/ReplaceOrWithAnd",
+    "core/ReplaceTrueWithFalse",
+    "core/ReplaceFalseWithTrue",
+    "core/AddNot",
+    "core/NumberReplacer",
+    "core/ReplaceUnaryOperator_Delete_Not",
+    "core/ZeroIterationForLoop",
+)
+"""Operators that change behaviour. Replacing `|` would mostly change type annotations."""
+
+SQL_MUTATIONS = (
+    (r"\band\b", "or"),
+    (r"\bis not null\b", "is null"),
+    (r"\bis null\b", "is not null"),
+    (r"(?<=[\w)'\"]) = (?=[\w('\"])", " <> "),
+    (r" <= ", " < "),
+    (r" >= ", " > "),
+    (r" \* (?=[\w(])", " / "),
+    (r" / ", " * "),
+    (r"\bmin\(", "max("),
+    (r"\bmax\(", "min("),
+    (r"\bsum\(", "avg("),
+    (r"\bleft join\b", "join"),
+    (r"\bnot in\b", "in"),
+    (r"\bdesc\b", ""),
+    (r"\btrue\b", "false"),
+    (r"\b1000000\b|\b1e6\b", "1000"),
+)
+"""Pattern and replacement of textual mutants."""
+
+EQUIVALENT: dict[str, str] = {}
+"""`path:line:operator` of a mutant that changes no result -> the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Files to mutate, with the tests that must notice."""
+
+    files: tuple[str, ...]
+    """Glob patterns relative to the checkout."""
+    tests: tuple[str, ...]
+
+
+_SCHEMA = "schema/tunemark/schema"
+_COLLECTOR = "collector/tunemark/collector"
+_STATISTICS = tuple(f"tests/schema/test_{name}.py" for name in ("statistics", "comparison", "derive_physics", "records"))
+TARGETS = {
+    "derive": Target((f"{_SCHEMA}/derive.py",), _STATISTICS),
+    "steady state": Target((f"{_SCHEMA}/statistics/steady_state.py",), _STATISTICS),
+    "statistics": Target((f"{_SCHEMA}/statistics/intervals.py", f"{_SCHEMA}/statistics/comparison.py"), _STATISTICS),
+    "views": Target((f"{_COLLECTOR}/store/views.sql",), ("tests/collector",)),
+    "calibration": Target((f"{_COLLECTOR}/predict/calibration_rows.py",), ("tests/collector",)),
+    "audit": Target((f"{_COLLECTOR}/audit/*.py", f"{_COLLECTOR}/audit/rules/*.py"), ("tests/collector/audit",)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One changed file."""
+
+    path: str
+    line: int
+    operator: str
+    code: str
+    """The whole changed file."""
+
+    @property
+    def name(self) -> str:
+        """Name in reports and in EQUIVALENT."""
+        return f"{self.path}:{self.line}:{self.operator}"
+
+
+def mutants_of(path: Path) -> Iterator[Mutant]:
+    """Yield every mutant of a file."""
+    yield from sql_mutants(path) if path.suffix == ".sql" else python_mutants(path)
+
+
+def sql_mutants(path: Path) -> Iterator[Mutant]:
+    """Yield the textual mutants of a SQL file, outside of comments."""
+    text = path.read_text(encoding="utf-8")
+    comments = [match.span() for match in re.finditer(r"--.*$|^\s*comment on .*$", text, re.MULTILINE | re.IGNORECASE)]
+    for pattern, replacement in SQL_MUTATIONS:
+        for match in re.finditer(pattern, text, re.IGNORECASE):
+            if not any(start <= match.start() < end for start, end in comments):
+                changed = text[: match.start()] + replacement + text[match.end() :]
+                yield Mutant(
+                    str(path.relative_to(ROOT)), text.count("\n", 0, match.start()) + 1, f"{match[0].strip()} -> {replacement}", changed
+                )
+
+
+def python_mutants(path: Path) -> Iterator[Mutant]:
+    """Yield the mutants of a Python file by cosmic-ray's operators."""
+    from cosmic_ray.mutating import mutate_code  # noqa: PLC0415 - installed by `make mutants`
+    from cosmic_ray.plugins import get_operator  # noqa: PLC0415 - as above
+
+    code = path.read_text(encoding="utf-8")
+    for name in OPERATORS:
+        operator = get_operator(name)()
+        occurrence = 0
+        while (changed := mutate_code(code, operator, occurrence)) is not None:
+            line = next((n for n, (a, b) in enumerate(zip(code.splitlines(), changed.splitlines(), strict=False), start=1) if a != b), 0)
+            yield Mutant(str(path.relative_to(ROOT)), line, name.removeprefix("core/"), changed)
+            occurrence += 1
+
+
+def copy_checkout(folder: Path) -> Path:
+    """Return a copy of the files that tests need."""
+    for name in COPIED:
+        source = ROOT / name
+        target = folder / name
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, target)
+    return folder
+
+
+def killed(mutant: Mutant, tests: tuple[str, ...], checkout: Path) -> bool:
+    """Return True if a test fails with the mutant in place."""
+    path = checkout / mutant.path
+    original = path.read_text(encoding="utf-8")
+    path.write_text(mutant.code, encoding="utf-8")
+    try:
+        return run_tests(tests, checkout) != 0
+    finally:
+        path.write_text(original, encoding="utf-8")
+
+
+def run_tests(tests: tuple[str, ...], checkout: Path) -> int:
+    """Return the exit status of the tests; a time-out counts as a failure."""
+    roots = os.pathsep.join(str(checkout / room) for room in ("schema", "harness", "collector", "site"))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": roots,
+        "TUNEMARK_ROOT": str(checkout),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *tests]
+    try:
+        return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False).returncode  # noqa: S603 - our own tests
+    except subprocess.TimeoutExpired:
+        return 1
+
+
+def measure(name: str, sample: int, seed: int, jobs: int) -> dict[str, object]:
+    """Return the mutation score of a target, with its survivors."""
+    target = TARGETS[name]
+    files = sorted(path for pattern in target.files for path in ROOT.glob(pattern) if path.name != "__init__.py")
+    every = [mutant for path in files for mutant in mutants_of(path) if mutant.name not in EQUIVALENT]
+    chosen = random.Random(seed).sample(every, min(sample, len(every)))  # noqa: S311 - a reproducible sample
+    with tempfile.TemporaryDirectory() as folder:
+        checkouts: Queue[Path] = Queue()
+        for job in range(jobs):
+            checkouts.put(copy_checkout(Path(folder) / str(job)))
+        first = checkouts.get()
+        if run_tests(target.tests, first) != 0:
+            sys.exit(f"{name}: the tests fail without a mutant")
+        checkouts.put(first)
+
+        def judge(mutant: Mutant) -> tuple[Mutant, bool]:
+            checkout = checkouts.get()
+            try:
+                return mutant, killed(mutant, target.tests, checkout)
+            finally:
+                checkouts.put(checkout)
+
+        judged = []
+        with ThreadPoolExecutor(jobs) as pool:
+            for number, result in enumerate(pool.map(judge, chosen), start=1):
+                judged.append(result)
+                sys.stderr.write(f"\r{name}: {number} of {len(chosen)}")
+        sys.stderr.write("\n")
+    survivors = sorted(mutant.name for mutant, dead in judged if not dead)
+    score = 1 - len(survivors) / len(judged) if judged else 1.0
+    return {"target": name, "mutants": len(every), "sampled": len(judged), "score": score, "survivors": survivors}
+
+
+def main() -> None:
+    """Print the mutation score of each target."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", choices=TARGETS, action="append", help="run only this target; may be repeated")
+    parser.add_argument("--sample", type=int, default=60, help="mutants per target (default 60)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample (default 0)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at a time")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    args = parser.parse_args()
+    results = [measure(name, args.sample, args.seed, args.jobs) for name in args.target or TARGETS]
+    if args.json:
+        print(json.dumps(results, indent=1))
+        return
+    for result in results:
+        print(
+            f"{result['target']:14} {result['score']:.1%} of {result['sampled']} sampled of {result['mutants']} mutants killed; goal {GOAL:.0%}"
+        )
+        for survivor in result["survivors"]:  # type: ignore[attr-defined]
+            print(f"    survived: {survivor}")
+
+
+if __name__ == "__main__":
+    main()
