@@ -83,7 +83,7 @@ schema: setup ## Write the JSON Schema files after a change of the records.
 	$(BIN)/tunemark schema --write
 
 support: setup ## Write data/support.json after a change of what device families can do.
-	$(BIN)/python -m tunemark.harness.support_matrix
+	$(BIN)/python -m tunemark.harness.plan.capabilities
 
 # Without find-links and extra indexes, so that no path or host of a machine gets into the lock.
 lock: ## Resolve the lock anew (needs uv).

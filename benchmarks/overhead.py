@@ -28,7 +28,7 @@ from overhead_arms import DROPPED, LARGER_SIZE, SIZES, Arm, Setting, bare, harne
 
 SAMPLER = """
 import os, sys, time
-from tunemark.harness.telemetry import Sampler
+from tunemark.harness.run.telemetry import Sampler
 with Sampler(int(sys.argv[1]), time.monotonic()):
     time.sleep(3600)
 """

@@ -17,9 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tunemark.harness.machine import detect
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.runner import run_once
+from tunemark.harness.plan.machine import detect
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.launch import run_once
 from tunemark.schema.derive import derive
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.submission import Submission

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 
-STUDIES = "tunemark.harness.study_commands"
+STUDIES = "tunemark.harness.commands.studies"
 HARNESS, COLLECTOR, SITE = (f"tunemark.{room}.commands" for room in ("harness", "collector", "site"))
 
 COMMANDS: dict[str, tuple[str, str]] = {

@@ -10,10 +10,9 @@ import pytest
 
 from tunemark.collector.card_settings import settings
 from tunemark.collector.predict.fits import GIB, TIGHT
-from tunemark.harness.machine import PACKAGES, Machine
-from tunemark.harness.overrides import apply_overrides
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.studies.points import star_of_card
+from tunemark.harness.plan.machine import PACKAGES, Machine
+from tunemark.harness.plan.resolve import Options, apply_overrides, resolve
+from tunemark.harness.studies.settings_grid import star_of_card
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase, workloads_of
 from tunemark.schema.facts.workloads import WorkloadBatch, WorkloadCard, WorkloadData

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tunemark.harness.machine import Machine
+from tunemark.harness.plan.machine import Machine
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.vocabulary import Backend, Dtype

@@ -6,9 +6,9 @@ import pytest
 from harness_making import make_machine, only_submission, tunemark
 from study_making import make_run
 
-from tunemark.harness.devices.cpu import Cpu
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.worker.batches import load_samples, micro_batches
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.worker.data import load_samples, micro_batches
 from tunemark.harness.worker.gates import adapter_gradient
 from tunemark.harness.worker.models import build_model, model_facts, shape_of
 from tunemark.schema.derive import derive

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from harness_making import make_machine, only_submission, tunemark
 
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.spawn import of_run
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.process import run_environment
 from tunemark.harness.worker import compile_cache
 from tunemark.harness.worker.compile_cache import CacheWatch, neuron_folder
 from tunemark.schema.vocabulary import Status
@@ -37,10 +37,10 @@ def test_the_same_compiled_run_finds_a_cold_cache_then_a_warm_one_and_a_cold_one
 
 def test_a_cold_run_has_its_caches_in_the_folder_that_is_removed_with_it(facts, tmp_path):
     plan = resolve("smoke-lora", facts, make_machine(), Options(cold=True)).plan
-    environment = of_run(plan, tmp_path)
+    environment = run_environment(plan, tmp_path)
     assert {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "NEURON_COMPILE_CACHE_URL"} <= set(environment)
     assert all(value.startswith(str(tmp_path)) for value in environment.values())
-    assert of_run(plan.model_copy(update={"measurement": plan.measurement.model_copy(update={"cold": False})}), tmp_path) == {}
+    assert run_environment(plan.model_copy(update={"measurement": plan.measurement.model_copy(update={"cold": False})}), tmp_path) == {}
 
 
 def test_a_cold_run_overrules_a_cache_folder_in_the_flags_of_the_neuron_compiler(monkeypatch, tmp_path):

@@ -9,14 +9,12 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from tunemark.harness.devices import events, open_device
-from tunemark.harness.devices.events import EventDevice
-from tunemark.harness.devices.features import Feature
-from tunemark.harness.devices.neuron import Neuron, compiled_graphs
-from tunemark.harness.devices.protocol import Device, DeviceUnavailable
+from tunemark.harness.vendors import open_device, protocol
+from tunemark.harness.vendors.neuron import Neuron, compiled_graphs
+from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, EventDevice, Feature
 from tunemark.schema.vocabulary import Backend
 
-MODULES = {backend: import_module(f"tunemark.harness.devices.{backend.value}") for backend in Backend}
+MODULES = {backend: import_module(f"tunemark.harness.vendors.{backend.value}") for backend in Backend}
 
 
 def called(module, base):
@@ -65,7 +63,7 @@ def test_each_function_of_torch_that_a_family_calls_exists(backend):
 
 @pytest.mark.parametrize("api", [torch.cuda, torch.xpu])
 def test_each_function_of_a_gpus_module_that_is_called_exists(api):
-    names = called(events, "self._api")
+    names = called(protocol, "self._api")
     assert {"synchronize", "Event", "max_memory_allocated"} <= names
     for name in names:
         assert has(api, name), f"{api.__name__}.{name}"
@@ -185,7 +183,7 @@ def test_graphs_that_xla_compiled_are_counted(monkeypatch):
 
 
 def test_an_intel_gpu_uses_the_collectives_that_torch_has(monkeypatch):
-    from tunemark.harness.devices.xpu import Xpu
+    from tunemark.harness.vendors.xpu import Xpu
 
     monkeypatch.setattr(torch.xpu, "is_available", lambda: True)
     monkeypatch.setattr(torch.xpu, "set_device", lambda _: None)
@@ -197,7 +195,7 @@ def test_an_intel_gpu_uses_the_collectives_that_torch_has(monkeypatch):
 
 
 def test_an_amd_gpu_needs_a_torch_that_is_built_for_it(monkeypatch):
-    from tunemark.harness.devices.rocm import Rocm
+    from tunemark.harness.vendors.rocm import Rocm
 
     monkeypatch.setattr(torch, "version", SimpleNamespace(hip=None))
     with pytest.raises(DeviceUnavailable, match="not built for ROCm"):

@@ -5,8 +5,8 @@ import json
 import pytest
 from harness_making import ROOT
 
-from tunemark.harness import machine
-from tunemark.harness.inventory import asking, cuda, neuron, rocm, xpu
+from tunemark.harness.plan import machine
+from tunemark.harness.vendors import cuda, neuron, rocm, vendor_tools, xpu
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.vocabulary import Backend
 
@@ -45,7 +45,7 @@ def test_nvidia_smi_tells_the_compute_capability_and_a_driver_that_does_not_know
     assert [found.target for found in cuda.parse(new)] == ["9.0", "9.0"]
     old = "\n".join(line.rpartition(",")[0] for line in new.splitlines())
     monkeypatch.setattr(cuda, "ask", lambda _, query, *__: None if "compute_cap" in query else old)
-    assert [(found.facts.driver, found.target) for found in cuda.devices()] == [("550.90.07", None)] * 2
+    assert [(found.facts.driver, found.target) for found in cuda.find()] == [("550.90.07", None)] * 2
 
 
 def test_a_device_chosen_by_the_start_of_its_name_keeps_its_number(monkeypatch):
@@ -81,7 +81,7 @@ def test_hip_chooses_among_what_the_runtime_leaves(monkeypatch):
     monkeypatch.setattr(rocm, "ask_json", lambda *_: sample("amd-smi-static.json"))
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "1")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
-    assert [found.index for found in rocm.devices()] == [1]
+    assert [found.index for found in rocm.find()] == [1]
 
 
 def test_each_neuron_core_is_a_device_with_its_part_of_the_memory():
@@ -109,9 +109,9 @@ def test_the_neuron_driver_names_chip_and_version_in_files(tmp_path, monkeypatch
     monkeypatch.setattr(neuron, "ask_json", lambda *_: sample("neuron-ls.json"))
     (tmp_path / "device_name").write_text("Trainium1\n")
     (tmp_path / "version").write_text("2.20.0\n")
-    first = neuron.devices(tmp_path, tmp_path / "version")[0].facts
+    first = neuron.find(tmp_path, tmp_path / "version")[0].facts
     assert (first.name, first.driver) == ("Trainium1 core (1 of 2)", "2.20.0")
-    assert neuron.devices(tmp_path / "missing", tmp_path / "missing")[0].facts.driver is None
+    assert neuron.find(tmp_path / "missing", tmp_path / "missing")[0].facts.driver is None
 
 
 def test_xpu_smi_lists_gpus_that_compute_and_no_virtual_ones():
@@ -149,7 +149,7 @@ ODD = [
 
 @pytest.mark.parametrize("answer", ODD)
 def test_an_odd_answer_is_no_device_and_no_error(answer):
-    parsed = asking.parse_json(answer)
+    parsed = vendor_tools.parse_json(answer)
     assert cuda.parse(answer) == []
     assert rocm.parse_amd_smi(parsed) == []
     assert rocm.parse_rocm_smi(parsed) == []
@@ -159,7 +159,7 @@ def test_an_odd_answer_is_no_device_and_no_error(answer):
 
 
 def test_json_behind_lines_of_warnings_is_found():
-    assert asking.parse_json("WARNING: old driver [1]\n{not json\n[\n 1,\n 2]\n") == [1, 2]
+    assert vendor_tools.parse_json("WARNING: old driver [1]\n{not json\n[\n 1,\n 2]\n") == [1, 2]
 
 
 @pytest.mark.parametrize("script", ["exit 1", "sleep 30", "printf '\\377\\376'", "kill -9 $$"])
@@ -168,11 +168,11 @@ def test_a_tool_that_fails_or_hangs_has_told_nothing(tmp_path, script, monkeypat
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert cuda.parse(asking.ask("nvidia-smi", timeout_s=0.5) or "") == []
+    assert cuda.parse(vendor_tools.ask("nvidia-smi", timeout_s=0.5) or "") == []
 
 
 def test_a_tool_that_is_not_there_has_told_nothing():
-    assert asking.ask("no-such-tool-anywhere") is None
+    assert vendor_tools.ask("no-such-tool-anywhere") is None
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_tool_that_is_not_there_has_told_nothing():
     [(750, 750.0), ("750.0", 750.0), ({"value": 7, "unit": "W"}, 7.0), ("N/A", None), (None, None), ("nan", None), ([], None)],
 )
 def test_numbers_are_read_as_tools_write_them(value, read):
-    assert asking.number(value) == read
+    assert vendor_tools.number(value) == read
 
 
 def test_the_first_family_that_a_tool_lists_is_chosen_and_the_cpu_is_always_there(monkeypatch):

@@ -2,7 +2,7 @@
 
 from harness_making import make_machine
 
-from tunemark.harness.doctor import runnable
+from tunemark.harness.commands.doctor import runnable
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from harness_making import make_machine
 
-from tunemark.harness.doubts import BUSY_HOST_CORES, LOW_DISK_BYTES, SLOW_RANK
-from tunemark.harness.launch import Finished
-from tunemark.harness.outcome import outcome
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.record import Further, assemble
-from tunemark.harness.telemetry import Sample, Telemetry
-from tunemark.harness.worklog import WorkLog
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.launch import Finished
+from tunemark.harness.run.measurement_warnings import BUSY_HOST_CORES, LOW_DISK_BYTES, SLOW_RANK
+from tunemark.harness.run.record import Further, assemble
+from tunemark.harness.run.run_log import RunLog
+from tunemark.harness.run.run_outcome import outcome_of
+from tunemark.harness.run.telemetry import Sample, Telemetry
 from tunemark.schema.vocabulary import Doubt, Status
 
 STEPS = 130
@@ -27,7 +27,7 @@ def worklog(step_times=(0.1,) * STEPS, own_work=()):
     counts = {"slot_tokens": 64, "real_tokens": 64, "supervised_tokens": 60, "documents": 4, "rows": 4}
     peaks = {"device_allocated_bytes": None, "device_reserved_bytes": None, "host_rss_bytes": 10**9}
     ranks = [{"rank": rank, "own_work_s": [one] * len(step_times), **peaks} for rank, one in enumerate(own_work)]
-    return WorkLog(
+    return RunLog(
         phases=[{"phase": "import", "at_s": 0.0}, {"phase": "train", "at_s": 1.0}],
         started_at_s=1.0,
         steps=[{"completed_at_s": end, "loss": 2.0, **counts} for end in ends],
@@ -120,7 +120,7 @@ def test_a_throughput_that_is_not_known_well_is_a_doubt_with_its_interval(facts,
 def test_a_worker_that_the_kernel_killed_for_memory_is_out_of_memory_and_no_crash(facts, ending, status, message):
     log = worklog((0.1,) * 5)
     log.ended = False
-    found = outcome(finished(log, **ending))
+    found = outcome_of(finished(log, **ending))
     assert (found.status, found.message, found.last_good_step) == (status, message, 5)
     assert ("micro_batch" in found.fix) is (status is Status.OOM_HOST)
     machine = make_machine()
@@ -130,4 +130,4 @@ def test_a_worker_that_the_kernel_killed_for_memory_is_out_of_memory_and_no_cras
 
 
 def test_a_run_that_ended_well_stays_so_whatever_the_kernel_killed_meanwhile():
-    assert outcome(finished(worklog(), host_oom_kills=3)).status is Status.OK
+    assert outcome_of(finished(worklog(), host_oom_kills=3)).status is Status.OK

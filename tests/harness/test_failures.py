@@ -6,13 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from tunemark.harness.devices.protocol import DeviceUnavailable
-from tunemark.harness.outcome import _unheard
-from tunemark.harness.worker.failures import describe, judge
-from tunemark.harness.worker.log import Log
+from tunemark.harness.run.run_log import LogReader, LogWriter
+from tunemark.harness.run.run_outcome import _unheard, describe, judge
+from tunemark.harness.vendors.protocol import DeviceUnavailable
+from tunemark.harness.worker.entry import keep_notes
 from tunemark.harness.worker.loop import LossNotFinite
-from tunemark.harness.worker.notes import keep_notes
-from tunemark.harness.worklog import LogReader
 from tunemark.schema.privacy import scrub
 from tunemark.schema.vocabulary import Status
 
@@ -61,7 +59,7 @@ def test_paths_are_removed_from_messages():
 
 
 def test_a_line_that_cannot_be_read_is_left_out_and_said(tmp_path):
-    from tunemark.harness.worklog import LogReader
+    from tunemark.harness.run.run_log import LogReader
 
     path = tmp_path / "log.jsonl"
     path.write_text('{"event": "phase", "phase": "import", "at_s": 0.0}\n{"event": "st{"event": "end"}\n{"event": "end"}\n{"ev')
@@ -72,10 +70,10 @@ def test_a_line_that_cannot_be_read_is_left_out_and_said(tmp_path):
 
 
 def test_a_refused_run_has_no_memory_reading_instead_of_zero():
-    from tunemark.harness.record import memory
-    from tunemark.harness.refusal import refused
+    from tunemark.harness.run.record import memory
+    from tunemark.harness.run.run_outcome import refused_run
 
-    reading = memory(refused("no such device")).host_rss
+    reading = memory(refused_run("no such device")).host_rss
     assert reading.peak_bytes is None
     assert reading.reason
 
@@ -104,7 +102,7 @@ def test_a_full_disk_is_told_from_what_the_worker_printed_when_its_log_could_not
 def test_a_library_that_failed_to_load_what_training_does_not_need_is_heard_in_the_log_only(tmp_path, capfd):
     logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
     before = logger.handlers, logger.propagate
-    keep_notes(Log(tmp_path / "log.jsonl", 0.0))
+    keep_notes(LogWriter(tmp_path / "log.jsonl", 0.0))
     logger.warning("Failed to load CPU gemm_4bit_forward from kernels-community: %s", "no module")
     logger.handlers, logger.propagate = before
     (note,) = LogReader(tmp_path / "log.jsonl").finish().notes

@@ -6,18 +6,16 @@ from collections import deque
 import pytest
 from harness_making import make_machine
 
-from tunemark.harness.devices.fake import Fake
-from tunemark.harness.launch import Finished, _Judge
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.record import Further, assemble
-from tunemark.harness.telemetry import Telemetry
-from tunemark.harness.worker.batches import Counts
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.launch import Finished, _Judge
+from tunemark.harness.run.record import Further, assemble
+from tunemark.harness.run.run_log import LogReader, LogWriter
+from tunemark.harness.run.telemetry import Telemetry
+from tunemark.harness.vendors.fake import Fake
+from tunemark.harness.worker.data import Counts
 from tunemark.harness.worker.engines import Engine
-from tunemark.harness.worker.log import Log
-from tunemark.harness.worker.loop import Done, Reading, Trainer
-from tunemark.harness.worker.run import Order, run
-from tunemark.harness.worker.stopping import StopRule
-from tunemark.harness.worklog import LogReader
+from tunemark.harness.worker.entry import Order, run
+from tunemark.harness.worker.loop import Done, Reading, StopRule, Trainer
 from tunemark.schema.derive import derive
 from tunemark.schema.vocabulary import Backend, Status
 
@@ -34,7 +32,7 @@ def submission(tmp_path_factory, facts):
     machine = make_machine(backend=Backend.FAKE)
     options = Options(max_steps=130, overrides=("data.sequence_length=16", "batch.micro_batch=1"))
     resolved = resolve("smoke-full", facts, machine, options)
-    log = Log(folder / "log.jsonl", spawned_at_s=0.0)
+    log = LogWriter(folder / "log.jsonl", spawned_at_s=0.0)
     log.event("phase", phase="import", at_s=0.0)
     order = Order(
         plan=resolved.plan, card=facts.model("tiny-llama"), device_name="Plain CPU", weights_from=None, data_from=None, spawned_at_s=0.0
@@ -114,7 +112,7 @@ def test_an_overridden_run_is_in_the_open_division(submission):
 
 def test_steps_are_logged_when_the_device_reached_them_without_waiting(tmp_path):
     device = Fake((0.1,), lag=2)
-    log = Log(tmp_path / "log.jsonl", 0.0)
+    log = LogWriter(tmp_path / "log.jsonl", 0.0)
     trainer = Trainer(Engine(None, None, None, None), None, device, log, 1, StopRule(None, None, tmp_path / "stop"))
     pending = deque(Done(device.stamp(), None, (1.0, 0.0), Counts(8, 8, 7, 1, 1), 0, None) for _ in range(5))
     reading = Reading(trainer, pending, 0.0, None)
@@ -128,7 +126,7 @@ def test_steps_are_logged_when_the_device_reached_them_without_waiting(tmp_path)
 
 
 def test_compiling_and_growth_of_the_allocator_are_told_by_step(tmp_path):
-    device, log = Fake((0.1,), lag=0), Log(tmp_path / "log.jsonl", 0.0)
+    device, log = Fake((0.1,), lag=0), LogWriter(tmp_path / "log.jsonl", 0.0)
     trainer = Trainer(Engine(None, None, None, None), None, device, log, 1, StopRule(None, None, tmp_path / "stop"))
     seen = [(2, 10), (0, 10), (0, 30), (0, 20)]
     pending = deque(Done(device.stamp(), None, (1.0, 0.0), Counts(8, 8, 7, 1, 1), graphs, held) for graphs, held in seen)
@@ -144,11 +142,11 @@ def test_the_parent_stops_a_run_once_its_throughput_is_sure(submission):
         {"completed_at_s": at, "loss": 1.0, "slot_tokens": 8, "real_tokens": 8, "supervised_tokens": 7, "documents": 1, "rows": 1}
         for at in submission.trace.completed_at_s
     ]
-    from tunemark.harness.worklog import WorkLog
+    from tunemark.harness.run.run_log import RunLog
 
     def sure(count):
         judge._next = 0
-        return judge.sure(WorkLog(started_at_s=submission.trace.started_at_s, steps=steps[:count]))
+        return judge.sure(RunLog(started_at_s=submission.trace.started_at_s, steps=steps[:count]))
 
     assert not sure(60)
     assert sure(130)

@@ -3,11 +3,11 @@
 import pytest
 from harness_making import make_machine
 
-from tunemark.harness.devices.features import Feature
-from tunemark.harness.devices.generations import FORMATS, GENERATIONS, generation_of
-from tunemark.harness.doctor import report
-from tunemark.harness.emit.target import target_of
-from tunemark.harness.planning import Options, resolve
+from tunemark.harness.commands.doctor import report
+from tunemark.harness.commands.emit import find_target
+from tunemark.harness.plan.capabilities import FORMATS, GENERATIONS, generation_of
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors.protocol import Feature
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -71,9 +71,9 @@ def test_what_the_device_tells_counts_more_than_its_card(facts):
 
 
 def test_a_script_for_another_machine_goes_by_the_card(facts):
-    there = target_of(facts, "nvidia-t4", None, None, 1).machine()
+    there = find_target(facts, "nvidia-t4", None, None, 1).machine()
     assert planned(facts, there).plan.precision.compute is Dtype.FP16
-    assert planned(facts, target_of(facts, "nvidia-l4", None, None, 1).machine()).plan.precision.compute is Dtype.BF16
+    assert planned(facts, find_target(facts, "nvidia-l4", None, None, 1).machine()).plan.precision.compute is Dtype.BF16
 
 
 def test_no_card_contradicts_what_is_said_of_its_architecture(facts):

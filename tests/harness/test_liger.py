@@ -11,7 +11,7 @@ import pytest
 import torch
 from harness_making import make_machine
 
-from tunemark.harness.planning import WITH_LIGER, Options, resolve
+from tunemark.harness.plan.resolve import WITH_LIGER, Options, resolve
 from tunemark.harness.worker.levers import effective, fuse
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype

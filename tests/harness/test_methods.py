@@ -5,13 +5,12 @@ import torch
 import torch.utils.checkpoint
 from harness_making import only_submission, tunemark
 
-from tunemark.harness.devices.cpu import Cpu
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.worker.batches import load_samples, micro_batches
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.worker.data import load_samples, micro_batches
 from tunemark.harness.worker.gates import adapter_gradient, check
 from tunemark.harness.worker.levers import _selective_contexts, effective
-from tunemark.harness.worker.models import build_model, model_facts, shape_of, switch_to_evaluation
-from tunemark.harness.worker.optimizers import build_optimizer, parameter_groups
+from tunemark.harness.worker.models import build_model, build_optimizer, model_facts, parameter_groups, shape_of, switch_to_evaluation
 from tunemark.schema.vocabulary import Status
 
 TINY = ("data.sequence_length=32", "batch.micro_batch=2")

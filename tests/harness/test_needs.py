@@ -6,11 +6,9 @@ import sys
 import pytest
 from harness_making import make_machine
 
-from tunemark.harness.devices.features import Feature
-from tunemark.harness.devices.generations import FORMATS
-from tunemark.harness.needs import NEEDS
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.support_matrix import matrix
+from tunemark.harness.plan.capabilities import FORMATS, NEEDS, support_matrix
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors.protocol import Feature
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
 
@@ -19,7 +17,7 @@ LOOK = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from transformers.modeling_flash_attention_utils import FLASH_ATTENTION_COMPATIBILITY_MATRIX as known
-from tunemark.harness.machine import package_versions
+from tunemark.harness.plan.machine import package_versions
 print(known[3]["pkg_availability_check"](), known[2]["pkg_availability_check"](), "flash-attn-3" in package_versions())
 """
 
@@ -76,12 +74,12 @@ def test_transformers_finds_flash_attention_3_by_the_package_that_is_asked_for(t
 
 def test_flash_attention_of_neuron_is_a_part_of_optimum_neuron():
     assert NEEDS[Backend.NEURON][Feature.FLASH_ATTENTION][0] == "optimum-neuron"
-    needs = matrix().needs
+    needs = support_matrix().needs
     assert needs[Backend.NEURON]["flash attention"] == "optimum-neuron"
     assert needs[Backend.CUDA]["flash attention"] == "flash-attn"
     assert "flash-attn" not in needs[Backend.NEURON].values()
 
 
 def test_no_package_is_needed_for_what_a_family_cannot():
-    made = matrix()
+    made = support_matrix()
     assert all(not set(made.needs[backend]) & set(reasons) for backend, reasons in made.cannot.items())

@@ -11,22 +11,22 @@ import torch
 from harness_making import ROOT, make_machine
 from neuron_api import FIXTURE, installed, read_api, reader
 
-from tunemark.harness import neuron_rules, spawn
-from tunemark.harness.devices.fake import Fake
-from tunemark.harness.launch import Finished
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.record import Further, assemble
-from tunemark.harness.spawn import of_family
-from tunemark.harness.studies.points import Point, written
-from tunemark.harness.telemetry import Telemetry
-from tunemark.harness.worker.batches import Counts, MicroBatch
-from tunemark.harness.worker.log import Log
+from tunemark.harness.plan import capabilities
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run import process
+from tunemark.harness.run.launch import Finished
+from tunemark.harness.run.process import family_environment
+from tunemark.harness.run.record import Further, assemble
+from tunemark.harness.run.run_log import LogReader, LogWriter
+from tunemark.harness.run.telemetry import Telemetry
+from tunemark.harness.studies.settings_grid import Point, written
+from tunemark.harness.vendors.fake import Fake
+from tunemark.harness.worker import neuron_trainer
+from tunemark.harness.worker import neuron_trainer as neuron_run
+from tunemark.harness.worker.data import Counts, MicroBatch
+from tunemark.harness.worker.entry import Order, run
 from tunemark.harness.worker.loop import LossNotFinite
-from tunemark.harness.worker.neuron import run as neuron_run
-from tunemark.harness.worker.neuron import settings
-from tunemark.harness.worker.neuron.rows import Rows, collate
-from tunemark.harness.worker.run import Order, run
-from tunemark.harness.worklog import LogReader
+from tunemark.harness.worker.neuron_trainer import Rows, collate
 from tunemark.schema.derive import derive
 from tunemark.schema.records.plan import NeuronSettings
 from tunemark.schema.records.submission import DeviceFacts
@@ -62,13 +62,13 @@ def plan_of(facts, name="smoke-lora", *, cores=1, steps=None, settings=SMALL, **
 
 
 def test_each_keyword_of_the_training_arguments_exists(facts):
-    keywords = settings.training_arguments(plan_of(facts).plan, 5, Path("scratch"))
+    keywords = neuron_trainer.training_arguments(plan_of(facts).plan, 5, Path("scratch"))
     assert set(keywords) <= set(API["NeuronTrainingArguments"]["fields"])
 
 
 def test_each_keyword_of_trainer_model_and_adapters_exists():
-    assert set(settings.trainer(None, None, None, None, None)) <= set(API["NeuronTrainer"]["methods"]["__init__"])
-    assert set(settings.wrapping()) <= set(API["get_peft_model"])
+    assert set(neuron_trainer.trainer_keywords(None, None, None, None, None)) <= set(API["NeuronTrainer"]["methods"]["__init__"])
+    assert set(neuron_trainer.wrapping_keywords()) <= set(API["get_peft_model"])
     assert {"dtype", "attn_implementation"} <= set(API["NeuronModelMixin"]["keywords"])
     assert API["_BaseNeuronModelClass"]["methods"]["from_pretrained"][1:3] == ["pretrained_model_name_or_path", "trn_config"]
     assert API["_BaseNeuronModelClass"]["methods"]["from_config"][1:] == ["config", "trn_config"]
@@ -83,7 +83,7 @@ def test_each_attribute_that_is_used_exists():
 
 
 def test_each_callback_that_we_wait_for_is_called_by_the_trainer():
-    from tunemark.harness.worker.neuron.recording import Recorder
+    from tunemark.harness.worker.neuron_trainer import Recorder
 
     ours = {name for name in vars(Recorder) if name.startswith("on_")}
     assert ours == {"on_train_begin", "on_step_begin", "on_pre_optimizer_step", "on_step_end", "on_train_end"}
@@ -91,7 +91,7 @@ def test_each_callback_that_we_wait_for_is_called_by_the_trainer():
 
 
 def test_the_families_are_the_ones_that_the_package_has():
-    assert sorted(neuron_rules.FAMILIES) == API["causal_lm_families"]
+    assert sorted(capabilities.NEURON_FAMILIES) == API["causal_lm_families"]
 
 
 def test_the_fixture_is_what_the_installed_package_says():
@@ -105,7 +105,7 @@ def test_lora_settings_are_peft_s_own(facts):
     import peft
 
     lora = plan_of(facts).plan.lora
-    made = peft.LoraConfig(**settings.adapters(lora))
+    made = peft.LoraConfig(**neuron_trainer.lora_keywords(lora))
     assert (made.r, made.lora_alpha, set(made.target_modules)) == (lora.rank, lora.alpha, set(lora.target_modules))
 
 
@@ -116,15 +116,15 @@ def test_a_plan_is_handed_over_whole(facts):
     overrides = ("optimizer.weight_decay=0.1", "optimizer.max_grad_norm=null", "gradient_checkpointing=full", "compute=bf16")
     plan = plan_of(facts, cores=4, settings=overrides, devices=4, strategy="zero1").plan
     plan = plan.model_copy(update={"neuron": NeuronSettings(stochastic_rounding=True)})
-    asked = settings.training_arguments(plan, None, Path("scratch"))
+    asked = neuron_trainer.training_arguments(plan, None, Path("scratch"))
     assert (asked["weight_decay"], asked["max_grad_norm"], asked["gradient_checkpointing"], asked["bf16"]) == (0.1, 0.0, True, True)
     assert (asked["zero_1"], asked["optimizer_use_master_weights"], asked["stochastic_rounding_enabled"]) == (True, True, True)
-    assert asked["max_steps"] == settings.ENDLESS
-    assert settings.pretrained(plan) == {"dtype": "bfloat16", "attn_implementation": "flash_attention_2"}
+    assert asked["max_steps"] == neuron_trainer.ENDLESS
+    assert neuron_trainer.pretrained_keywords(plan) == {"dtype": "bfloat16", "attn_implementation": "flash_attention_2"}
 
 
 def test_without_zero_there_are_no_master_weights_to_ask_for(facts):
-    asked = settings.training_arguments(plan_of(facts).plan, 5, Path("scratch"))
+    asked = neuron_trainer.training_arguments(plan_of(facts).plan, 5, Path("scratch"))
     assert not asked["zero_1"]
     assert not asked["optimizer_use_master_weights"]
 
@@ -132,24 +132,25 @@ def test_without_zero_there_are_no_master_weights_to_ask_for(facts):
 def test_the_compiler_is_told_level_and_model_type_beside_the_users_flags(facts):
     plan = plan_of(facts).plan
     plan = plan.model_copy(update={"precision": plan.precision.model_copy(update={"compute": Dtype.BF16})})
-    told = neuron_rules.environment(
+    told = capabilities.neuron_environment(
         plan.model_copy(update={"neuron": NeuronSettings(optimisation_level=2)}), {"NEURON_CC_FLAGS": "--cache_dir=x"}
     )
     assert told == {"NEURON_CC_FLAGS": "--cache_dir=x --model-type transformer -O2", "NEURON_RT_STOCHASTIC_ROUNDING_EN": "0"}
-    assert neuron_rules.environment(plan, {})["NEURON_CC_FLAGS"] == "--model-type transformer"
-    assert set(of_family(plan)) == set(told)
-    assert of_family(resolve("smoke-lora", facts, make_machine(), Options()).plan) == {}
+    assert capabilities.neuron_environment(plan, {})["NEURON_CC_FLAGS"] == "--model-type transformer"
+    assert set(family_environment(plan)) == set(told)
+    assert family_environment(resolve("smoke-lora", facts, make_machine(), Options()).plan) == {}
 
 
 def test_the_compiler_is_told_to_leave_fp32_alone(facts):
-    assert "--auto-cast none" in neuron_rules.environment(plan_of(facts).plan, {})["NEURON_CC_FLAGS"]
+    assert "--auto-cast none" in capabilities.neuron_environment(plan_of(facts).plan, {})["NEURON_CC_FLAGS"]
     assert (
-        neuron_rules.environment(plan_of(facts).plan, {"NEURON_CC_FLAGS": "--auto-cast all"})["NEURON_CC_FLAGS"].count("--auto-cast") == 1
+        capabilities.neuron_environment(plan_of(facts).plan, {"NEURON_CC_FLAGS": "--auto-cast all"})["NEURON_CC_FLAGS"].count("--auto-cast")
+        == 1
     )
 
 
 def test_even_one_core_is_started_by_torchrun(facts):
-    command = spawn.command(plan_of(facts).plan.device, Path("folder"))
+    command = process.command(plan_of(facts).plan.device, Path("folder"))
     assert "torch.distributed.run" in command
     assert "--nproc-per-node=1" in command
 
@@ -218,7 +219,7 @@ def test_without_its_package_a_plan_is_refused_with_how_to_get_it(facts):
 def test_a_classifier_is_trained_by_the_plain_loop_on_one_core(facts):
     assert plan_of(facts, "smoke-bert", settings=()).unsupported is None
     assert "one NeuronCore" in plan_of(facts, "smoke-bert", cores=2, settings=(), devices=2).unsupported
-    assert not neuron_rules.by_trainer(plan_of(facts, "smoke-bert", settings=()).plan)
+    assert not capabilities.by_trainer(plan_of(facts, "smoke-bert", settings=()).plan)
 
 
 @pytest.mark.parametrize("name", ["gpt2-small-full", "mistral-7b-lora-2k", "trainer-8k-gemma-7b-lora", "trainer-8k-phi-3-mini-lora"])
@@ -272,7 +273,7 @@ def trained(facts, folder, monkeypatch, *, steps=40, settings=SMALL, device=None
     for name, module in neuron_stand_in.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
     resolved = plan_of(facts, settings=settings, steps=steps)
-    log = Log(folder / "log.jsonl", spawned_at_s=0.0)
+    log = LogWriter(folder / "log.jsonl", spawned_at_s=0.0)
     log.event("phase", phase="import", at_s=0.0)
     order = Order(
         plan=resolved.plan, card=facts.model("tiny-llama"), device_name=CORE.name, weights_from=None, data_from=None, spawned_at_s=0.0
@@ -325,7 +326,7 @@ def test_losses_and_counts_are_those_of_our_own_loop(facts, tmp_path, monkeypatc
     overrides = (*SMALL, "attention=eager", "optimizer.max_grad_norm=null", "lora.dropout=0.0")
     _, theirs = trained(facts, folders[0], monkeypatch, steps=4, settings=overrides)
     resolved = resolve("smoke-lora", facts, make_machine(backend=Backend.FAKE), Options(overrides=overrides, max_steps=4))
-    log = Log(folders[1] / "log.jsonl", spawned_at_s=0.0)
+    log = LogWriter(folders[1] / "log.jsonl", spawned_at_s=0.0)
     order = Order(plan=resolved.plan, card=facts.model("tiny-llama"), device_name="x", weights_from=None, data_from=None, spawned_at_s=0.0)
     run(order, Fake((0.5,)), log, folders[1])
     ours = LogReader(folders[1] / "log.jsonl").read()
@@ -361,7 +362,7 @@ def test_strict_timing_waits_for_each_step(facts, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, name, module)
     resolved = plan_of(facts, steps=5, strict_timing=True)
     order = Order(plan=resolved.plan, card=facts.model("tiny-llama"), device_name="x", weights_from=None, data_from=None, spawned_at_s=0.0)
-    run(order, Waiting((0.5,)), Log(tmp_path / "log.jsonl", 0.0), tmp_path)
+    run(order, Waiting((0.5,)), LogWriter(tmp_path / "log.jsonl", 0.0), tmp_path)
     # Once at each end, and after each step.
     assert Waiting.waits == 5 + 2
 

@@ -8,11 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.worker.batches import Share, load_samples, micro_batches, rows_of_an_epoch
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.worker.data import Share, load_samples, micro_batches, pack, packed_mask, rows_of_an_epoch
 from tunemark.harness.worker.gates import packed_documents
 from tunemark.harness.worker.models import build_model, shape_of
-from tunemark.harness.worker.packing import pack, packed_mask
 from tunemark.schema.physics.training_shape import Work, measured_shape
 
 documents = st.lists(st.integers(1, 40), min_size=1, max_size=30)
@@ -58,7 +57,7 @@ def packed(facts, machine, tmp_path):
     def make(*settings):
         plan = resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, *settings))).plan
         card = facts.model(plan.model.key)
-        from tunemark.harness.devices.cpu import Cpu
+        from tunemark.harness.vendors.cpu import Cpu
 
         model = build_model(plan, card, None, None, tmp_path, Cpu())
         stream = load_samples(plan, card.vocabulary, None, None).training
@@ -106,9 +105,9 @@ def test_several_processes_take_turns_and_know_what_all_of_them_have(facts, mach
 
 
 def test_held_out_documents_that_fill_no_row_are_evaluated_too(packed):
-    from tunemark.harness.devices.cpu import Cpu
-    from tunemark.harness.worker.batches import Shape
-    from tunemark.harness.worker.evaluation import evaluate
+    from tunemark.harness.vendors.cpu import Cpu
+    from tunemark.harness.worker.data import Shape
+    from tunemark.harness.worker.gates import evaluate
 
     plan, model, _ = packed()
     found = evaluate(plan, model, Shape(), Cpu(), [{"input_ids": np.arange(4, 9)}, {"input_ids": np.arange(4, 30)}])

@@ -3,11 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tunemark.harness.outcome import outcome
-from tunemark.harness.patience import Patience
-from tunemark.harness.refusal import refused
-from tunemark.harness.worker.stopping import StopRule
-from tunemark.harness.worklog import WorkLog
+from tunemark.harness.run.run_log import RunLog
+from tunemark.harness.run.run_outcome import outcome_of, refused_run
+from tunemark.harness.run.watchdog import Watchdog
+from tunemark.harness.worker.loop import StopRule
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.vocabulary import Status
 
@@ -19,18 +18,18 @@ def log_of(*step_times_s, phase="train"):
     for seconds in step_times_s:
         now += seconds
         ends.append({"completed_at_s": now})
-    return WorkLog(phases=[{"phase": phase, "at_s": 1.0}], started_at_s=10.0, steps=ends)
+    return RunLog(phases=[{"phase": phase, "at_s": 1.0}], started_at_s=10.0, steps=ends)
 
 
 def test_a_job_of_many_days_is_not_ended_while_steps_complete():
-    patience, log = Patience(RULES, 0.0), log_of()
+    patience, log = Watchdog(RULES, 0.0), log_of()
     for hour in range(500):
         log.steps.append({"completed_at_s": 10.0 + 90.0 * hour})
         assert patience.spent(log, 90.0 * hour) is None
 
 
 def test_a_hang_after_some_steps_is_found():
-    patience, log = Patience(RULES, 0.0), log_of(1.0, 1.0, 1.0)
+    patience, log = Watchdog(RULES, 0.0), log_of(1.0, 1.0, 1.0)
     assert patience.spent(log, 50.0) is None
     assert patience.spent(log, 149.0) is None
     assert patience.spent(log, 151.0) == "no step"
@@ -38,26 +37,26 @@ def test_a_hang_after_some_steps_is_found():
 
 def test_loading_and_the_first_steps_which_compile_have_four_times_as_long():
     for log in (log_of(phase="load"), log_of(), log_of(300.0)):
-        patience = Patience(RULES, 0.0)
+        patience = Watchdog(RULES, 0.0)
         patience.spent(log, 0.0)
         assert patience.spent(log, 399.0) is None
         assert patience.spent(log, 401.0) == "no step"
 
 
 def test_slow_steps_may_take_ten_times_the_longest():
-    patience, log = Patience(RULES, 0.0), log_of(90.0, 90.0, 90.0)
+    patience, log = Watchdog(RULES, 0.0), log_of(90.0, 90.0, 90.0)
     patience.spent(log, 0.0)
     assert patience.spent(log, 899.0) is None
     assert patience.spent(log, 901.0) == "no step"
 
 
 def test_a_limit_of_all_the_time_holds_where_one_was_given():
-    assert Patience(Measurement(timeout_s=60.0), 0.0).spent(log_of(1.0), 61.0) == "timeout"
-    assert Patience(Measurement(), 0.0).spent(log_of(1.0), 1e9) is None
+    assert Watchdog(Measurement(timeout_s=60.0), 0.0).spent(log_of(1.0), 61.0) == "timeout"
+    assert Watchdog(Measurement(), 0.0).spent(log_of(1.0), 1e9) is None
 
 
 def test_a_run_that_got_stuck_says_so_and_what_to_give():
-    said = outcome(replace(refused("-"), log=log_of(1.0, 1.0), ended_by="no step", wall_s=500.0, exit_code=-15))
+    said = outcome_of(replace(refused_run("-"), log=log_of(1.0, 1.0), ended_by="no step", wall_s=500.0, exit_code=-15))
     assert said.status is Status.TIMEOUT
     assert "2 steps done" in said.message
     assert "--no-step-timeout" in said.fix

@@ -6,11 +6,10 @@ import sys
 import pytest
 from harness_making import make_machine, tunemark
 
-from tunemark.harness.machine import visible_indexes
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.runner import refuse_identity
-from tunemark.harness.worker.architectures import config_of
-from tunemark.harness.worker.models import refuse_another_architecture
+from tunemark.harness.plan.machine import visible_indexes
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.launch import refuse_identity
+from tunemark.harness.worker.models import config_of, refuse_another_architecture
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype, Padding
@@ -128,8 +127,8 @@ def test_weights_from_elsewhere_than_the_card_says_are_declared(facts, machine, 
 
 
 def test_the_generators_of_synthetic_samples_are_the_ones_that_plans_know():
-    from tunemark.harness.sources import SYNTHETIC
-    from tunemark.harness.worker.synthetic import GENERATORS
+    from tunemark.harness.worker.data import GENERATORS
+    from tunemark.harness.worker.sample_files import SYNTHETIC
 
     assert sorted(GENERATORS) == sorted(name for names in SYNTHETIC.values() for name in names)
 
@@ -193,7 +192,7 @@ def test_gemma_2_with_sdpa_is_refused_as_transformers_would_when_it_loads(facts,
 def test_what_is_planned_without_an_attention_kernel_is_what_transformers_has_no_kernel_for():
     from transformers.models.gemma2.modeling_gemma2 import Gemma2PreTrainedModel
 
-    from tunemark.harness.planning import WITHOUT_ATTENTION
+    from tunemark.harness.plan.resolve import WITHOUT_ATTENTION
 
     if int(__import__("transformers").__version__.split(".")[0]) >= 5:
         assert not Gemma2PreTrainedModel._supports_sdpa

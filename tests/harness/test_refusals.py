@@ -8,9 +8,9 @@ import pytest
 from harness_making import make_machine, only_submission, run_json, tunemark
 from study_making import FACTS, make_run
 
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.runner import help_another_node
-from tunemark.harness.show import print_summary
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.launch import help_another_node
+from tunemark.harness.run.show import print_summary
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.records.upgrade import read_record
@@ -98,7 +98,7 @@ def test_brackets_in_a_message_are_shown_and_are_no_markup(capsys):
 
 def test_a_worker_ends_once_the_process_whose_run_it_is_is_gone():
     parent = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    code = f"import time; from tunemark.harness.worker.__main__ import end_with_parent; end_with_parent({parent.pid}); time.sleep(60)"
+    code = f"import time; from tunemark.harness.worker.entry import end_with_parent; end_with_parent({parent.pid}); time.sleep(60)"
     worker = subprocess.Popen([sys.executable, "-c", code])
     try:
         with pytest.raises(subprocess.TimeoutExpired):

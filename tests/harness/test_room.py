@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 from harness_making import make_machine
 
-from tunemark.harness import runner
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.room import HEADER_BYTES, LOG_BYTES, refuse_without_room, written_aside
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run import launch
+from tunemark.harness.run.disk_space import HEADER_BYTES, LOG_BYTES, refuse_full_disk, temporary_bytes
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.physics.architecture import count_parameters
 
@@ -33,13 +33,13 @@ def make_plan(facts, *sets, **options):
 
 def test_random_weights_that_are_quantised_need_room_for_each_process(facts):
     plan, card = make_plan(facts, "method=qlora", devices=2).plan, facts.model("tiny-llama")
-    assert sum(written_aside(plan, card).values()) == LOG_BYTES + 2 * 4 * count_parameters(card).total
-    assert sum(written_aside(make_plan(facts).plan, card).values()) == LOG_BYTES
+    assert sum(temporary_bytes(plan, card).values()) == LOG_BYTES + 2 * 4 * count_parameters(card).total
+    assert sum(temporary_bytes(make_plan(facts).plan, card).values()) == LOG_BYTES
 
 
 def test_what_is_saved_needs_room_once(facts):
     plain, adapters, model = (
-        sum(written_aside(resolve(name, facts, READY, Options(save=save)).plan, facts.model("tiny-llama")).values()) - LOG_BYTES
+        sum(temporary_bytes(resolve(name, facts, READY, Options(save=save)).plan, facts.model("tiny-llama")).values()) - LOG_BYTES
         for name, save in (("smoke-full", False), ("smoke-lora", True), ("smoke-full", True))
     )
     assert plain == 0
@@ -51,26 +51,26 @@ def test_a_small_temporary_folder_is_refused_with_its_name_the_bytes_and_what_to
     plan = make_plan(facts, "method=qlora").plan
     free(LOG_BYTES + 1000)
     with pytest.raises(TunemarkError) as refused:
-        refuse_without_room(plan, facts.model("tiny-llama"))
+        refuse_full_disk(plan, facts.model("tiny-llama"))
     said = str(refused.value)
     assert str(tmp_path) in said
     assert f"has {LOG_BYTES + 1000:,} bytes" in said
-    assert f"needs {sum(written_aside(plan, facts.model('tiny-llama')).values()):,}" in said
+    assert f"needs {sum(temporary_bytes(plan, facts.model('tiny-llama')).values()):,}" in said
     assert "TMPDIR=FOLDER" in said
     assert refused.value.exit_code is Exit.UNSUPPORTED
 
 
 def test_room_is_looked_at_before_a_worker_is_started(facts, free, monkeypatch, tmp_path):
-    monkeypatch.setattr(runner, "launch", lambda *_: pytest.fail("a worker was started"))
+    monkeypatch.setattr(launch, "launch", lambda *_: pytest.fail("a worker was started"))
     free(1000)
     with pytest.raises(TunemarkError, match="TMPDIR"):
-        runner.run_once(make_plan(facts), facts, READY, tmp_path)
+        launch.run_once(make_plan(facts), facts, READY, tmp_path)
     free(LOG_BYTES)
-    refuse_without_room(make_plan(facts).plan, facts.model("tiny-llama"))
+    refuse_full_disk(make_plan(facts).plan, facts.model("tiny-llama"))
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_a_run(tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(TunemarkError, match=r"--out.*nothing can be written there"):
-        runner.refuse_unwritable(tmp_path / "file")
-    runner.refuse_unwritable(tmp_path / "new" / "folder")
+        launch.refuse_unwritable(tmp_path / "file")
+    launch.refuse_unwritable(tmp_path / "new" / "folder")

@@ -10,9 +10,9 @@ import pytest
 import torch
 from sharding_process import OF_FAMILY, plan_of, small
 
-from tunemark.harness.devices.cpu import Cpu
+from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.worker.engines import shapes_only
 from tunemark.harness.worker.models import build_model
-from tunemark.harness.worker.shards import shapes_only
 
 HERE = Path(__file__).parent
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from harness_making import only_submission, tunemark
 
-from tunemark.harness.launch import heard
-from tunemark.harness.outcome import killed_by
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.spawn import Node, command, environment
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.launch import merge_failures
+from tunemark.harness.run.process import Node, command, environment
+from tunemark.harness.run.run_log import RunLog
+from tunemark.harness.run.run_outcome import killed_by
 from tunemark.harness.worker.engines import ZeroEngine, stepped
 from tunemark.harness.worker.models import model_facts
-from tunemark.harness.worklog import WorkLog
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.vocabulary import Status
 
@@ -130,8 +130,8 @@ def test_a_parameter_that_zero_3_has_emptied_is_weighed_by_the_part_kept_aside()
 
 def test_the_first_failure_of_any_process_is_the_one_that_is_told(tmp_path):
     (tmp_path / "rank-1-log.jsonl").write_text('{"event": "failure", "at_s": 2.0, "status": "crash", "message": "lost", "fix": "x"}\n')
-    log = WorkLog(failure={"at_s": 3.0, "status": "crash", "message": "the others left", "fix": "y"})
-    assert heard(log, tmp_path).failure["message"] == "rank 1: lost"
+    log = RunLog(failure={"at_s": 3.0, "status": "crash", "message": "the others left", "fix": "y"})
+    assert merge_failures(log, tmp_path).failure["message"] == "rank 1: lost"
 
 
 def test_more_gpus_than_there_are_is_refused_with_the_number_there_is(facts, machine):

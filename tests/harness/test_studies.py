@@ -6,10 +6,10 @@ import pytest
 from harness_making import ROOT, make_machine, tunemark
 from study_making import FACTS, ScriptedBench
 
-from tunemark.harness.planning import Options
-from tunemark.harness.signals import stop_signals
-from tunemark.harness.source_code import MEASURING, source_content
-from tunemark.harness.studies.points import ALIASES, OPTIONS, Point, axis_of, field_named, grid, settings_of, star_of_card
+from tunemark.harness.plan.resolve import Options
+from tunemark.harness.run.process import stop_signals
+from tunemark.harness.run.record import MEASURING, source_content
+from tunemark.harness.studies.settings_grid import ALIASES, OPTIONS, Point, axis_of, field_named, grid, settings_of, star_of_card
 from tunemark.harness.studies.sweep import run_sweep
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import Harness
@@ -153,7 +153,7 @@ def test_another_machine_or_setting_is_another_series(tmp_path):
 def at_commit(monkeypatch, commit):
     """Measure with the source of another commit from here on."""
     harness = Harness(version="0.1.0", commit=commit, dirty=False)
-    monkeypatch.setattr("tunemark.harness.studies.identity.source_content", lambda: f"content of {commit}")
+    monkeypatch.setattr("tunemark.harness.studies.resume.source_content", lambda: f"content of {commit}")
     for module in ("record", "studies.elsewhere"):
         monkeypatch.setattr(f"tunemark.harness.{module}.harness_version", lambda: harness)
 

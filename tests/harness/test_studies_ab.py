@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from study_making import FACTS, ScriptedBench
 
-from tunemark.harness.planning import Options
-from tunemark.harness.studies.arms import order, run_ab
-from tunemark.harness.studies.tables import verdict
+from tunemark.harness.plan.resolve import Options
+from tunemark.harness.studies.ab_test import order, run_ab
+from tunemark.harness.studies.report import verdict
 from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.statistics.comparison import ArmRun, arm_run

@@ -5,12 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from study_making import FACTS, ScriptedBench
 
-from tunemark.harness.machine import Machine
-from tunemark.harness.planning import Options
-from tunemark.harness.spawn import with_memory_limit
-from tunemark.harness.studies.frontier import Frontier, short_options
-from tunemark.harness.studies.question import Over, Question
-from tunemark.harness.studies.search import largest
+from tunemark.harness.plan.machine import Machine
+from tunemark.harness.plan.resolve import Options
+from tunemark.harness.run.process import with_memory_limit
+from tunemark.harness.studies.frontier import Frontier, Over, Question, largest, short_options
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype, Status

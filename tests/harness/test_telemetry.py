@@ -9,15 +9,23 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from tunemark.harness.doubts import _of_probe, doubts
-from tunemark.harness.record import utilisation
-from tunemark.harness.telemetry import DeviceSampler, Telemetry, cuda, neuron, rocm, xpu
-from tunemark.harness.telemetry.fake import FakeMonitor
-from tunemark.harness.telemetry.host import Sample, _trains
-from tunemark.harness.telemetry.opening import sampler_of
-from tunemark.harness.telemetry.protocol import DeviceMonitor, Reading
-from tunemark.harness.telemetry.series import DeviceSeries, Moment
-from tunemark.harness.telemetry.use import device_uses, energy, memory_used
+from tunemark.harness.run.measurement_warnings import find_warnings, probe_warnings
+from tunemark.harness.run.record import utilisation
+from tunemark.harness.run.telemetry import (
+    DeviceSampler,
+    DeviceSeries,
+    Moment,
+    Sample,
+    Telemetry,
+    _trains,
+    device_uses,
+    energy,
+    memory_used,
+    sampler_of,
+)
+from tunemark.harness.vendors import cuda, neuron, rocm, xpu
+from tunemark.harness.vendors.fake import FakeMonitor
+from tunemark.harness.vendors.protocol import DeviceMonitor, Reading
 from tunemark.schema.records.trace import Probe, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend, Dtype
@@ -149,7 +157,7 @@ def test_a_device_that_others_use_is_a_doubt():
         plan=SimpleNamespace(device=SimpleNamespace(accelerator="x"), model=SimpleNamespace(weights=None)),
     )  # fmt: skip
     machine = SimpleNamespace(free_disk_bytes=2**40)
-    found = list(doubts(draft, nothing, machine, torn=False, foreign={1: 2}))
+    found = list(find_warnings(draft, nothing, machine, torn=False, foreign={1: 2}))
     assert [(warned.doubt, warned.message) for warned in found] == [
         (Doubt.BUSY_DEVICE, "2 processes of others used device 1; end them and repeat")
     ]
@@ -176,15 +184,15 @@ def test_a_run_on_the_cpu_says_why_there_is_no_energy():
 def test_a_run_holds_what_its_devices_were_seen_to_do(facts, tmp_path, monkeypatch):
     from harness_making import make_machine, only_submission
 
-    from tunemark.harness.planning import Options, resolve
-    from tunemark.harness.runner import run_once
-    from tunemark.harness.telemetry import opening
+    from tunemark.harness.plan.resolve import Options, resolve
+    from tunemark.harness.run import telemetry
+    from tunemark.harness.run.launch import run_once
 
     counted = [(Reading(1.0, 400.0, 1700.0, 60.0, 3 * GIB, 40.0 * turn, frozenset({"sw_power_cap"})),) for turn in range(20_000)]
     before = [(Reading(0.0, 90.0, 300.0, 40.0, 2 * GIB, 0.0),)] * 5
     monitor = FakeMonitor([*before, *counted], [frozenset({999_999_999})])
     monitor.interval_s = 0.1
-    monkeypatch.setitem(opening.MONITORS, Backend.CPU, lambda _: monitor)
+    monkeypatch.setitem(telemetry.MONITORS, Backend.CPU, lambda _: monitor)
     machine = make_machine(indexes=(0,), packages={"torch": "2", "peft": "0"})
     resolved = resolve(
         "smoke-lora", facts, machine, Options(overrides=("data.sequence_length=16",), max_steps=40, probe=False, gates=False)
@@ -219,7 +227,7 @@ def test_what_is_sampled_after_the_last_step_of_a_hung_run_does_not_count_as_use
 @pytest.mark.parametrize(("after", "doubt"), [(0.9e12, ["peak_fell"]), (1.1e12, []), (1.5e12, ["peak_rose"]), (None, [])])
 def test_a_matrix_rate_that_changed_over_the_run_is_a_doubt(after, doubt):
     probe = Probe(dtype=Dtype.FP32, size=64, before_flop_per_s=1e12, after_flop_per_s=after)
-    assert [warned.doubt.value for warned in _of_probe(probe)] == doubt
+    assert [warned.doubt.value for warned in probe_warnings(probe)] == doubt
 
 
 def test_a_compiler_that_the_worker_starts_is_none_of_its_processes():

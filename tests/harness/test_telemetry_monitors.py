@@ -9,12 +9,10 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from harness_making import ROOT
 
-from tunemark.harness.telemetry import cuda, neuron, rocm, xpu
-from tunemark.harness.telemetry.opening import sampler_of
-from tunemark.harness.telemetry.protocol import MonitorUnavailable, Reading
-from tunemark.harness.telemetry.series import DeviceSeries, Moment
-from tunemark.harness.telemetry.stream import LineStream
-from tunemark.harness.telemetry.use import energy
+from tunemark.harness.run.telemetry import DeviceSeries, Moment, energy, sampler_of
+from tunemark.harness.vendors import cuda, neuron, rocm, xpu
+from tunemark.harness.vendors.protocol import MonitorUnavailable, Reading
+from tunemark.harness.vendors.vendor_tools import LineStream
 from tunemark.schema.vocabulary import Backend
 
 TOOLS = ROOT / "tests" / "harness" / "data" / "tools"

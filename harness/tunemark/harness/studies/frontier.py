@@ -1,19 +1,89 @@
-"""The frontier: the largest micro-batch and the longest sequence that fit, each try in a short process of its own."""
+"""What a frontier is asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
-from tunemark.harness.planning import Options, Resolved
-from tunemark.harness.sharing import HOST_BACKENDS
-from tunemark.harness.studies.points import Point, card_with
-from tunemark.harness.studies.question import Over, Question
-from tunemark.harness.studies.search import Largest, largest
+from tunemark.harness.plan.resolve import Options, Resolved
+from tunemark.harness.plan.sections import HOST_BACKENDS
 from tunemark.harness.studies.series import Bench, Series, Stopped, say
+from tunemark.harness.studies.settings_grid import Point, card_with
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.vocabulary import DataSource, Status, Task
+
+
+class Over(StrEnum):
+    """What is made as large as possible."""
+
+    MICRO_BATCH = "micro_batch"
+    SEQUENCE_LENGTH = "sequence_length"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is looked for."""
+
+    over: Over = Over.MICRO_BATCH
+    lengths: tuple[int, ...] = ()
+    """Sequence lengths at which the largest micro-batch is looked for; empty: that of the card, or those that fit."""
+    limit_bytes: int | None = None
+    """Memory of the host that the worker's processes may take together."""
+    most: int = 65_536
+    """Largest micro-batch that is tried."""
+    within: float = 0.0
+    """How near is near enough, as a share; 0 is exact."""
+
+
+# MOVE: was tunemark.harness.studies.frontier: The largest whole number that fits, by doubling and then halving the gap. Pure: what fits is asked of a function.
+
+
+@dataclass(frozen=True, slots=True)
+class Largest:
+    """Where the frontier lies."""
+
+    fits: int | None
+    """The largest that was seen to fit; None when not even the smallest does."""
+    fails: int | None
+    """The smallest that was seen not to fit; None when the upper end fits too."""
+
+
+def largest(fits: Callable[[int], bool], start: int, most: int, within: float = 0.0) -> Largest:
+    """Search from 1 to `most`, first at `start`: about 2 log2(answer) questions.
+
+    Parameters
+    ----------
+    fits
+        Asked once for each number at most; true below the frontier, false above.
+    start
+        Where to begin: the nearer to the frontier, the fewer questions.
+    most
+        Nothing above is asked.
+    within
+        Stop once the gap is at most this share of what fits; 0 finds the frontier exactly.
+
+    """
+    low, high, at = 0, most + 1, min(max(start, 1), most)
+    while low < at < high:
+        if fits(at):
+            low, at = at, min(2 * at, most)
+        else:
+            high = at
+            break
+    while low == 0 and high > 1:
+        at = high // 2
+        low, high = (at, high) if fits(at) else (low, at)
+    while low and high - low > max(1, within * low):
+        at = (low + high) // 2
+        # Above `most` nothing is known to fail.
+        low, high = (at, high) if fits(at) else (low, at)
+    return Largest(low or None, high if high <= most else None)
+
+
+# MOVE: was tunemark.harness.studies.frontier: The frontier: the largest micro-batch and the longest sequence that fit, each try in a short process of its own.
 
 TRY_STEPS = 3
 """The second step is the first with optimizer states and gradients together; the third shows growth."""

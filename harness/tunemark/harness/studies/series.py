@@ -12,12 +12,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from tunemark.harness.machine import Machine
-from tunemark.harness.planning import Options, Resolved, resolve
-from tunemark.harness.runner import run_once
-from tunemark.harness.signals import stop_signals
-from tunemark.harness.studies.elsewhere import left_alone
-from tunemark.harness.studies.identity import Kind, Record, find_series, records_with, settings_sha256
+from tunemark.harness.plan.machine import Machine
+from tunemark.harness.plan.resolve import Options, Resolved, resolve
+from tunemark.harness.run.launch import run_once
+from tunemark.harness.run.process import stop_signals
+from tunemark.harness.studies.resume import Kind, Record, find_series, other_software_message, records_with, settings_sha256
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
@@ -96,7 +95,7 @@ class Series:
         identity, records = find_series(settings, base.plan, bench.machine, bench.out, again=again)
         # Once a series of this software has begun, it was told.
         if not records and not again:
-            told = left_alone(records_with(settings, base.plan.workload, bench.out), base.plan, bench.machine, identity)
+            told = other_software_message(records_with(settings, base.plan.workload, bench.out), base.plan, bench.machine, identity)
             if told:
                 say(told)
         return cls(kind, identity, settings, bench, records, expected)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tunemark.harness.planning import Options, Resolved
-from tunemark.harness.studies.identity import Kind
-from tunemark.harness.studies.points import Point, axis_of, card_with, grid, star_of_card
-from tunemark.harness.studies.rows import Row, rows_of
+from tunemark.harness.plan.resolve import Options, Resolved
+from tunemark.harness.studies.report import Row, summarise_points
+from tunemark.harness.studies.resume import Kind
 from tunemark.harness.studies.series import Bench, Series, Stopped, say
+from tunemark.harness.studies.settings_grid import Point, axis_of, card_with, grid, star_of_card
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import WorkloadCard
 
@@ -70,7 +70,7 @@ def _run_points(workload: str, options: Options, bench: Bench, plans: dict[Point
         missing = len(runs) - len(series.done)
         say(f"stopped at {stopped}; {missing} of {len(runs)} runs are not done, the same command goes on with them")
     texts = {text: point.text for text, point in runs}
-    return SweepResult(kind, series.study_id, rows_of(series.done, texts), missing)
+    return SweepResult(kind, series.study_id, summarise_points(series.done, texts), missing)
 
 
 def _points(overs: Sequence[str], card: WorkloadCard, repeats: int) -> list[Point]:

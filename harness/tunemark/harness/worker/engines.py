@@ -5,12 +5,18 @@ One small class for each way, so that the loop has no branch for any of them.
 
 import contextlib
 import os
+import resource
+import shutil
+import sys
 import warnings
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tunemark.harness.devices import Device
+from tunemark.harness.vendors import Device
+from tunemark.harness.worker.levers import blocks
 from tunemark.harness.worker.models import Gradients, gradients_of
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Dtype, Strategy
@@ -212,3 +218,154 @@ def _zero_plugin(plan: Plan) -> Any:  # noqa: ANN401 - a class of accelerate
             "fp16": {"enabled": plan.precision.compute is Dtype.FP16},
         }
     )
+
+
+# MOVE: was tunemark.harness.worker.engines: Torch's FSDP2: one process builds the model, and its blocks are handed out and divided one after the other. The others build shapes without weights, on torch's `meta` device. So a machine holds the whole model in host memory at most once, and a device never more than its shards and one block, or what is in no block: embeddings, last norm, head.
+
+Signature = list[tuple[str, tuple[int, ...], str]]
+
+
+def shapes_only(plan: Plan, rank: int) -> bool:
+    """Return whether a process builds its model without weights, and receives them from the first one."""
+    return plan.device.strategy is Strategy.FSDP2 and rank > 0
+
+
+def shard(plan: Plan, model: Any, device: Device) -> None:  # noqa: ANN401 - a torch module
+    """Shard a model in place, block by block, before its optimizer is made; the first process holds its weights in host memory.
+
+    Only gloo between processes on CPUs has run this, where host and device are one; on GPUs it has not been run yet.
+
+    Raises
+    ------
+    RuntimeError
+        When the first process built other tensors than this one: handing them out would hang.
+
+    """
+    import torch  # noqa: PLC0415
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+    from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard  # noqa: PLC0415
+
+    settings: dict[str, Any] = {"mesh": init_device_mesh(torch.device(device.torch_name).type, (plan.device.count,))}
+    if plan.device.offload == "all":
+        settings["offload_policy"] = CPUOffloadPolicy()
+    refuse_another_model(model)
+    for unit in (*blocks(model), model):
+        receive(unit, device.torch_name)
+        fully_shard(unit, **settings)
+
+
+def refuse_another_model(model: Any) -> None:  # noqa: ANN401 - a torch module
+    """Raise RuntimeError in a process whose tensors are not those of the first one."""
+    import torch.distributed as dist  # noqa: PLC0415
+
+    own = signature(model)
+    told: list[Any] = [own]
+    dist.broadcast_object_list(told, src=0)
+    theirs: Signature = told[0]
+    if own != theirs:
+        other = sorted(set(own) ^ set(theirs)) or own
+        msg = f"process {dist.get_rank()} and the first one built different models: {other[0]} is in one of them only, or elsewhere"
+        raise RuntimeError(msg)
+
+
+def signature(model: Any) -> Signature:  # noqa: ANN401 - a torch module
+    """Return name, shape and number format of each tensor in the order in which they are handed out; a tied one once."""
+    return [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in chain(model.named_parameters(), model.named_buffers())]
+
+
+def receive(unit: Any, device: str) -> None:  # noqa: ANN401 - a torch module
+    """Put the whole tensors of a unit on a device, with the first process' values; those that are shards already stay as they are."""
+    import torch  # noqa: PLC0415
+    import torch.distributed as dist  # noqa: PLC0415
+    from torch.distributed.tensor import DTensor  # noqa: PLC0415
+
+    first = dist.get_rank() == 0
+    for tensor in chain(unit.parameters(), unit.buffers()):
+        if isinstance(tensor, DTensor):
+            continue
+        value = tensor.detach().to(device).contiguous() if first else torch.empty_like(tensor, device=device)
+        dist.broadcast(value, src=0)
+        # A view, since the finished broadcast may still hold the value itself.
+        placed = torch.nn.Parameter(value, requires_grad=tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else value.detach()
+        # In place of the object itself, which tied layers share and modules may hold under a second name.
+        torch.utils.swap_tensors(tensor, placed)
+
+
+# MOVE: was tunemark.harness.worker.engines: Several processes: which one this is, and what each of them saw, gathered by the first.
+
+if TYPE_CHECKING:
+    from tunemark.harness.run.run_log import LogWriter
+    from tunemark.harness.worker.loop import Trainer
+
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+"""ru_maxrss counts bytes on macOS and KiB elsewhere."""
+
+
+def rank_of_this_process() -> int:
+    """Return the number that the launcher gave this process; 0 where there is one only."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def report_ranks(trainer: "Trainer", log: "LogWriter") -> None:
+    """Gather what each process saw and log it, as `submission.ranks` holds it; nothing for one process."""
+    if trainer.engine.processes == 1:
+        return
+    import torch  # noqa: PLC0415
+
+    peaks = trainer.device.memory()
+    own: dict[str, Any] = {
+        "rank": trainer.rank,
+        "own_work_s": trainer.own_work_s,
+        "device_allocated_bytes": peaks.allocated.peak_bytes,
+        "device_reserved_bytes": peaks.reserved.peak_bytes,
+        "host_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT,
+    }
+    everyone: list[Any] = [None] * trainer.engine.processes
+    torch.distributed.all_gather_object(everyone, own)
+    for seen in everyone:
+        log.event("rank", **seen)
+
+
+# MOVE: was tunemark.harness.worker.engines: Saving what was trained: gathered from all processes, written by the first one until it is on the disk, and removed.
+
+
+def save_weights(engine: Engine, folder: Path, *, rank: int) -> int:
+    """Write adapters, or the whole model where there are none, as safetensors; return the bytes that the first process wrote.
+
+    All processes take part: each gives its part, and waits until the first has written all.
+
+    Raises
+    ------
+    RuntimeError
+        When nothing was written.
+
+    """
+    state, written = engine.gathered(), 0
+    if rank == 0:
+        try:
+            write_weights(engine.bare, state, folder)
+            written = flush_weights(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        if not written:
+            msg = "saving wrote no weights"
+            raise RuntimeError(msg)
+    engine.accelerator.wait_for_everyone()
+    return written
+
+
+def write_weights(model: Any, state: dict[str, Any] | None, folder: Path) -> None:  # noqa: ANN401 - a torch module
+    """Write a model, or the adapters of one, as its library does; `state` holds its weights where the model itself does not."""
+    # Left to itself peft asks the hub whether the vocabulary was changed.
+    further = {"save_embedding_layers": False} if hasattr(model, "peft_config") else {}
+    model.save_pretrained(folder, state_dict=state, **further)
+
+
+def flush_weights(folder: Path) -> int:
+    """Wait until the weights in a folder are on the disk, and return their bytes: until then they may be in memory only."""
+    size = 0
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        size += path.stat().st_size
+    return size

@@ -1,13 +1,16 @@
 """Checks that training is right, made before it is timed: a speed counts only when they pass."""
 
+import gc
+import math
 from collections.abc import Iterator
 from typing import Any
 
-from tunemark.harness.devices import Device
-from tunemark.harness.worker.batches import MicroBatch
-from tunemark.harness.worker.models import switch_to_evaluation
+from tunemark.harness.vendors import Device
+from tunemark.harness.worker.data import MicroBatch, Sample, Shape, micro_batches
+from tunemark.harness.worker.models import TORCH_DTYPES, switch_to_evaluation
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.vocabulary import Method, Strategy
+from tunemark.schema.statistics.intervals import weighted_mean
+from tunemark.schema.vocabulary import Backend, Dtype, Method, Padding, Strategy, Task
 
 SHARDED = (Strategy.FSDP2, Strategy.ZERO3)
 NOISE = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
@@ -84,3 +87,75 @@ def packed_documents(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[st
         "passed": difference <= NOISE[plan.precision.compute.value],
         "detail": f"another first document changes the logits of the second by {difference:.1e} of their spread",
     }
+
+
+# MOVE: was tunemark.harness.worker.gates: Quality on held-out rows, after training and outside of the measured window.
+
+
+def evaluate(plan: Plan, model: Any, shape: Shape, device: Device, samples: list[Sample]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
+    """Return mean loss, weighted by supervised tokens, with its standard error, and for classification the share of right rows."""
+    import torch  # noqa: PLC0415
+
+    # Held-out documents are looked at one a row: packed, those that fill no row would be left out.
+    if plan.data.packing:
+        plan = plan.model_copy(update={"data": plan.data.model_copy(update={"packing": False, "padding": Padding.DYNAMIC})})
+    switch_to_evaluation(model)
+    losses, supervised, correct, rows = [], [], 0, 0
+    with torch.no_grad():
+        for batch in micro_batches(plan, iter(samples), shape):
+            tensors = to_device(batch.tensors, device.torch_name)
+            output = model(**tensors)
+            losses.append(float(output.loss))
+            supervised.append(batch.counts.supervised_tokens)
+            rows += batch.counts.rows
+            if plan.model.task is Task.SEQUENCE_CLASSIFICATION:
+                correct += int((output.logits.argmax(dim=-1) == tensors["labels"]).sum())
+    classified = plan.model.task is Task.SEQUENCE_CLASSIFICATION
+    loss, error = weighted_mean(losses, supervised)
+    return {
+        "rows": rows,
+        "loss": loss if math.isfinite(loss) else None,
+        "loss_standard_error": error if error is not None and math.isfinite(error) else None,
+        "accuracy": correct / rows if classified else None,
+    }
+
+
+# MOVE: was tunemark.harness.worker.gates: The matrix rate that this very device reaches, measured in a moment before and after training. A device that is throttled, shared or a poor specimen is seen here; MAFU is measured against it (definitions.md, 9).
+
+SIZES = {Backend.CPU: 1024, Backend.FAKE: 64, Backend.MPS: 4096}
+LARGE = 8192
+ROUNDS = 5
+PRODUCTS = 4
+
+
+def matrix_rate(device: Device, backend: Backend, dtype: Dtype) -> dict[str, Any] | None:
+    """Return `dtype`, `size` and `flop_per_s`, the best of five rounds of products of square matrices; None when they find no memory.
+
+    None on Neuron devices too: of equal products in one graph its compiler keeps a single one, and the rate would be a multiple.
+    """
+    if backend is Backend.NEURON:
+        return None
+    import torch  # noqa: PLC0415
+
+    size = SIZES.get(backend, LARGE)
+    best_s = float("inf")
+    try:
+        # Random numbers of its own: training is the same with and without a probe.
+        own = torch.Generator(device=device.torch_name).manual_seed(0)
+        kind = {"dtype": getattr(torch, TORCH_DTYPES[dtype]), "device": device.torch_name}
+        left, right = (torch.randn(size, size, generator=own, **kind) for _ in range(2))
+        product = left @ right
+        for _ in range(ROUNDS):
+            device.synchronise()
+            started_s = device.now()
+            for _ in range(PRODUCTS):
+                torch.matmul(left, right, out=product)
+            device.synchronise()
+            best_s = min(best_s, device.now() - started_s)
+    except (RuntimeError, MemoryError):
+        return None
+    finally:
+        left = right = product = None
+        gc.collect()
+    # A scripted clock may stand still.
+    return {"dtype": dtype.value, "size": size, "flop_per_s": 2 * size**3 * PRODUCTS / best_s} if best_s > 0 else None

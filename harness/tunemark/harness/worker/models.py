@@ -1,17 +1,79 @@
-"""Builds the model of a plan: weights, precision, adapters, and what its tensors weigh."""
+"""Model card -> transformers configuration: which field of a card each architecture calls by which name."""
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tunemark.harness.devices import Device
-from tunemark.harness.worker.architectures import FAMILIES, config_of
-from tunemark.harness.worker.batches import Shape
-from tunemark.harness.worker.levers import fuse, recompute
+from tunemark.harness.vendors import Device
+from tunemark.harness.worker.data import Shape
+from tunemark.harness.worker.levers import blocks, fuse, recompute
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.plan import LoraSettings, Plan
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Task, Weights
+
+DECODER = {
+    "hidden_size": "hidden_size",
+    "intermediate_size": "intermediate_size",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "attention_heads",
+    "num_key_value_heads": "key_value_heads",
+    "head_dim": "head_dim",
+    "vocab_size": "vocabulary",
+    "max_position_embeddings": "context_length",
+    "tie_word_embeddings": "tied_embeddings",
+    "sliding_window": "sliding_window",
+}
+GPT2 = {
+    "n_embd": "hidden_size",
+    "n_inner": "intermediate_size",
+    "n_layer": "layers",
+    "n_head": "attention_heads",
+    "vocab_size": "vocabulary",
+    "n_positions": "context_length",
+    "tie_word_embeddings": "tied_embeddings",
+}
+BERT = {
+    name: field
+    for name, field in DECODER.items()
+    if name not in {"num_key_value_heads", "head_dim", "tie_word_embeddings", "sliding_window"}
+}
+WITHOUT_WINDOW = {name: field for name, field in DECODER.items() if name != "sliding_window"}
+
+TRANSFORMERS_CONFIGS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
+    "llama": ("LlamaConfig", WITHOUT_WINDOW, {}),
+    "mistral": ("MistralConfig", DECODER, {}),
+    "mixtral": ("MixtralConfig", DECODER | {"num_local_experts": "experts", "num_experts_per_tok": "active_experts"}, {}),
+    "qwen2": ("Qwen2Config", {name: field for name, field in WITHOUT_WINDOW.items() if name != "head_dim"}, {}),
+    "qwen3": ("Qwen3Config", WITHOUT_WINDOW, {}),
+    "gemma": ("GemmaConfig", WITHOUT_WINDOW, {}),
+    "gemma2": ("Gemma2Config", DECODER, {}),
+    "phi3": ("Phi3Config", {name: field for name, field in DECODER.items() if name != "head_dim"}, {}),
+    "gpt2": ("GPT2Config", GPT2, {}),
+    "bert": ("BertConfig", BERT, {}),
+}
+"""Family -> (configuration class, its names for the card's fields, further settings)."""
+
+NO_TOKEN = 0
+
+
+def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | None = None) -> Any:  # noqa: ANN401 - a transformers class
+    """Return the transformers configuration of a card; `vocabulary` replaces the card's, `labels` makes it a classifier."""
+    import transformers  # noqa: PLC0415
+
+    name, fields, further = TRANSFORMERS_CONFIGS[card.family]
+    settings: dict[str, Any] = {theirs: getattr(card, ours) for theirs, ours in fields.items()} | further
+    if vocabulary is not None:
+        settings["vocab_size"] = vocabulary
+    if labels is not None:
+        settings["num_labels"] = labels
+    # Cards hold no special token ids; padding must lie inside of any vocabulary.
+    settings |= {"pad_token_id": NO_TOKEN, "bos_token_id": NO_TOKEN, "eos_token_id": NO_TOKEN}
+    return getattr(transformers, name)(**settings)
+
+
+# MOVE: was tunemark.harness.worker.models: Builds the model of a plan: weights, precision, adapters, and what its tensors weigh.
 
 TORCH_DTYPES = {Dtype.FP32: "float32", Dtype.TF32: "float32", Dtype.BF16: "bfloat16", Dtype.FP16: "float16"}
 SHAPE = ("hidden_size", "intermediate_size", "layers", "attention_heads", "key_value_heads")
@@ -83,7 +145,7 @@ def _labels(plan: Plan) -> dict[str, int]:
 
 def refuse_another_architecture(config: Any, card: ModelCard) -> None:  # noqa: ANN401 - a transformers class
     """Raise ValueError when pretrained weights are not those of the card: their numbers would be told under its name."""
-    theirs = {ours: getattr(config, name, None) for name, ours in FAMILIES[card.family][1].items() if ours in SHAPE}
+    theirs = {ours: getattr(config, name, None) for name, ours in TRANSFORMERS_CONFIGS[card.family][1].items() if ours in SHAPE}
     other = {field: value for field, value in theirs.items() if value is not None and value != getattr(card, field)}
     if other:
         said = ", ".join(f"{field} {value} instead of {getattr(card, field)}" for field, value in other.items())
@@ -217,3 +279,56 @@ def switch_to_evaluation(model: Any) -> None:  # noqa: ANN401 - a torch module
     for module in model.modules():
         if type(module).__module__.startswith("bitsandbytes."):
             module.training = True
+
+
+# MOVE: was tunemark.harness.worker.models: The optimizer of a plan, with a falling learning rate per block where asked.
+
+Group = dict[str, Any]
+
+
+def build_optimizer(plan: Plan, model: Any, *, fused: bool) -> Any:  # noqa: ANN401 - torch objects
+    """Return the optimizer over the weights that receive a gradient; `fused` asks torch for one kernel a step."""
+    import torch  # noqa: PLC0415
+
+    o = plan.optimizer
+    groups = list(parameter_groups(plan, model))
+    adam = {"lr": o.learning_rate, "betas": o.betas, "eps": o.epsilon, "weight_decay": o.weight_decay}
+    match o.name:
+        case "adamw":
+            return torch.optim.AdamW(groups, **adam, fused=fused)
+        case "adafactor":
+            return torch.optim.Adafactor(groups, lr=o.learning_rate, weight_decay=o.weight_decay)
+        case "sgd":
+            return torch.optim.SGD(groups, lr=o.learning_rate, weight_decay=o.weight_decay)
+        case "adamw_8bit" | "paged_adamw_8bit":
+            import bitsandbytes  # noqa: PLC0415
+
+            kind = bitsandbytes.optim.PagedAdamW8bit if o.name.startswith("paged") else bitsandbytes.optim.AdamW8bit
+            return kind(groups, **adam)
+
+
+def parameter_groups(plan: Plan, model: Any) -> Iterator[Group]:  # noqa: ANN401 - a torch module
+    """Yield one group of trained weights, or with `layer_decay` one a block: the last at the full rate, each below at a part of it."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    decay = plan.optimizer.layer_decay
+    if decay is None:
+        yield {"params": trained}
+        return
+    stack, seen = blocks(model), set()
+    for depth, block in enumerate(stack):
+        own = [parameter for parameter in block.parameters() if parameter.requires_grad]
+        seen |= {id(parameter) for parameter in own}
+        yield {"params": own, "lr": plan.optimizer.learning_rate * decay ** (len(stack) - 1 - depth)}
+    embeddings = {id(p) for module in _embeddings(model) for p in module.parameters()} - seen
+    below = [parameter for parameter in trained if id(parameter) in embeddings]
+    if below:
+        yield {"params": below, "lr": plan.optimizer.learning_rate * decay ** len(stack)}
+    head = [parameter for parameter in trained if id(parameter) not in seen | embeddings]
+    if head:
+        yield {"params": head}
+
+
+def _embeddings(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
+    from torch import nn  # noqa: PLC0415
+
+    return [module for module in model.modules() if isinstance(module, nn.Embedding)]
