@@ -28,8 +28,8 @@ from overhead_arms import DROPPED, LARGER_SIZE, SIZES, Arm, Setting, bare, harne
 
 SAMPLER = """
 import os, sys, time
-from tunemark.harness.run.telemetry import Sampler
-with Sampler(int(sys.argv[1]), time.monotonic()):
+from tunemark.harness.run.telemetry import HostSampler
+with HostSampler(int(sys.argv[1]), time.monotonic()):
     time.sleep(3600)
 """
 

@@ -21,10 +21,10 @@ from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.run_log import LogWriter
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker.data import load_samples, micro_batches
+from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker.entry import prepare
 from tunemark.harness.worker.loop import StopRule, train
-from tunemark.harness.worker.models import build_model, shape_of
+from tunemark.harness.worker.models import build_model
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.plan import Plan
@@ -111,7 +111,7 @@ def harness(work: Setting, sampler: int) -> Arm:
     """Return the harness' own loop, with its log, its batches and its sampler."""
     path = work.folder / "log.jsonl"
     log = LogWriter(path, time.monotonic())
-    trainer = prepare(work.plan, model_of(work), Cpu(), log, None)
+    trainer = prepare(work.plan, model_of(work), Cpu(), log, StopRule(None, None, Path()))
     stream = batches_of(work)
 
     def run(steps: int) -> list[float]:

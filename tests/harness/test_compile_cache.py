@@ -93,7 +93,7 @@ def test_on_neuron_the_cache_is_told_by_its_folder_and_by_what_the_compiler_prin
 )
 def test_a_graph_that_passed_the_cache_by_was_compiled_anew(monkeypatch, counters, state):
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters=counters))
-    assert compile_cache.of_torch() == state
+    assert compile_cache.torch_state() == state
 
 
 def test_an_extension_that_a_library_compiles_in_the_run_makes_it_cold(tmp_path, monkeypatch, facts, machine):

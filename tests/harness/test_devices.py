@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from tunemark.harness.vendors import open_device, protocol
-from tunemark.harness.vendors.neuron import Neuron, compiled_graphs
+from tunemark.harness.vendors.neuron import Neuron
 from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, EventDevice, Feature
+from tunemark.harness.worker.levers import compiled_graphs
 from tunemark.schema.vocabulary import Backend
 
 MODULES = {backend: import_module(f"tunemark.harness.vendors.{backend.value}") for backend in Backend}
@@ -38,20 +39,22 @@ def has(thing, dotted):
 
 @pytest.mark.parametrize("backend", Backend)
 def test_each_family_says_what_it_cannot_do_and_why(backend):
-    for feature, reason in MODULES[backend].CANNOT.items():
+    for feature, reason in MODULES[backend].VENDOR.cannot.items():
         assert isinstance(feature, Feature)
         assert len(reason) > 10
 
 
 @pytest.mark.parametrize("backend", Backend)
 def test_each_family_has_all_that_the_protocol_asks(backend):
-    (family,) = [
-        value
-        for value in vars(MODULES[backend]).values()
-        if inspect.isclass(value) and value.__module__ == MODULES[backend].__name__ and hasattr(value, "open")
-    ]
+    family = MODULES[backend].VENDOR.device
+    assert issubclass(family, Device)
+    assert MODULES[backend].VENDOR.backend is backend
     for name in (name for name in vars(Device) if not name.startswith("_")):
-        assert callable(getattr(family, name)), name
+        assert (
+            inspect.signature(getattr(family, name)) == inspect.signature(getattr(Device, name))
+            if callable(getattr(Device, name))
+            else True
+        )
     assert family.collectives
 
 

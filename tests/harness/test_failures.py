@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from tunemark.harness.run.run_log import LogReader, LogWriter
-from tunemark.harness.run.run_outcome import _unheard, describe, judge
+from tunemark.harness.run.run_outcome import _from_output, describe, judge
 from tunemark.harness.vendors.protocol import DeviceUnavailable
-from tunemark.harness.worker.entry import keep_notes
+from tunemark.harness.worker.entry import keep_library_logs
 from tunemark.harness.worker.loop import LossNotFinite
 from tunemark.schema.privacy import scrub
 from tunemark.schema.vocabulary import Status
@@ -28,8 +28,8 @@ from tunemark.schema.vocabulary import Status
         (OSError("We couldn't connect to 'the hub' to load the files"), "crash", "HF_HUB_OFFLINE"),
         (ModuleNotFoundError("No module named 'peft'"), "unsupported", "install"),
         (ValueError("odd"), "crash", "output above"),
-        (ValueError("Couldn't instantiate the backend tokenizer from one of:\n(1) a file"), "crash", "--weights wants"),
-        (OSError("Error no file named model.safetensors found in directory x"), "crash", "--weights wants"),
+        (ValueError("Couldn't instantiate the backend tokenizer from one of:\n(1) a file"), "crash", "--weights needs"),
+        (OSError("Error no file named model.safetensors found in directory x"), "crash", "--weights needs"),
         (ValueError("the weights are not those of model card tiny-llama: hidden_size 96"), "crash", "--set model=KEY"),
     ],
 )
@@ -93,7 +93,7 @@ def test_every_way_a_device_says_that_it_is_full_is_out_of_memory(text):
 
 def test_a_full_disk_is_told_from_what_the_worker_printed_when_its_log_could_not_take_it():
     printed = "Traceback ...\nOSError: [Errno 28] No space left on device\nsome other line"
-    status, message, fix = _unheard(SimpleNamespace(output_tail=printed, exit_code=1))
+    status, message, fix = _from_output(SimpleNamespace(output_tail=printed, exit_code=1))
     assert status is Status.CRASH
     assert "No space left" in message
     assert "TMPDIR" in fix
@@ -102,7 +102,7 @@ def test_a_full_disk_is_told_from_what_the_worker_printed_when_its_log_could_not
 def test_a_library_that_failed_to_load_what_training_does_not_need_is_heard_in_the_log_only(tmp_path, capfd):
     logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
     before = logger.handlers, logger.propagate
-    keep_notes(LogWriter(tmp_path / "log.jsonl", 0.0))
+    keep_library_logs(LogWriter(tmp_path / "log.jsonl", 0.0))
     logger.warning("Failed to load CPU gemm_4bit_forward from kernels-community: %s", "no module")
     logger.handlers, logger.propagate = before
     (note,) = LogReader(tmp_path / "log.jsonl").finish().notes

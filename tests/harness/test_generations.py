@@ -5,15 +5,16 @@ from harness_making import make_machine
 
 from tunemark.harness.commands.doctor import report
 from tunemark.harness.commands.emit import find_target
-from tunemark.harness.plan.capabilities import FORMATS, GENERATIONS, generation_of
+from tunemark.harness.plan.capabilities import generation_of
 from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors import all_vendors, vendor_of
 from tunemark.harness.vendors.protocol import Feature
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
 
 def make_gpu(name="A GPU that no card knows", target=None, backend=Backend.CUDA):
-    return make_machine(backend=backend, devices=(DeviceFacts(name=name),), compute_dtypes=FORMATS[backend], target=target)
+    return make_machine(backend=backend, devices=(DeviceFacts(name=name),), compute_dtypes=vendor_of(backend).formats, target=target)
 
 
 def planned(facts, machine, *settings, **options):
@@ -27,7 +28,7 @@ def planned(facts, machine, *settings, **options):
 def test_auto_takes_fp16_on_volta_and_turing_and_says_why(facts, name, target):
     plan = planned(facts, make_gpu(name, target)).plan
     assert (plan.precision.compute, plan.precision.parameters) == (Dtype.FP16, Dtype.FP32)
-    assert plan.reasons["precision.compute"].startswith("the first of what a Volta or Turing GPU does well; bf16: ")
+    assert plan.reasons["precision.compute"].startswith("the fastest format of a Volta or Turing GPU; bf16: ")
     assert "8.0" in plan.reasons["precision.compute"]
 
 
@@ -91,12 +92,12 @@ def test_the_doctor_lists_the_formats_of_the_generation(facts):
 
 
 def test_fp16_is_not_asked_of_shards_that_would_multiply_in_fp32(facts):
-    two = make_machine(backend=Backend.CUDA, devices=(DeviceFacts(name="Tesla T4"),) * 2, compute_dtypes=FORMATS[Backend.CUDA])
+    two = make_machine(backend=Backend.CUDA, devices=(DeviceFacts(name="Tesla T4"),) * 2, compute_dtypes=vendor_of(Backend.CUDA).formats)
     assert "fsdp2" in planned(facts, two, devices=2, strategy="fsdp2").unsupported
     assert planned(facts, two, devices=2, strategy="ddp").unsupported is None
 
 
 def test_no_device_belongs_to_two_generations():
-    for one in GENERATIONS:
+    for backend, one in [(vendor.backend, one) for vendor in all_vendors() for one in vendor.generations]:
         for name in one.architectures:
-            assert generation_of(one.backend, None, name) is one
+            assert generation_of(backend, None, name) is one

@@ -6,8 +6,9 @@ import sys
 import pytest
 from harness_making import make_machine
 
-from tunemark.harness.plan.capabilities import FORMATS, NEEDS, support_matrix
+from tunemark.harness.plan.capabilities import support_matrix
 from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors import vendor_of
 from tunemark.harness.vendors.protocol import Feature
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
@@ -26,7 +27,7 @@ def refusal(facts, setting, *, target="9.0", name="A GPU that no card knows", pa
     machine = make_machine(
         backend=Backend.CUDA,
         devices=(DeviceFacts(name=name),),
-        compute_dtypes=FORMATS[Backend.CUDA],
+        compute_dtypes=vendor_of(Backend.CUDA).formats,
         target=target,
         packages=dict.fromkeys(("torch", *packages), "1"),
     )
@@ -73,7 +74,7 @@ def test_transformers_finds_flash_attention_3_by_the_package_that_is_asked_for(t
 
 
 def test_flash_attention_of_neuron_is_a_part_of_optimum_neuron():
-    assert NEEDS[Backend.NEURON][Feature.FLASH_ATTENTION][0] == "optimum-neuron"
+    assert vendor_of(Backend.NEURON).needs[Feature.FLASH_ATTENTION].package == "optimum-neuron"
     needs = support_matrix().needs
     assert needs[Backend.NEURON]["flash attention"] == "optimum-neuron"
     assert needs[Backend.CUDA]["flash attention"] == "flash-attn"

@@ -16,16 +16,16 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run import process
 from tunemark.harness.run.launch import Finished
 from tunemark.harness.run.process import family_environment
-from tunemark.harness.run.record import Further, assemble
+from tunemark.harness.run.record import Context, assemble
 from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.run.telemetry import Telemetry
 from tunemark.harness.studies.settings_grid import Point, written
 from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.worker import neuron_trainer
-from tunemark.harness.worker import neuron_trainer as neuron_run
 from tunemark.harness.worker.data import Counts, MicroBatch
 from tunemark.harness.worker.entry import Order, run
 from tunemark.harness.worker.loop import LossNotFinite
+from tunemark.harness.worker.models import lora_keywords
 from tunemark.harness.worker.neuron_trainer import Rows, collate
 from tunemark.schema.derive import derive
 from tunemark.schema.records.plan import NeuronSettings
@@ -67,8 +67,8 @@ def test_each_keyword_of_the_training_arguments_exists(facts):
 
 
 def test_each_keyword_of_trainer_model_and_adapters_exists():
-    assert set(neuron_trainer.trainer_keywords(None, None, None, None, None)) <= set(API["NeuronTrainer"]["methods"]["__init__"])
-    assert set(neuron_trainer.wrapping_keywords()) <= set(API["get_peft_model"])
+    assert set(neuron_trainer.trainer_keywords(None, None, None, None)) <= set(API["NeuronTrainer"]["methods"]["__init__"])
+    assert set(neuron_trainer.WRAPPING) <= set(API["get_peft_model"])
     assert {"dtype", "attn_implementation"} <= set(API["NeuronModelMixin"]["keywords"])
     assert API["_BaseNeuronModelClass"]["methods"]["from_pretrained"][1:3] == ["pretrained_model_name_or_path", "trn_config"]
     assert API["_BaseNeuronModelClass"]["methods"]["from_config"][1:] == ["config", "trn_config"]
@@ -105,7 +105,7 @@ def test_lora_settings_are_peft_s_own(facts):
     import peft
 
     lora = plan_of(facts).plan.lora
-    made = peft.LoraConfig(**neuron_trainer.lora_keywords(lora))
+    made = peft.LoraConfig(**lora_keywords(lora))
     assert (made.r, made.lora_alpha, set(made.target_modules)) == (lora.rank, lora.alpha, set(lora.target_modules))
 
 
@@ -132,25 +132,24 @@ def test_without_zero_there_are_no_master_weights_to_ask_for(facts):
 def test_the_compiler_is_told_level_and_model_type_beside_the_users_flags(facts):
     plan = plan_of(facts).plan
     plan = plan.model_copy(update={"precision": plan.precision.model_copy(update={"compute": Dtype.BF16})})
-    told = capabilities.neuron_environment(
+    told = process.neuron_environment(
         plan.model_copy(update={"neuron": NeuronSettings(optimisation_level=2)}), {"NEURON_CC_FLAGS": "--cache_dir=x"}
     )
     assert told == {"NEURON_CC_FLAGS": "--cache_dir=x --model-type transformer -O2", "NEURON_RT_STOCHASTIC_ROUNDING_EN": "0"}
-    assert capabilities.neuron_environment(plan, {})["NEURON_CC_FLAGS"] == "--model-type transformer"
+    assert process.neuron_environment(plan, {})["NEURON_CC_FLAGS"] == "--model-type transformer"
     assert set(family_environment(plan)) == set(told)
     assert family_environment(resolve("smoke-lora", facts, make_machine(), Options()).plan) == {}
 
 
 def test_the_compiler_is_told_to_leave_fp32_alone(facts):
-    assert "--auto-cast none" in capabilities.neuron_environment(plan_of(facts).plan, {})["NEURON_CC_FLAGS"]
+    assert "--auto-cast none" in process.neuron_environment(plan_of(facts).plan, {})["NEURON_CC_FLAGS"]
     assert (
-        capabilities.neuron_environment(plan_of(facts).plan, {"NEURON_CC_FLAGS": "--auto-cast all"})["NEURON_CC_FLAGS"].count("--auto-cast")
-        == 1
+        process.neuron_environment(plan_of(facts).plan, {"NEURON_CC_FLAGS": "--auto-cast all"})["NEURON_CC_FLAGS"].count("--auto-cast") == 1
     )
 
 
 def test_even_one_core_is_started_by_torchrun(facts):
-    command = process.command(plan_of(facts).plan.device, Path("folder"))
+    command = process.command(plan_of(facts).plan.device, Path("folder"), process.Node())
     assert "torch.distributed.run" in command
     assert "--nproc-per-node=1" in command
 
@@ -164,7 +163,7 @@ def test_even_one_core_is_started_by_torchrun(facts):
         ("gradient_checkpointing=selective", "whole blocks"),
         ("fused_kernels=liger", "Triton"),
         ("compute=fp16", "bf16"),
-        ("data.document_borders=true", "borders of documents"),
+        ("data.document_borders=true", "ignore document borders"),
         ("method=qlora", "no quantised weights"),
     ],
 )
@@ -187,7 +186,7 @@ def test_packed_documents_see_each_other_on_neuron_with_a_reason_and_declared(fa
     resolved = plan_of(facts, name, settings=())
     assert resolved.unsupported is None
     assert resolved.plan.data.packing
-    assert "know no borders" in resolved.plan.reasons["data.document_borders"]
+    assert "ignore document borders" in resolved.plan.reasons["data.document_borders"]
     assert [(one.field, one.card, one.run) for one in resolved.overrides] == [("data.document_borders", True, False)]
 
 
@@ -234,7 +233,7 @@ def test_classifiers_are_not_of_the_trainers_families_and_need_not_be(facts):
 def test_rows_of_different_length_are_padded_to_one_on_neuron_and_that_is_declared(facts):
     resolved = plan_of(facts, "smoke-bert", settings=())
     assert resolved.plan.data.padding.value == "static"
-    assert "compiled anew" in resolved.plan.reasons["data.padding"]
+    assert "compiles a graph for each new length" in resolved.plan.reasons["data.padding"]
     assert [(one.field, one.card, one.run) for one in resolved.overrides] == [("data.padding", "dynamic", "static")]
     assert plan_of(facts, "bert-emotion", settings=()).overrides == ()
 
@@ -246,9 +245,9 @@ def test_dynamic_padding_is_refused_on_neuron_where_it_is_asked_for(facts):
 
 def test_another_number_of_replicas_than_the_plan_s_is_an_error(facts):
     plan = plan_of(facts, cores=4, devices=4).plan
-    assert neuron_run.assert_world(plan, 4) == 4
+    assert neuron_trainer.assert_world(plan, 4) == 4
     with pytest.raises(RuntimeError, match="has 1 data-parallel replicas, the plan has 4"):
-        neuron_run.assert_world(plan, 1)
+        neuron_trainer.assert_world(plan, 1)
 
 
 # What comes back
@@ -288,7 +287,7 @@ def recorded(resolved, log, wall_s=1000.0):
         log=log, telemetry=Telemetry(), started_at=datetime(2026, 1, 2, tzinfo=UTC), wall_s=wall_s, user_s=1.0, system_s=0.0,
         max_rss_bytes=1, exit_code=0, ended_by=None, host_oom_kills=0, model_cache="none", output_tail="",
     )  # fmt: skip
-    return assemble(resolved, make_neuron(), finished, Further())
+    return assemble(resolved, make_neuron(), finished, Context())
 
 
 def test_what_the_trainer_calls_back_becomes_a_valid_submission(facts, tmp_path, monkeypatch):
@@ -315,7 +314,7 @@ def test_the_record_says_what_was_trained_and_what_was_not_looked_into(facts, tm
     assert neuron_stand_in.Model.configs[-1] == ("flash_attention_2", torch.float32)
     # The stand-in has no fused kernel, and says so.
     assert [warned.message for warned in submission.warnings if warned.doubt.value == "fallback"] == [
-        "attention sdpa, on Neuron flash_attention_2 was asked for, eager was used"
+        "attention: sdpa, on Neuron flash_attention_2 was requested, eager was used"
     ]
 
 
@@ -368,9 +367,9 @@ def test_strict_timing_waits_for_each_step(facts, tmp_path, monkeypatch):
 
 
 def test_how_the_cores_share_the_model_is_said(facts):
-    assert neuron_run.sharding(plan_of(facts).plan) is None
+    assert neuron_trainer.sharding(plan_of(facts).plan) is None
     assert (
-        neuron_run.sharding(plan_of(facts, cores=2, devices=2, strategy="zero1").plan)
+        neuron_trainer.sharding(plan_of(facts, cores=2, devices=2, strategy="zero1").plan)
         == "optimum-neuron ZeRO-1, tensor parallel 1, pipeline parallel 1"
     )
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.worker.data import Share, load_samples, micro_batches, pack, packed_mask, rows_of_an_epoch
+from tunemark.harness.worker.data import Share, load_samples, micro_batches, pack, packed_mask, rows_of_an_epoch, shape_of
 from tunemark.harness.worker.gates import packed_documents
-from tunemark.harness.worker.models import build_model, shape_of
+from tunemark.harness.worker.models import build_model
 from tunemark.schema.physics.training_shape import Work, measured_shape
 
 documents = st.lists(st.integers(1, 40), min_size=1, max_size=30)
@@ -127,7 +127,7 @@ def test_without_borders_a_row_is_one_document_to_the_model_and_the_check_says_s
     assert torch.equal(batch.tensors["input_ids"], batch.tensors["labels"])
     assert batch.counts.supervised_tokens == batch.counts.real_tokens - batch.counts.rows
     gate = packed_documents(plan, None, batch.tensors)
-    assert (gate["passed"], "see each other" in gate["detail"]) == (None, True)
+    assert (gate["passed"], "attend to each other" in gate["detail"]) == (None, True)
 
 
 def test_packing_without_borders_is_declared_where_it_is_asked_for(facts, machine):

@@ -6,9 +6,9 @@ import sys
 import pytest
 from harness_making import make_machine, tunemark
 
-from tunemark.harness.plan.machine import visible_indexes
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import refuse_identity
+from tunemark.harness.vendors.vendor_tools import visible_indexes
 from tunemark.harness.worker.models import config_of, refuse_another_architecture
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.submission import DeviceFacts
@@ -192,8 +192,8 @@ def test_gemma_2_with_sdpa_is_refused_as_transformers_would_when_it_loads(facts,
 def test_what_is_planned_without_an_attention_kernel_is_what_transformers_has_no_kernel_for():
     from transformers.models.gemma2.modeling_gemma2 import Gemma2PreTrainedModel
 
-    from tunemark.harness.plan.resolve import WITHOUT_ATTENTION
+    from tunemark.harness.plan.capabilities import NO_KERNEL
 
     if int(__import__("transformers").__version__.split(".")[0]) >= 5:
         assert not Gemma2PreTrainedModel._supports_sdpa
-    assert set(WITHOUT_ATTENTION) == {("gemma2", "sdpa")}
+    assert set(NO_KERNEL) == {("gemma2", "sdpa")}

@@ -220,10 +220,10 @@ def test_one_epoch_is_all_rows_once(tmp_path):
 
 def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_library(tmp_path):
     make = (
-        "import sys, transformers; from tunemark.harness.worker import architectures, text; from tunemark.schema.facts.fact_base import FactBase;"
-        f"rows = text.read_rows('file', {str(TEXT)!r}, 'train');"
+        "import sys, transformers; from tunemark.harness.worker import models, sample_files as text; from tunemark.schema.facts.fact_base import FactBase;"
+        f"rows = text.read_split('file', {str(TEXT)!r}, 'train')[1];"
         "tokenizer = text.word_level_tokenizer(rows, 300);"
-        "config = architectures.config_of(FactBase.of_project().model('tiny-bert'), labels=3, vocabulary=len(tokenizer));"
+        "config = models.config_of(FactBase.of_project().model('tiny-bert'), labels=3, vocabulary=len(tokenizer));"
         "transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(sys.argv[1]); tokenizer.save_pretrained(sys.argv[1])"
     )
     weights, rows = tmp_path / "weights", tmp_path / "rows"

@@ -125,7 +125,7 @@ def test_a_parameter_that_zero_3_has_emptied_is_weighed_by_the_part_kept_aside()
     assert facts["gradient_bytes"] is None
     assert "first step" in facts["gradient_bytes_reason"]
     assert facts["optimizer_state_bytes"] is None
-    assert "weighed" in facts["optimizer_state_bytes_reason"]
+    assert "measured" in facts["optimizer_state_bytes_reason"]
 
 
 def test_the_first_failure_of_any_process_is_the_one_that_is_told(tmp_path):

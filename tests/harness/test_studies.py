@@ -44,7 +44,7 @@ def test_a_full_name_always_works():
         ("batchsize=8", "did you mean 'batch_size'"),
         ("batch_size", "such as batch_size=8,16,32"),
         ("batch_size=", "such as batch_size=8,16,32"),
-        ("batch_size=8,8", "8 is there twice"),
+        ("batch_size=8,8", "8 is given twice"),
     ],
 )
 def test_an_axis_that_cannot_be_used_is_refused(text, said):
@@ -154,7 +154,7 @@ def at_commit(monkeypatch, commit):
     """Measure with the source of another commit from here on."""
     harness = Harness(version="0.1.0", commit=commit, dirty=False)
     monkeypatch.setattr("tunemark.harness.studies.resume.source_content", lambda: f"content of {commit}")
-    for module in ("record", "studies.elsewhere"):
+    for module in ("run.record", "studies.resume"):
         monkeypatch.setattr(f"tunemark.harness.{module}.harness_version", lambda: harness)
 
 
@@ -171,11 +171,11 @@ def test_points_of_another_harness_commit_are_named_and_measured_anew(tmp_path, 
     assert later.ran == ["batch.micro_batch=2", "batch.micro_batch=4"]
     assert result.study_id != first.study_id
     said = capsys.readouterr().err
-    assert f"sweep {first.study_id} of the same settings has 2 runs" in said
+    assert f"sweep {first.study_id} has the same settings and 2 runs" in said
     assert "harness commit aaaaaaaaaa then, bbbbbbbbbb now" in said
     assert "check out commit aaaaaaaaaa" in said
     sweep(ScriptedBench(tmp_path))
-    assert "not mixed" not in capsys.readouterr().err
+    assert "other software" not in capsys.readouterr().err
     at_commit(monkeypatch, "aaaaaaaaaaaa")
     back = ScriptedBench(tmp_path)
     assert sweep(back).study_id == first.study_id
@@ -189,7 +189,7 @@ def test_points_of_another_library_version_are_named_and_those_of_another_machin
 
     sweep(make_machine(packages={"torch": "2.13.0"}))
     assert "torch 2.13.0 then, 2.14.0 now" in sweep(make_machine(packages={"torch": "2.14.0"}))
-    assert "not mixed" not in sweep(make_machine(cpu="Another CPU"))
+    assert "other software" not in sweep(make_machine(cpu="Another CPU"))
 
 
 def test_a_commit_of_results_is_no_other_source():
@@ -254,7 +254,7 @@ def test_an_invalid_file_of_the_series_is_named(tmp_path):
     path = next(tmp_path.rglob("*.json"))
     path.write_text(path.read_text().replace('"steady"', '"x"')[:-20])
     assert result.study_id in path.read_text()
-    with pytest.raises(TunemarkError, match="mend or remove"):
+    with pytest.raises(TunemarkError, match="fix or remove"):
         run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path).bench)
 
 
@@ -272,7 +272,7 @@ def test_the_same_series_does_not_run_twice_at_once(tmp_path):
     refused = []
 
     def beside(_plan, _ran):
-        with pytest.raises(TunemarkError, match="another command runs this very series now") as error:
+        with pytest.raises(TunemarkError, match="another command runs this series now") as error:
             run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path).bench)
         refused.append(error.value.field)
         return {}

@@ -8,7 +8,7 @@ from study_making import FACTS, ScriptedBench
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.resolve import Options
 from tunemark.harness.run.process import with_memory_limit
-from tunemark.harness.studies.frontier import Frontier, Over, Question, largest, short_options
+from tunemark.harness.studies.frontier import Frontier, Over, Question, find_largest, short_options
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype, Status
@@ -30,7 +30,7 @@ def frontier(scripted, question=PLAIN, workload="smoke-lora", **options):
 @given(st.integers(0, 3000), st.integers(1, 4000), st.integers(1, 4000))
 def test_the_largest_that_fits_is_found_with_few_questions(edge, start, most):
     asked = []
-    found = largest(lambda number: asked.append(number) or number <= edge, start, most)
+    found = find_largest(lambda number: asked.append(number) or number <= edge, start, most)
     assert found.fits == (min(edge, most) or None)
     assert found.fails == (edge + 1 if edge < most else None)
     assert len(asked) == len(set(asked)) <= 26
@@ -38,7 +38,7 @@ def test_the_largest_that_fits_is_found_with_few_questions(edge, start, most):
 
 @given(st.integers(1, 100_000), st.floats(0.01, 0.5))
 def test_near_enough_is_near_enough(edge, within):
-    found = largest(lambda number: number <= edge, 4, 1_000_000, within)
+    found = find_largest(lambda number: number <= edge, 4, 1_000_000, within)
     assert found.fits <= edge < found.fails
     assert found.fails - found.fits <= max(1, within * found.fits)
 
@@ -92,7 +92,7 @@ def test_a_stopped_search_goes_on_with_what_it_knows(tmp_path):
     def interrupted(plan, ran):
         return {"status": Status.INTERRUPTED} if ran == 3 else fits_tokens(128 * 11)(plan, ran)
 
-    assert "the same command goes on" in frontier(ScriptedBench(tmp_path, interrupted)).search()
+    assert "the same command resumes" in frontier(ScriptedBench(tmp_path, interrupted)).search()
     later = ScriptedBench(tmp_path, fits_tokens(128 * 11))
     search = frontier(later)
     assert search.search() is None
@@ -116,7 +116,7 @@ def test_the_worker_is_limited_to_a_part_of_the_hosts_memory(tmp_path):
     frontier(scripted, Question(most=1)).search()
     frontier(scripted, Question(most=1, limit_bytes=2**30)).search()
     assert seen == [int(0.8 * scripted.machine.memory_bytes), 2**30]
-    assert "memory limited to 1.00 GiB a process" in scripted.ran[-1]
+    assert "memory limited to 1.00 GiB per process" in scripted.ran[-1]
 
 
 def test_no_limit_reaches_the_memory_of_a_device(tmp_path):

@@ -7,9 +7,9 @@ import time
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from harness_making import ROOT
+from harness_making import ROOT, ScriptedNvml
 
-from tunemark.harness.run.telemetry import DeviceSeries, Moment, energy, sampler_of
+from tunemark.harness.run.telemetry import DeviceSeries, Moment, energy, open_sampler
 from tunemark.harness.vendors import cuda, neuron, rocm, xpu
 from tunemark.harness.vendors.protocol import MonitorUnavailable, Reading
 from tunemark.harness.vendors.vendor_tools import LineStream
@@ -29,50 +29,8 @@ def test_each_name_of_nvml_that_is_used_exists_in_its_package():
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in {"nvml", "pynvml", "self._nvml"}
     }
     assert len(used) >= 14
-    assert not [name for name in (*used, *cuda.REASONS) if not hasattr(pynvml, name)]
-    assert pynvml.nvmlClocksEventReasonGpuIdle not in {getattr(pynvml, name) for name in cuda.REASONS}
-
-
-class ScriptedNvml(ModuleType):
-    """A module like pynvml for one device; what is in `untold` it does not support."""
-
-    NVML_CLOCK_SM, NVML_TEMPERATURE_GPU, NVML_ERROR_NOT_SUPPORTED = 1, 0, 3
-
-    class NVMLError(Exception):
-        value = 3
-
-    def __init__(self, untold=()):
-        super().__init__("pynvml")
-        self.untold, self.asked = set(untold), []
-        for place, name in enumerate(cuda.REASONS):
-            setattr(self, name, 2 << place)
-        answers = {
-            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=97, memory=40),
-            "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=5 * GIB),
-            "nvmlDeviceGetPowerUsage": 650_123,
-            "nvmlDeviceGetTotalEnergyConsumption": 7_000_500,
-            "nvmlDeviceGetClockInfo": 1755,
-            "nvmlDeviceGetTemperature": 63,
-            "nvmlDeviceGetCurrentClocksEventReasons": 1 | self.nvmlClocksEventReasonSwPowerCap,
-            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=42)],
-        }
-        for name, answer in answers.items():
-            setattr(self, name, self._question(name, answer))
-
-    def _question(self, name, answer):
-        def ask(handle, *_):
-            self.asked.append((handle, name))
-            if name in self.untold:
-                raise self.NVMLError
-            return answer
-
-        return ask
-
-    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802 - NVML's name
-        return f"handle {index}"
-
-    def nvmlShutdown(self):  # noqa: N802 - NVML's name
-        self.asked.append("shutdown")
+    assert not [name for name in (*used, *cuda.THROTTLE_REASONS) if not hasattr(pynvml, name)]
+    assert pynvml.nvmlClocksEventReasonGpuIdle not in {getattr(pynvml, name) for name in cuda.THROTTLE_REASONS}
 
 
 def test_nvmls_units_become_ours_and_idle_is_no_reason():
@@ -81,7 +39,7 @@ def test_nvmls_units_become_ours_and_idle_is_no_reason():
 
 
 def test_what_a_device_does_not_support_is_null_and_asked_once():
-    nvml = ScriptedNvml({"nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption"})
+    nvml = ScriptedNvml(unsupported={"nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption"})
     monitor = cuda.NvmlMonitor(nvml, [5])
     readings = [monitor.read()[0] for _ in range(3)]
     assert {(reading.power_w, reading.energy_j, reading.busy) for reading in readings} == {(None, None, 0.97)}
@@ -96,7 +54,7 @@ def test_without_a_driver_there_is_a_reason_and_no_error():
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        with pytest.raises(MonitorUnavailable, match="NVML answers"):
+        with pytest.raises(MonitorUnavailable, match="NVML reports"):
             cuda.NvmlMonitor.open([0])
     else:
         pytest.skip("there is a driver here")
@@ -104,7 +62,7 @@ def test_without_a_driver_there_is_a_reason_and_no_error():
 
 def test_without_its_package_the_reason_is_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "tunemark[nvidia]" in sampler_of(Backend.CUDA, (0,)).series.reason
+    assert "tunemark[nvidia]" in open_sampler(Backend.CUDA, (0,)).series.reason
 
 
 # AMD

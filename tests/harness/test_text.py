@@ -15,8 +15,8 @@ TEXT = str(ROOT / "tests" / "harness" / "data" / "emotions")
 
 
 def test_rows_of_a_folder_are_split_by_file_name():
-    assert len(sample_files.read_rows(DataSource.FILE, TEXT, "train")) == 240
-    assert len(sample_files.read_rows(DataSource.FILE, TEXT, "evaluation")) == 60
+    assert len(sample_files.read_split(DataSource.FILE, TEXT, "train")[1]) == 240
+    assert len(sample_files.read_split(DataSource.FILE, TEXT, "evaluation")[1]) == 60
 
 
 @pytest.mark.parametrize(
@@ -25,17 +25,17 @@ def test_rows_of_a_folder_are_split_by_file_name():
 )
 def test_each_file_format_gives_the_same_row(tmp_path, name, content):
     (tmp_path / name).write_text(content)
-    assert sample_files.read_rows(DataSource.FILE, str(tmp_path), "train") == [{"text": "a b", "label": "x"}]
+    assert sample_files.read_split(DataSource.FILE, str(tmp_path), "train")[1] == [{"text": "a b", "label": "x"}]
 
 
 def test_a_file_without_text_names_the_columns_it_has(tmp_path):
     (tmp_path / "train.csv").write_text("words,label\na b,x\n")
     with pytest.raises(ValueError, match="columns words, label"):
-        sample_files.read_rows(DataSource.FILE, str(tmp_path), "train")
+        sample_files.read_split(DataSource.FILE, str(tmp_path), "train")[1]
 
 
 def test_more_labels_than_the_workload_has_are_refused_with_the_fix():
-    rows = sample_files.read_rows(DataSource.FILE, TEXT, "train")
+    rows = sample_files.read_split(DataSource.FILE, TEXT, "train")[1]
     with pytest.raises(ValueError, match="--set labels=3"):
         sample_files.label_ids(rows, 2)
 
@@ -59,7 +59,7 @@ def test_rows_of_different_length_are_never_padded_in_silence(facts, machine):
 
 
 def test_a_trained_tokenizer_is_the_same_each_time():
-    rows = sample_files.read_rows(DataSource.FILE, TEXT, "train")
+    rows = sample_files.read_split(DataSource.FILE, TEXT, "train")[1]
     one, other = (sample_files.word_level_tokenizer(rows, 200).get_vocab() for _ in range(2))
     assert one == other
 

@@ -1,24 +1,19 @@
-"""What this machine is, read without torch: an allow-list of facts, nothing that identifies it."""
+"""What this machine is, read without torch: a fixed list of facts, none of which identifies it."""
 
 import importlib.metadata
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from tunemark.harness.plan.capabilities import FORMATS
-from tunemark.harness.vendors import cuda, neuron, rocm, xpu
-from tunemark.harness.vendors.protocol import Found
-from tunemark.harness.vendors.vendor_tools import ask, visible_indexes
+from tunemark.harness.vendors import all_vendors
+from tunemark.harness.vendors.cpu import cpu_model
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
-
-__all__ = ["OF_VENDORS", "PACKAGES", "Machine", "cpu_model", "detect", "package_versions", "usable_cores", "visible_indexes"]
 
 PACKAGES = (
     "torch",
@@ -36,8 +31,8 @@ PACKAGES = (
     "nvidia-ml-py",
     "numpy",
 )
-OF_VENDORS = ("torch-xla", "torch-neuronx", "neuronx-cc", "neuronx-distributed")
-"""What comes with a vendor's stack and is never missed elsewhere."""
+VENDOR_PACKAGES = ("torch-xla", "torch-neuronx", "neuronx-cc", "neuronx-distributed")
+"""Packages of a vendor's stack, which are not reported as missing elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +42,9 @@ class Machine:
     backend: Backend
     backend_reason: str
     devices: tuple[DeviceFacts, ...]
-    """All devices of the family; for the CPU one entry."""
+    """All devices of the family; one entry for the CPU."""
     compute_dtypes: tuple[Dtype, ...]
-    """Number formats that matrix units of the family have, fastest first; its generation may lack some."""
+    """Number formats of the family's matrix units, fastest first; its generation may lack some."""
     os: str
     python: str
     packages: dict[str, str]
@@ -60,33 +55,28 @@ class Machine:
     memory_bytes: int
     free_disk_bytes: int
     target: str | None = None
-    """What the first device's kernels are compiled for, such as compute capability 9.0 or gfx942; None where no tool tells."""
+    """Compile target of the first device, such as compute capability 9.0 or gfx942; None where unknown."""
     indexes: tuple[int, ...] = ()
     """Number of each device in its vendor's tools; empty for the CPU."""
 
 
-def detect(asked: Backend | None = None) -> Machine:
-    """Look at this machine. Takes well under a second and imports no torch.
+def detect(requested: Backend | None = None) -> Machine:
+    """Return the facts of this machine. Takes well under a second and imports no torch.
 
-    Raises
-    ------
-    TunemarkError
-        When the device family that was asked for is not here.
-
+    Raises TunemarkError when the requested device family is not here.
     """
-    found = list(_families())
-    chosen = next((family for family in found if asked in {None, family[0]}), None)
+    vendors = [(vendor, devices) for vendor in all_vendors() if (devices := vendor.find())]
+    chosen = next(((vendor, devices) for vendor, devices in vendors if requested in {None, vendor.backend}), None)
     if chosen is None:
-        here = ", ".join(family[0].value for family in found)
-        raise TunemarkError("--backend", str(asked), f"this machine has {here}", exit_code=Exit.UNSUPPORTED)
-    backend, reason, devices = chosen
-    reason = "asked for" if asked else reason
-    host = (Found(0, DeviceFacts(name=cpu_model(), memory_bytes=psutil.virtual_memory().total)),)
+        here = ", ".join(vendor.backend.value for vendor, _ in vendors)
+        raise TunemarkError("--backend", str(requested), f"this machine has {here}{_missing_tools()}", exit_code=Exit.UNSUPPORTED)
+    vendor, devices = chosen
+    reason = vendor.found_by + (_missing_tools() if vendor.on_host else "")
     return Machine(
-        backend=backend,
-        backend_reason=reason,
-        devices=tuple(found.facts for found in devices or host),
-        compute_dtypes=FORMATS[backend],
+        backend=vendor.backend,
+        backend_reason="requested with --backend" if requested else reason,
+        devices=tuple(device.facts for device in devices),
+        compute_dtypes=vendor.formats,
         os=_os_version(),
         python=platform.python_version(),
         packages=package_versions(),
@@ -96,36 +86,20 @@ def detect(asked: Backend | None = None) -> Machine:
         cpu_usable_cores=usable_cores(),
         memory_bytes=psutil.virtual_memory().total,
         free_disk_bytes=shutil.disk_usage(Path.cwd()).free,
-        target=devices[0].target if devices else None,
-        indexes=tuple(found.index for found in devices),
+        target=devices[0].target,
+        indexes=tuple(device.index for device in devices if device.index is not None),
     )
 
 
-Family = tuple[Backend, str, list[Found]]
-TOOLS: tuple[tuple[Backend, Callable[[], list[Found]], str], ...] = (
-    (Backend.CUDA, cuda.find, "nvidia-smi lists a device"),
-    (Backend.ROCM, rocm.find, "amd-smi or rocm-smi lists a device"),
-    (Backend.NEURON, neuron.find, "neuron-ls lists a device"),
-    (Backend.XPU, xpu.find, "xpu-smi or sycl-ls lists a device"),
-)
-"""Families whose vendor has a tool that lists devices."""
-
-
-def _families() -> Iterator[Family]:
-    """Yield the device families of this machine, accelerators first: backend, reason, devices."""
-    for backend, devices, reason in TOOLS:
-        found = devices()
-        if found:
-            yield backend, reason, found
-    if platform.system() == "Darwin" and platform.machine() == "arm64":
-        yield Backend.MPS, "an Apple GPU shares the memory of this machine", []
-    yield Backend.CPU, "no accelerator was found", []
+def _missing_tools() -> str:
+    """Return the tools without which a vendor's devices cannot be found here, as the end of a sentence."""
+    return "".join(f"; {problem}" for vendor in all_vendors() if (problem := vendor.missing_tool()))
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of the packages that take part and are installed."""
+    """Return the versions of the installed packages that can affect a measurement."""
     versions = {}
-    for package in (*PACKAGES, *OF_VENDORS):
+    for package in (*PACKAGES, *VENDOR_PACKAGES):
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
@@ -133,22 +107,8 @@ def package_versions() -> dict[str, str]:
     return versions
 
 
-def cpu_model() -> str:
-    """Return the CPU's model name."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith(("model name", "Model")) and ":" in line:
-                return line.split(":", 1)[1].strip() or platform.machine()
-    if platform.system() == "Darwin":
-        told = (ask("/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string") or "").strip()
-        if told:
-            return told
-    return platform.processor() or platform.machine() or "unknown CPU"
-
-
 def usable_cores() -> int:
-    """Return how many hardware threads this process may use: its affinity, and the container's quota if lower."""
+    """Return the number of hardware threads that this process may use: its affinity, or the container's quota if lower."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = Path("/sys/fs/cgroup/cpu.max")
     if quota.exists():
@@ -159,6 +119,6 @@ def usable_cores() -> int:
 
 
 def _os_version() -> str:
-    """Return system and major.minor version: more of a kernel's release may name its builder or owner."""
+    """Return the system and its major.minor version. More of a kernel's release may name its builder or owner."""
     release = platform.release().split("-")[0].split(".")
     return f"{platform.system()} {'.'.join(release[:2])} {platform.machine()}"

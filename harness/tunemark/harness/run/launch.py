@@ -1,4 +1,4 @@
-"""Starts the worker in a fresh process, watches it, and brings back what it left, however it ended."""
+"""One run: check, start the worker in a fresh process, watch it, and write the record, whatever happened."""
 
 import contextlib
 import os
@@ -9,28 +9,21 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 import psutil
 
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
-from tunemark.harness.run.disk_space import refuse_full_disk
+from tunemark.harness.run.disk_space import refuse_full_disk, refuse_unwritable
 from tunemark.harness.run.process import command, environment, run_environment, stop_signals, with_memory_limit
-from tunemark.harness.run.record import Further, assemble, write
-from tunemark.harness.run.run_log import LogReader, RunLog
-from tunemark.harness.run.run_outcome import refused_run
+from tunemark.harness.run.record import Context, assemble, write
+from tunemark.harness.run.run_log import LOG_FILE, MAXRSS_UNIT, ORDER_FILE, OUTPUT_FILE, PARENT, STOP_FILE, LogReader, Order, RunLog
+from tunemark.harness.run.run_outcome import CacheState, Finished, refused_run
 from tunemark.harness.run.show import RunProgress
-from tunemark.harness.run.telemetry import Sampler, Telemetry, sampler_of
-from tunemark.harness.run.watchdog import Watchdog
-from tunemark.harness.worker.compile_cache import OUTPUT_FILE
-from tunemark.harness.worker.engines import MAXRSS_UNIT
-from tunemark.harness.worker.entry import LOG_FILE, ORDER_FILE, PARENT, Order
-from tunemark.harness.worker.loop import STOP_FILE
-from tunemark.schema.derive import rates_over
+from tunemark.harness.run.telemetry import HostSampler, Telemetry, open_sampler
+from tunemark.harness.run.watchdog import SteadinessJudge, Watchdog
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
@@ -39,39 +32,87 @@ from tunemark.schema.privacy import identity_leaks, machine_names
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
-from tunemark.schema.statistics.steady_state import settled_after, steady_window
 from tunemark.schema.vocabulary import DataSource, Status
-
-CacheState = Literal["cold", "warm", "none"]
 
 POLL_S = 0.1
 GRACE_S = 5.0
-JUDGE_AGAIN_AFTER = 1.15
-"""Steadiness is judged each time the steps have grown by this factor: judging costs CPU time beside the worker."""
 OUTPUT_TAIL_BYTES = 8_000
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What is known of a worker that has ended."""
+def run_once(
+    resolved: Resolved, facts: FactBase, machine: Machine, out: Path | None, supersedes: str | None = None, study: Study | None = None
+) -> tuple[Submission, Path]:
+    """Run a plan and write its submission; return both.
 
-    log: RunLog
-    telemetry: Telemetry
-    started_at: datetime
-    wall_s: float
-    user_s: float
-    system_s: float
-    max_rss_bytes: int
-    exit_code: int
-    """Negative: the signal that ended it."""
-    ended_by: str | None
-    """`interrupted`, `timeout` or `no step` when this process ended the worker."""
-    host_oom_kills: int
-    """Processes that the kernel killed for memory while the worker ran."""
-    model_cache: CacheState
-    """Whether pretrained weights were in the hub's cache before the run."""
-    output_tail: str
-    """The last of what the worker printed."""
+    Raises TunemarkError before any time is spent when the plan names this machine or a disk is full. When the submission
+    cannot be written it is printed on standard output, so that nothing is lost.
+    """
+    refuse_identity(resolved)
+    refuse_unwritable(out)
+    if not resolved.unsupported:
+        refuse_full_disk(resolved.plan, facts.model(resolved.plan.model.key))
+    # A second Ctrl-C while the record is written would lose the run, so signals are held until then.
+    with stop_signals() as stopped:
+        finished = refused_run(resolved.unsupported) if resolved.unsupported else _launch(resolved, facts, machine, stopped)
+        submission = assemble(resolved, machine, finished, Context(supersedes, study, facts.golden_losses(resolved.plan.workload)))
+        _show_output(submission, finished)
+        return submission, _write(submission, out)
+
+
+def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> int:
+    """Run this machine's part of a plan for several, and return the worker's exit code. The first machine writes the record."""
+    refuse_unsupported(resolved)
+    refuse_full_disk(resolved.plan, facts.model(resolved.plan.model.key))
+    with stop_signals() as stopped:
+        finished = _launch(resolved, facts, machine, stopped)
+    if finished.exit_code:
+        sys.stderr.write(finished.output_tail.rstrip() + "\n")
+    return finished.exit_code
+
+
+def refuse_identity(resolved: Resolved) -> None:
+    """Raise TunemarkError when the plan holds something that no submission may, such as a path."""
+    overrides = [override.model_dump(mode="json") for override in resolved.overrides]
+    content = {"plan": resolved.plan.model_dump(mode="json"), "overrides": overrides}
+    for field, value, what in identity_leaks(content, machine_names()):
+        raise TunemarkError(field, value, f"looks like {what}, which no submission may hold; give local data with --data file:PATH")
+
+
+def check_superseded(identity: str | None, plan: Plan, out: Path | None) -> None:
+    """Raise TunemarkError when no earlier result of the workload has this id."""
+    if identity is None:
+        return
+    folder = (out or project_root() / "submissions") / plan.workload
+    known = [path.stem.rsplit("-", 1)[-1] for path in folder.glob("*.json")]
+    if identity not in known:
+        suggestion = did_you_mean(identity, known) if known else "there is none yet"
+        raise TunemarkError("--supersedes", identity, f"no result of {plan.workload} has this id; {suggestion}")
+
+
+def _write(submission: Submission, out: Path | None) -> Path:
+    try:
+        return write(submission, out)
+    except OSError as error:
+        fix = f"could not write ({error.strerror}); the submission was printed instead: save it, free space or name another folder"
+        failure = TunemarkError("--out", str(error.filename or out or "submissions"), fix, exit_code=Exit.INTERNAL)
+    except TunemarkError as error:
+        failure = error
+    sys.stdout.write(submission.model_dump_json() + "\n")
+    raise failure
+
+
+def _show_output(submission: Submission, finished: Finished) -> None:
+    """Show the last output of a crashed worker. It may hold paths, so it goes to the terminal and into no record."""
+    if submission.outcome.status is Status.CRASH and finished.output_tail.strip():
+        sys.stderr.write(f"--- the worker's last output\n{finished.output_tail.rstrip()}\n---\n")
+
+
+def _launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threading.Event) -> Finished:
+    """Run this machine's worker with progress on the terminal."""
+    device = resolved.plan.device
+    with RunProgress(resolved.plan) as progress:
+        card = facts.model(resolved.plan.model.key)
+        return launch(resolved, card, machine.devices[0].name, stopped, progress, machine.indexes[: device.count // device.nodes])
 
 
 def launch(
@@ -82,11 +123,11 @@ def launch(
     on_progress: Callable[[RunLog], None],
     indexes: tuple[int, ...] = (),
 ) -> Finished:
-    """Run the worker to its end; `stopped` ends it early. Whatever happens here, no worker is left behind.
+    """Run the worker to its end; `stopped` ends it early. Whatever happens here, no worker is left running.
 
     `indexes` are the numbers of the devices in their vendor's tools.
     """
-    with tempfile.TemporaryDirectory(prefix="tunemark-") as name, sampler_of(resolved.plan.device.backend, indexes) as devices:
+    with tempfile.TemporaryDirectory(prefix="tunemark-") as name, open_sampler(resolved.plan.device.backend, indexes) as devices:
         folder = Path(name)
         kills, cache, started_at, spawned_at_s = _oom_kills(), hub_cache(resolved), datetime.now(UTC), time.monotonic()
         order = Order(
@@ -102,7 +143,7 @@ def launch(
         process = _spawn(resolved, folder)
         devices.follow(process.pid, spawned_at_s)
         try:
-            with Sampler(process.pid, spawned_at_s) as sampler:
+            with HostSampler(process.pid, spawned_at_s) as host:
                 ended_by, status, usage = _watch(process.pid, reader, resolved.plan, folder, stopped, on_progress)
             process.returncode = os.waitstatus_to_exitcode(status)
         finally:
@@ -111,7 +152,7 @@ def launch(
             end_leftovers(folder)
         return Finished(
             log=merge_failures(reader.finish(), folder),
-            telemetry=Telemetry(sampler.telemetry.samples, devices.series),
+            telemetry=Telemetry(host.samples, devices.series),
             started_at=started_at,
             wall_s=time.monotonic() - spawned_at_s,
             user_s=usage.ru_utime,
@@ -126,7 +167,7 @@ def launch(
 
 
 def _spawn(resolved: Resolved, folder: Path) -> "subprocess.Popen[bytes]":
-    """Start the worker in a session of its own, so that an interactive Ctrl-C reaches only this process."""
+    """Start the worker in its own session, so that an interactive Ctrl-C reaches only this process."""
     with (folder / OUTPUT_FILE).open("wb") as output:
         return subprocess.Popen(  # noqa: S603 - our own module
             with_memory_limit(command(resolved.plan.device, folder, resolved.node), resolved.limit_memory_bytes),
@@ -138,29 +179,11 @@ def _spawn(resolved: Resolved, folder: Path) -> "subprocess.Popen[bytes]":
         )
 
 
-def end_leftovers(folder: Path) -> None:
-    """Kill what is left of a run: launchers start processes in sessions of their own, and one that is killed leaves them behind."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if str(folder) in process.cmdline():
-                process.kill()
-
-
-def merge_failures(log: RunLog, folder: Path) -> RunLog:
-    """Return the log with the failure of another process, where the first has none: it only saw the others leave."""
-    failures = [(path, LogReader(path).finish().failure) for path in sorted(folder.glob(f"rank-*-{LOG_FILE}"))]
-    first = min(((failure["at_s"], path, failure) for path, failure in failures if failure), key=lambda found: found[0], default=None)
-    if first and (log.failure is None or first[0] < log.failure["at_s"]):
-        rank = first[1].name.split("-")[1]
-        log.failure = first[2] | {"message": f"rank {rank}: {first[2]['message']}"}
-    return log
-
-
 def _watch(
     pid: int, reader: LogReader, plan: Plan, folder: Path, stopped: threading.Event, on_progress: Callable[[RunLog], None]
 ) -> tuple[str | None, int, "os._Rusage"]:  # type: ignore[name-defined]
-    """Follow the worker until it ends; end it when asked to or when its time is over."""
-    judge, clock = _Judge(plan), Watchdog(plan.measurement, time.monotonic())
+    """Follow the worker until it ends; end it on request or when its time is over."""
+    judge, watchdog = SteadinessJudge(plan.measurement), Watchdog(plan.measurement, time.monotonic())
     while True:
         done, status, usage = os.wait4(pid, os.WNOHANG)
         log = reader.read()
@@ -168,10 +191,10 @@ def _watch(
         if done:
             return None, status, usage
         if judge.sure(log):
-            # A full disk must not end the run that it belongs to.
+            # A full disk must not end the run.
             with contextlib.suppress(OSError):
                 (folder / STOP_FILE).touch()
-        ended_by = "interrupted" if stopped.is_set() else clock.spent(log, time.monotonic())
+        ended_by = "interrupted" if stopped.is_set() else watchdog.expired(log, time.monotonic())
         if ended_by:
             status, usage = _end(pid)
             return ended_by, status, usage
@@ -192,26 +215,27 @@ def _end(pid: int) -> tuple[int, "os._Rusage"]:  # type: ignore[name-defined]
     return status, usage
 
 
-class _Judge:
-    """Decides from the log whether the measurement is sure enough to stop (definitions.md, 4)."""
+def end_leftovers(folder: Path) -> None:
+    """Kill the remaining processes of a run: launchers start them in sessions of their own, and leave them behind when killed."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if str(folder) in process.cmdline():
+                process.kill()
 
-    def __init__(self, plan: Plan) -> None:
-        self._rules = plan.measurement
-        self._next = self._rules.min_warmup_steps + 20
 
-    def sure(self, log: RunLog) -> bool:
-        """Return whether throughput over a steady window is known well enough."""
-        wanted = self._rules.until_relative_ci
-        if wanted is None or len(log.steps) < self._next:
-            return False
-        self._next = int(len(log.steps) * JUDGE_AGAIN_AFTER) + 1
-        trace = log.trace()
-        window = steady_window(trace, self._rules, settled_after((event["step"] for event in log.events), len(trace)))
-        return window.stable and rates_over(trace, window).tokens_per_s.relative_half_width <= wanted
+def merge_failures(log: RunLog, folder: Path) -> RunLog:
+    """Return the log with the first failure of any process: the others only fail because that one left."""
+    failures = [(path, LogReader(path).finish().failure) for path in sorted(folder.glob(f"rank-*-{LOG_FILE}"))]
+    known = [(failure["at_s"], path, failure) for path, failure in failures if failure]
+    first = min(known, key=lambda entry: entry[0], default=None)
+    if first and (log.failure is None or first[0] < log.failure["at_s"]):
+        rank = first[1].name.split("-")[1]
+        log.failure = first[2] | {"message": f"rank {rank}: {first[2]['message']}"}
+    return log
 
 
 def hub_cache(resolved: Resolved) -> CacheState:
-    """Return whether the hub's cache on this machine holds what comes from the hub: weights, data, or both."""
+    """Return `warm` if the hub's cache on this machine holds all weights and data from the hub, else `cold`; `none` without any."""
     plan = resolved.plan
     wanted = [f"models--{plan.model.hub_id}"] if plan.model.hub_id else []
     if plan.data.source is DataSource.HUB and resolved.data_from and not Path(resolved.data_from).exists():
@@ -224,112 +248,8 @@ def hub_cache(resolved: Resolved) -> CacheState:
 
 
 def _oom_kills() -> int:
-    """Return how many processes the kernel has killed for want of memory; 0 where it does not tell."""
+    """Return the number of processes that the kernel has killed for lack of memory; 0 where it is not reported."""
     path = Path("/proc/vmstat")
     if not path.exists():
         return 0
     return next((int(line.split()[1]) for line in path.read_text(encoding="ascii").splitlines() if line.startswith("oom_kill ")), 0)
-
-
-# MOVE: was tunemark.harness.run.launch: One run: refuse or launch, assemble, write. The record is written whatever happened.
-
-
-def run_once(
-    resolved: Resolved, facts: FactBase, machine: Machine, out: Path | None, supersedes: str | None = None, study: Study | None = None
-) -> tuple[Submission, Path]:
-    """Run a plan and write its submission; returns both.
-
-    Raises
-    ------
-    TunemarkError
-        Before any time is spent, when the plan names this machine or the temporary folder is too small; and when the submission could not be written; it is then printed on standard output, so that nothing is lost.
-
-    """
-    refuse_identity(resolved)
-    refuse_unwritable(out)
-    if not resolved.unsupported:
-        refuse_full_disk(resolved.plan, facts.model(resolved.plan.model.key))
-    # A second Ctrl-C while the record is written would lose the run, so signals are kept until then.
-    with stop_signals() as stopped:
-        finished = refused_run(resolved.unsupported) if resolved.unsupported else _work(resolved, facts, machine, stopped)
-        submission = assemble(resolved, machine, finished, Further(supersedes, study, facts.golden_losses(resolved.plan.workload)))
-        _show_output(submission, finished)
-        return submission, _write(submission, out)
-
-
-def refuse_unwritable(out: Path | None) -> None:
-    """Raise TunemarkError, before any time is spent, when no submission could be written into the folder."""
-    folder = out or project_root() / "submissions"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise TunemarkError("--out", folder, f"nothing can be written there ({error.strerror}); name a folder of yours") from error
-
-
-def refuse_identity(resolved: Resolved) -> None:
-    """Raise TunemarkError, before any time is spent, when the plan itself holds what a submission must not: a path, say."""
-    content = {"plan": resolved.plan.model_dump(mode="json"), "overrides": [one.model_dump(mode="json") for one in resolved.overrides]}
-    for field, value, what in identity_leaks(content, machine_names()):
-        raise TunemarkError(field, value, f"looks like {what}, which no submission may hold; give local data with --data file:PATH")
-
-
-def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> int:
-    """Run this machine's part of a plan for several; the first one writes the record. Returns the worker's exit code.
-
-    Raises
-    ------
-    TunemarkError
-        When this machine cannot do its part, or has no room for its files.
-
-    """
-    refuse_unsupported(resolved)
-    refuse_full_disk(resolved.plan, facts.model(resolved.plan.model.key))
-    with stop_signals() as stopped:
-        finished = _work(resolved, facts, machine, stopped)
-    if finished.exit_code:
-        sys.stderr.write(finished.output_tail.rstrip() + "\n")
-    return finished.exit_code
-
-
-def _work(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threading.Event) -> Finished:
-    """Run this machine's worker to its end, with progress on the terminal."""
-    device = resolved.plan.device
-    with RunProgress(resolved.plan) as progress:
-        card = facts.model(resolved.plan.model.key)
-        return launch(resolved, card, machine.devices[0].name, stopped, progress, machine.indexes[: device.count // device.nodes])
-
-
-def check_superseded(identity: str | None, plan: Plan, out: Path | None) -> None:
-    """Raise TunemarkError, before any time is spent, when no earlier result of the workload has this id."""
-    if identity is None:
-        return
-    folder = (out or project_root() / "submissions") / plan.workload
-    known = [path.stem.rsplit("-", 1)[-1] for path in folder.glob("*.json")]
-    if identity not in known:
-        suggestion = did_you_mean(identity, known) if known else "there is none yet"
-        raise TunemarkError("--supersedes", identity, f"no result of {plan.workload} has this id; {suggestion}")
-
-
-def _write(submission: Submission, out: Path | None) -> Path:
-    try:
-        return write(submission, out)
-    except OSError as error:
-        place, problem = str(error.filename or out or "submissions"), f"could not write ({error.strerror})"
-        refusal = TunemarkError(
-            "--out",
-            place,
-            f"{problem}; the submission was printed instead, save it, free space or name another folder",
-            exit_code=Exit.INTERNAL,
-        )
-    except TunemarkError as error:
-        refusal = error
-    sys.stdout.write(submission.model_dump_json() + "\n")
-    raise refusal
-
-
-def _show_output(submission: Submission, finished: Finished) -> None:
-    """Pass on what a failed worker printed last: it may hold paths, so it goes to the terminal and into no record."""
-    if submission.outcome.status is Status.CRASH and finished.output_tail.strip():
-        sys.stderr.write(f"--- the worker's last output\n{finished.output_tail.rstrip()}\n---\n")

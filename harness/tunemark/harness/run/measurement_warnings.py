@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from tunemark.harness.plan.machine import Machine
 from tunemark.schema.derive import Derived
+from tunemark.schema.formats import GIB
 from tunemark.schema.records.effective import compared
 from tunemark.schema.records.submission import Submission, Utilisation, Warned
 from tunemark.schema.records.trace import Probe
@@ -12,89 +13,92 @@ from tunemark.schema.vocabulary import Doubt, Weights
 
 BUSY_HOST_CORES = 0.25
 WIDE_INTERVAL = 0.02
-LOW_DISK_BYTES = 2 * 2**30
+LOW_DISK_BYTES = 2 * GIB
 FALLEN_PEAK = 0.05
 RISEN_PEAK = 0.2
 SLOW_RANK = 0.05
-BUSY_DEVICE_BYTES = 2**30
+BUSY_DEVICE_BYTES = GIB
 RANDOM_WEIGHTS = "speed and memory are those of the architecture, loss and accuracy are not those of the pretrained model"
+Found = Iterator[tuple[Doubt, str]]
 
 
 def find_warnings(
     submission: Submission, derived: Derived, machine: Machine, *, torn: bool, foreign: Mapping[int, int]
 ) -> Iterator[Warned]:
-    """Yield reasons to trust the measurement less; `foreign` counts processes on each device that are none of the worker's."""
-    yield from _of_steps(derived)
-    yield from _of_gates_and_levers(submission)
-    if submission.utilisation:
-        yield from _of_use(submission.utilisation, machine)
-    for index, count in foreign.items():
-        message = f"{count} process{'es' * (count != 1)} of others used device {index}; end them and repeat"
-        yield Warned(doubt=Doubt.BUSY_DEVICE, message=message)
-    yield from probe_warnings(submission.probe)
-    if derived.slowest_rank and derived.slowest_rank.behind > SLOW_RANK:
-        rank = derived.slowest_rank
-        message = f"rank {rank.rank} needs {rank.behind:.0%} longer for its own work than the median of all ranks"
-        yield Warned(doubt=Doubt.STRAGGLER, message=message)
-    if submission.plan.device.accelerator is None:
-        yield Warned(doubt=Doubt.UNKNOWN_ACCELERATOR, message=submission.plan.reasons["device.accelerator"])
-    if submission.plan.model.weights is Weights.RANDOM:
-        yield Warned(doubt=Doubt.RANDOM_WEIGHTS, message=RANDOM_WEIGHTS)
-    if submission.harness.dirty:
-        yield Warned(doubt=Doubt.DIRTY_SOURCE, message="the checkout had changes that are not committed")
-    if machine.free_disk_bytes < LOW_DISK_BYTES:
-        yield Warned(doubt=Doubt.LOW_DISK, message=f"{machine.free_disk_bytes / 2**30:.1f} GiB of disk were free")
-    if torn:
-        yield Warned(doubt=Doubt.TRUNCATED_LOG, message="a line of the worker's log was cut off and left out")
+    """Yield the warnings of a submission; `foreign` counts the processes on each device that are not the worker's."""
+    kinds = (
+        _steps(derived),
+        _gates_and_settings(submission),
+        _use(submission.utilisation, machine) if submission.utilisation else (),
+        _others(foreign),
+        probe_warnings(submission.probe),
+        _ranks(derived),
+        _circumstances(submission, machine, torn=torn),
+    )
+    yield from (Warned(doubt=kind, message=message) for found in kinds for kind, message in found)
 
 
-def probe_warnings(probe: Probe | None) -> Iterator[Warned]:
-    if probe and probe.after_flop_per_s:
-        change = probe.after_flop_per_s / probe.before_flop_per_s - 1
-        if change < -FALLEN_PEAK:
-            yield Warned(
-                doubt=Doubt.PEAK_FELL, message=f"the matrix rate was {-change:.0%} lower after training than before: heat, or other work"
-            )
-        elif change > RISEN_PEAK:
-            yield Warned(
-                doubt=Doubt.PEAK_ROSE,
-                message=f"the matrix rate was {change:.0%} higher after training than before: other work, which may have slowed the run too",
-            )
-
-
-def _of_steps(derived: Derived) -> Iterator[Warned]:
+def _steps(derived: Derived) -> Found:
     window, rate = derived.window, derived.tokens_per_s
     if window is not None and window.steps < RANKABLE_STEPS:
-        yield Warned(doubt=Doubt.FEW_STEPS, message=window.verdict)
+        yield Doubt.FEW_STEPS, window.verdict
     elif window is not None and not window.stable:
-        yield Warned(doubt=Doubt.NOT_STABLE, message=window.verdict)
+        yield Doubt.NOT_STABLE, window.verdict
     if rate is not None and rate.bounded and rate.relative_half_width > WIDE_INTERVAL:
-        yield Warned(doubt=Doubt.WIDE_INTERVAL, message=f"the 95% interval of throughput is +-{rate.relative_half_width:.1%}")
+        yield Doubt.WIDE_INTERVAL, f"the 95% interval of throughput is +-{rate.relative_half_width:.1%}"
 
 
-def _of_gates_and_levers(submission: Submission) -> Iterator[Warned]:
+def _gates_and_settings(submission: Submission) -> Found:
     for gate in submission.gates:
         if gate.passed is False:
-            yield Warned(doubt=Doubt.GATE_FAILED, message=f"{gate.name}: {gate.detail}")
+            yield Doubt.GATE_FAILED, f"{gate.name}: {gate.detail}"
     if submission.effective:
         for lever in compared(submission.plan, submission.effective, submission.trace):
             if lever.agrees is False:
-                message = f"{lever.setting} {lever.requested} was asked for, {lever.effective} was used"
-                yield Warned(doubt=Doubt.FALLBACK, message=message)
+                yield Doubt.FALLBACK, f"{lever.setting}: {lever.requested} was requested, {lever.effective} was used"
 
 
-def _of_use(use: Utilisation, machine: Machine) -> Iterator[Warned]:
+def _use(use: Utilisation, machine: Machine) -> Found:
     foreign = use.foreign_cpu_busy_mean
     if foreign is not None and foreign > BUSY_HOST_CORES:
-        yield Warned(
-            doubt=Doubt.BUSY_HOST,
-            message=f"other processes kept {foreign:.1f} of {machine.cpu_logical_cores} cores busy; repeat on an idle machine",
-        )
+        yield Doubt.BUSY_HOST, f"other processes kept {foreign:.1f} of {machine.cpu_logical_cores} cores busy; repeat on an idle machine"
     for device in use.devices:
-        if (device.memory_used_before_bytes or 0) > BUSY_DEVICE_BYTES:
-            held = (device.memory_used_before_bytes or 0) / 2**30
-            message = f"{held:.1f} GiB of device {device.index} were in use before the run; free it and repeat"
-            yield Warned(doubt=Doubt.BUSY_DEVICE, message=message)
+        held = device.memory_used_before_bytes or 0
+        if held > BUSY_DEVICE_BYTES:
+            yield Doubt.BUSY_DEVICE, f"{held / GIB:.1f} GiB of device {device.index} were in use before the run; free it and repeat"
         if device.throttle_reasons:
-            message = f"device {device.index} lowered its clocks: {', '.join(device.throttle_reasons)}"
-            yield Warned(doubt=Doubt.THROTTLED, message=message)
+            yield Doubt.THROTTLED, f"device {device.index} lowered its clocks: {', '.join(device.throttle_reasons)}"
+
+
+def _others(foreign: Mapping[int, int]) -> Found:
+    for index, count in foreign.items():
+        yield Doubt.BUSY_DEVICE, f"{count} other process{'es' * (count != 1)} used device {index}; end them and repeat"
+
+
+def probe_warnings(probe: Probe | None) -> Found:
+    """Yield a warning when the matrix rate changed over the run."""
+    change = probe.after_flop_per_s / probe.before_flop_per_s - 1 if probe and probe.after_flop_per_s else 0.0
+    if change < -FALLEN_PEAK:
+        yield Doubt.PEAK_FELL, f"the matrix rate was {-change:.0%} lower after training than before: heat, or other work"
+    elif change > RISEN_PEAK:
+        cause = "other work, which may have slowed the run too"
+        yield Doubt.PEAK_ROSE, f"the matrix rate was {change:.0%} higher after training than before: {cause}"
+
+
+def _ranks(derived: Derived) -> Found:
+    rank = derived.slowest_rank
+    if rank and rank.behind > SLOW_RANK:
+        yield Doubt.STRAGGLER, f"rank {rank.rank} needs {rank.behind:.0%} longer for its own work than the median of all ranks"
+
+
+def _circumstances(submission: Submission, machine: Machine, *, torn: bool) -> Found:
+    if submission.plan.device.accelerator is None:
+        yield Doubt.UNKNOWN_ACCELERATOR, submission.plan.reasons["device.accelerator"]
+    if submission.plan.model.weights is Weights.RANDOM:
+        yield Doubt.RANDOM_WEIGHTS, RANDOM_WEIGHTS
+    if submission.harness.dirty:
+        yield Doubt.DIRTY_SOURCE, "the checkout had uncommitted changes"
+    if machine.free_disk_bytes < LOW_DISK_BYTES:
+        yield Doubt.LOW_DISK, f"{machine.free_disk_bytes / GIB:.1f} GiB of disk were free"
+    if torn:
+        yield Doubt.TRUNCATED_LOG, "a line of the worker's log was cut off and left out"

@@ -1,29 +1,27 @@
-"""Device families behind one small protocol, one file each."""
+"""Device families, one module each. A module of this package that defines `VENDOR` is found by its name; no list names it."""
 
-from tunemark.harness.vendors.protocol import Device, Stamp
+import pkgutil
+from importlib import import_module
+
+from tunemark.harness.vendors.protocol import Device, Vendor
 from tunemark.schema.vocabulary import Backend
 
-__all__ = ["Device", "Stamp", "open_device"]
+__all__ = ["all_vendors", "open_device", "vendor_of"]
+
+
+def all_vendors() -> list[Vendor]:
+    """Return every vendor, the preferred one first."""
+    modules = (import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__))
+    vendors = [module.VENDOR for module in modules if hasattr(module, "VENDOR")]
+    return sorted(vendors, key=lambda vendor: -vendor.preference)
+
+
+def vendor_of(backend: Backend) -> Vendor:
+    """Return the vendor of a device family. Its module has the family's name."""
+    vendor: Vendor = import_module(f"{__name__}.{backend.value}").VENDOR
+    return vendor
 
 
 def open_device(backend: Backend, threads: int | None, local_rank: int = 0) -> Device:
-    """Return the device of a process, ready for work.
-
-    Raises
-    ------
-    DeviceUnavailable
-        When torch cannot use the device that the plan asks for.
-
-    """
-    from tunemark.harness.vendors import cpu, cuda, fake, mps, neuron, rocm, xpu  # noqa: PLC0415 - the worker's, which imports torch
-
-    families: dict[Backend, type[Device]] = {
-        Backend.CPU: cpu.Cpu,
-        Backend.CUDA: cuda.Cuda,
-        Backend.ROCM: rocm.Rocm,
-        Backend.NEURON: neuron.Neuron,
-        Backend.XPU: xpu.Xpu,
-        Backend.MPS: mps.Mps,
-        Backend.FAKE: fake.Fake,
-    }
-    return families[backend].open(threads, local_rank)
+    """Return the device of a process, ready for work. Raises DeviceUnavailable when torch cannot use it."""
+    return vendor_of(backend).device.open(threads, local_rank)

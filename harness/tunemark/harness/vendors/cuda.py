@@ -1,14 +1,29 @@
-"""NVIDIA GPUs: asynchronous, timed by events in the stream."""
+"""NVIDIA GPUs: timed by events in the stream; found and monitored through NVML (nvidia-ml-py), which needs no context on the GPU."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
-from tunemark.harness.vendors.protocol import WHOLE_LAYERS, DeviceUnavailable, EventDevice, Feature, Found, MonitorUnavailable, Reading
-from tunemark.harness.vendors.vendor_tools import MIB, ask, positive, text_of, visible_indexes
+from tunemark.harness.vendors.protocol import (
+    HOPPER_ONLY,
+    NO_MODEL_PARALLEL,
+    DeviceUnavailable,
+    EventDevice,
+    Feature,
+    FoundDevice,
+    Generation,
+    MonitorUnavailable,
+    Reading,
+    Vendor,
+)
+from tunemark.harness.vendors.vendor_tools import text_of, visible_indexes
+from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype
 
-CANNOT: dict[Feature, str] = WHOLE_LAYERS
+INSTALL = "nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
 
 
 class Cuda(EventDevice):
@@ -16,7 +31,7 @@ class Cuda(EventDevice):
 
     @classmethod
     def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the CPU only feeds the GPU
-        """Check that torch sees the GPU."""
+        """Return the GPU of a process."""
         import torch  # noqa: PLC0415
 
         if not torch.cuda.is_available():
@@ -25,44 +40,79 @@ class Cuda(EventDevice):
         torch.cuda.set_device(local_rank)
         return cls(torch, torch.cuda, "cuda", local_rank)
 
-
-# MOVE: was tunemark.harness.vendors.cuda: NVIDIA devices, from nvidia-smi.
-
-FIELDS = "name,memory.total,driver_version,power.limit,uuid"
-CAPABILITY = "compute_cap"
-"""A field that old drivers do not know: they refuse the whole query."""
+    def name(self) -> str | None:
+        """Return the driver's name of the GPU."""
+        return str(self._api.get_device_name(self._index))
 
 
-def find(command: str = "nvidia-smi") -> list[Found]:
-    """Return the devices that CUDA_VISIBLE_DEVICES leaves; empty without a driver."""
-    answers = (ask(command, f"--query-gpu={fields}", "--format=csv,noheader,nounits") for fields in (f"{FIELDS},{CAPABILITY}", FIELDS))
-    return parse(next(filter(None, answers), ""))
+def load_nvml() -> Any:  # noqa: ANN401 - a module
+    """Return the initialised module pynvml. Raises MonitorUnavailable without nvidia-ml-py or without a driver."""
+    try:
+        import pynvml  # noqa: PLC0415 - an optional package
+    except ImportError as error:
+        raise MonitorUnavailable(INSTALL) from error
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        msg = f"NVML reports: {error}"
+        raise MonitorUnavailable(msg) from error
+    return pynvml
 
 
-def parse(text: str) -> list[Found]:
-    """Return the visible devices of nvidia-smi's CSV: a line a device, in PCI order."""
-    rows = [[part.strip() for part in line.split(",")] for line in text.splitlines()]
-    known = FIELDS.count(",") + 1
-    rows = [[*row, ""][: known + 1] for row in rows if len(row) in {known, known + 1}]
-    return [
-        Found(index, _facts(rows[index]), text_of(rows[index][known]))
-        for index in visible_indexes(len(rows), names=[row[4] for row in rows])
-    ]
+def find() -> list[FoundDevice]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves visible, in PCI order; empty without a driver or nvidia-ml-py."""
+    try:
+        nvml = load_nvml()
+    except MonitorUnavailable:
+        return []
+    with _shut_down(nvml):
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        uuids = [_query(nvml, nvml.nvmlDeviceGetUUID, handle) or "" for handle in handles]
+        driver = text_of(_query(nvml, nvml.nvmlSystemGetDriverVersion))
+        return [_found(nvml, index, handles[index], driver) for index in visible_indexes(len(handles), names=uuids)]
+    return []
 
 
-def _facts(row: list[str]) -> DeviceFacts:
-    memory_mib = positive(row[1])
-    return DeviceFacts(
-        name=row[0],
-        memory_bytes=None if memory_mib is None else int(memory_mib * MIB),
-        driver=text_of(row[2]),
-        power_limit_w=positive(row[3]),
+@contextmanager
+def _shut_down(nvml: Any) -> Iterator[None]:  # noqa: ANN401 - a module
+    with contextlib.suppress(nvml.NVMLError):
+        try:
+            yield
+        finally:
+            nvml.nvmlShutdown()
+
+
+def _found(nvml: Any, index: int, handle: Any, driver: str | None) -> FoundDevice:  # noqa: ANN401 - NVML's objects
+    memory, limit_mw = _query(nvml, nvml.nvmlDeviceGetMemoryInfo, handle), _query(nvml, nvml.nvmlDeviceGetPowerManagementLimit, handle)
+    capability = _query(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    facts = DeviceFacts(
+        name=str(nvml.nvmlDeviceGetName(handle)),
+        # In whole MiB, as nvidia-smi reports it.
+        memory_bytes=memory.total // MIB * MIB if memory else None,
+        driver=driver,
+        power_limit_w=limit_mw / 1e3 if limit_mw else None,
     )
+    return FoundDevice(index, facts, f"{capability[0]}.{capability[1]}" if capability else None)
 
 
-# MOVE: was tunemark.harness.vendors.cuda: NVIDIA devices through NVML, the library behind nvidia-smi. Reading it costs no context on the device.
+def _query(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 - NVML's answers
+    """Return NVML's answer, or None where the device does not have one."""
+    try:
+        return question(*arguments)
+    except nvml.NVMLError:
+        return None
 
-REASONS = {
+
+def missing_tool() -> str | None:
+    """Return why a GPU may be here although none was found: nvidia-ml-py is missing beside a driver."""
+    try:
+        import pynvml  # noqa: F401, PLC0415 - an optional package
+    except ImportError:
+        return INSTALL if shutil.which("nvidia-smi") else None
+    return None
+
+
+THROTTLE_REASONS = {
     "nvmlClocksEventReasonApplicationsClocksSetting": "application_clocks_setting",
     "nvmlClocksEventReasonSwPowerCap": "sw_power_cap",
     "nvmlClocksEventReasonHwSlowdown": "hw_slowdown",
@@ -72,52 +122,41 @@ REASONS = {
     "nvmlClocksEventReasonHwPowerBrakeSlowdown": "hw_power_brake_slowdown",
     "nvmlClocksEventReasonDisplayClockSetting": "display_clock_setting",
 }
-"""Constant of pynvml -> nvidia-smi's name. Idle is no reason here: a device without work lowers its clocks."""
+"""Constant of pynvml -> name in nvidia-smi. Idle is not listed: an idle GPU lowers its clocks."""
 
 
 class NvmlMonitor:
-    """Some NVIDIA devices, by their numbers in nvidia-smi."""
+    """Monitors GPUs by their NVML numbers."""
 
     interval_s = 0.1
     memory_method = "nvmlDeviceGetMemoryInfo"
-    energy_reason = "NVML tells neither an energy counter nor power of this device"
+    energy_reason = "NVML reports neither an energy counter nor power of this device"
 
     def __init__(self, nvml: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
         self._nvml = nvml
         self._handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in indexes]
-        self._bits = {getattr(nvml, constant): name for constant, name in REASONS.items()}
-        self._untold: set[tuple[int, Callable[..., Any]]] = set()
+        self._bits = {getattr(nvml, constant): name for constant, name in THROTTLE_REASONS.items()}
+        self._unsupported: set[tuple[int, Callable[..., Any]]] = set()
 
     @classmethod
     def open(cls, indexes: Sequence[int]) -> Self:
-        """Load NVML and find the devices.
-
-        Raises
-        ------
-        MonitorUnavailable
-            Without nvidia-ml-py or without a driver.
-
-        """
+        """Return a monitor of the GPUs. Raises MonitorUnavailable without nvidia-ml-py or without a driver."""
+        nvml = load_nvml()
         try:
-            import pynvml  # noqa: PLC0415 - an optional package
-        except ImportError as error:
-            msg = "nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
-            raise MonitorUnavailable(msg) from error
-        try:
-            pynvml.nvmlInit()
-            return cls(pynvml, indexes)
-        except pynvml.NVMLError as error:
-            msg = f"NVML answers {error}"
+            return cls(nvml, indexes)
+        except nvml.NVMLError as error:
+            msg = f"NVML reports: {error}"
             raise MonitorUnavailable(msg) from error
 
     def read(self) -> tuple[Reading, ...]:
-        """Return one reading for each device: seven short questions to the driver."""
+        """Return one reading per GPU, from seven short driver queries."""
         return tuple(self._read(place) for place in range(len(self._handles)))
 
     def _read(self, place: int) -> Reading:
         nvml = self._nvml
         use, memory = self._ask(place, nvml.nvmlDeviceGetUtilizationRates), self._ask(place, nvml.nvmlDeviceGetMemoryInfo)
         power_mw, energy_mj = self._ask(place, nvml.nvmlDeviceGetPowerUsage), self._ask(place, nvml.nvmlDeviceGetTotalEnergyConsumption)
+        throttled = self._ask(place, nvml.nvmlDeviceGetCurrentClocksEventReasons) or 0
         return Reading(
             busy=None if use is None else min(1.0, use.gpu / 100),
             power_w=None if power_mw is None else power_mw / 1e3,
@@ -125,29 +164,66 @@ class NvmlMonitor:
             temperature_c=self._ask(place, nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
             memory_used_bytes=None if memory is None else int(memory.used),
             energy_j=None if energy_mj is None else energy_mj / 1e3,
-            throttle_reasons=self._names(self._ask(place, nvml.nvmlDeviceGetCurrentClocksEventReasons) or 0),
+            throttle_reasons=frozenset(name for bit, name in self._bits.items() if throttled & bit),
         )
 
     def _ask(self, place: int, question: Callable[..., Any], *further: Any) -> Any:  # noqa: ANN401 - NVML's answers
-        """Return NVML's answer, or None; what a device does not know is not asked of it again."""
-        if (place, question) in self._untold:
+        """Return NVML's answer, or None. A query that the GPU does not support is not repeated."""
+        if (place, question) in self._unsupported:
             return None
         try:
             return question(self._handles[place], *further)
         except self._nvml.NVMLError as error:
             if getattr(error, "value", None) == self._nvml.NVML_ERROR_NOT_SUPPORTED:
-                self._untold.add((place, question))
+                self._unsupported.add((place, question))
             return None
 
-    def _names(self, bits: int) -> frozenset[str]:
-        return frozenset(name for bit, name in self._bits.items() if bits & bit)
-
     def processes(self) -> tuple[frozenset[int], ...] | None:
-        """Return the processes with a compute context on each device."""
+        """Return the processes with a compute context on each GPU."""
         listed = [self._ask(place, self._nvml.nvmlDeviceGetComputeRunningProcesses) for place in range(len(self._handles))]
-        return None if None in listed else tuple(frozenset(int(process.pid) for process in found) for found in listed)
+        return None if None in listed else tuple(frozenset(int(process.pid) for process in processes) for processes in listed)
 
     def close(self) -> None:
         """Unload NVML."""
         with contextlib.suppress(self._nvml.NVMLError):
             self._nvml.nvmlShutdown()
+
+
+SINCE_AMPERE = "NVIDIA's matrix units have it since compute capability 8.0 (Ampere); use compute=fp16 or fp32"
+SINCE_VOLTA = "NVIDIA GPUs have matrix units since compute capability 7.0 (Volta); use compute=fp32"
+NO_FLASH = {Feature.FLASH_ATTENTION: "its kernels need compute capability 8.0 (Ampere) or newer; use attention=sdpa"}
+NO_FLASH_3 = {Feature.FLASH_ATTENTION_3: HOPPER_ONLY}
+NO_TRITON = "Triton needs compute capability 7.0 (Volta) or newer; use"
+VENDOR = Vendor(
+    backend=Backend.CUDA,
+    device=Cuda,
+    formats=(Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32),
+    find=find,
+    found_by="NVML lists a device",
+    missing_tool=missing_tool,
+    preference=50,
+    monitor=NvmlMonitor.open,
+    card_vendor="NVIDIA",
+    cannot=NO_MODEL_PARALLEL,
+    # "Compute Capabilities" of the CUDA programming guide: fp16 tensor cores since 7.0, bf16 and tf32 since 8.0. torch emulates
+    # a format without a matrix unit, many times slower than the device's own formats.
+    generations=(
+        Generation(
+            "a GPU before Volta",
+            r"[1-6]\.\d",
+            ("Kepler", "Maxwell", "Pascal"),
+            dict.fromkeys((Feature.BF16, Feature.FP16, Feature.TF32), SINCE_VOLTA)
+            | {Feature.COMPILE: f"{NO_TRITON} compile=none", Feature.LIGER: f"{NO_TRITON} fused_kernels=none"}
+            | NO_FLASH
+            | NO_FLASH_3,
+        ),
+        Generation(
+            "a Volta or Turing GPU",
+            r"7\.\d",
+            ("Volta", "Turing"),
+            dict.fromkeys((Feature.BF16, Feature.TF32), SINCE_AMPERE) | NO_FLASH | NO_FLASH_3,
+        ),
+        Generation("an Ampere or Ada GPU", r"8\.\d", ("Ampere", "Ada Lovelace"), NO_FLASH_3),
+        Generation("a Blackwell GPU", r"1\d\.\d", ("Blackwell", "Blackwell Ultra"), NO_FLASH_3),
+    ),
+)

@@ -1,15 +1,23 @@
-"""What a run may ask of a device family. A family names what it cannot do, with the reason; the rest it can."""
+"""What the harness needs from a vendor: find devices, run work on one, monitor them, and say what they cannot do.
+
+Each module of this package that defines `VENDOR` describes one device family. Vendor modules import torch and vendor
+libraries inside functions, so that planning stays fast.
+"""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
+from tunemark.schema.vocabulary import Backend, Dtype
+
+# What a family can do
 
 
 class Feature(StrEnum):
-    """A capability, in the words of the support matrix."""
+    """A capability, as the support matrix names it. A family lists what it cannot do; it supports the rest."""
 
     FULL = "full fine-tuning"
     LORA = "LoRA"
@@ -37,14 +45,73 @@ class Feature(StrEnum):
     ENERGY = "energy counter"
 
 
+FEATURE_OF_FORMAT: dict[Dtype, Feature] = {Dtype.BF16: Feature.BF16, Dtype.FP16: Feature.FP16, Dtype.TF32: Feature.TF32}
 HOPPER_ONLY = "its kernels are for NVIDIA's Hopper GPUs; use attention=sdpa"
-"""Why no other device has FlashAttention 3."""
+NO_MODEL_PARALLEL: dict[Feature, str] = dict.fromkeys(
+    (Feature.TENSOR_PARALLEL, Feature.PIPELINE_PARALLEL), "on Neuron devices only in this version; use fsdp2 or zero3"
+)
 
 
-# MOVE: was tunemark.harness.vendors.protocol: What the harness asks of a device: a clock that knows when work is done, and memory peaks.
+class Need(NamedTuple):
+    """A package that a feature needs, by its distribution name, and how to install it."""
+
+    package: str
+    install: str
+
+
+BITSANDBYTES = Need("bitsandbytes", "pip install 'tunemark[qlora]'")
+TORCH_NEEDS: dict[Feature, Need] = {
+    Feature.QLORA: BITSANDBYTES,
+    Feature.EIGHT_BIT_OPTIMIZER: BITSANDBYTES,
+    Feature.ZERO: Need("deepspeed", "pip install 'tunemark[distributed]'"),
+    Feature.LIGER: Need("liger-kernel", "pip install liger-kernel"),
+    Feature.FLASH_ATTENTION: Need("flash-attn", "pip install flash-attn --no-build-isolation, or use attention=sdpa"),
+    # Transformers checks for the module flash_attn_interface and for exactly this distribution. Without it, transformers may
+    # download a different kernel from the hub at run time.
+    Feature.FLASH_ATTENTION_3: Need(
+        "flash-attn-3",
+        "build it in the folder hopper of github.com/Dao-AILab/flash-attention, or use attention=flash_attention_2 or sdpa",
+    ),
+}
+"""Packages needed on every family that our own loop trains on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """GPUs of one family that lack the same features."""
+
+    name: str
+    """One of these GPUs, in words."""
+    target: str
+    """Pattern of the compile target: NVIDIA's compute capability, AMD's gfx name."""
+    architectures: tuple[str, ...]
+    """Architecture names on accelerator cards."""
+    cannot: dict[Feature, str]
+    """Missing features, with the reason and what to use instead."""
+
+    def formats(self, family_formats: tuple[Dtype, ...]) -> tuple[Dtype, ...]:
+        """Return the number formats of the family that this generation has."""
+        return tuple(dtype for dtype in family_formats if FEATURE_OF_FORMAT.get(dtype) not in self.cannot)
+
+
+# Find devices
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDevice:
+    """A device as its vendor's tool or library lists it."""
+
+    index: int | None
+    """Number that the vendor's monitor knows it by; None for a device without one."""
+    facts: DeviceFacts
+    target: str | None = None
+    """Compile target of its kernels, such as compute capability 9.0 or gfx942; None where unknown."""
+
+
+# Run work on a device
 
 Stamp = Any
-"""A mark in the device's queue of work; what it is belongs to the device."""
+"""A mark in the device's queue of work; its type belongs to the device."""
 
 
 class DeviceUnavailable(RuntimeError):
@@ -53,72 +120,27 @@ class DeviceUnavailable(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Peaks since `begin`, of this process's allocator."""
+    """Peaks of this process's allocator since `begin`."""
 
     allocated: MemoryReading
     reserved: MemoryReading
 
 
-class Device(Protocol):
-    """One device of one rank. Times are seconds on the host's monotonic clock."""
+class Device:
+    """The device of one process. Times are seconds on the host's monotonic clock.
 
-    torch_name: str
-    """What torch calls it: `cpu`, `cuda:0`, `mps`."""
-
-    collectives: str
-    """Back end of torch.distributed that joins such devices: `gloo`, `nccl`."""
-
-    @classmethod
-    def open(cls, threads: int | None, local_rank: int = 0) -> Self:
-        """Prepare the device of a process; `threads` limits the CPU's threads, `local_rank` counts the processes of this machine."""
-        ...
-
-    def now(self) -> float:
-        """Return the host's clock."""
-        ...
-
-    def name(self) -> str | None:
-        """Return the name that torch reports of the device; None where it reports none."""
-        ...
-
-    def begin(self) -> None:
-        """Wait for all work so far, set the clock of marks, and forget memory peaks: measuring begins here."""
-        ...
-
-    def synchronise(self) -> None:
-        """Wait until all work handed to the device is done."""
-        ...
-
-    def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
-        """Return a copy of a scalar that may be read once a later mark is reached, without waiting for more."""
-        ...
-
-    def stamp(self) -> Stamp:
-        """Mark this point in the device's queue of work, without waiting."""
-        ...
-
-    def reached(self, stamp: Stamp) -> float | None:
-        """Return when the device reached the mark, or None while it has not."""
-        ...
-
-    def held_bytes(self) -> int | None:
-        """Return what the allocator holds of the device now, without waiting; None where it does not tell."""
-        ...
-
-    def memory(self) -> DeviceMemory:
-        """Return memory peaks since `begin`, or the reason why there are none."""
-        ...
-
-
-class SynchronousDevice:
-    """A device whose work is done when torch returns, or that is waited for at each mark."""
+    This base class waits for the device at every mark. Asynchronous devices override it so that nothing waits inside the
+    measured window.
+    """
 
     torch_name = "cpu"
+    """Name of the device in torch: `cpu`, `cuda:0`, `mps`."""
     collectives = "gloo"
+    """torch.distributed backend that connects such devices: `gloo`, `nccl`."""
 
     @classmethod
-    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the protocol's signature
-        """Prepare the device."""
+    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - one signature for all
+        """Return the device of a process; `threads` limits CPU threads. Raises DeviceUnavailable when torch cannot use it."""
         return cls()
 
     def now(self) -> float:
@@ -126,72 +148,52 @@ class SynchronousDevice:
         return time.monotonic()
 
     def name(self) -> str | None:
-        """Return None: torch has no name for it."""
+        """Return the name that torch reports, or None where it cannot be compared with the vendor's."""
         return None
 
     def begin(self) -> None:
-        """Wait for all work so far."""
+        """Start measuring: wait for all work, set the clock of marks, and reset memory peaks."""
         self.synchronise()
 
     def synchronise(self) -> None:
-        """Nothing is ever left to wait for."""
+        """Wait until all submitted work is done."""
 
     def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
-        """Return the scalar itself: at the next mark it is there."""
+        """Return a copy of a small tensor that can be read without waiting once a later mark is reached."""
         return scalar
 
     def stamp(self) -> Stamp:
-        """Wait for the work so far and return the time."""
+        """Return a mark at this point in the device's queue of work."""
         self.synchronise()
         return self.now()
 
     def reached(self, stamp: Stamp) -> float | None:
-        """Return the time of the mark."""
+        """Return the time at which the device reached a mark, or None if it has not. Call in the order of the marks."""
         return float(stamp)
 
     def held_bytes(self) -> int | None:
-        """Return None: nothing is held apart from the host's memory."""
+        """Return the bytes that the allocator holds now, without waiting; None where unknown."""
         return None
 
     def memory(self) -> DeviceMemory:
-        """Return why there are no peaks."""
+        """Return memory peaks since `begin`, or the reason why there are none."""
         missing = MemoryReading(reason=f"{self.torch_name} has no allocator that counts peaks")
         return DeviceMemory(missing, missing)
 
 
-# MOVE: was tunemark.harness.vendors.protocol: Devices with a stream of work and events in it, as torch.cuda and torch.xpu offer them: no step is waited for inside the window.
-
-WHOLE_LAYERS: dict[Feature, str] = {
-    Feature.TENSOR_PARALLEL: "on Neuron devices only in this version; use fsdp2 or zero3",
-    Feature.PIPELINE_PARALLEL: "on Neuron devices only in this version; use fsdp2 or zero3",
-}
-"""What none of these families can, for the same reason."""
-
-
-class EventDevice:
-    """One device whose steps are timed by events. `api` is its module of torch, such as torch.cuda."""
+class EventDevice(Device):
+    """A GPU whose steps are timed by events in its stream. `api` is its torch module, such as torch.cuda."""
 
     collectives = "nccl"
 
     def __init__(self, torch: Any, api: Any, family: str, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
-        self._torch = torch
-        self._api = api
-        self._family = family
-        self._index = local_rank
+        self._torch, self._api, self._family, self._index = torch, api, family, local_rank
         self.torch_name = f"{family}:{local_rank}"
         self._last: Any = None
         self._last_s = 0.0
 
-    def now(self) -> float:
-        """Return the host's clock."""
-        return time.monotonic()
-
-    def name(self) -> str | None:
-        """Return the device's name as its driver gives it."""
-        return str(self._api.get_device_name(self._index))
-
     def begin(self) -> None:
-        """Wait for the device, tie the clock of events to the host's clock here, and forget the allocator's peaks."""
+        """Start measuring; the clock of events is tied to the host's clock here."""
         self._api.synchronize()
         self._last = self._api.Event(enable_timing=True)
         self._last.record()
@@ -204,7 +206,7 @@ class EventDevice:
         self._api.synchronize()
 
     def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
-        """Return a copy in pinned memory, which is complete when a later event is reached: reading it waits for nothing."""
+        """Return a copy in pinned memory, complete once a later event is reached."""
         copy = self._torch.empty(scalar.shape, dtype=self._torch.float32, pin_memory=True)
         copy.copy_(scalar, non_blocking=True)
         return copy
@@ -216,9 +218,9 @@ class EventDevice:
         return event
 
     def reached(self, stamp: Stamp) -> float | None:
-        """Return the event's time on the host's clock, or None while the device has not reached it. Asked in the order of the marks.
+        """Return the event's time on the host's clock.
 
-        Counted from the event before: `elapsed_time` is a 32-bit float of milliseconds and loses digits over hours.
+        Measured from the previous event: `elapsed_time` is a 32-bit float of milliseconds and loses digits over hours.
         """
         if not stamp.query():
             return None
@@ -227,7 +229,7 @@ class EventDevice:
         return float(self._last_s)
 
     def held_bytes(self) -> int | None:
-        """Return what the allocator holds: a call into the driver's books, the device is not asked."""
+        """Return the allocator's reserved bytes. This reads its counters and does not wait for the device."""
         return int(self._api.memory_reserved())
 
     def memory(self) -> DeviceMemory:
@@ -238,62 +240,88 @@ class EventDevice:
         )
 
 
-# MOVE: was tunemark.harness.vendors.protocol: A device as a vendor's tool lists it.
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Facts of a device, and the number by which the same vendor's monitor knows it."""
-
-    index: int
-    facts: DeviceFacts
-    target: str | None = None
-    """What its kernels are compiled for, such as compute capability 9.0 or gfx942; None where the tool does not tell."""
-
-
-# MOVE: was tunemark.harness.vendors.protocol: What the harness asks of a monitor of devices. One family, one file; the vendor's library or tool does the looking.
+# Monitor devices from the parent process
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One device at one moment. None where the vendor does not tell."""
+    """One device at one moment. None where the vendor does not report a value."""
 
     busy: float | None = None
-    """Share of the moment before in which something ran, 0 to 1."""
+    """Fraction of the last interval in which something ran, 0 to 1."""
     power_w: float | None = None
     clock_mhz: float | None = None
-    """Of the arithmetic units."""
+    """Clock of the arithmetic units."""
     temperature_c: float | None = None
     memory_used_bytes: int | None = None
-    """Of all processes."""
+    """Memory used by all processes."""
     energy_j: float | None = None
-    """The hardware's counter, which begins anywhere."""
+    """The hardware's energy counter, which starts at an arbitrary value."""
     throttle_reasons: frozenset[str] = frozenset()
-    """Why the clocks are lowered, as the driver calls it; idle is none."""
+    """Why the clocks are lowered, in the driver's words. Idle is not a reason."""
 
 
 class MonitorUnavailable(RuntimeError):
-    """The vendor's library or tool cannot be asked here; the message is the reason that a record gives."""
+    """The vendor's library or tool cannot be used here. The message becomes the reason in the record."""
 
 
 class DeviceMonitor(Protocol):
-    """Looks at some devices from a process that does not use them."""
+    """Reads sensors of devices from a process that does not use them."""
 
     interval_s: float
-    """How often there is something new to read."""
+    """Time between new values."""
     memory_method: str
-    """What tells the memory in use."""
+    """Source of the memory in use."""
     energy_reason: str
-    """Why there is no energy, where neither counter nor power is told."""
+    """Why there is no energy, where neither a counter nor power is reported."""
 
     def read(self) -> tuple[Reading, ...]:
-        """Return one reading for each device, in the order in which they were asked for. Never raises for a value that is not told."""
+        """Return one reading per device, in the requested order. Never raises for a missing value."""
         ...
 
     def processes(self) -> tuple[frozenset[int], ...] | None:
-        """Return the processes that compute on each device; None where the vendor does not tell."""
+        """Return the process ids on each device; None where the vendor does not report them."""
         ...
 
     def close(self) -> None:
-        """Let go of the vendor's library or tool."""
+        """Release the vendor's library or tool."""
         ...
+
+
+# A vendor
+
+
+def _find_nothing() -> list[FoundDevice]:
+    return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vendor:
+    """Everything the harness knows about one device family."""
+
+    backend: Backend
+    device: type[Device]
+    formats: tuple[Dtype, ...]
+    """Number formats of the matrix units, fastest first; a generation may lack some."""
+    cannot: dict[Feature, str]
+    """Features that no device of the family has, each with the reason and what to use instead."""
+    needs: dict[Feature, Need] = field(default_factory=lambda: TORCH_NEEDS)
+    """Packages that features need."""
+    generations: tuple[Generation, ...] = ()
+    """Generations that lack more than the family does."""
+    find: Callable[[], list[FoundDevice]] = _find_nothing
+    """Return the visible devices of this machine; empty without a driver."""
+    found_by: str = ""
+    """Reason that a plan gives when `find` returns devices."""
+    missing_tool: Callable[[], str | None] = lambda: None
+    """Return why devices may be here although `find` returns none, or None."""
+    preference: int = 0
+    """The found family with the highest preference is used unless --backend names another."""
+    monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None
+    """Open a monitor of some devices, or raise MonitorUnavailable."""
+    card_vendor: str | None = None
+    """Vendor on accelerator cards, for scripts that run on other machines."""
+    probe_size: int | None = 8192
+    """Rows of the square matrices that measure the matrix rate; None where it cannot be measured."""
+    on_host: bool = False
+    """True where all processes of a machine share the CPU."""

@@ -11,7 +11,7 @@ from harness_making import make_machine
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import Finished
 from tunemark.harness.run.measurement_warnings import BUSY_HOST_CORES, LOW_DISK_BYTES, SLOW_RANK
-from tunemark.harness.run.record import Further, assemble
+from tunemark.harness.run.record import Context, assemble
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import outcome_of
 from tunemark.harness.run.telemetry import Sample, Telemetry
@@ -61,7 +61,7 @@ def doubted(facts, log=None, machine=None, devices=1, **changes):
     here = machine or make_machine()
     resolved = resolve("smoke-full", facts, here, Options(max_steps=STEPS, devices=devices))
     assert resolved.unsupported is None
-    submission = assemble(resolved, here, finished(log or worklog(), **changes), Further())
+    submission = assemble(resolved, here, finished(log or worklog(), **changes), Context())
     return {warned.doubt: warned.message for warned in submission.warnings if warned.doubt in LOUD}
 
 
@@ -106,14 +106,14 @@ def test_a_throughput_that_is_not_known_well_is_a_doubt_with_its_interval(facts,
 @pytest.mark.parametrize(
     ("ending", "status", "message"),
     [
-        ({"exit_code": -signal.SIGKILL, "host_oom_kills": 1}, Status.OOM_HOST, "the kernel killed the worker for want of memory"),
+        ({"exit_code": -signal.SIGKILL, "host_oom_kills": 1}, Status.OOM_HOST, "the kernel killed the worker for lack of memory"),
         # Another process' end is no reason for this one's.
         ({"exit_code": -signal.SIGSEGV, "host_oom_kills": 1}, Status.CRASH, "the worker was killed by SIGSEGV"),
         ({"exit_code": -signal.SIGKILL, "host_oom_kills": 0}, Status.CRASH, "the worker was killed by SIGKILL"),
         (
             {"exit_code": 1, "host_oom_kills": 2, "output_tail": "  rank      : 3 (local_rank: 3)\n  exitcode  : -9 (pid: 7)\n"},
             Status.OOM_HOST,
-            "the kernel killed rank 3 for want of memory",
+            "the kernel killed rank 3 for lack of memory",
         ),
     ],
 )
@@ -124,7 +124,7 @@ def test_a_worker_that_the_kernel_killed_for_memory_is_out_of_memory_and_no_cras
     assert (found.status, found.message, found.last_good_step) == (status, message, 5)
     assert ("micro_batch" in found.fix) is (status is Status.OOM_HOST)
     machine = make_machine()
-    record = assemble(resolve("smoke-full", facts, machine, Options()), machine, finished(log, **ending), Further())
+    record = assemble(resolve("smoke-full", facts, machine, Options()), machine, finished(log, **ending), Context())
     assert record.outcome == found
     assert len(record.trace) == 5
 

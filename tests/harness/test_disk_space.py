@@ -71,6 +71,6 @@ def test_room_is_looked_at_before_a_worker_is_started(facts, free, monkeypatch, 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_a_run(tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(TunemarkError, match=r"--out.*nothing can be written there"):
+    with pytest.raises(TunemarkError, match=r"--out.*cannot be written"):
         launch.refuse_unwritable(tmp_path / "file")
     launch.refuse_unwritable(tmp_path / "new" / "folder")
