@@ -9,9 +9,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from tunemark.harness.vendors import open_device, protocol
+from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors.neuron import Neuron
-from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, EventDevice, Feature
+from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, EventDevice, Feature, open_device
 from tunemark.harness.worker.levers import compiled_graphs
 from tunemark.schema.vocabulary import Backend
 
@@ -125,7 +125,7 @@ class ScriptedApi:
 
 def test_event_times_are_on_the_hosts_clock_and_waited_for_only_when_asked():
     api = ScriptedApi([0.0, 100.0, 350.0])
-    device = EventDevice(torch, api, "cuda")
+    device = EventDevice(torch, api)
     device.begin()
     origin_s = device.now()
     first, second = device.stamp(), device.stamp()

@@ -133,7 +133,7 @@ def test_neuron_cores_are_the_ones_that_the_environment_leaves(monkeypatch, vari
 
 
 def test_the_neuron_driver_names_chip_and_version_in_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(neuron, "ask_json", lambda *_: sample("neuron-ls.json"))
+    monkeypatch.setattr(vendor_tools, "ask_json", lambda *_: sample("neuron-ls.json"))
     (tmp_path / "device_name").write_text("Trainium1\n")
     (tmp_path / "version").write_text("2.20.0\n")
     first = neuron.find(tmp_path, tmp_path / "version")[0].facts

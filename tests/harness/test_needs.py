@@ -8,8 +8,7 @@ from harness_making import make_machine
 
 from tunemark.harness.plan.capabilities import support_matrix
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.vendors import vendor_of
-from tunemark.harness.vendors.protocol import Feature
+from tunemark.harness.vendors.protocol import Feature, vendor_of
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
 

@@ -11,8 +11,8 @@ from harness_making import ROOT, ScriptedNvml
 
 from tunemark.harness.run.telemetry import DeviceSeries, Moment, energy, open_sampler
 from tunemark.harness.vendors import cuda, neuron, rocm, xpu
-from tunemark.harness.vendors.protocol import MonitorUnavailable, Reading
-from tunemark.harness.vendors.vendor_tools import LineStream
+from tunemark.harness.vendors.protocol import Reading
+from tunemark.harness.vendors.vendor_tools import LineStream, MonitorUnavailable
 from tunemark.schema.vocabulary import Backend
 
 TOOLS = ROOT / "tests" / "harness" / "data" / "tools"

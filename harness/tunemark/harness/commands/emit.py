@@ -18,8 +18,7 @@ import typer
 from tunemark.harness.commands.options import RunOptions
 from tunemark.harness.plan.machine import PACKAGES, VENDOR_PACKAGES, Machine, detect
 from tunemark.harness.plan.resolve import refuse_unsupported, resolve
-from tunemark.harness.vendors import all_vendors
-from tunemark.harness.vendors.protocol import Vendor
+from tunemark.harness.vendors.protocol import Vendor, all_vendors
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase

@@ -10,10 +10,8 @@ from rich.markup import escape
 
 from tunemark.harness.commands.options import Json, RunOptions, Workload, fraction, takes_run_options
 from tunemark.harness.run.show import answers, print_json, say
-from tunemark.harness.studies.frontier import Frontier, Over, Question
 from tunemark.harness.studies.report import edges_table, points_json, points_table, prediction_table, verdict
-from tunemark.harness.studies.resume import read_submission
-from tunemark.harness.studies.series import Bench
+from tunemark.harness.studies.settings_grid import Over, Question
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -59,7 +57,8 @@ def sweep(
     A point that runs out of memory or crashes is a result and stops nothing. Ctrl-C stops after the present record; the same
     command resumes. A point on an axis of the card stays in the standard division.
     """
-    from tunemark.harness.studies.sweep import run_sweep  # noqa: PLC0415 - statistics are for this command only
+    from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
+    from tunemark.harness.studies.sweep import run_sweep  # noqa: PLC0415
 
     bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
     show_sweep(workload, run_sweep(workload, over or (), chosen.options(), bench, repeats=repeats, again=again), as_json=as_json)
@@ -97,6 +96,9 @@ def frontier(
     Each try is a short run in a process of its own, on full rows, and a submission. Out of memory means that it does not fit;
     any other failure ends the search with its reason. The same command resumes where it stopped.
     """
+    from tunemark.harness.studies.frontier import Frontier  # noqa: PLC0415 - only a series needs processes
+    from tunemark.harness.studies.series import Bench  # noqa: PLC0415
+
     question = Question(
         over=over,
         lengths=whole_numbers("--sequence-lengths", sequence_lengths),
@@ -146,7 +148,8 @@ def ab(
     changed loss is reported. Both runs of a pair share a seed, and each pair has another. With compilation, the report shows
     how many steps pay it off, with a cold cache (the first pair, or --cold) and a warm one.
     """
-    from tunemark.harness.studies.ab_test import run_ab  # noqa: PLC0415 - statistics are for this command only
+    from tunemark.harness.studies.ab_test import run_ab  # noqa: PLC0415 - only a series needs processes
+    from tunemark.harness.studies.series import Bench  # noqa: PLC0415
 
     bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
     result = run_ab(workload, a, b, chosen.options(), bench, pairs=pairs, again=again)
@@ -200,6 +203,7 @@ def predict(
 
 def read_runs(paths: Sequence[Path]) -> list[Submission]:
     """Return the submissions of repeats. Raises TunemarkError for a file that is no repeat of the first one."""
+    from tunemark.harness.studies.resume import read_submission  # noqa: PLC0415
     from tunemark.schema.statistics.job_prediction import stranger  # noqa: PLC0415
 
     runs = []

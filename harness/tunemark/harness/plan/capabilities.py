@@ -7,16 +7,18 @@ uses and which settings exclude each other. The support matrix of the site is ge
 
 import re
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from tunemark.harness.plan.machine import Machine
-from tunemark.harness.vendors import all_vendors, vendor_of
-from tunemark.harness.vendors.protocol import Feature, Generation, Need
+from tunemark.harness.vendors.protocol import Feature, Generation, Need, all_vendors, vendor_of
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.facts.fact_base import FILE, SupportMatrix
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.vocabulary import Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task
+
+if TYPE_CHECKING:
+    from tunemark.schema.facts.fact_base import SupportMatrix
 
 USED: dict[Feature, Callable[[Plan], bool]] = {
     Feature.FULL: lambda plan: plan.method is Method.FULL,
@@ -203,8 +205,10 @@ def _neuron_loop_problems(plan: Plan) -> Iterator[str]:
         yield "flash attention for classifiers; use attention=sdpa"
 
 
-def support_matrix() -> SupportMatrix:
+def support_matrix() -> "SupportMatrix":
     """Return the capabilities of each device family. The scripted one measures nothing and is left out."""
+    from tunemark.schema.facts.fact_base import SupportMatrix  # noqa: PLC0415 - not needed to plan
+
     vendors = {vendor.backend: vendor for vendor in all_vendors() if vendor.backend is not Backend.FAKE}
     return SupportMatrix(
         features=tuple(feature.value for feature in Feature),
@@ -217,4 +221,4 @@ def support_matrix() -> SupportMatrix:
 
 
 if __name__ == "__main__":
-    write_atomically(project_root() / "data" / FILE, canonical_json(support_matrix()))
+    write_atomically(project_root() / "data" / "support.json", canonical_json(support_matrix()))

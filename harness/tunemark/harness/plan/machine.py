@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from tunemark.harness.vendors import all_vendors
-from tunemark.harness.vendors.cpu import cpu_model
+from tunemark.harness.vendors.protocol import all_vendors
+from tunemark.harness.vendors.vendor_tools import cpu_model
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype

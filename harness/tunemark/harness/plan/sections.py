@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tunemark.harness.plan.machine import Machine
-from tunemark.harness.vendors import vendor_of
-from tunemark.harness.vendors.protocol import FEATURE_OF_FORMAT, Generation
+from tunemark.harness.vendors.protocol import FEATURE_OF_FORMAT, Generation, vendor_of
 from tunemark.harness.worker.sample_files import FULL_ROWS, SYNTHETIC, check_file, describe_file
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tunemark.harness.plan.sections import Node
-from tunemark.harness.vendors import vendor_of
+from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.harness.worker.compile_cache import fresh
 from tunemark.harness.worker.levers import STOCHASTIC_ROUNDING
 from tunemark.schema.records.plan import DeviceChoice, Plan

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tunemark.harness.plan.machine import Machine
-from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.measurement_warnings import find_warnings
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished, outcome_of
@@ -38,6 +37,9 @@ from tunemark.schema.statistics.loss_band import loss_band
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Division, Phase
 
+if TYPE_CHECKING:
+    from tunemark.harness.plan.resolve import Resolved
+
 MEASURING = ("schema", "harness", "data/models")
 """Folders of the checkout that a measurement depends on. A commit of results or of pages changes none of them."""
 
@@ -54,7 +56,7 @@ class Context:
     """Reference losses of the workload."""
 
 
-def assemble(resolved: Resolved, machine: Machine, finished: Finished, context: Context) -> Submission:
+def assemble(resolved: "Resolved", machine: Machine, finished: Finished, context: Context) -> Submission:
     """Return the submission of a run."""
     plan, log = resolved.plan, finished.log
     draft = Submission(
@@ -94,7 +96,7 @@ def assemble(resolved: Resolved, machine: Machine, finished: Finished, context: 
     return measured.model_copy(update={"warnings": tuple(warnings)})
 
 
-def _gates(resolved: Resolved, log: RunLog, golden: GoldenLosses | None) -> tuple[Gate, ...]:
+def _gates(resolved: "Resolved", log: RunLog, golden: GoldenLosses | None) -> tuple[Gate, ...]:
     """Return the worker's gates, and that of the losses where training got far enough."""
     gates = tuple(Gate.model_validate(gate) for gate in log.gates)
     if not resolved.plan.measurement.gates or not log.steps:

@@ -16,8 +16,8 @@ from typing import NamedTuple, Self, TypeVar
 
 import psutil
 
-from tunemark.harness.vendors import vendor_of
-from tunemark.harness.vendors.protocol import DeviceMonitor, Feature, MonitorUnavailable, Reading
+from tunemark.harness.vendors.protocol import DeviceMonitor, Feature, Reading, vendor_of
+from tunemark.harness.vendors.vendor_tools import MonitorUnavailable
 from tunemark.schema.records.submission import MemoryReading
 from tunemark.schema.records.trace import DeviceUse, Energy
 from tunemark.schema.vocabulary import Backend

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import NamedTuple
 
 from tunemark.harness.plan.resolve import Options, Resolved
 from tunemark.harness.run.show import say
 from tunemark.harness.studies.series import Bench, Series, Stopped
-from tunemark.harness.studies.settings_grid import Point, card_with
-from tunemark.harness.vendors import vendor_of
+from tunemark.harness.studies.settings_grid import Over, Point, Question, card_with
+from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
@@ -26,29 +25,6 @@ DOES_NOT_FIT = (Status.OOM_DEVICE, Status.OOM_HOST)
 
 class Failed(Exception):
     """A try failed for a reason other than memory."""
-
-
-class Over(StrEnum):
-    """What is made as large as possible."""
-
-    MICRO_BATCH = "micro_batch"
-    SEQUENCE_LENGTH = "sequence_length"
-    BOTH = "both"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What a frontier searches for."""
-
-    over: Over = Over.MICRO_BATCH
-    lengths: tuple[int, ...] = ()
-    """Sequence lengths at which to find the largest micro-batch; empty: the card's, or those that fit."""
-    limit_bytes: int | None = None
-    """Host memory that the worker's processes may use together."""
-    most: int = 65_536
-    """Largest micro-batch to try."""
-    within: float = 0.0
-    """Tolerance as a fraction; 0 is exact."""
 
 
 @dataclass(frozen=True, slots=True)

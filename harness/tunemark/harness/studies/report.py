@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from tunemark.harness.run.show import as_text
-from tunemark.harness.studies.series import Done
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.statistics.comparison import SIGN_TEST_PAIRS, Change
@@ -20,6 +19,7 @@ from tunemark.schema.vocabulary import Doubt, Status
 if TYPE_CHECKING:
     from tunemark.harness.studies.ab_test import BreakEven, Comparison
     from tunemark.harness.studies.frontier import Edge
+    from tunemark.harness.studies.series import Done
     from tunemark.schema.statistics.job_prediction import Prediction
 
 ALL_RUNS = (Doubt.RANDOM_WEIGHTS, Doubt.UNKNOWN_ACCELERATOR, Doubt.DIRTY_SOURCE)
@@ -59,7 +59,7 @@ class Row:
     """Its submissions."""
 
 
-def summarise_points(done: Sequence[Done], point_of: dict[str, str] | None = None) -> list[Row]:
+def summarise_points(done: Sequence["Done"], point_of: dict[str, str] | None = None) -> list[Row]:
     """Return a row per point, in order; `point_of` maps repeats to their point."""
     groups: dict[str, list[Done]] = {}
     for run in done:
@@ -71,7 +71,7 @@ def summarise_points(done: Sequence[Done], point_of: dict[str, str] | None = Non
     return rows
 
 
-def _row(point: str, runs: Sequence[Done], first: float | None) -> Row:
+def _row(point: str, runs: Sequence["Done"], first: float | None) -> Row:
     good = [run.record.submission for run in runs if run.status is Status.OK]
     derived = [derive(submission) for submission in good]
     rates = [figures.tokens_per_s for figures in derived if figures.tokens_per_s]

@@ -13,7 +13,6 @@ from filelock import FileLock, Timeout
 
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.resolve import Options, Resolved, resolve
-from tunemark.harness.run.launch import run_once
 from tunemark.harness.run.process import stop_signals
 from tunemark.harness.run.show import say
 from tunemark.harness.studies.resume import Kind, Record, find_series, other_software_message, records_with, settings_sha256
@@ -47,6 +46,8 @@ class Bench:
     @classmethod
     def here(cls, facts: FactBase, machine: Machine, out: Path | None) -> "Bench":
         """Return the bench of this machine: fresh processes, submissions in a folder."""
+        from tunemark.harness.run.launch import run_once  # noqa: PLC0415 - scripted benches start no process
+
         return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study))
 
     def plan(self, workload: str, options: Options) -> Resolved:

@@ -1,8 +1,9 @@
-"""Points of a series: the settings that differ between runs, by the card's field names or their aliases."""
+"""What a series varies: points with their settings, by the card's field names or their aliases, and the question of a frontier."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import product
 from typing import Any
 
@@ -17,6 +18,29 @@ OPTIONS = {"devices.count": "devices", "devices.strategy": "strategy", "devices.
 """Settings that are options of `run`: a seed or a number of devices does not override the card."""
 AS_GIVEN = "as given"
 """Name of the point without a changed setting."""
+
+
+class Over(StrEnum):
+    """What is made as large as possible."""
+
+    MICRO_BATCH = "micro_batch"
+    SEQUENCE_LENGTH = "sequence_length"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a frontier searches for."""
+
+    over: Over = Over.MICRO_BATCH
+    lengths: tuple[int, ...] = ()
+    """Sequence lengths at which to find the largest micro-batch; empty: the card's, or those that fit."""
+    limit_bytes: int | None = None
+    """Host memory that the worker's processes may use together."""
+    most: int = 65_536
+    """Largest micro-batch to try."""
+    within: float = 0.0
+    """Tolerance as a fraction; 0 is exact."""
 
 
 @dataclass(frozen=True, slots=True)

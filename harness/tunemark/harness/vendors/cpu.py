@@ -1,13 +1,11 @@
 """The CPU: synchronous, and its memory is the host's."""
 
-import platform
-from pathlib import Path
 from typing import Self
 
 import psutil
 
 from tunemark.harness.vendors.protocol import HOPPER_ONLY, Device, Feature, FoundDevice, Vendor
-from tunemark.harness.vendors.vendor_tools import ask
+from tunemark.harness.vendors.vendor_tools import cpu_model
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -28,20 +26,6 @@ class Cpu(Device):
 def find() -> list[FoundDevice]:
     """Return the host itself as one device."""
     return [FoundDevice(None, DeviceFacts(name=cpu_model(), memory_bytes=psutil.virtual_memory().total))]
-
-
-def cpu_model() -> str:
-    """Return the CPU's model name."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith(("model name", "Model")) and ":" in line:
-                return line.split(":", 1)[1].strip() or platform.machine()
-    if platform.system() == "Darwin":
-        brand = (ask("/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string") or "").strip()
-        if brand:
-            return brand
-    return platform.processor() or platform.machine() or "unknown CPU"
 
 
 VENDOR = Vendor(

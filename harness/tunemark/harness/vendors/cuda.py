@@ -2,23 +2,11 @@
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from tunemark.harness.vendors.protocol import (
-    HOPPER_ONLY,
-    NO_MODEL_PARALLEL,
-    DeviceUnavailable,
-    EventDevice,
-    Feature,
-    FoundDevice,
-    Generation,
-    MonitorUnavailable,
-    Reading,
-    Vendor,
-)
-from tunemark.harness.vendors.vendor_tools import text_of, visible_indexes
+from tunemark.harness.vendors.protocol import HOPPER_ONLY, NO_MODEL_PARALLEL, EventDevice, Feature, FoundDevice, Generation, Reading, Vendor
+from tunemark.harness.vendors.vendor_tools import MonitorUnavailable, text_of, visible_indexes
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
@@ -29,82 +17,32 @@ INSTALL = "nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
 class Cuda(EventDevice):
     """Trains on one GPU."""
 
-    @classmethod
-    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the CPU only feeds the GPU
-        """Return the GPU of a process."""
-        import torch  # noqa: PLC0415
-
-        if not torch.cuda.is_available():
-            msg = f"torch {torch.__version__} sees no GPU; install a build for the driver of this machine"
-            raise DeviceUnavailable(msg)
-        torch.cuda.set_device(local_rank)
-        return cls(torch, torch.cuda, "cuda", local_rank)
+    @staticmethod
+    def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
+        """Return why torch cannot use the GPU."""
+        return (
+            None if torch.cuda.is_available() else f"torch {torch.__version__} sees no GPU; install a build for the driver of this machine"
+        )
 
     def name(self) -> str | None:
         """Return the driver's name of the GPU."""
         return str(self._api.get_device_name(self._index))
 
 
-def load_nvml() -> Any:  # noqa: ANN401 - a module
-    """Return the initialised module pynvml. Raises MonitorUnavailable without nvidia-ml-py or without a driver."""
-    try:
-        import pynvml  # noqa: PLC0415 - an optional package
-    except ImportError as error:
-        raise MonitorUnavailable(INSTALL) from error
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        msg = f"NVML reports: {error}"
-        raise MonitorUnavailable(msg) from error
-    return pynvml
-
-
 def find() -> list[FoundDevice]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES leaves visible, in PCI order; empty without a driver or nvidia-ml-py."""
     try:
-        nvml = load_nvml()
+        monitor = NvmlMonitor.open()
     except MonitorUnavailable:
         return []
-    with _shut_down(nvml):
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        uuids = [_query(nvml, nvml.nvmlDeviceGetUUID, handle) or "" for handle in handles]
-        driver = text_of(_query(nvml, nvml.nvmlSystemGetDriverVersion))
-        return [_found(nvml, index, handles[index], driver) for index in visible_indexes(len(handles), names=uuids)]
-    return []
-
-
-@contextmanager
-def _shut_down(nvml: Any) -> Iterator[None]:  # noqa: ANN401 - a module
-    with contextlib.suppress(nvml.NVMLError):
-        try:
-            yield
-        finally:
-            nvml.nvmlShutdown()
-
-
-def _found(nvml: Any, index: int, handle: Any, driver: str | None) -> FoundDevice:  # noqa: ANN401 - NVML's objects
-    memory, limit_mw = _query(nvml, nvml.nvmlDeviceGetMemoryInfo, handle), _query(nvml, nvml.nvmlDeviceGetPowerManagementLimit, handle)
-    capability = _query(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
-    facts = DeviceFacts(
-        name=str(nvml.nvmlDeviceGetName(handle)),
-        # In whole MiB, as nvidia-smi reports it.
-        memory_bytes=memory.total // MIB * MIB if memory else None,
-        driver=driver,
-        power_limit_w=limit_mw / 1e3 if limit_mw else None,
-    )
-    return FoundDevice(index, facts, f"{capability[0]}.{capability[1]}" if capability else None)
-
-
-def _query(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 - NVML's answers
-    """Return NVML's answer, or None where the device does not have one."""
     try:
-        return question(*arguments)
-    except nvml.NVMLError:
-        return None
+        return monitor.devices()
+    finally:
+        monitor.close()
 
 
 def missing_tool() -> str | None:
-    """Return why a GPU may be here although none was found: nvidia-ml-py is missing beside a driver."""
+    """Return why a GPU may be here although none was found: a driver without nvidia-ml-py."""
     try:
         import pynvml  # noqa: F401, PLC0415 - an optional package
     except ImportError:
@@ -126,7 +64,7 @@ THROTTLE_REASONS = {
 
 
 class NvmlMonitor:
-    """Monitors GPUs by their NVML numbers."""
+    """Lists and monitors GPUs by their NVML numbers."""
 
     interval_s = 0.1
     memory_method = "nvmlDeviceGetMemoryInfo"
@@ -139,14 +77,36 @@ class NvmlMonitor:
         self._unsupported: set[tuple[int, Callable[..., Any]]] = set()
 
     @classmethod
-    def open(cls, indexes: Sequence[int]) -> Self:
-        """Return a monitor of the GPUs. Raises MonitorUnavailable without nvidia-ml-py or without a driver."""
-        nvml = load_nvml()
+    def open(cls, indexes: Sequence[int] | None = None) -> Self:
+        """Return a monitor of some GPUs, or of all. Raises MonitorUnavailable without nvidia-ml-py or without a driver."""
         try:
-            return cls(nvml, indexes)
-        except nvml.NVMLError as error:
+            import pynvml  # noqa: PLC0415 - an optional package
+        except ImportError as error:
+            raise MonitorUnavailable(INSTALL) from error
+        try:
+            pynvml.nvmlInit()
+            return cls(pynvml, range(pynvml.nvmlDeviceGetCount()) if indexes is None else indexes)
+        except pynvml.NVMLError as error:
             msg = f"NVML reports: {error}"
             raise MonitorUnavailable(msg) from error
+
+    def devices(self) -> list[FoundDevice]:
+        """Return the visible GPUs of all that the monitor was opened for."""
+        uuids = [self._ask(place, self._nvml.nvmlDeviceGetUUID) or "" for place in range(len(self._handles))]
+        return [self._device(index) for index in visible_indexes(len(uuids), names=uuids)]
+
+    def _device(self, place: int) -> FoundDevice:
+        nvml = self._nvml
+        memory, limit_mw = self._ask(place, nvml.nvmlDeviceGetMemoryInfo), self._ask(place, nvml.nvmlDeviceGetPowerManagementLimit)
+        capability = self._ask(place, nvml.nvmlDeviceGetCudaComputeCapability)
+        facts = DeviceFacts(
+            name=str(nvml.nvmlDeviceGetName(self._handles[place])),
+            # In whole MiB, as nvidia-smi reports it.
+            memory_bytes=memory.total // MIB * MIB if memory else None,
+            driver=text_of(nvml.nvmlSystemGetDriverVersion()),
+            power_limit_w=limit_mw / 1e3 if limit_mw else None,
+        )
+        return FoundDevice(place, facts, "{}.{}".format(*capability) if capability else None)
 
     def read(self) -> tuple[Reading, ...]:
         """Return one reading per GPU, from seven short driver queries."""

@@ -8,22 +8,11 @@ import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-from tunemark.harness.vendors.protocol import (
-    HOPPER_ONLY,
-    Device,
-    DeviceMemory,
-    DeviceUnavailable,
-    Feature,
-    FoundDevice,
-    Need,
-    Reading,
-    Stamp,
-    Vendor,
-)
-from tunemark.harness.vendors.vendor_tools import LineStream, ask_json, dicts, nested, number, parse_json, positive, text_of, visible_ranges
-from tunemark.schema.records.submission import DeviceFacts, MemoryReading
+from tunemark.harness.vendors import vendor_tools as tools
+from tunemark.harness.vendors.protocol import HOPPER_ONLY, Device, DeviceUnavailable, Feature, FoundDevice, Need, Reading, Vendor
+from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
 DRIVER_INFO = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture")
@@ -32,42 +21,29 @@ NO_PEAK = "the runtime counts no peak of tensors; neuron-monitor reports current
 
 
 class Fetched:
-    """A small device tensor that is copied to the host when its values are first read, which waits for them."""
+    """A small device tensor that is copied to the host when a value is first read, which waits for it."""
 
     def __init__(self, tensor: Any) -> None:  # noqa: ANN401 - a torch tensor
         self._tensor = tensor
         self._values: Any = None
 
-    def values(self) -> Any:  # noqa: ANN401 - a torch tensor
-        """Return the tensor on the host."""
+    def __getitem__(self, index: int) -> Any:  # noqa: ANN401 - a torch tensor
         if self._values is None:
             # In one transfer: indexing the tensor first would queue another graph.
             self._values, self._tensor = self._tensor.detach().cpu(), None
-        return self._values
-
-    def __getitem__(self, index: int) -> Any:  # noqa: ANN401 - a torch tensor
-        """Return one value."""
-        return self.values()[index]
-
-
-class Mark(NamedTuple):
-    """A place in the queue of graphs."""
-
-    number: int
-    result: Fetched | None
+        return self._values[index]
 
 
 class Neuron(Device):
     """Trains on one NeuronCore. XLA has no name for it."""
 
     collectives = "xla"
+    no_peaks = NO_PEAK
 
     def __init__(self, xm: Any) -> None:  # noqa: ANN401 - torch_xla.core.xla_model, imported late
-        self._xm = xm
-        self.torch_name = str(xm.xla_device())
+        self._xm, self.torch_name = xm, str(xm.xla_device())
         self._result: Fetched | None = None
-        self._marks = 0
-        self._waited_for = 0
+        self._marks, self._waited_for = 0, 0
 
     @classmethod
     def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the launcher gives each process its core
@@ -92,64 +68,55 @@ class Neuron(Device):
         self._result = Fetched(scalar)
         return self._result
 
-    def stamp(self) -> Stamp:
+    def stamp(self) -> Any:  # noqa: ANN401 - a mark: its number, and the result that shows it was reached
         """Submit the recorded graph."""
         self._xm.mark_step()
         self._marks += 1
-        mark, self._result = Mark(self._marks, self._result), None
-        return mark
+        result, self._result = self._result, None
+        return self._marks, result
 
-    def reached(self, stamp: Stamp) -> float | None:
+    def reached(self, stamp: Any) -> float | None:  # noqa: ANN401 - a mark
         """Return the time at which a mark's result was there; None for the last mark unless everything was waited for."""
-        if stamp.number == self._marks and stamp.number > self._waited_for:
+        mark, result = stamp
+        if mark == self._marks and mark > self._waited_for:
             return None
-        if stamp.result is not None:
-            stamp.result.values()
+        if result is not None:
+            result[0]
         return self.now()
-
-    def memory(self) -> DeviceMemory:
-        """Return the reason why there are no peaks."""
-        missing = MemoryReading(reason=NO_PEAK)
-        return DeviceMemory(missing, missing)
 
 
 def find(info: Path = DRIVER_INFO, version: Path = DRIVER_VERSION) -> list[FoundDevice]:
     """Return the cores that NEURON_RT_VISIBLE_CORES leaves visible; empty without a driver."""
-    answer = ask_json("neuron-ls", "--json-output")
-    return parse(answer, _first_line(info / "device_name"), _first_line(version)) if answer else []
+    answer = tools.ask_json("neuron-ls", "--json-output")
+    words = (tools.text_of(path.read_text().split("\n")[0]) if path.is_file() else None for path in (info / "device_name", version))
+    return parse(answer, *words) if answer else []
 
 
 def parse(answer: Any, chip: str | None, driver: str | None) -> list[FoundDevice]:  # noqa: ANN401 - JSON of a tool
     """Return the visible cores of `neuron-ls --json-output`, which lists chips with their number of cores and memory."""
     cores = []
-    for entry in dicts(answer):
-        count, memory = int(positive(entry.get("nc_count")) or 0), positive(entry.get("memory_size"))
+    for entry in tools.dicts(answer):
+        count, memory = int(tools.positive(entry.get("nc_count")) or 0), tools.positive(entry.get("memory_size"))
         # A core does not have the chip's name: the chip's peak and price are for all of its cores.
         name = f"{chip or 'Neuron'} core (1 of {count})"
         cores += [DeviceFacts(name=name, memory_bytes=int(memory / count) if memory and count else None, driver=driver)] * count
-    return [FoundDevice(index, cores[index]) for index in visible_ranges(len(cores), "NEURON_RT_VISIBLE_CORES")]
-
-
-def _first_line(path: Path) -> str | None:
-    try:
-        return text_of(path.read_text(encoding="ascii", errors="replace").split("\n")[0])
-    except OSError:
-        return None
+    return [FoundDevice(index, cores[index]) for index in tools.visible_ranges(len(cores), "NEURON_RT_VISIBLE_CORES")]
 
 
 METRICS = [{"type": "neuroncore_counters"}, {"type": "memory_used"}]
 CONFIG = {"period": "1s", "neuron_runtimes": [{"tag_filter": ".*", "metrics": METRICS}], "system_metrics": []}
 
 
-class NeuronMonitor:
+class NeuronMonitor(tools.LineMonitor):
     """Monitors NeuronCores by their numbers on the instance. neuron-monitor prints a JSON line per second."""
 
     interval_s = 1.0
     memory_method = "neuron-monitor memory_used"
     energy_reason = "neuron-monitor reports no power"
 
-    def __init__(self, lines: LineStream, indexes: Sequence[int], config: Path | None = None) -> None:
-        self._lines, self._indexes, self._config = lines, tuple(indexes), config
+    def __init__(self, lines: tools.LineStream, indexes: Sequence[int], config: Path | None = None) -> None:
+        super().__init__(lines, indexes)
+        self._config = config
         self._processes: tuple[frozenset[int], ...] | None = None
 
     @classmethod
@@ -158,7 +125,7 @@ class NeuronMonitor:
         with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="tunemark-", delete=False) as file:
             json.dump(CONFIG, file)
         try:
-            return cls(LineStream(["neuron-monitor", "-c", file.name]), indexes, Path(file.name))
+            return cls(tools.LineStream(["neuron-monitor", "-c", file.name]), indexes, Path(file.name))
         except BaseException:
             Path(file.name).unlink()
             raise
@@ -166,12 +133,12 @@ class NeuronMonitor:
     def read(self) -> tuple[Reading, ...]:
         """Return the readings of the last line, summed over processes; empty without a new line."""
         lines = self._lines.new_lines()
-        report = parse_json(lines[-1]) if lines else None
+        report = tools.parse_json(lines[-1]) if lines else None
         if not isinstance(report, dict):
             return ()
-        used = [(int(number(runtime.get("pid")) or 0), _cores(runtime)) for runtime in dicts(report.get("neuron_runtime_data"))]
+        used = [(int(tools.number(runtime.get("pid")) or 0), _cores(runtime)) for runtime in tools.dicts(report.get("neuron_runtime_data"))]
         self._processes = tuple(frozenset(pid for pid, cores in used if index in cores) for index in self._indexes)
-        return tuple(_sum_readings([cores[index] for _, cores in used if index in cores]) for index in self._indexes)
+        return tuple(_reading([cores[index] for _, cores in used if index in cores]) for index in self._indexes)
 
     def processes(self) -> tuple[frozenset[int], ...] | None:
         """Return the processes on each core in the last line."""
@@ -179,38 +146,31 @@ class NeuronMonitor:
 
     def close(self) -> None:
         """Stop neuron-monitor."""
-        self._lines.close()
+        super().close()
         if self._config is not None:
             self._config.unlink(missing_ok=True)
 
 
 def _cores(runtime: dict[str, Any]) -> dict[int, tuple[float, int | None]]:
     """Return the cores of one process, each with its busy fraction and its bytes."""
-    counters = nested(runtime, "report", "neuroncore_counters", "neuroncores_in_use")
-    memory = nested(runtime, "report", "memory_used", "neuron_runtime_used_bytes", "usage_breakdown", "neuroncore_memory_usage")
+    counters = tools.nested(runtime, "report", "neuroncore_counters", "neuroncores_in_use")
+    memory = tools.nested(runtime, "report", "memory_used", "neuron_runtime_used_bytes", "usage_breakdown", "neuroncore_memory_usage")
     cores = {}
     for key, value in counters.items():
         if key.isdecimal() and isinstance(value, dict):
-            used = [part for part in map(number, nested(memory, key).values()) if part is not None]
-            cores[int(key)] = ((number(value.get("neuroncore_utilization")) or 0.0) / 100, int(sum(used)) if used else None)
+            used = [part for part in map(tools.number, tools.nested(memory, key).values()) if part is not None]
+            cores[int(key)] = ((tools.number(value.get("neuroncore_utilization")) or 0.0) / 100, int(sum(used)) if used else None)
     return cores
 
 
-def _sum_readings(parts: list[tuple[float, int | None]]) -> Reading:
+def _reading(parts: list[tuple[float, int | None]]) -> Reading:
     used = [memory for _, memory in parts if memory is not None]
     return Reading(busy=min(1.0, sum(share for share, _ in parts)), memory_used_bytes=sum(used) if used else None)
 
 
 TRAINER = Need("optimum-neuron", "pip install 'optimum-neuron[training]==0.4.5' on the Neuron stack")
-TRAINER_FEATURES = (
-    Feature.FULL,
-    Feature.LORA,
-    # The NKI kernel and the sharding of states and layers are parts of optimum-neuron.
-    Feature.FLASH_ATTENTION,
-    Feature.ZERO,
-    Feature.TENSOR_PARALLEL,
-    Feature.PIPELINE_PARALLEL,
-)
+# The NKI kernel and the sharding of states and layers are parts of optimum-neuron.
+PARTS_OF_TRAINER = (Feature.FLASH_ATTENTION, Feature.ZERO, Feature.TENSOR_PARALLEL, Feature.PIPELINE_PARALLEL)
 VENDOR = Vendor(
     backend=Backend.NEURON,
     device=Neuron,
@@ -221,7 +181,7 @@ VENDOR = Vendor(
     monitor=NeuronMonitor.open,
     card_vendor="AWS",
     probe_size=None,  # The compiler keeps one of several equal products in a graph, so the rate would be a multiple.
-    needs=dict.fromkeys(TRAINER_FEATURES, TRAINER),
+    needs=dict.fromkeys((Feature.FULL, Feature.LORA, *PARTS_OF_TRAINER), TRAINER),
     cannot={
         Feature.QLORA: "optimum-neuron trains no quantised weights; use method lora",
         Feature.PACKING: "the attention kernels of optimum-neuron ignore document borders; use data.document_borders=false",

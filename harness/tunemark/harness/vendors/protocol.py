@@ -4,10 +4,12 @@ Each module of this package that defines `VENDOR` describes one device family. V
 libraries inside functions, so that planning stays fast.
 """
 
+import pkgutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol, Self
 
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
@@ -137,6 +139,8 @@ class Device:
     """Name of the device in torch: `cpu`, `cuda:0`, `mps`."""
     collectives = "gloo"
     """torch.distributed backend that connects such devices: `gloo`, `nccl`."""
+    no_peaks = "torch has no allocator for it that counts peaks"
+    """Why there are no memory peaks, where `memory` is not overridden."""
 
     @classmethod
     def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - one signature for all
@@ -177,20 +181,38 @@ class Device:
 
     def memory(self) -> DeviceMemory:
         """Return memory peaks since `begin`, or the reason why there are none."""
-        missing = MemoryReading(reason=f"{self.torch_name} has no allocator that counts peaks")
-        return DeviceMemory(missing, missing)
+        return DeviceMemory(MemoryReading(reason=self.no_peaks), MemoryReading(reason=self.no_peaks))
 
 
 class EventDevice(Device):
-    """A GPU whose steps are timed by events in its stream. `api` is its torch module, such as torch.cuda."""
+    """A GPU whose steps are timed by events in its stream."""
 
+    family = "cuda"
+    """Name of its torch module."""
     collectives = "nccl"
 
-    def __init__(self, torch: Any, api: Any, family: str, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
-        self._torch, self._api, self._family, self._index = torch, api, family, local_rank
-        self.torch_name = f"{family}:{local_rank}"
+    def __init__(self, torch: Any, api: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
+        self._torch, self._api, self._index = torch, api, local_rank
+        self.torch_name = f"{self.family}:{local_rank}"
         self._last: Any = None
         self._last_s = 0.0
+
+    @classmethod
+    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the CPU only feeds the GPU
+        """Return the GPU of a process."""
+        import torch  # noqa: PLC0415
+
+        problem = cls.problem(torch)
+        if problem is not None:
+            raise DeviceUnavailable(problem)
+        api = getattr(torch, cls.family)
+        api.set_device(local_rank)
+        return cls(torch, api, local_rank)
+
+    @staticmethod
+    def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
+        """Return why torch cannot use the GPU, and the fix; None if it can."""
+        raise NotImplementedError
 
     def begin(self) -> None:
         """Start measuring; the clock of events is tied to the host's clock here."""
@@ -235,8 +257,8 @@ class EventDevice(Device):
     def memory(self) -> DeviceMemory:
         """Return the allocator's peaks."""
         return DeviceMemory(
-            MemoryReading(peak_bytes=self._api.max_memory_allocated(), method=f"torch.{self._family}.max_memory_allocated"),
-            MemoryReading(peak_bytes=self._api.max_memory_reserved(), method=f"torch.{self._family}.max_memory_reserved"),
+            MemoryReading(peak_bytes=self._api.max_memory_allocated(), method=f"torch.{self.family}.max_memory_allocated"),
+            MemoryReading(peak_bytes=self._api.max_memory_reserved(), method=f"torch.{self.family}.max_memory_reserved"),
         )
 
 
@@ -259,10 +281,6 @@ class Reading:
     """The hardware's energy counter, which starts at an arbitrary value."""
     throttle_reasons: frozenset[str] = frozenset()
     """Why the clocks are lowered, in the driver's words. Idle is not a reason."""
-
-
-class MonitorUnavailable(RuntimeError):
-    """The vendor's library or tool cannot be used here. The message becomes the reason in the record."""
 
 
 class DeviceMonitor(Protocol):
@@ -325,3 +343,25 @@ class Vendor:
     """Rows of the square matrices that measure the matrix rate; None where it cannot be measured."""
     on_host: bool = False
     """True where all processes of a machine share the CPU."""
+
+
+PACKAGE = "tunemark.harness.vendors"
+
+
+def all_vendors() -> list[Vendor]:
+    """Return every vendor, the preferred one first. A module of the package that defines `VENDOR` is one; no list names them."""
+    names = (info.name for info in pkgutil.iter_modules(import_module(PACKAGE).__path__))
+    modules = [import_module(f"{PACKAGE}.{name}") for name in names]
+    vendors = [module.VENDOR for module in modules if hasattr(module, "VENDOR")]
+    return sorted(vendors, key=lambda vendor: -vendor.preference)
+
+
+def vendor_of(backend: Backend) -> Vendor:
+    """Return the vendor of a device family. Its module has the family's name."""
+    vendor: Vendor = import_module(f"{PACKAGE}.{backend.value}").VENDOR
+    return vendor
+
+
+def open_device(backend: Backend, threads: int | None, local_rank: int = 0) -> Device:
+    """Return the device of a process, ready for work. Raises DeviceUnavailable when torch cannot use it."""
+    return vendor_of(backend).device.open(threads, local_rank)

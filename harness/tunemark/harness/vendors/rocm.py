@@ -7,19 +7,18 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from tunemark.harness.vendors.protocol import (
-    HOPPER_ONLY,
-    NO_MODEL_PARALLEL,
-    DeviceUnavailable,
-    EventDevice,
-    Feature,
-    FoundDevice,
-    Generation,
+from tunemark.harness.vendors.protocol import HOPPER_ONLY, NO_MODEL_PARALLEL, EventDevice, Feature, FoundDevice, Generation, Reading, Vendor
+from tunemark.harness.vendors.vendor_tools import (
     MonitorUnavailable,
-    Reading,
-    Vendor,
+    ask_json,
+    dicts,
+    nested,
+    number,
+    positive,
+    text_of,
+    visible_indexes,
+    whole,
 )
-from tunemark.harness.vendors.vendor_tools import ask_json, dicts, nested, number, positive, text_of, visible_indexes, whole
 from tunemark.schema.formats import GIB, MIB
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
@@ -33,19 +32,14 @@ MICRO = 1e-6
 class Rocm(EventDevice):
     """Trains on one GPU. Its name is not compared: torch and AMD's tools spell the same GPU differently."""
 
-    @classmethod
-    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the CPU only feeds the GPU
-        """Return the GPU of a process."""
-        import torch  # noqa: PLC0415
-
+    @staticmethod
+    def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
+        """Return why torch cannot use the GPU."""
         if torch.version.hip is None:
-            msg = f"torch {torch.__version__} is not built for ROCm; install a build that is"
-            raise DeviceUnavailable(msg)
+            return f"torch {torch.__version__} is not built for ROCm; install a build that is"
         if not torch.cuda.is_available():
-            msg = f"torch {torch.__version__} sees no GPU; may this user open /dev/kfd, and does the build suit the driver?"
-            raise DeviceUnavailable(msg)
-        torch.cuda.set_device(local_rank)
-        return cls(torch, torch.cuda, "cuda", local_rank)
+            return f"torch {torch.__version__} sees no GPU; may this user open /dev/kfd, and does the build suit the driver?"
+        return None
 
 
 def find() -> list[FoundDevice]:

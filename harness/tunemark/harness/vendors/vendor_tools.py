@@ -3,18 +3,22 @@
 import contextlib
 import json
 import os
+import platform
 import shutil
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
-
-from tunemark.harness.vendors.protocol import MonitorUnavailable
 
 QUERY_TIMEOUT_S = 10.0
 LONGEST_NAME = 200
 NO_VALUE = {"N/A", "UNKNOWN", "NONE", "[N/A]", "[NOT SUPPORTED]"}
+
+
+class MonitorUnavailable(RuntimeError):
+    """The vendor's library or tool cannot be used here. The message becomes the reason in the record."""
 
 
 def ask(*command: str, timeout_s: float = QUERY_TIMEOUT_S) -> str | None:
@@ -130,6 +134,20 @@ def visible_ranges(count: int, variable: str) -> list[int]:
     return visible
 
 
+def cpu_model() -> str:
+    """Return the CPU's model name."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith(("model name", "Model")) and ":" in line:
+                return line.split(":", 1)[1].strip() or platform.machine()
+    if platform.system() == "Darwin":
+        brand = (ask("/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string") or "").strip()
+        if brand:
+            return brand
+    return platform.processor() or platform.machine() or "unknown CPU"
+
+
 class LineStream:
     """Runs a tool that prints a line per period, and collects its lines in a thread until it is closed."""
 
@@ -170,3 +188,19 @@ class LineStream:
             self._process.kill()
             self._process.wait()
         self._thread.join(timeout=2)
+
+
+class LineMonitor:
+    """Base of a monitor that reads the lines of a tool."""
+
+    def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
+        self._lines = lines
+        self._indexes = tuple(indexes)
+
+    def processes(self) -> tuple[frozenset[int], ...] | None:
+        """Return None: the tool does not report the processes on a device."""
+        return None
+
+    def close(self) -> None:
+        """Stop the tool."""
+        self._lines.close()

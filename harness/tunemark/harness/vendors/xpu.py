@@ -7,17 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tunemark.harness.vendors.protocol import (
-    HOPPER_ONLY,
-    NO_MODEL_PARALLEL,
-    DeviceUnavailable,
-    EventDevice,
-    Feature,
-    FoundDevice,
-    Reading,
-    Vendor,
-)
-from tunemark.harness.vendors.vendor_tools import LineStream, ask, ask_json, dicts, number, text_of, visible_indexes, whole
+from tunemark.harness.vendors.protocol import HOPPER_ONLY, NO_MODEL_PARALLEL, EventDevice, Feature, FoundDevice, Reading, Vendor
+from tunemark.harness.vendors.vendor_tools import LineMonitor, LineStream, ask, ask_json, dicts, number, text_of, visible_indexes, whole
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
@@ -35,19 +26,19 @@ METRICS = "0,1,2,3,8,18"
 class Xpu(EventDevice):
     """Trains on one GPU, or one tile. Its name is not compared: torch and Intel's tools spell the same GPU differently."""
 
-    @classmethod
-    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the CPU only feeds the GPU
-        """Return the GPU of a process."""
-        import torch  # noqa: PLC0415
+    family = "xpu"
 
-        if not torch.xpu.is_available():
-            msg = f"torch {torch.__version__} sees no Intel GPU; install a build with XPU and the Level Zero driver"
-            raise DeviceUnavailable(msg)
-        torch.xpu.set_device(local_rank)
-        device = cls(torch, torch.xpu, "xpu", local_rank)
+    def __init__(self, torch: Any, api: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
+        super().__init__(torch, api, local_rank)
         # Torch has its own back end on oneCCL since 2.8; before, a package of bindings provided it.
-        device.collectives = "xccl" if torch.distributed.is_xccl_available() else "ccl"
-        return device
+        self.collectives = "xccl" if torch.distributed.is_xccl_available() else "ccl"
+
+    @staticmethod
+    def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
+        """Return why torch cannot use the GPU."""
+        if torch.xpu.is_available():
+            return None
+        return f"torch {torch.__version__} sees no Intel GPU; install a build with XPU and the Level Zero driver"
 
 
 def find() -> list[FoundDevice]:
@@ -88,7 +79,7 @@ def _display_only(name: str) -> bool:
     return any(word in name for word in DISPLAY_ONLY)
 
 
-class XpuSmiMonitor:
+class XpuSmiMonitor(LineMonitor):
     """Monitors GPUs by their xpu-smi numbers. xpu-smi prints a CSV line per device and second."""
 
     interval_s = 1.0
@@ -96,8 +87,7 @@ class XpuSmiMonitor:
     energy_reason = "xpu-smi reports no energy counter of this device, and power once per second is too coarse to integrate"
 
     def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
-        self._lines = lines
-        self._indexes = tuple(indexes)
+        super().__init__(lines, indexes)
         self._header: list[str] = []
 
     @classmethod
@@ -116,14 +106,6 @@ class XpuSmiMonitor:
                 index, reading = _parse_row(dict(zip(self._header, cells, strict=True)))
                 latest[index] = reading
         return tuple(latest.get(index, Reading()) for index in self._indexes) if latest else ()
-
-    def processes(self) -> tuple[frozenset[int], ...] | None:
-        """Return None: xpu-smi lists processes to administrators only."""
-        return None
-
-    def close(self) -> None:
-        """Stop xpu-smi."""
-        self._lines.close()
 
 
 def _parse_row(row: dict[str, str]) -> tuple[int, Reading]:

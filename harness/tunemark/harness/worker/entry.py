@@ -19,8 +19,7 @@ import psutil
 
 from tunemark.harness.plan.capabilities import by_trainer
 from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, PARENT, LogWriter, Order
-from tunemark.harness.vendors import open_device
-from tunemark.harness.vendors.protocol import Device, DeviceUnavailable
+from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, open_device
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Backend, Dtype, Phase, Strategy
 

@@ -8,8 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from tunemark.harness.vendors import vendor_of
-from tunemark.harness.vendors.protocol import Device
+from tunemark.harness.vendors.protocol import Device, vendor_of
 from tunemark.harness.worker.data import MicroBatch, Sample, Shape, micro_batches
 from tunemark.harness.worker.models import switch_to_evaluation, torch_dtype
 from tunemark.schema.records.plan import Plan
