@@ -7,7 +7,6 @@ resolved for them first, so that a script is only written for what they can run.
 import math
 import shlex
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -61,7 +60,7 @@ def script(kind: Format, workload: str, chosen: RunOptions, facts: FactBase, acc
     return slurm(job) if kind is Format.SLURM else skypilot(job)
 
 
-# The target machines
+# The target machines and the job
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +76,6 @@ class Target:
     """The instance type, where one is named."""
 
     @property
-    def text(self) -> str:
-        """Return the machines in words."""
-        return f"{self.nodes} x {self.row.instance if self.row else 'machine'} with {self.accelerators} x {self.card.name}"
-
-    @property
-    def devices(self) -> int:
-        """Return the devices of all machines."""
-        return self.per_node * self.nodes
-
-    @property
     def accelerators(self) -> int:
         """Return the accelerators of each machine."""
         return math.ceil(self.per_node / _devices_in(self.card, self.vendor))
@@ -99,12 +88,11 @@ class Target:
     def machine(self) -> Machine:
         """Return one of these machines for planning, with all packages: the script installs them."""
         memory = None if self.card.memory_gib is None else int(self.card.memory_gib * GIB)
-        device = DeviceFacts(name=self.card.name, memory_bytes=memory)
         return replace(
             detect(),
             backend=self.vendor.backend,
             backend_reason=f"{self.card.name} was requested",
-            devices=(device,) * self.per_node,
+            devices=(DeviceFacts(name=self.card.name, memory_bytes=memory),) * self.per_node,
             compute_dtypes=self.vendor.formats,
             target=None,
             packages=dict.fromkeys((*PACKAGES, *VENDOR_PACKAGES) if self.on_neuron else PACKAGES, "to be installed"),
@@ -123,16 +111,19 @@ def find_target(facts: FactBase, accelerator: str | None, instance: str | None, 
             raise TunemarkError("--accelerator", "", "a script is for another machine: name its --accelerator or its --instance")
         card = facts.accelerator(accelerator)
         return Target(card, _vendor(card), (devices or nodes) // nodes, nodes)
-    row = _instance_row(facts, instance)
+    rows = [row for row in facts.prices if row.instance.lower() == instance.lower()]
+    if not rows:
+        fix = did_you_mean(instance, {row.instance for row in facts.prices})
+        raise TunemarkError("--instance", instance, f"not in data/prices/prices.csv; {fix}")
+    row = max(rows, key=lambda row: (row.vcpus is not None, row.effective_on))
     card = facts.accelerators[row.accelerator]
-    vendor = _vendor(card)
     if accelerator is not None and facts.accelerator(accelerator).key != card.key:
         raise TunemarkError("--accelerator", accelerator, f"{row.instance} has {card.key}; leave one of the two out")
-    held = int(row.accelerator_count * _devices_in(card, vendor))
+    held = int(row.accelerator_count * _devices_in(card, _vendor(card)))
     per_node = held if devices is None else devices // nodes
     if per_node > held:
         raise TunemarkError("--devices", devices, f"{nodes} x {row.instance} have {held * nodes} devices; give {held * nodes} or less")
-    return Target(card, vendor, per_node, nodes, row)
+    return Target(card, _vendor(card), per_node, nodes, row)
 
 
 def _devices_in(card: AcceleratorCard, vendor: Vendor) -> int:
@@ -140,22 +131,11 @@ def _devices_in(card: AcceleratorCard, vendor: Vendor) -> int:
     return card.cores_per_unit or 1 if vendor.backend is Backend.NEURON else 1
 
 
-def _instance_row(facts: FactBase, name: str) -> PriceRow:
-    rows = [row for row in facts.prices if row.instance.lower() == name.lower()]
-    if not rows:
-        fix = did_you_mean(name, {row.instance for row in facts.prices})
-        raise TunemarkError("--instance", name, f"not in data/prices/prices.csv; {fix}")
-    return max(rows, key=lambda row: (row.vcpus is not None, row.effective_on))
-
-
 def _vendor(card: AcceleratorCard) -> Vendor:
     known = {vendor.card_vendor: vendor for vendor in all_vendors() if vendor.card_vendor}
     if card.vendor not in known:
         raise TunemarkError("--accelerator", card.key, f"scripts are for accelerators of {', '.join(sorted(known))}, not of {card.vendor}")
     return known[card.vendor]
-
-
-# The job
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,20 +148,10 @@ class Job:
     """Arguments of `tunemark`, without those that differ from node to node."""
 
     @property
-    def name(self) -> str:
-        """Return its name in a queue."""
-        return f"tunemark-{self.plan.workload}"
-
-    @property
-    def extras(self) -> list[str]:
-        """Return the optional parts of Tunemark that it needs besides `make setup`."""
-        plan = self.plan
-        wanted = {
-            "nvidia": self.target.card.vendor == "NVIDIA",
-            "qlora": plan.method is Method.QLORA or plan.optimizer.name.endswith("8bit"),
-            "distributed": plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3},
-        }
-        return [name for name, needed in wanted.items() if needed]
+    def machines(self) -> str:
+        """Return the machines in words."""
+        target = self.target
+        return f"{target.nodes} x {target.row.instance if target.row else 'machine'} with {target.accelerators} x {target.card.name}"
 
     def command(self, program: str, rank: str, head: str) -> str:
         """Return the command of a node, one option per line; `rank` and `head` are words of the shell that it runs in."""
@@ -200,9 +170,10 @@ class Job:
 def make_job(workload: str, chosen: RunOptions, facts: FactBase, accelerator: str | None, instance: str | None) -> Job:
     """Return the job for the target machines. Raises TunemarkError for what cannot be planned for them."""
     target = find_target(facts, accelerator, instance, chosen.devices, chosen.nodes)
-    resolved = resolve(workload, facts, target.machine(), replace(chosen.options(), devices=target.devices, nodes=target.nodes))
+    options = replace(chosen.options(), devices=target.per_node * target.nodes, nodes=target.nodes)
+    resolved = resolve(workload, facts, target.machine(), options)
     refuse_unsupported(resolved)
-    arguments = [*run_arguments(workload, chosen), "--devices", str(target.devices)]
+    arguments = [*run_arguments(workload, chosen), "--devices", str(options.devices)]
     if resolved.plan.device.strategy is not Strategy.SINGLE:
         arguments += ["--strategy", resolved.plan.device.strategy.value]
     return Job(resolved.plan, target, tuple(arguments))
@@ -214,20 +185,17 @@ def run_arguments(workload: str, chosen: RunOptions) -> list[str]:
     arguments = ["run", workload]
     for field in fields(RunOptions):
         value = getattr(chosen, field.name)
-        if field.name not in PLACEMENT_OPTIONS and value not in (field.default, []):
-            (option,) = hints[field.name].__metadata__
-            # In an annotation, typer stores an option's name as its default.
-            arguments += _words(str(option.default), value)
+        if field.name in PLACEMENT_OPTIONS or value in (field.default, []):
+            continue
+        (option,) = hints[field.name].__metadata__
+        # In an annotation, typer stores an option's name as its default.
+        on, _, off = str(option.default).partition("/")
+        if isinstance(value, bool):
+            arguments.append(on if value else off)
+        else:
+            for item in value if isinstance(value, list) else [value]:
+                arguments += [on, str(getattr(item, "value", item))]
     return arguments
-
-
-def _words(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 - of any option
-    on, _, off = name.partition("/")
-    if isinstance(value, bool):
-        yield on if value else off
-        return
-    for item in value if isinstance(value, list | tuple) else [value]:
-        yield from (name, str(getattr(item, "value", item)))
 
 
 # SLURM
@@ -269,9 +237,9 @@ def slurm(job: Job) -> str:
     on_node = job.command('"$TUNEMARK"', '"$SLURM_NODEID"', f'"$HEAD_NODE:{PORT}"')
     return SLURM.format(
         workload=job.plan.workload,
-        where=target.text,
+        where=job.machines,
         time_reason=DEFAULT_TIME if limit_s is None else "Time: that of --timeout, and a margin for imports and downloads.",
-        name=job.name,
+        name=f"tunemark-{job.plan.workload}",
         nodes=target.nodes,
         # Clusters with Neuron devices give whole machines and do not count devices.
         devices="" if target.on_neuron else f"#SBATCH --gres=gpu:{target.accelerators}\n",
@@ -324,22 +292,28 @@ def skypilot(job: Job) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
     Dumper.add_representer(str, write_text)
-    head = SKYPILOT_HEAD.format(workload=job.plan.workload, where=job.target.text)
+    head = SKYPILOT_HEAD.format(workload=job.plan.workload, where=job.machines)
     return head + str(yaml.dump(task(job), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=math.inf))
 
 
 def task(job: Job) -> dict[str, Any]:
     """Return the task in SkyPilot's schema."""
-    target = job.target
-    extras = f".venv/bin/pip install --quiet --editable '.[{','.join(job.extras)}]'\n" if job.extras else ""
+    target, plan = job.target, job.plan
+    wanted = {
+        "nvidia": target.card.vendor == "NVIDIA",
+        "qlora": plan.method is Method.QLORA or plan.optimizer.name.endswith("8bit"),
+        "distributed": plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3},
+    }
+    extras = ",".join(name for name, needed in wanted.items() if needed)
+    install = f".venv/bin/pip install --quiet --editable '.[{extras}]'\n" if extras else ""
     head_node = 'HEAD_NODE="$(echo "$SKYPILOT_NODE_IPS" | sed -n 1p)"\n' if target.nodes > 1 else ""
     command = job.command(".venv/bin/tunemark", '"$SKYPILOT_NODE_RANK"', f'"$HEAD_NODE:{PORT}"')
     return {
-        "name": job.name,
+        "name": f"tunemark-{job.plan.workload}",
         "workdir": ".",
         "num_nodes": target.nodes,
         "resources": _resources(target) | ({"image_id": NEURON_IMAGE} if target.on_neuron else {}),
-        "setup": NEURON_SETUP if target.on_neuron else f"make setup\n{extras}",
+        "setup": NEURON_SETUP if target.on_neuron else f"make setup\n{install}",
         "run": f"set -euo pipefail\n{head_node}{command}\n",
     }
 
