@@ -1,4 +1,4 @@
-"""Adapters go on the layers that a model has, by the names that its family gives them, and are counted as they are."""
+"""Adapters are put on the layers that a model has, by its family's names, and are counted correctly."""
 
 import re
 

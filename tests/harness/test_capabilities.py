@@ -1,4 +1,4 @@
-"""The table of what device families can do is made from the code, and cannot drift from it."""
+"""The support matrix is generated from the code and cannot drift from it."""
 
 from tunemark.harness.plan.capabilities import support_matrix
 from tunemark.harness.vendors.protocol import Feature

@@ -1,4 +1,4 @@
-"""The state of the compile cache: cold and warm are told apart, a cold run can be asked for, and what cannot be told says why."""
+"""The compile cache: cold and warm are distinguished, --cold gives a cold run, and an unknown state has a reason."""
 
 import sys
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ def cache_of_a_run(out, folder, *more):
 
 
 @pytest.mark.slow
-def test_the_same_compiled_run_finds_a_cold_cache_then_a_warm_one_and_a_cold_one_where_that_is_asked_for(tmp_path):
+def test_the_same_compiled_run_finds_a_cold_cache_then_a_warm_one_and_a_cold_one_with_cold(tmp_path):
     folder = tmp_path / "cache"
     first = cache_of_a_run(tmp_path / "first", folder)
     filled = sorted(folder.rglob("*"))
@@ -68,7 +68,9 @@ HIT = "INFO ||NEURON_CC_WRAPPER||: Using a cached neff at CACHE/MODULE_1/model.n
         ((None, None), 2, "", (None, "no hit was printed")),
     ],
 )
-def test_on_neuron_the_cache_is_told_by_its_folder_and_by_what_the_compiler_prints(tmp_path, monkeypatch, in_folder, graphs, printed, said):
+def test_on_neuron_the_cache_state_follows_from_its_folder_and_the_compilers_output(
+    tmp_path, monkeypatch, in_folder, graphs, printed, said
+):
     (before, after), (state, reason) = in_folder, said
     monkeypatch.setattr(compile_cache, "compiled_graphs", lambda: graphs)
     place = tmp_path / "cache"
@@ -91,7 +93,7 @@ def test_on_neuron_the_cache_is_told_by_its_folder_and_by_what_the_compiler_prin
         ({"inductor": {}, "stats": {"unique_graphs": 1}}, "cold"),
     ],
 )
-def test_a_graph_that_passed_the_cache_by_was_compiled_anew(monkeypatch, counters, state):
+def test_a_graph_that_bypassed_the_cache_was_compiled(monkeypatch, counters, state):
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters=counters))
     assert compile_cache.torch_state() == state
 

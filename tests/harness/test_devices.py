@@ -1,4 +1,4 @@
-"""Each device family keeps the protocol's promises, and calls only what its library has."""
+"""Each device family implements the protocol and calls only functions that its library has."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""The devices of a machine are read from the vendors' tools and libraries, whatever these answer."""
+"""The devices of a machine are read from the vendors' tools and libraries, whatever their output."""
 
 import json
 import sys
@@ -80,7 +80,7 @@ def test_an_nvidia_driver_without_nvidia_ml_py_is_named_in_the_reason_for_the_cp
         assert found.backend_reason == "no accelerator was found; nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
 
 
-def test_amd_smi_tells_the_same_of_amd_devices():
+def test_amd_smi_reports_the_same_facts_of_amd_devices():
     first, second = rocm.parse_amd_smi(sample("amd-smi-static.json"))
     assert (first.index, first.facts.name, first.facts.driver) == (0, "AMD Instinct MI300X", "6.8.5")
     assert first.facts.memory_bytes == 196592 * 2**20
@@ -147,7 +147,7 @@ def test_xpu_smi_lists_gpus_that_compute_and_no_virtual_ones():
     assert (only.facts.memory_bytes, only.facts.driver) == (2**37, "16929133")
 
 
-def test_sycl_ls_lists_the_same_gpus_in_either_of_its_forms():
+def test_sycl_ls_lists_the_same_gpus_in_both_of_its_forms():
     assert names(xpu.parse_sycl_ls(sample("sycl-ls.txt"))) == [
         (0, "Intel(R) Data Center GPU Max 1100"),
         (1, "Intel(R) Arc(TM) A770 Graphics"),
@@ -189,7 +189,7 @@ def test_json_behind_lines_of_warnings_is_found():
 
 
 @pytest.mark.parametrize("script", ["exit 1", "sleep 30", "printf '\\377\\376'", "kill -9 $$"])
-def test_a_tool_that_fails_or_hangs_has_told_nothing(tmp_path, script, monkeypatch):
+def test_a_tool_that_fails_or_hangs_gives_no_answer(tmp_path, script, monkeypatch):
     tool = tmp_path / "amd-smi"
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
@@ -197,7 +197,7 @@ def test_a_tool_that_fails_or_hangs_has_told_nothing(tmp_path, script, monkeypat
     assert rocm.parse_amd_smi(vendor_tools.ask_json("amd-smi", timeout_s=0.5)) == []
 
 
-def test_a_tool_that_is_not_there_has_told_nothing():
+def test_a_missing_tool_gives_no_answer():
     assert vendor_tools.ask("no-such-tool-anywhere") is None
 
 

@@ -1,4 +1,4 @@
-"""Room in the temporary folder is looked at before a run, and what is missing is said in bytes."""
+"""Disk space in the temporary folder is checked before a run, and a shortage is reported in bytes."""
 
 from types import SimpleNamespace
 
@@ -31,13 +31,13 @@ def make_plan(facts, *sets, **options):
     return resolved
 
 
-def test_random_weights_that_are_quantised_need_room_for_each_process(facts):
+def test_random_weights_that_are_quantised_need_disk_space_for_each_process(facts):
     plan, card = make_plan(facts, "method=qlora", devices=2).plan, facts.model("tiny-llama")
     assert sum(temporary_bytes(plan, card).values()) == LOG_BYTES + 2 * 4 * count_parameters(card).total
     assert sum(temporary_bytes(make_plan(facts).plan, card).values()) == LOG_BYTES
 
 
-def test_what_is_saved_needs_room_once(facts):
+def test_saved_weights_need_disk_space_once(facts):
     plain, adapters, model = (
         sum(temporary_bytes(resolve(name, facts, READY, Options(save=save)).plan, facts.model("tiny-llama")).values()) - LOG_BYTES
         for name, save in (("smoke-full", False), ("smoke-lora", True), ("smoke-full", True))
@@ -60,7 +60,7 @@ def test_a_small_temporary_folder_is_refused_with_its_name_the_bytes_and_what_to
     assert refused.value.exit_code is Exit.UNSUPPORTED
 
 
-def test_room_is_looked_at_before_a_worker_is_started(facts, free, monkeypatch, tmp_path):
+def test_disk_space_is_checked_before_a_worker_is_started(facts, free, monkeypatch, tmp_path):
     monkeypatch.setattr(launch, "launch", lambda *_: pytest.fail("a worker was started"))
     free(1000)
     with pytest.raises(TunemarkError, match="TMPDIR"):

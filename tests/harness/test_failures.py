@@ -1,4 +1,4 @@
-"""An exception in the worker becomes a status and a word on what to do."""
+"""An exception in the worker becomes a status and a fix."""
 
 import errno
 import logging
@@ -49,7 +49,7 @@ def test_the_errors_that_the_hub_library_really_raises_are_known(name, fix):
     assert fix in said["fix"]
 
 
-def test_a_message_whose_first_line_ends_in_the_middle_is_told_with_the_next_ones():
+def test_a_message_with_an_incomplete_first_line_includes_the_next_lines():
     said = describe(ValueError("Couldn't instantiate the backend tokenizer from one of:\n(1) a file\n(2) a slow tokenizer"))
     assert said["message"].endswith("from one of: (1) a file (2) a slow tokenizer")
 
@@ -58,7 +58,7 @@ def test_paths_are_removed_from_messages():
     assert scrub("cannot open /home/someone/models/x.bin here") == "cannot open <removed> here"
 
 
-def test_a_line_that_cannot_be_read_is_left_out_and_said(tmp_path):
+def test_an_unreadable_line_is_left_out_and_noted(tmp_path):
     from tunemark.harness.run.run_log import LogReader
 
     path = tmp_path / "log.jsonl"
@@ -91,7 +91,7 @@ def test_every_way_a_device_says_that_it_is_full_is_out_of_memory(text):
     assert judge(text)[0] is Status.OOM_DEVICE
 
 
-def test_a_full_disk_is_told_from_what_the_worker_printed_when_its_log_could_not_take_it():
+def test_a_full_disk_is_recognised_in_the_workers_output_when_its_log_could_not_take_it():
     printed = "Traceback ...\nOSError: [Errno 28] No space left on device\nsome other line"
     status, message, fix = _from_output(SimpleNamespace(output_tail=printed, exit_code=1))
     assert status is Status.CRASH
@@ -99,7 +99,7 @@ def test_a_full_disk_is_told_from_what_the_worker_printed_when_its_log_could_not
     assert "TMPDIR" in fix
 
 
-def test_a_library_that_failed_to_load_what_training_does_not_need_is_heard_in_the_log_only(tmp_path, capfd):
+def test_a_misleading_library_message_goes_to_the_log_only(tmp_path, capfd):
     logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
     before = logger.handlers, logger.propagate
     keep_library_logs(LogWriter(tmp_path / "log.jsonl", 0.0))

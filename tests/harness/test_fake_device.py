@@ -126,7 +126,7 @@ def test_steps_are_logged_when_the_device_reached_them_without_waiting(tmp_path)
     assert times == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
 
 
-def test_compiling_and_growth_of_the_allocator_are_told_by_step(tmp_path):
+def test_compilation_and_allocator_growth_are_logged_by_step(tmp_path):
     device, log = Fake((0.1,), lag=0), LogWriter(tmp_path / "log.jsonl", 0.0)
     trainer = Trainer(Engine(None, None, None, None), None, device, log, 1, StopRule(None, None, tmp_path / "stop"))
     seen = [(2, 10), (0, 10), (0, 30), (0, 20)]

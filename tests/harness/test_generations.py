@@ -1,4 +1,4 @@
-"""A GPU is asked for the number formats that its generation multiplies, not for those of the newest one of its family."""
+"""A plan uses number formats that the GPU's generation has, not those of the newest one of its family."""
 
 import pytest
 from harness_making import make_machine
@@ -66,7 +66,7 @@ def test_amd_gpus_get_bf16_since_they_have_matrix_units_for_it(facts, target, co
     assert (planned(facts, machine, "compute=bf16").unsupported is None) is (compute is Dtype.BF16)
 
 
-def test_what_the_device_tells_counts_more_than_its_card(facts):
+def test_the_devices_own_target_overrides_its_card(facts):
     assert planned(facts, make_gpu("Tesla T4", "8.6")).plan.precision.compute is Dtype.BF16
 
 
@@ -76,7 +76,7 @@ def test_a_script_for_another_machine_goes_by_the_card(facts):
     assert planned(facts, find_target(facts, "nvidia-l4", None, None, 1).machine()).plan.precision.compute is Dtype.BF16
 
 
-def test_no_card_contradicts_what_is_said_of_its_architecture(facts):
+def test_no_card_contradicts_its_architectures_generation(facts):
     backends = {"NVIDIA": Backend.CUDA, "AMD": Backend.ROCM}
     for card in facts.accelerators.values():
         backend = backends.get(card.vendor)

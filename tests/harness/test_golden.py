@@ -1,4 +1,4 @@
-"""A run whose losses leave the band of a right run fails the gate, and its speed does not count."""
+"""A run whose losses leave the reference band fails the gate, and its speed does not count."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A run that something disturbed says so: records are assembled from made logs and samples, and hold the doubts that follow."""
+"""A disturbed run has warnings. Records are assembled here from scripted logs and samples."""
 
 import re
 import signal
@@ -21,8 +21,8 @@ STEPS = 130
 LOUD = {Doubt.LOW_DISK, Doubt.BUSY_HOST, Doubt.STRAGGLER, Doubt.WIDE_INTERVAL}
 
 
-def worklog(step_times=(0.1,) * STEPS, own_work=()):
-    """Return the log of a whole run; `own_work` holds, for each rank, its seconds a step."""
+def run_log(step_times=(0.1,) * STEPS, own_work=()):
+    """Return the log of a whole run; `own_work` holds, for each rank, its seconds per step."""
     ends = [1.0 + sum(step_times[: number + 1]) for number in range(len(step_times))]
     counts = {"slot_tokens": 64, "real_tokens": 64, "supervised_tokens": 60, "documents": 4, "rows": 4}
     peaks = {"device_allocated_bytes": None, "device_reserved_bytes": None, "host_rss_bytes": 10**9}
@@ -39,64 +39,51 @@ def worklog(step_times=(0.1,) * STEPS, own_work=()):
 def finished(log, **changes):
     """Return a worker that ended by itself after this log."""
     wall_s = log.steps[-1]["completed_at_s"] + 1.0 if log.steps else 2.0
-    plain = {
-        "log": log,
-        "telemetry": Telemetry(),
-        "started_at": datetime(2026, 1, 2, tzinfo=UTC),
-        "wall_s": wall_s,
-        "user_s": 1.0,
-        "system_s": 0.0,
-        "max_rss_bytes": 10**9,
-        "exit_code": 0,
-        "ended_by": None,
-        "host_oom_kills": 0,
-        "model_cache": "none",
-        "output_tail": "",
-    }
-    return Finished(**{**plain, **changes})
+    plain = {"telemetry": Telemetry(), "started_at": datetime(2026, 1, 2, tzinfo=UTC), "wall_s": wall_s, "max_rss_bytes": 10**9}
+    return Finished(log, **{**plain, **changes})
 
 
-def doubted(facts, log=None, machine=None, devices=1, **changes):
-    """Return the record's doubts of the kinds looked at here, with their messages."""
+def warned(facts, log=None, machine=None, devices=1, **changes):
+    """Return the record's warnings of the kinds tested here, with their messages."""
     here = machine or make_machine()
     resolved = resolve("smoke-full", facts, here, Options(max_steps=STEPS, devices=devices))
     assert resolved.unsupported is None
-    submission = assemble(resolved, here, finished(log or worklog(), **changes), Context())
+    submission = assemble(resolved, here, finished(log or run_log(), **changes), Context())
     return {warned.doubt: warned.message for warned in submission.warnings if warned.doubt in LOUD}
 
 
 def host(foreign_cores):
-    """Return samples of a host on which other processes kept so many cores busy."""
+    """Return samples of a host on which other processes kept `foreign_cores` cores busy."""
     return Telemetry([Sample(0.2 * number, 10**9, 0, 1.0, foreign_cores) for number in range(100)])
 
 
-def test_a_run_that_nothing_disturbed_has_none_of_these_doubts(facts):
-    assert doubted(facts, telemetry=host(0.0)) == {}
-    assert doubted(facts, worklog(own_work=(0.08, 0.08)), devices=2) == {}
+def test_an_undisturbed_run_has_none_of_these_warnings(facts):
+    assert warned(facts, telemetry=host(0.0)) == {}
+    assert warned(facts, run_log(own_work=(0.08, 0.08)), devices=2) == {}
 
 
 @pytest.mark.parametrize(("free", "doubt"), [(LOW_DISK_BYTES - 1, True), (LOW_DISK_BYTES, False)])
-def test_a_disk_that_is_almost_full_is_a_doubt(facts, free, doubt):
-    found = doubted(facts, machine=make_machine(free_disk_bytes=free))
+def test_an_almost_full_disk_is_a_warning(facts, free, doubt):
+    found = warned(facts, machine=make_machine(free_disk_bytes=free))
     assert found == ({Doubt.LOW_DISK: "2.0 GiB of disk were free"} if doubt else {})
 
 
 @pytest.mark.parametrize(("cores", "doubt"), [(BUSY_HOST_CORES + 0.5, True), (BUSY_HOST_CORES, False)])
-def test_a_host_whose_cores_others_used_is_a_doubt_and_says_how_many_of_them(facts, cores, doubt):
-    found = doubted(facts, telemetry=host(cores))
+def test_a_busy_host_is_a_warning_with_the_number_of_busy_cores(facts, cores, doubt):
+    found = warned(facts, telemetry=host(cores))
     assert found == ({Doubt.BUSY_HOST: "other processes kept 0.8 of 4 cores busy; repeat on an idle machine"} if doubt else {})
 
 
 @pytest.mark.parametrize(("slower", "doubt"), [(2 * SLOW_RANK, True), (SLOW_RANK / 2, False)])
-def test_a_process_that_is_slower_than_the_others_is_named_by_its_rank(facts, slower, doubt):
-    found = doubted(facts, worklog(own_work=(0.08, 0.08, 0.08 * (1 + slower), 0.08)), devices=4)
+def test_a_slow_process_is_named_by_its_rank(facts, slower, doubt):
+    found = warned(facts, run_log(own_work=(0.08, 0.08, 0.08 * (1 + slower), 0.08)), devices=4)
     assert found == ({Doubt.STRAGGLER: "rank 2 needs 10% longer for its own work than the median of all ranks"} if doubt else {})
 
 
 @pytest.mark.parametrize(("spread", "doubt"), [(0.09, True), (0.005, False)])
-def test_a_throughput_that_is_not_known_well_is_a_doubt_with_its_interval(facts, spread, doubt):
+def test_an_imprecise_throughput_is_a_warning_with_its_interval(facts, spread, doubt):
     drawn = np.random.default_rng(5)
-    found = doubted(facts, worklog([drawn.uniform(0.1 - spread, 0.1 + spread) for _ in range(STEPS)]))
+    found = warned(facts, run_log([drawn.uniform(0.1 - spread, 0.1 + spread) for _ in range(STEPS)]))
     assert set(found) == ({Doubt.WIDE_INTERVAL} if doubt else set())
     if doubt:
         percent = float(re.fullmatch(r"the 95% interval of throughput is \+-([\d.]+)%", found[Doubt.WIDE_INTERVAL])[1])
@@ -118,7 +105,7 @@ def test_a_throughput_that_is_not_known_well_is_a_doubt_with_its_interval(facts,
     ],
 )
 def test_a_worker_that_the_kernel_killed_for_memory_is_out_of_memory_and_no_crash(facts, ending, status, message):
-    log = worklog((0.1,) * 5)
+    log = run_log((0.1,) * 5)
     log.ended = False
     found = outcome_of(finished(log, **ending))
     assert (found.status, found.message, found.last_good_step) == (status, message, 5)
@@ -130,4 +117,4 @@ def test_a_worker_that_the_kernel_killed_for_memory_is_out_of_memory_and_no_cras
 
 
 def test_a_run_that_ended_well_stays_so_whatever_the_kernel_killed_meanwhile():
-    assert outcome_of(finished(worklog(), host_oom_kills=3)).status is Status.OK
+    assert outcome_of(finished(run_log(), host_oom_kills=3)).status is Status.OK

@@ -1,4 +1,4 @@
-"""Each method and lever does what it says: gradients agree, memory shrinks, what took effect is recorded."""
+"""Each method and lever works: gradients agree, memory shrinks, and the settings in effect are recorded."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A feature needs the package that does its work on that family, under the name by which libraries look for it."""
+"""A feature needs the package that implements it on that family, under the name that libraries look for."""
 
 import subprocess
 import sys
@@ -65,7 +65,7 @@ def installed(folder, module, distribution):
     ("module", "distribution", "seen"),
     [("flash_attn_interface", "flash_attn_3", "True False True"), ("flash_attn", "flash_attn", "False True False")],
 )
-def test_transformers_finds_flash_attention_3_by_the_package_that_is_asked_for(tmp_path, module, distribution, seen):
+def test_transformers_finds_flash_attention_3_by_the_required_package(tmp_path, module, distribution, seen):
     pytest.importorskip("transformers", minversion="5", reason="older versions look elsewhere")
     installed(tmp_path, module, distribution)
     done = subprocess.run([sys.executable, "-c", LOOK, str(tmp_path)], capture_output=True, text=True, check=True)

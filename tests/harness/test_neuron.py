@@ -1,4 +1,4 @@
-"""Neuron: each keyword exists in optimum-neuron, and what its trainer calls back becomes a valid submission."""
+"""Neuron: each keyword exists in optimum-neuron, and its trainer's callbacks produce a valid submission."""
 
 import json
 import sys
@@ -129,7 +129,7 @@ def test_without_zero_there_are_no_master_weights_to_ask_for(facts):
     assert not asked["optimizer_use_master_weights"]
 
 
-def test_the_compiler_is_told_level_and_model_type_beside_the_users_flags(facts):
+def test_the_compiler_gets_level_and_model_type_added_to_the_users_flags(facts):
     plan = plan_of(facts).plan
     plan = plan.model_copy(update={"precision": plan.precision.model_copy(update={"compute": Dtype.BF16})})
     told = process.neuron_environment(
@@ -141,7 +141,7 @@ def test_the_compiler_is_told_level_and_model_type_beside_the_users_flags(facts)
     assert family_environment(resolve("smoke-lora", facts, make_machine(), Options()).plan) == {}
 
 
-def test_the_compiler_is_told_to_leave_fp32_alone(facts):
+def test_the_compiler_does_not_cast_fp32(facts):
     assert "--auto-cast none" in process.neuron_environment(plan_of(facts).plan, {})["NEURON_CC_FLAGS"]
     assert (
         process.neuron_environment(plan_of(facts).plan, {"NEURON_CC_FLAGS": "--auto-cast all"})["NEURON_CC_FLAGS"].count("--auto-cast") == 1
@@ -238,7 +238,7 @@ def test_rows_of_different_length_are_padded_to_one_on_neuron_and_that_is_declar
     assert plan_of(facts, "bert-emotion", settings=()).overrides == ()
 
 
-def test_dynamic_padding_is_refused_on_neuron_where_it_is_asked_for(facts):
+def test_requested_dynamic_padding_is_refused_on_neuron(facts):
     assert "each new length is another graph" in plan_of(facts, "bert-emotion", settings=("data.padding=dynamic",)).unsupported
     assert "each new length" in plan_of(facts, "smoke-bert", settings=("data.padding=dynamic",)).unsupported
 
@@ -303,7 +303,7 @@ def test_what_the_trainer_calls_back_becomes_a_valid_submission(facts, tmp_path,
     assert [mark.phase.value for mark in again.timeline] == ["import", "data", "load", "train", "teardown"]
 
 
-def test_the_record_says_what_was_trained_and_what_was_not_looked_into(facts, tmp_path, monkeypatch):
+def test_the_record_shows_what_was_trained_and_which_gates_were_not_checked(facts, tmp_path, monkeypatch):
     submission = recorded(*trained(facts, tmp_path, monkeypatch, steps=3))
     model = submission.model
     assert model.adapter_bytes == 4 * model.trainable_parameters == model.gradient_bytes
@@ -334,7 +334,7 @@ def test_losses_and_counts_are_those_of_our_own_loop(facts, tmp_path, monkeypatc
     assert [step["loss"] for step in theirs.steps] == pytest.approx([step["loss"] for step in ours.steps], rel=1e-5)
 
 
-def test_training_ends_when_it_is_told_to(facts, tmp_path, monkeypatch):
+def test_training_ends_on_request(facts, tmp_path, monkeypatch):
     (tmp_path / "stop").touch()
     _, log = trained(facts, tmp_path, monkeypatch)
     # A vote is read some steps after it was cast: this device answers two marks late.
@@ -366,7 +366,7 @@ def test_strict_timing_waits_for_each_step(facts, tmp_path, monkeypatch):
     assert Waiting.waits == 5 + 2
 
 
-def test_how_the_cores_share_the_model_is_said(facts):
+def test_the_record_shows_how_the_cores_share_the_model(facts):
     assert neuron_trainer.sharding(plan_of(facts).plan) is None
     assert (
         neuron_trainer.sharding(plan_of(facts, cores=2, devices=2, strategy="zero1").plan)

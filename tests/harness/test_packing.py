@@ -1,4 +1,4 @@
-"""Packed rows are full, and no document in them sees another."""
+"""Packed rows are full, and no document in them attends to another."""
 
 from itertools import islice
 
@@ -120,7 +120,7 @@ def test_an_epoch_of_packed_documents_is_as_many_rows_as_their_tokens_fill(packe
     assert rows_of_an_epoch(plan, [{"input_ids": range(40)}] * 8) == 5
 
 
-def test_without_borders_a_row_is_one_document_to_the_model_and_the_check_says_so(facts, machine):
+def test_without_borders_a_row_is_one_document_to_the_model_and_the_gate_shows_it(facts, machine):
     plan = resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, "data.document_borders=false"))).plan
     batch = next(micro_batches(plan, load_samples(plan, 4096, None, None).training, shape_of(plan, facts.model("tiny-llama"))))
     assert set(batch.tensors) == {"input_ids", "labels"}
@@ -130,7 +130,7 @@ def test_without_borders_a_row_is_one_document_to_the_model_and_the_check_says_s
     assert (gate["passed"], "attend to each other" in gate["detail"]) == (None, True)
 
 
-def test_packing_without_borders_is_declared_where_it_is_asked_for(facts, machine):
+def test_requested_packing_without_borders_is_declared(facts, machine):
     resolved = resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, "data.document_borders=false")))
     assert resolved.unsupported is None
     assert "data.document_borders" in {override.field for override in resolved.overrides}

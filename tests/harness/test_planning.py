@@ -1,4 +1,4 @@
-"""A plan is inert, complete, and gives a reason for what it derived."""
+"""A plan is inert and complete, and gives a reason for each derived value."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ def test_the_same_inputs_give_the_same_plan(facts, machine):
     assert resolve("smoke-lora", facts, machine, Options()) == resolve("smoke-lora", facts, machine, Options())
 
 
-def test_global_batch_is_the_product_and_says_so(facts, machine):
+def test_global_batch_is_the_product_with_its_reason(facts, machine):
     plan = resolve("smoke-full", facts, machine, Options()).plan
     assert plan.batch.global_batch == 4
     assert plan.reasons["batch.global_batch"] == "micro_batch 2 x gradient_accumulation 2 x data_parallel 1"
@@ -113,7 +113,7 @@ def test_full_and_packed_rows_are_not_padded(facts, machine):
     assert resolve("smoke-lora", facts, machine, Options(overrides=packed[1:])).plan.data.padding is Padding.DYNAMIC
 
 
-def test_no_padding_of_rows_that_differ_in_length_is_refused_where_it_is_asked_for(facts, machine):
+def test_requested_padding_none_is_refused_for_rows_of_different_length(facts, machine):
     with pytest.raises(TunemarkError, match=r"data\.padding.*dynamic or static"):
         resolve("smoke-bert", facts, machine, Options(overrides=("data.padding=none",)))
 
@@ -150,7 +150,7 @@ def test_planning_imports_no_torch():
     assert done.stdout.splitlines()[-1] == "False"
 
 
-def test_steps_that_were_asked_for_are_not_cut_by_the_time_limit_of_the_card(facts, machine):
+def test_requested_steps_are_not_cut_by_the_cards_time_limit(facts, machine):
     assert resolve("smoke-lora", facts, machine, Options()).plan.measurement.max_train_s == 40
     asked = resolve("smoke-lora", facts, machine, Options(max_steps=5000)).plan.measurement
     assert (asked.max_steps, asked.max_train_s) == (5000, None)

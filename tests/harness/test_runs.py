@@ -48,7 +48,7 @@ def test_a_short_run_is_ok_and_answers_in_json(tmp_path):
     assert submission.process.user_s > 0
 
 
-def test_what_was_trained_is_saved_where_that_is_asked_for_and_timed_and_removed(tmp_path):
+def test_with_save_the_trained_weights_are_saved_timed_and_removed(tmp_path):
     aside = tmp_path / "aside"
     aside.mkdir()
     quick = ("--steps", 2, "--no-probe", "--no-gates")

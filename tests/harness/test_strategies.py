@@ -85,7 +85,7 @@ def test_lora_under_fsdp2_and_a_time_limit_end_together(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_process_is_told_by_its_rank_and_the_others_are_ended(tmp_path):
+def test_a_killed_process_is_named_by_its_rank_and_the_others_are_ended(tmp_path):
     command = [sys.executable, "-m", "tunemark.cli", "run", "smoke-full", *map(str, SMALL[2:]), "--steps", "100000", "--devices", "2"]
     process = subprocess.Popen([*command, "--out", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     next(line for line in process.stderr if "train, " in line)
@@ -128,7 +128,7 @@ def test_a_parameter_that_zero_3_has_emptied_is_weighed_by_the_part_kept_aside()
     assert "measured" in facts["optimizer_state_bytes_reason"]
 
 
-def test_the_first_failure_of_any_process_is_the_one_that_is_told(tmp_path):
+def test_the_first_failure_of_any_process_is_reported(tmp_path):
     (tmp_path / "rank-1-log.jsonl").write_text('{"event": "failure", "at_s": 2.0, "status": "crash", "message": "lost", "fix": "x"}\n')
     log = RunLog(failure={"at_s": 3.0, "status": "crash", "message": "the others left", "fix": "y"})
     assert merge_failures(log, tmp_path).failure["message"] == "rank 1: lost"
@@ -200,7 +200,7 @@ def test_variables_of_the_job_around_it_do_not_reach_the_worker(facts, machine, 
     assert not {"RANK", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"} & seen.keys()
 
 
-def test_of_several_failed_processes_the_one_that_a_signal_ended_is_told():
+def test_of_several_failed_processes_the_killed_one_is_reported():
     report = "Failures:\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 7)\nRoot Cause (first observed failure):\n[0]:\n  rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: 6)\n"
     assert killed_by(SimpleNamespace(exit_code=1, output_tail=report)) == ("rank 1", signal.SIGKILL)
     assert killed_by(SimpleNamespace(exit_code=1, output_tail="no report")) is None

@@ -1,4 +1,4 @@
-"""The frontier: found exactly, with few tries, and only by what says something of memory."""
+"""The frontier: found exactly, in few tries, and only from runs that show whether memory sufficed."""
 
 import pytest
 from hypothesis import given
@@ -76,7 +76,7 @@ def test_both_gives_the_micro_batch_at_each_length_that_fits(tmp_path):
     assert [(edge.sequence_length, edge.micro_batch) for edge in search.edges] == [(448, 1), (128, 3), (256, 1)]
 
 
-def test_where_not_even_one_row_fits_there_is_none(tmp_path):
+def test_there_is_no_micro_batch_where_one_row_does_not_fit(tmp_path):
     search = frontier(ScriptedBench(tmp_path, fits_tokens(1)))
     assert search.search() is None
     assert search.edges[0].micro_batch is None
@@ -88,7 +88,7 @@ def test_a_failure_that_is_not_memory_ends_the_search_with_its_reason(tmp_path):
     assert "scripted crash" in search.search()
 
 
-def test_a_stopped_search_goes_on_with_what_it_knows(tmp_path):
+def test_a_stopped_search_resumes_with_its_results(tmp_path):
     def interrupted(plan, ran):
         return {"status": Status.INTERRUPTED} if ran == 3 else fits_tokens(128 * 11)(plan, ran)
 

@@ -1,4 +1,4 @@
-"""Devices are looked at from outside of the worker, and a record holds what was seen, or why nothing was."""
+"""Devices are monitored from outside the worker, and a record holds the readings or the reason without them."""
 
 import os
 import subprocess
@@ -47,14 +47,14 @@ def test_only_samples_of_the_window_count():
     assert (use.samples, use.busy_mean, use.index) == (11, 1.0, 0)
 
 
-def test_a_device_has_means_and_extremes_of_what_its_driver_tells():
+def test_a_device_has_means_and_extremes_of_its_readings():
     (use,) = device_uses(make_series([Reading(0.5, 300.0, 1500.0, 60.0, 3 * GIB), Reading(1.0, 500.0, 1700.0, 70.0, 5 * GIB)]), 0.0, 1.0)
     assert (use.busy_mean, use.busy_peak, use.power_mean_w, use.power_peak_w) == (0.75, 1.0, 400.0, 500.0)
     assert (use.clock_mean_mhz, use.clock_min_mhz, use.temperature_peak_c) == (1600.0, 1500.0, 70.0)
     assert (use.memory_used_before_bytes, use.memory_used_peak_bytes) == (GIB, 5 * GIB)
 
 
-def test_what_a_driver_does_not_tell_is_null_and_not_zero():
+def test_a_value_that_the_driver_does_not_report_is_null_and_not_zero():
     (use,) = device_uses(make_series([Reading()], before=()), 0.0, 1.0)
     told = use.model_dump(exclude={"index", "samples", "throttle_reasons"})
     assert set(told.values()) == {None}
@@ -130,7 +130,7 @@ def test_a_sampler_looks_before_the_run_and_while_the_worker_lives():
     assert energy(series, 0.0, 1.0).idle_w == 90.0
 
 
-def test_processes_of_others_are_counted_before_the_run_and_beside_the_worker():
+def test_other_processes_are_counted_before_and_during_the_run():
     def foreign(before, during):
         monitor = FakeMonitor([(Reading(),)], before)
         with DeviceSampler(monitor, (0,), "") as sampler:
@@ -148,7 +148,7 @@ def test_processes_of_others_are_counted_before_the_run_and_beside_the_worker():
     assert foreign(None, None) == {}
 
 
-def test_a_device_that_others_use_is_a_doubt():
+def test_a_device_that_other_processes_use_is_a_warning():
     from tunemark.schema.records.submission import Submission
     from tunemark.schema.vocabulary import Doubt
 
@@ -226,12 +226,12 @@ def test_what_is_sampled_after_the_last_step_of_a_hung_run_does_not_count_as_use
 
 
 @pytest.mark.parametrize(("after", "doubt"), [(0.9e12, ["peak_fell"]), (1.1e12, []), (1.5e12, ["peak_rose"]), (None, [])])
-def test_a_matrix_rate_that_changed_over_the_run_is_a_doubt(after, doubt):
+def test_a_matrix_rate_that_changed_over_the_run_is_a_warning(after, doubt):
     probe = Probe(dtype=Dtype.FP32, size=64, before_flop_per_s=1e12, after_flop_per_s=after)
     assert [kind.value for kind, _ in probe_warnings(probe)] == doubt
 
 
-def test_a_compiler_that_the_worker_starts_is_none_of_its_processes():
+def test_a_compiler_that_the_worker_starts_does_not_count_as_its_process():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as python, subprocess.Popen(["sleep", "9"]) as other:
         assert _trains(psutil.Process(python.pid))
         assert not _trains(psutil.Process(other.pid))

@@ -1,4 +1,4 @@
-"""Each vendor's answers become readings in our units; what is not told is null, and what is not there is a reason."""
+"""Each vendor's values become readings in our units; a missing value is null, and a missing tool is a reason."""
 
 import ast
 import inspect
@@ -110,7 +110,7 @@ def test_amdsmis_units_become_ours():
     assert monitor.processes() == (frozenset({42}),)
 
 
-def test_an_amd_device_that_tells_little_has_nulls():
+def test_an_amd_device_that_reports_little_has_nulls():
     names = ("activity", "memory_usage", "metrics_info", "process_list")
     module = scripted_amdsmi(
         **{f"amdsmi_get_gpu_{name}": KeyError for name in names},
@@ -152,7 +152,7 @@ class Lines:
         self.closed = True
 
 
-def test_neuron_monitor_tells_busy_shares_and_memory_by_core():
+def test_neuron_monitor_reports_busy_fractions_and_memory_by_core():
     idle, busy = (TOOLS / "neuron-monitor.jsonl").read_text().splitlines()
     monitor = neuron.NeuronMonitor(Lines([], [idle], [idle, busy], ["torn {"]), (0, 1))
     assert monitor.read() == ()
@@ -165,7 +165,7 @@ def test_neuron_monitor_tells_busy_shares_and_memory_by_core():
     assert monitor.read() == ()
 
 
-def test_neuron_monitor_is_told_what_to_look_at_in_a_file_that_is_gone_afterwards(tmp_path, monkeypatch):
+def test_neuron_monitor_is_configured_by_a_file_that_is_removed_afterwards(tmp_path, monkeypatch):
     line = (TOOLS / "neuron-monitor.jsonl").read_text().splitlines()[1]
     tool = tmp_path / "neuron-monitor"
     tool.write_text(f"#!/bin/sh\ngrep -q neuroncore_counters \"$2\" || exit 1\ncat <<'E'\n{line}\nE\nexec sleep 60\n")
@@ -206,7 +206,7 @@ def test_energy_of_an_intel_gpu_is_the_difference_of_its_counter():
     assert (found.source, found.joules, found.window_s) == ("counter", pytest.approx(1350), 3.0)
 
 
-def test_a_tool_that_goes_on_printing_is_ended():
+def test_a_tool_that_keeps_printing_is_stopped():
     stream = LineStream(["sh", "-c", "while true; do echo line; sleep 0.01; done"])
     time.sleep(0.2)
     assert "line\n" in stream.new_lines()

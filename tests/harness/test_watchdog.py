@@ -1,4 +1,4 @@
-"""A worker is ended when nothing gets on, not because its work is long."""
+"""A worker is ended when it makes no progress, not because its work is long."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_a_job_of_many_days_is_not_ended_while_steps_complete():
         assert watchdog.expired(log, 90.0 * hour) is None
 
 
-def test_a_hang_after_some_steps_is_found():
+def test_a_hang_after_some_steps_is_detected():
     watchdog, log = Watchdog(RULES, 0.0), log_of(1.0, 1.0, 1.0)
     assert watchdog.expired(log, 50.0) is None
     assert watchdog.expired(log, 149.0) is None
@@ -55,7 +55,7 @@ def test_a_limit_of_all_the_time_holds_where_one_was_given():
     assert Watchdog(Measurement(), 0.0).expired(log_of(1.0), 1e9) is None
 
 
-def test_a_run_that_got_stuck_says_so_and_what_to_give():
+def test_a_stuck_run_is_reported_with_the_option_to_change():
     said = outcome_of(replace(refused_run("-"), log=log_of(1.0, 1.0), ended_by="no step", wall_s=500.0, exit_code=-15))
     assert said.status is Status.TIMEOUT
     assert "2 completed steps" in said.message
