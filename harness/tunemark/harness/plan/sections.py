@@ -326,7 +326,7 @@ def batch_choice(card: WorkloadCard, device: DeviceChoice, reasons: Reasons) -> 
 
 
 def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> Measurement:
-    """Return when the run stops, and what is measured besides speed."""
+    """Return the stop rules and the measurements besides speed."""
     if options.epochs is not None and card.data.training_rows is None and _source_kind(card, options) is DataSource.SYNTHETIC:
         fix = "these synthetic rows have no end; give --set data.training_rows=N, --data file:PATH, or --steps"
         raise TunemarkError("--epochs", options.epochs, fix)
@@ -351,7 +351,7 @@ def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -
 def _time_limits(
     card: WorkloadCard, options: Options, reasons: Reasons, *, counted: bool
 ) -> dict[Literal["max_train_s", "min_steps"], Any]:
-    """Return how long training may take. Requested steps are always completed, so they have no default time limit."""
+    """Return the time limit of training. Requested steps are always completed, so they have none by default."""
     name = "measurement.max_train_s"
     if options.max_train_s is not None:
         return {"max_train_s": reasons.give(name, options.max_train_s, "requested with --seconds")}

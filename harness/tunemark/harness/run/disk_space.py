@@ -20,7 +20,7 @@ HEADER_BYTES = formats.MIB
 
 
 def temporary_bytes(plan: Plan, card: ModelCard) -> dict[str, int]:
-    """Return what the processes of one machine write into the temporary folder, in bytes by purpose."""
+    """Return the bytes that the processes of one machine write into the temporary folder, by purpose."""
     written = {"the worker's log": LOG_BYTES}
     if plan.quantisation is not None and plan.model.weights is Weights.RANDOM:
         processes = plan.device.count // plan.device.nodes

@@ -119,18 +119,8 @@ def _probe(log: RunLog) -> Probe | None:
 
 def environment(machine: Machine, count: int) -> Environment:
     """Return the recorded facts of a machine, with its first `count` devices."""
-    return Environment(
-        os=machine.os,
-        python=machine.python,
-        packages=machine.packages,
-        backend=machine.backend,
-        devices=machine.devices[:count],
-        cpu=machine.cpu,
-        cpu_physical_cores=machine.cpu_physical_cores,
-        cpu_logical_cores=machine.cpu_logical_cores,
-        cpu_usable_cores=machine.cpu_usable_cores,
-        memory_bytes=machine.memory_bytes,
-    )
+    facts: dict[str, Any] = {name: getattr(machine, name) for name in Environment.model_fields if hasattr(machine, name)}
+    return Environment(**facts | {"devices": machine.devices[:count]})
 
 
 def memory(finished: Finished) -> Memory:

@@ -2,12 +2,11 @@
 
 import json
 import sys
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -54,34 +53,20 @@ class RunProgress:
     """A progress bar on a terminal; elsewhere a plain line per phase and every fifty steps."""
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._console = Console(stderr=True, highlight=False)
-        self._phase = ""
-        self._shown_steps = 0
-        self._bar: Progress | None = None
-        if self._console.is_terminal:
-            self._bar = Progress(
-                SpinnerColumn(),
-                TextColumn("[bold]{task.fields[workload]}"),
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.fields[steps]}"),
-                TimeElapsedColumn(),
-                console=self._console,
-                transient=True,
-            )
+        self._plan, self._phase, self._shown_steps = plan, "", 0
+        console = Console(stderr=True, highlight=False)
+        columns = ("[bold]{task.fields[workload]}", "{task.description}", BarColumn(), "{task.fields[steps]}", TimeElapsedColumn())
+        self._bar = Progress(SpinnerColumn(), *columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("starting", total=plan.measurement.max_steps, workload=plan.workload, steps="")
 
     def __enter__(self) -> Self:
         """Start the bar."""
-        if self._bar:
-            self._bar.start()
-            self._task = self._bar.add_task("starting", total=self._plan.measurement.max_steps, workload=self._plan.workload, steps="")
+        self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove the bar."""
-        if self._bar:
-            self._bar.stop()
+        self._bar.stop()
 
     def __call__(self, log: RunLog) -> None:
         """Show the worker's progress."""
@@ -90,7 +75,7 @@ class RunProgress:
         loss = f", loss {log.steps[-1]['loss']:.3f}" if log.steps and log.steps[-1]["loss"] is not None else ""
         most = self._plan.measurement.max_steps
         done = f"{steps} of {'at most ' if self._plan.measurement.until_relative_ci else ''}{most} steps" if most else f"{steps} steps"
-        if self._bar:
+        if not self._bar.disable:
             self._bar.update(self._task, description=phase, completed=steps, steps=f"{done}{loss}" if steps else "")
         elif phase != self._phase or steps >= self._shown_steps + PLAIN_EVERY_STEPS:
             self._shown_steps = steps - steps % PLAIN_EVERY_STEPS
@@ -150,11 +135,13 @@ def _speed_lines(submission: Submission, derived: Derived) -> list[tuple[str, st
     lines = [("steps", f"{len(submission.trace)}, {derived.window.steps if derived.window else 0} of them steady")]
     rate = derived.tokens_per_s
     if derived.step_time and rate and derived.samples_per_s:
-        interval = f"95% interval {formats.significant(rate.low)} to {formats.significant(rate.high)}"
+        interval = "too few steps for an interval"
+        if rate.bounded:
+            interval = f"95% interval {formats.significant(rate.low)} to {formats.significant(rate.high)}"
         median, p95 = formats.duration(derived.step_time.p50), formats.duration(derived.step_time.p95)
         lines += [
             ("step time", f"{median} median, p95 {p95}"),
-            ("tokens/s", f"{formats.significant(rate.value)}  ({interval if rate.bounded else 'too few steps for an interval'})"),
+            ("tokens/s", f"{formats.significant(rate.value)}  ({interval})"),
             ("samples/s", formats.significant(derived.samples_per_s.value)),
         ]
     memory = derived.peak_memory

@@ -111,10 +111,8 @@ class HostSampler:
 
     def __init__(self, pid: int, spawned_at_s: float) -> None:
         self.samples: list[Sample] = []
-        self._process = psutil.Process(pid)
-        self._spawned_at_s = spawned_at_s
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._process, self._spawned_at_s = psutil.Process(pid), spawned_at_s
+        self._done, self._thread = threading.Event(), threading.Thread(target=self._run, daemon=True)
         self._before = (spawned_at_s, 0.0, _host_busy_s())
 
     def __enter__(self) -> Self:
@@ -188,10 +186,8 @@ class DeviceSampler:
     """A thread that asks a monitor while the worker lives, and before it. Without a monitor it only holds the reason."""
 
     def __init__(self, monitor: DeviceMonitor | None, indexes: tuple[int, ...], reason: str) -> None:
-        self.series = DeviceSeries(indexes=indexes, reason=reason)
-        self._monitor = monitor
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.series, self._monitor = DeviceSeries(indexes=indexes, reason=reason), monitor
+        self._done, self._thread = threading.Event(), threading.Thread(target=self._run, daemon=True)
         self._pid, self._spawned_at_s, self._listed_at_s = 0, 0.0, 0.0
         if monitor is not None:
             self.series.memory_method, self.series.interval_s = monitor.memory_method, monitor.interval_s

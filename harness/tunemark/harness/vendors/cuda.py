@@ -19,7 +19,7 @@ class Cuda(EventDevice):
 
     @staticmethod
     def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
-        """Return why torch cannot use the GPU."""
+        """Return the reason if torch sees no GPU."""
         return (
             None if torch.cuda.is_available() else f"torch {torch.__version__} sees no GPU; install a build for the driver of this machine"
         )
@@ -42,7 +42,7 @@ def find() -> list[FoundDevice]:
 
 
 def missing_tool() -> str | None:
-    """Return why a GPU may be here although none was found: a driver without nvidia-ml-py."""
+    """Return the missing package where a driver is installed without it."""
     try:
         import pynvml  # noqa: F401, PLC0415 - an optional package
     except ImportError:

@@ -211,7 +211,7 @@ class EventDevice(Device):
 
     @staticmethod
     def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
-        """Return why torch cannot use the GPU, and the fix; None if it can."""
+        """Return the reason if torch cannot use the GPU, with the fix; None if it can."""
         raise NotImplementedError
 
     def begin(self) -> None:
@@ -332,7 +332,7 @@ class Vendor:
     found_by: str = ""
     """Reason that a plan gives when `find` returns devices."""
     missing_tool: Callable[[], str | None] = lambda: None
-    """Return why devices may be here although `find` returns none, or None."""
+    """Return what `find` lacks on a machine that seems to have such devices, or None."""
     preference: int = 0
     """The found family with the highest preference is used unless --backend names another."""
     monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None

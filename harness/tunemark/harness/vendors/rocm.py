@@ -34,7 +34,7 @@ class Rocm(EventDevice):
 
     @staticmethod
     def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
-        """Return why torch cannot use the GPU."""
+        """Return the reason if torch is not built for ROCm or sees no GPU."""
         if torch.version.hip is None:
             return f"torch {torch.__version__} is not built for ROCm; install a build that is"
         if not torch.cuda.is_available():

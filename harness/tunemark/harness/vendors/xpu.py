@@ -35,7 +35,7 @@ class Xpu(EventDevice):
 
     @staticmethod
     def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
-        """Return why torch cannot use the GPU."""
+        """Return the reason if torch sees no GPU."""
         if torch.xpu.is_available():
             return None
         return f"torch {torch.__version__} sees no Intel GPU; install a build with XPU and the Level Zero driver"

@@ -148,7 +148,7 @@ def whole_model_facts(plan: Plan, card: ModelCard, vocabulary: int | None) -> di
 
 
 def sharding(plan: Plan) -> str | None:
-    """Return how the cores share the model, in optimum-neuron's words; None for one core."""
+    """Return optimum-neuron's name for how the cores share the model; None for one core."""
     if plan.device.count == 1:
         return None
     zero = "ZeRO-1, " if plan.device.strategy is Strategy.ZERO1 else ""
