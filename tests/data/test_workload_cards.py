@@ -10,10 +10,9 @@ import pytest
 
 from tunemark.collector.gate.card_checks import settings
 from tunemark.collector.predict.estimate import GIB, TIGHT
-from tunemark.harness.machine import PACKAGES, Machine
-from tunemark.harness.overrides import apply_overrides
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.studies.points import star_of_card
+from tunemark.harness.plan.machine import PACKAGES, Machine
+from tunemark.harness.plan.resolve import Options, apply_overrides, resolve
+from tunemark.harness.studies.settings_grid import star_of_card
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase, workloads_of
 from tunemark.schema.facts.workloads import WorkloadBatch, WorkloadCard, WorkloadData
@@ -127,7 +126,7 @@ def test_a_plain_run_stops_once_it_is_sure_and_no_whole_job_has_a_fixed_hour(key
 
 def test_a_card_with_epochs_says_how_its_whole_job_is_done():
     plan = resolve("llama3-8b-notechat-lora", FACTS, eight_gpus(), Options()).plan
-    assert "--epochs 10 does the whole job" in plan.reasons["measurement.until_relative_ci"]
+    assert "--epochs 10 runs the whole job" in plan.reasons["measurement.until_relative_ci"]
     assert (plan.measurement.epochs, plan.measurement.min_steps) == (10, 30)
 
 

@@ -61,7 +61,7 @@ def _build(card: ModelCard, method: Method, attention: str) -> Any:
     import torch
     import transformers
 
-    from tunemark.harness.worker.architectures import config_of
+    from tunemark.harness.worker.models import config_of
 
     config = config_of(card)
     config._attn_implementation, config._experts_implementation, config.use_cache = attention, "eager", False

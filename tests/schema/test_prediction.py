@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from study_making import FACTS, make_run
 
-from tunemark.harness.planning import Options, resolve
+from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.statistics.job_prediction import Job, over_runs, predict, price_of
@@ -151,8 +151,8 @@ def test_only_repeats_of_one_plan_are_taken_together():
 
 
 def test_the_command_names_the_file_that_is_no_repeat(tmp_path):
-    from tunemark.harness.record import write
-    from tunemark.harness.studies.whole_job import read_runs
+    from tunemark.harness.commands.studies import read_runs
+    from tunemark.harness.run.record import write
 
     other = make_run(resolve("smoke-full", FACTS, machine(), Options()), noise=0.0)
     paths = [write(run, tmp_path / name) for run, name in ((EVEN, "one"), (other, "two"))]
