@@ -29,8 +29,8 @@ def price(**changes: str) -> str:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        (price(effective_on=""), "2: effective_on: no effective_on; add it"),
-        (price(source=""), "2: source: no source; add it"),
+        (price(effective_on=""), "2: effective_on: is missing; add it"),
+        (price(source=""), "2: source: is missing; add it"),
         (price(usd_per_hour="-1"), "2: usd_per_hour: '-1': Input should be greater than 0"),
         (
             price(accelerator="nvidia-a10h"),
@@ -38,7 +38,7 @@ def price(**changes: str) -> str:
         ),
         (price(dated_by="catalog"), "2: file: 'g5.xlarge': dated_by is 'catalog', and neither source nor notes names a version of it"),
         (price(dated_by="inferred"), "2: file: 'g5.xlarge': dated_by is 'inferred' and there are no notes"),
-        (f"{price()},more", "2: columns: 14: the header has 13; a text with a comma needs quotes"),
+        (f"{price()},more", "2: columns: 14: the header has 13; quote text that contains a comma"),
         (f"{price()}\n{price(usd_per_hour='2')}", "3: price: 'aws/g5.xlarge/us-east-1/on_demand/2026-01-01': is in line 2 already"),
     ],
 )
@@ -59,7 +59,7 @@ def test_a_catalogue_row_with_a_version_is_right(checkout: Path, tunemark: Tunem
     ("file", "old", "new", "said"),
     [
         ("accelerators/nvidia-l4.toml", "memory_gib", "memory_gb", "7: memory_gb: 24: Extra inputs are not permitted"),
-        ("accelerators/nvidia-l4.toml", 'key = "nvidia-l4"', 'key = "l4"', "1: key: 'l4': a card is named as its file"),
+        ("accelerators/nvidia-l4.toml", 'key = "nvidia-l4"', 'key = "l4"', "1: key: 'l4': the key must equal the file name"),
         ("accelerators/nvidia-l4.toml", 'vendor = "NVIDIA"', "vendor = NVIDIA", ":3: file: not valid TOML"),
         ("models/gpt2.toml", "layers = 12", "layers = 0", ": layers: 0: Input should be greater than or equal to 1"),
         ("workloads/smoke-lora.toml", 'model = "tiny-llama"', 'model = "tiny-lama"', ": model: 'tiny-lama': no such card in data/models; did you mean 'tiny-llama'"),

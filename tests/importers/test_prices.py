@@ -295,7 +295,7 @@ def test_a_machine_of_gcp_is_without_its_accelerators_whoever_is_said_to_sell_it
         ("g5.18xlarge", "AWS has no size 18xlarge of g5; did you mean 'g5.16xlarge'"),
         ("g5.9xlarge", "AWS has no size 9xlarge of g5; did you mean 'g5.8xlarge'"),
         ("g5.112xlarge", "AWS has no size 112xlarge of g5; did you mean 'g5.48xlarge'"),
-        ("g9.xlarge", "no family g9 of AWS is in data/prices/aws_sizes.toml; add it with its source, or did you mean"),
+        ("g9.xlarge", "the AWS family g9 is not in data/prices/aws_sizes.toml; add it with its source, or did you mean"),
         ("p5.48xlarge", "is an instance of aws, and the file is said to be of lambda; give --provider aws"),
     ],
 )

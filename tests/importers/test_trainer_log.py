@@ -166,7 +166,7 @@ def test_records_need_a_source_and_bring_a_document_that_counts_them(tmp_path: P
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--instance", "g5.13xlarge"), "instance: 'g5.13xlarge': no instance of data/prices; did you mean 'g5.12xlarge'"),
+        (("--instance", "g5.13xlarge"), "instance: 'g5.13xlarge': not in data/prices; did you mean 'g5.12xlarge'"),
         (("--accelerator", "RTX 4070 Ti (16GB)"), "the GeForce RTX 4070 Ti has 12 GB, not 16; did you mean 'RTX 4070 Ti'"),
         (("--accelerator", "h100"), "did you mean 'nvidia-h100-80gb-sxm'"),
         (("--model", "llama-3-8c"), "did you mean 'llama-3-8b'"),

@@ -146,7 +146,7 @@ def test_only_repeats_of_one_plan_are_taken_together():
     other = make_run(resolve("smoke-full", FACTS, machine(), Options()), noise=0.0)
     with pytest.raises(TunemarkError, match="is not a repeat of the first run"):
         predict([EVEN, other], Job(steps=600))
-    with pytest.raises(TunemarkError, match="given twice"):
+    with pytest.raises(TunemarkError, match="listed twice"):
         predict([EVEN, EVEN], Job(steps=600))
 
 

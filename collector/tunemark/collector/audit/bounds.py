@@ -50,7 +50,7 @@ def least_shape(
 def least_flop_per_token(
     model: ModelCard, method: Method, sequence_length: int, rank: int = 1, *, recompute: bool = False, attention: bool = False
 ) -> float:
-    """Return the least FLOPs of a token (definitions.md 8 to 10), with recomputed blocks and attention only where asked for."""
+    """Return the minimum FLOPs per token, with recomputed blocks and attention only on request. See definitions#model-flops."""
     kept = Checkpointing.FULL if recompute else Checkpointing.NONE
     ledger = flops_ledger(least_shape(model, method, sequence_length, 1, rank, kept))
     flops = ledger.hardware_flops if recompute else ledger.model_flops

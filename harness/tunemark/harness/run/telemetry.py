@@ -1,7 +1,7 @@
 """Watch a run from outside its worker, so that the measurement is not disturbed, and summarise the samples.
 
 One thread samples the worker's process tree and the host, another asks the vendor's monitor about the devices. The summary
-functions at the end are pure functions of the samples (definitions.md, 11 to 13).
+functions at the end are pure functions of the samples (definitions#memory, definitions#utilisation, definitions#energy).
 """
 
 import contextlib

@@ -49,7 +49,7 @@ class Watchdog:
 
 
 class SteadinessJudge:
-    """Decides if throughput is known precisely enough to stop (definitions.md, 4)."""
+    """Decides if throughput is known precisely enough to stop (definitions#steady-window)."""
 
     def __init__(self, rules: Measurement) -> None:
         self._rules = rules

@@ -29,7 +29,7 @@ DerivedPair = tuple[Derived, Derived]
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """The steps after which B's longer compilation has paid off, with the cache in one state (definitions.md, 14)."""
+    """The steps after which B's longer compilation has paid off, with the cache in one state (definitions#compile-overhead)."""
 
     cache: CacheState
     pairs: int

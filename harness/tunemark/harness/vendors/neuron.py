@@ -1,7 +1,7 @@
 """AWS Trainium and Inferentia through torch-neuronx (PyTorch/XLA). Each NeuronCore is a device of its own. Not yet run on such a device.
 
 Work is recorded and submitted as one graph at each mark. XLA has no events: a mark is reached when its result can be
-read, and it is read one step late, so that the device always has work (definitions.md, 3).
+read, and it is read one step late, so that the device always has work (definitions#step-time).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Whether compiled graphs were in a disk cache before the run (definitions.md, 14): cold, warm, or why that is unknown."""
+"""Whether compiled graphs were in a disk cache before the run (definitions#compile-overhead): cold, warm, or why that is unknown."""
 
 import os
 import re

@@ -99,7 +99,7 @@ def packed_documents(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[st
 def matrix_rate(device: Device, backend: Backend, dtype: Dtype) -> dict[str, Any] | None:
     """Return `dtype`, `size` and `flop_per_s`: the best of five rounds of products of square matrices; None without memory for them.
 
-    The rate reveals a device that is throttled, shared or a poor specimen. MAFU is measured against it (definitions.md, 9).
+    The rate reveals a device that is throttled, shared or a poor specimen. MAFU is measured against it (definitions#mfu).
     """
     size = vendor_of(backend).probe_size
     if size is None:

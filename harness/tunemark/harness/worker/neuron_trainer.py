@@ -254,7 +254,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
 
     `on_step_end` is called when a step is recorded, before the lazy graph runs. So the step's loss and vote are put into
     that graph, and read when the next step has been submitted: always one step behind, so that the device never waits for
-    the host, with a full wait at both ends of training (definitions.md, 3). Only a device can prove that it is then busy
+    the host, with a full wait at both ends of training (definitions#step-time). Only a device can prove that it is then busy
     without a gap.
     """
 

@@ -96,7 +96,7 @@ def rows_of_a_step(evidence: Evidence) -> Iterator[Finding]:
 def steps_times_step(evidence: Evidence) -> Iterator[Finding]:
     """Training time that differs from steps x step time.
 
-    Steps follow each other without a gap (definitions.md 3).
+    Steps follow each other without a gap (definitions#step-time).
     """
     slack = evidence.facts.known.practice("clock-slack")
     for result in evidence.results:
@@ -123,7 +123,7 @@ def epoch_times(evidence: Evidence) -> Iterator[Finding]:
 def wall_covers_training(evidence: Evidence) -> Iterator[Finding]:
     """Wall time below the training time.
 
-    Training is a phase of the process (definitions.md 2).
+    Training is a phase of the process (definitions#phases).
     """
     slack = evidence.facts.known.practice("clock-slack")
     for result in evidence.results:
@@ -257,7 +257,7 @@ def work_of_an_epoch(evidence: Evidence) -> Iterator[Finding]:
 def short_runs(evidence: Evidence) -> Iterator[Finding]:
     """Few steps that a longer run contradicts.
 
-    First steps compile, fill caches and grow the allocator (definitions.md 4).
+    First steps compile, fill caches and grow the allocator (definitions#steady-window).
     """
     for result in evidence.results:
         steps, time = result.interval("steps"), result.interval("step_time_s")

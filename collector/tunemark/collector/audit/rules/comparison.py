@@ -22,7 +22,7 @@ TIMES_TOLERANCE = 0.05
 SIMILAR_SIZE = 1.6
 """Factor within which models have about the same size: utilisation changes slowly with it."""
 FEWEST_STEPS = 20
-"""A run of fewer steps is mostly warm-up (definitions.md 4)."""
+"""A run of fewer steps is mostly warm-up (definitions#steady-window)."""
 TIMES = frozenset({"train_time_s", "wall_s", "epoch_time_s", "step_time_s"})
 TIMES_AND_RATES = TIMES | {"tokens_per_s", "samples_per_s", "samples_per_s_reported", "relative_speed"}
 TABLE = attrgetter("source", "section")
@@ -239,7 +239,7 @@ def wrong_column(result: AuditedResult, other: AuditedResult, quantity: str, com
 def comparability(evidence: Evidence) -> Iterator[Finding]:
     """Comparison of results that did different work.
 
-    Times and rates compare devices only when model, method, data, length, batch and precision agree (definitions.md 19).
+    Times and rates compare devices only when model, method, data, length, batch and precision agree (definitions#comparability).
     """
     for statement, compared in evidence.assertions(Comparison):
         results = evidence.with_ids(dict.fromkeys(compared.records))

@@ -36,7 +36,7 @@ NOT_IN_MEMORY = {"gradient_accumulation": "micro-steps follow each other, so act
 def metrics(evidence: Evidence) -> Iterator[Finding]:
     """Figure that is not what its name says.
 
-    A peak is the highest value, a rate measures work that was done, and a unit is what bytes were divided by (definitions.md 5, 11).
+    A peak is the highest value, a rate measures work that was done, and a unit is what bytes were divided by (definitions#throughput, definitions#memory).
     """
     for statement, metric in evidence.assertions(Metric):
         name, quantities, counted = label(metric.quantity), (metric.quantity,), {"counts": metric.counts}
@@ -44,7 +44,7 @@ def metrics(evidence: Evidence) -> Iterator[Finding]:
         if metric.quantity in PEAKS and metric.counts in NOT_A_PEAK:
             words = (
                 f"the code reads memory {metric.counts}, on one {metric.scope or 'device'}. It misses tensors that were freed before, and counts "
-                "cached blocks (definitions.md 11)"
+                "cached blocks (definitions#memory)"
             )
             yield Finding(SUSPICIOUS, records, claim, words, counted, quantities=quantities)
         if metric.counts in COUNTERS:
@@ -85,7 +85,7 @@ def _wrong_unit(statement: str, metric: Metric, results: list[AuditedResult]) ->
 def counted_differently(evidence: Evidence) -> Iterator[Finding]:
     """One name for different counts in several sources.
 
-    Slots, real tokens and supervised tokens are three counts (definitions.md 6). So are allocated, reserved and used memory (11).
+    Slots, real tokens and supervised tokens are three counts (definitions#tokens). So are allocated, reserved and used memory (definitions#memory).
     """
     for name, meanings in MEANINGS.items():
         metrics_of = [(statement.id, metric) for statement, metric in evidence.assertions(Metric) if metric.counts in meanings]
@@ -100,7 +100,7 @@ def counted_differently(evidence: Evidence) -> Iterator[Finding]:
                 f"{counts}: {', '.join(f'{statement} ({len(metric.records)} results)' for statement, metric in items)}"
                 for counts, items in counted.items()
             )
-            + ". One name for several counts (definitions.md 1, 6 and 11): such figures share no ranking"
+            + ". One name for several counts (definitions#step, definitions#tokens, definitions#memory): such figures share no ranking"
         )
         numbers = {str(counts): len(items) for counts, items in counted.items()}
         yield Finding(AMBIGUOUS, records, claim, words, numbers, quantities=tuple(dict.fromkeys(metric.quantity for _, metric in every)))

@@ -77,7 +77,7 @@ def slower(evidence: Evidence) -> Iterator[Finding]:
     """
     limit = evidence.facts.known.practice("qlora-slowdown")
     cases = (
-        (Method.LORA, Method.FULL, SLOWER, "It executes 6 N FLOPs where full fine-tuning executes 8 N (definitions.md 10)"),
+        (Method.LORA, Method.FULL, SLOWER, "It executes 6 N FLOPs where full fine-tuning executes 8 N (definitions#hfu)"),
         (Method.QLORA, Method.LORA, limit, f"It only unpacks its weights in addition, which makes it less than {limit:g} times slower"),
     )
     for method, reference, allowed, reason in cases:

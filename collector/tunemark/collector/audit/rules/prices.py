@@ -213,7 +213,7 @@ def longer_times(evidence: Evidence) -> Iterator[Finding]:
 def costs_of_runs(evidence: Evidence) -> Iterator[Finding]:
     """Cost that is not hours x price.
 
-    Cost is price per hour x hours (definitions.md 15).
+    Cost is price per hour x hours (definitions#cost).
     """
     for statement, bill in evidence.assertions(Bill):
         yield from _wrong_cost(statement.id, statement.claims, _price(evidence, statement, bill), "cost_usd", "train_time_s")

@@ -9,7 +9,7 @@ from tunemark.schema.records.claims import Comparison, Extreme
 
 ACCURACIES = frozenset({"accuracy", "accuracy_baseline", "accuracy_stochastic_rounding", "accuracy_epoch1", "accuracy_epoch2"})
 SIGNIFICANT_ERRORS = 2
-"""Standard errors below which a difference is not significant (definitions.md 16)."""
+"""Standard errors below which a difference is not significant (definitions#quality)."""
 
 
 @rule(id="significance", family="significance", verdicts=(SUSPICIOUS,))

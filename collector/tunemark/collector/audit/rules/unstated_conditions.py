@@ -108,7 +108,7 @@ def memory_ran_out(evidence: Evidence) -> Iterator[Finding]:
 def batches(evidence: Evidence) -> Iterator[Finding]:
     """Batch that may be per device or global.
 
-    A micro-batch is per device, a global batch covers all devices (definitions.md 5). The reading changes throughput by the number of
+    A micro-batch is per device, a global batch covers all devices (definitions#throughput). The reading changes throughput by the number of
     devices.
     """
     unscoped = [result for result in evidence.published if _has_unscoped_batch(result)]

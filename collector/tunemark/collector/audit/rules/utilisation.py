@@ -95,7 +95,7 @@ def with_recompute(evidence: Evidence) -> Iterator[Finding]:
 def claimed_shares(evidence: Evidence) -> Iterator[Finding]:
     """Claimed utilisation above 1, or MFU above HFU.
 
-    HFU is MFU with recomputed work added (definitions.md 9 and 10). Neither can exceed 1.
+    HFU is MFU with recomputed work added (definitions#mfu, definitions#hfu). Neither can exceed 1.
     """
     for result in evidence.results:
         mfu, hfu = result.interval("mfu"), result.interval("hfu")
@@ -111,7 +111,7 @@ def claimed_shares(evidence: Evidence) -> Iterator[Finding]:
 def claimed_against_rate(evidence: Evidence) -> Iterator[Finding]:
     """Claimed utilisation that the result's own rate contradicts.
 
-    MFU is model FLOPs over time x peak, and the rate of the same result gives both (definitions.md 9).
+    MFU is model FLOPs over time x peak, and the rate of the same result gives both (definitions#mfu).
     """
     for result in evidence.results:
         mfu, rates = result.interval("mfu"), [rate for rate in token_rates(result) if rate.quantity in {"tokens_per_s", "samples_per_s"}]
