@@ -134,7 +134,7 @@ def test_a_card_with_epochs_says_how_its_whole_job_is_done():
 def judged_changed(key, resolved):
     """Return the settings that the collector finds changed, by its own list of what card and plan share."""
     card = FACTS.workload(key)
-    return {one.field for one in settings(resolved.plan, card) if one.run not in (one.said, *card.own_values(one.field))}
+    return {one.field for one in settings(resolved.plan, card) if one.run not in (one.card, *card.own_values(one.field))}
 
 
 @pytest.mark.parametrize("machine", [eight_gpus(), small_machine()], ids=["eight GPUs", "one CPU"])
