@@ -83,7 +83,7 @@ def _published(evidence: Evidence, facts: FactBase, findings: Collection[Finding
         if refutation is not None:
             yield result.id, Missing(f"the audit calls it {refutation.verdict.value}: {refutation.rule}")
         elif run.accelerator is None or shape is None:
-            yield result.id, Missing("accelerator, model, row length or micro-batch is not said")
+            yield result.id, Missing("accelerator, model, row length or micro-batch is not stated")
         else:
             per_row = run.devices / (run.replicas or run.devices)
             config = Combination(run.accelerator, run.devices, shape_as_run(shape, run, facts), stack_of(run), "", per_row)
@@ -145,7 +145,7 @@ def _converted(evidence: Evidence, facts: FactBase) -> Iterator[CalibrationOutco
         model, accelerator = facts.models.get(conditions.model or ""), facts.accelerators.get(conditions.accelerator or "")
         count, batch, length = conditions.accelerator_count, conditions.global_batch, conditions.sequence_length
         if model is None or accelerator is None or not count or not batch or not length:
-            yield record.id, Missing("accelerator, devices or batch is not said")
+            yield record.id, Missing("accelerator, devices or batch is not stated")
             continue
         # Loops of this benchmark are fully fused. A packed row is computed by one device, or by a group of them.
         rank = conditions.settings.get("lora_rank")

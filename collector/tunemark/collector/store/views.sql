@@ -595,8 +595,8 @@ create table findings (
     claim varchar not null,
     calculation varchar not null,
     numbers varchar not null,
-    quantities varchar[] not null,
-    conditions varchar[] not null
+    quantities varchar[] not null default [],
+    conditions varchar[] not null default []
 );
 comment on table findings is 'Findings of the audit; see `tunemark audit`.';
 comment on column findings.finding is 'From 1, in the order of the audit.';
