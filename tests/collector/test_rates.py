@@ -49,7 +49,7 @@ def test_without_full_rows_of_known_number_there_are_no_tokens_a_second(unknown:
     assert rates.tokens_per_s({"step_time_s": claim(4.7)}, conditions(**FULL_ROWS | unknown)) is None
 
 
-def test_zero_times_divide_nothing() -> None:
+def test_a_time_of_zero_gives_no_rate() -> None:
     claims = {"step_time_s": claim(0.0), "train_time_s": claim(0.0), "epochs": claim(0.0), "tokens": claim(9.0), "steps_per_s": claim(0.0)}
     assert rates.tokens_per_s(claims, conditions(**FULL_ROWS)) is None
     assert rates.samples_per_s(claims, conditions(), 16_000) is None
@@ -75,7 +75,7 @@ def test_epochs_of_known_rows_are_samples_when_no_rate_is_clear() -> None:
     assert rates.samples_per_s(claims, conditions(), None) is None
 
 
-def test_epochs_that_were_not_finished_say_nothing() -> None:
+def test_unfinished_epochs_give_no_figures() -> None:
     claims = {"epochs": claim(3.0), "train_time_s": claim(480.0), "steps": claim(20.0), "total_steps": claim(6000.0)}
     assert rates.epoch_time_s(claims) is None
     assert rates.samples_per_s(claims, conditions(), 16_000) is None
@@ -108,11 +108,11 @@ def test_rows_of_a_data_set_are_read_where_they_are_stated(printed: str | None, 
         (None, None),
     ],
 )
-def test_precision_words_become_a_class(printed: str | None, named: str | None) -> None:
+def test_printed_precision_becomes_a_number_format(printed: str | None, named: str | None) -> None:
     assert rates.precision_class(printed) == named
 
 
-def test_a_statement_of_a_document_tells_the_rows_of_a_data_set() -> None:
+def test_a_statement_of_a_document_gives_the_rows_of_a_data_set() -> None:
     document = SourceDocument.model_validate(
         {
             "id": "900",
@@ -136,7 +136,7 @@ def test_no_published_result_is_ranked() -> None:
     assert (row["rankable"], row["trust"], row["step_definition"]) == (False, "published", None)
 
 
-def test_an_ambiguous_step_is_called_so_and_compares_with_nothing() -> None:
+def test_an_ambiguous_step_is_marked_and_never_compared() -> None:
     ambiguous = {
         "value": 6.4,
         "printed": "6.4",
@@ -148,7 +148,7 @@ def test_an_ambiguous_step_is_called_so_and_compares_with_nothing() -> None:
     assert row["comparability_group"] is None
 
 
-def test_every_derived_figure_says_how() -> None:
+def test_every_derived_figure_has_a_formula() -> None:
     result = make_published(
         **{"claims.step_time_s": {"value": 4.7, "printed": "4.7"}, "conditions": {"model": "llama-3.1-8b", "method": "full", **FULL_ROWS}}
     )
