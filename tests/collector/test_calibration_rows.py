@@ -1,4 +1,4 @@
-"""What the accepted results of this checkout teach: which they are, and how good predictions from them are, as published."""
+"""The accepted results of this checkout as calibration rows, and the accuracy of predictions from them, as published."""
 
 import json
 from dataclasses import replace
@@ -32,12 +32,12 @@ def learnt() -> Calibration:
     return calibrate(CHECKOUT)
 
 
-def test_a_step_is_read_as_the_audit_leaves_it(learnt: Calibration) -> None:
+def test_an_ambiguous_step_has_the_reading_that_the_audit_does_not_exclude(learnt: Calibration) -> None:
     row = next(row for row in learnt.rows if row.id == "003-001")
     assert row.config.devices / row.device_seconds_per_token == pytest.approx(2 * 8192 / 4.7)
 
 
-def test_what_the_audit_refutes_teaches_nothing_and_says_why(learnt: Calibration) -> None:
+def test_a_result_refuted_by_the_audit_is_not_used_and_has_a_reason(learnt: Calibration) -> None:
     assert "utilisation" in learnt.refused["004-005"]
     assert "context-length" in learnt.refused["004-021"]
     assert not set(learnt.refused) & {row.id for row in learnt.rows}
@@ -69,7 +69,7 @@ def test_errors_stay_at_what_was_reached(learnt: Calibration, left_out: LeftOut,
         assert errors.median <= GOAL_MEDIAN
 
 
-def test_nothing_is_claimed_of_software_with_a_single_model(learnt: Calibration) -> None:
+def test_software_with_a_single_model_has_no_prediction_for_other_models(learnt: Calibration) -> None:
     left = [one for one in leave_out(learnt.rows, "model") if one.row.config.stack == "mlperf"]
     assert left
     assert all(one.tokens_per_s is None and one.reason for one in left)
@@ -99,7 +99,7 @@ def test_cost_follows_from_the_price_that_is_given(tunemark: Tunemark) -> None:
     assert one["price"] is None
 
 
-def test_people_see_the_label_the_interval_and_what_it_rests_on(tunemark: Tunemark) -> None:
+def test_the_table_shows_the_label_the_interval_and_the_nearest_results(tunemark: Tunemark) -> None:
     shown = tunemark(*JOB, "--throughput", "-a", "nvidia-h100-80gb-sxm", "--like", "003").out
     assert "Predicted, with an interval of 90%" in shown
     assert " to " in shown
@@ -115,13 +115,13 @@ def test_people_see_the_label_the_interval_and_what_it_rests_on(tunemark: Tunema
         (("--like", "mlprf"), "did you mean 'mlperf'"),
     ],
 )
-def test_a_wrong_option_says_how_to_mend_it(tunemark: Tunemark, arguments: tuple[str, ...], complaint: str) -> None:
+def test_a_wrong_option_is_refused_with_the_fix(tunemark: Tunemark, arguments: tuple[str, ...], complaint: str) -> None:
     done = tunemark(*JOB, "-a", "nvidia-h100-80gb-sxm", *arguments)
     assert done.code == 2
     assert complaint in done.err
 
 
-def test_an_empty_checkout_teaches_nothing(tmp_path: Path) -> None:
+def test_an_empty_checkout_has_no_calibration_rows(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     assert not calibrate(tmp_path, findings=()).rows
 

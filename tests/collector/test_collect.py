@@ -157,7 +157,7 @@ def test_a_failure_midway_leaves_the_old_database_untouched(
     assert [path.name for path in db.parent.iterdir()] == [db.name]
 
 
-def test_wrong_published_data_of_our_own_stops_and_writes_nothing(published: Path, db: Path, tunemark: Tunemark) -> None:
+def test_an_invalid_published_result_stops_collect_and_nothing_is_written(published: Path, db: Path, tunemark: Tunemark) -> None:
     path = published / "data" / "published" / "003" / "003-001.json"
     path.write_text(path.read_text().replace('"llama-3.1-8b"', '"lama-3.1-8b"'))
     said = tunemark("collect")
@@ -248,7 +248,7 @@ def test_a_row_with_a_column_that_no_table_has_is_an_error() -> None:
         database.as_arrow([{"tokens_per_second": 1.0}], database.arrow_schemas()["result_rows"])
 
 
-def test_a_place_that_takes_no_database_is_told_in_a_line(tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_written_is_one_line_of_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(TunemarkError, match="cannot be written"):
         database.build_database(tmp_path / "file" / "tunemark.duckdb", {})

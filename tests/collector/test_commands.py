@@ -34,7 +34,7 @@ def database(checkout: Path, tunemark: Tunemark) -> Path:
 
 
 @pytest.mark.parametrize("sql", WRITES)
-def test_a_question_cannot_write(database: Path, tunemark: Tunemark, sql: str) -> None:
+def test_a_query_cannot_write(database: Path, tunemark: Tunemark, sql: str) -> None:
     before = database.read_bytes()
     assert tunemark("query", sql).code == 2
     assert database.read_bytes() == before
@@ -51,7 +51,7 @@ def test_a_question_cannot_write(database: Path, tunemark: Tunemark, sql: str) -
     ],
 )
 @pytest.mark.usefixtures("database")
-def test_a_question_reaches_nothing_but_the_database(tunemark: Tunemark, sql: str) -> None:
+def test_a_query_reaches_nothing_but_the_database(tunemark: Tunemark, sql: str) -> None:
     assert tunemark("query", sql).code == 2
     assert not Path("/tmp/never.csv").exists()  # noqa: S108 - it must not be there
 
@@ -74,7 +74,7 @@ def test_the_caret_of_an_error_stands_below_the_word_that_is_wrong(tunemark: Tun
 
 @pytest.mark.parametrize("sql", ["select 1; select 2", "select 1; delete from result_rows"])
 @pytest.mark.usefixtures("database")
-def test_a_question_is_one_statement(tunemark: Tunemark, sql: str) -> None:
+def test_a_query_is_one_statement(tunemark: Tunemark, sql: str) -> None:
     said = tunemark("query", sql)
     assert (said.code, said.out) == (2, "")
     assert "is 2 statements; give one SELECT" in said.err
@@ -82,7 +82,7 @@ def test_a_question_is_one_statement(tunemark: Tunemark, sql: str) -> None:
 
 
 @pytest.mark.usefixtures("database")
-def test_numbers_that_json_has_not_are_null(tunemark: Tunemark) -> None:
+def test_nan_and_infinities_are_null_in_json(tunemark: Tunemark) -> None:
     said = tunemark(
         "query", "select 'nan'::double as a, 'inf'::double as b, ['-inf'::double, 1.5] as c, {'d': 'nan'::double} as s", "--json"
     )
@@ -91,7 +91,7 @@ def test_numbers_that_json_has_not_are_null(tunemark: Tunemark) -> None:
 
 
 @pytest.mark.usefixtures("database")
-def test_an_answer_has_one_form(tunemark: Tunemark) -> None:
+def test_a_query_has_one_output_format(tunemark: Tunemark) -> None:
     said = tunemark("query", "select 1", "--json", "--csv")
     assert (said.code, said.out) == (2, "")
     assert "give one of the two" in said.err
@@ -132,7 +132,7 @@ def test_columns_of_the_same_name_are_kept_apart() -> None:
 
 
 @pytest.mark.usefixtures("database")
-def test_no_rows_is_an_answer(tunemark: Tunemark) -> None:
+def test_a_query_without_rows_succeeds(tunemark: Tunemark) -> None:
     said = tunemark("query", "select result_id from results where false", "--json")
     assert (said.code, json.loads(said.out)) == (0, [])
     assert tunemark("query", "select result_id from results where false").out == "result_id\n"
@@ -179,7 +179,7 @@ def test_the_newest_price_of_each_offer_counts() -> None:
     ]
 
 
-def test_of_two_prices_of_one_day_the_later_line_counts() -> None:
+def test_the_later_of_two_prices_of_one_day_counts() -> None:
     assert newest([price(usd_per_hour=2.0), price(usd_per_hour=1.0)])[0].usd_per_hour == 1.0
 
 
@@ -213,7 +213,7 @@ def test_an_accelerator_without_a_price_says_so() -> None:
         offers(FACTS, "apple-m3-max", date(2026, 12, 1))
 
 
-def test_one_kind_of_price_can_be_asked_for(tunemark: Tunemark) -> None:
+def test_prices_can_be_limited_to_one_kind(tunemark: Tunemark) -> None:
     answer = json.loads(tunemark("prices", "nvidia-l4", "--kind", "spot", "--json").out)
     assert {row["kind"] for row in answer} == {"spot"}
     assert tunemark("prices", "nvidia-l4", "--kind", "on-demand").code == 0
@@ -235,7 +235,7 @@ def test_a_price_of_a_catalogue_was_first_read_on_a_day(tunemark: Tunemark) -> N
     assert "which was first read on 2026-11-20" in tunemark("prices", "gpu_8x_h100_sxm5", "--on", "2026-01-01").err
 
 
-def test_an_empty_name_is_no_name(tunemark: Tunemark) -> None:
+def test_an_empty_name_is_refused(tunemark: Tunemark) -> None:
     said = tunemark("prices", "")
     assert (said.code, "give an instance or accelerator, or leave it out for all" in said.err) == (2, True)
 
@@ -258,12 +258,12 @@ def test_the_dash_of_a_break_even_is_explained(tunemark: Tunemark) -> None:
     assert f"{MISSING}: renting is always cheaper" in said.err
 
 
-def test_prices_are_json_too(tunemark: Tunemark) -> None:
+def test_prices_can_be_printed_as_json(tunemark: Tunemark) -> None:
     answer = json.loads(tunemark("prices", "p5.48xlarge", "--json").out)
     assert answer[0]["usd_per_accelerator_hour"] == answer[0]["usd_per_hour"] / answer[0]["accelerator_count"]
 
 
-def test_a_day_that_is_none_is_a_usage_error(tunemark: Tunemark) -> None:
+def test_an_invalid_day_is_a_usage_error(tunemark: Tunemark) -> None:
     assert "write it as YYYY-MM-DD" in tunemark("prices", "--on", "yesterday").err
 
 

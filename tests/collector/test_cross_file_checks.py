@@ -24,7 +24,7 @@ def old(checkout: Path) -> str:
     return content_id(canonical_json(submission))
 
 
-def test_only_what_is_there_is_superseded(checkout: Path, tunemark: Tunemark) -> None:
+def test_only_an_existing_result_can_be_superseded(checkout: Path, tunemark: Tunemark) -> None:
     save(checkout, make_submission(supersedes="0" * 12))
     for command in ("validate", "collect"):
         said = tunemark(command)
@@ -58,13 +58,13 @@ def test_two_results_cannot_share_an_id() -> None:
     assert "is the id of x already" in str(accept(files, frozenset()).problems[0][1])
 
 
-def test_what_is_no_submission_is_neither_kept_nor_a_repeat() -> None:
+def test_a_file_that_is_not_a_submission_is_neither_kept_nor_a_repeat() -> None:
     files = [Candidate("x", ()), Candidate("y", ()), Candidate("z", (Problem("file", "", "is bad"),))]
     done = accept(files, frozenset())
     assert (done.kept, [file for file, _ in done.problems]) == ([], ["z"])
 
 
-def test_a_count_that_no_32_bits_hold_loads(checkout: Path) -> None:
+def test_a_count_above_32_bits_loads(checkout: Path) -> None:
     evaluation = {"split": "held-out", "rows": 2**40, "loss": 1.0, "accuracy": None}
     save(checkout, make_submission(evaluation=evaluation))
     db = checkout / "build" / "tunemark.duckdb"
@@ -91,7 +91,7 @@ def test_a_value_that_the_database_cannot_hold_stops_its_own_file_only(checkout:
     assert len(run_query("from load_problems", db).rows) == 1
 
 
-def test_bytes_that_sum_to_more_than_is_counted_are_a_problem(checkout: Path, tunemark: Tunemark) -> None:
+def test_bytes_with_an_implausible_sum_are_a_problem(checkout: Path, tunemark: Tunemark) -> None:
     save(checkout, make_submission(**{"model.parameter_bytes": {"fp32": 2**53 - 1, "bf16": 2**53 - 1}}))
     assert "model.parameter_bytes: sums to more" in tunemark("validate").err
 

@@ -77,12 +77,12 @@ LOSSES = [{"name": "loss_band", "passed": True, "detail": "all is well"}]
         ({"gates": LOSSES, "plan.measurement.seed": FACTS.golden_losses("smoke-lora").seed}, "gates.loss_band", "the trace disagrees"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(overrides: dict[str, Any], field: str, said: str) -> None:
+def test_an_impossible_observation_is_refused(overrides: dict[str, Any], field: str, said: str) -> None:
     problems = list(evidence_problems(make_submission(STEPS, **overrides), FACTS))
     assert [problem.field for problem in problems if said in problem.fix][:1] == [field], problems
 
 
-def test_what_can_be_is_not_refused() -> None:
+def test_a_possible_observation_is_not_refused() -> None:
     plausible = used([{"index": 0, "samples": 9, "busy_mean": 0.9, "busy_peak": 1.0, "power_mean_w": 690.0}], joules=2_000.0, window_s=3.0)
     for overrides in (two_processes(), on_h100(**probe(8e14), **plausible), {}):
         assert list(evidence_problems(make_submission(STEPS, **overrides), FACTS)) == []
@@ -100,7 +100,7 @@ def test_ranks_are_loaded_and_the_slowest_is_marked(db: Path) -> None:
     assert run_query("select rank, slowest, round(behind, 3) from ranks order by rank", db).rows == [(0, False, -0.048), (1, True, 0.048)]
 
 
-def test_a_setting_that_fell_back_is_seen(db: Path) -> None:
+def test_a_setting_that_fell_back_is_shown(db: Path) -> None:
     assert run_query("select setting, requested, effective from effective where agrees = false", db).rows == [
         ("attention", "sdpa", "eager")
     ]

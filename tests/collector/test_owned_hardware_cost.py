@@ -61,7 +61,7 @@ def test_at_break_even_both_cost_the_same(machine: OwnedHardware, cloud: float):
         ("resale_usd", 3_000),
     ],
 )
-def test_what_no_machine_can_have_is_refused_by_name(field: str, value: float):
+def test_an_impossible_figure_is_refused_by_name(field: str, value: float):
     fields = {"purchase_usd": 2_000.0, "years": 2.0, "utilisation": 0.5, "watts": 500.0, "electricity_usd_per_kwh": 0.3, field: value}
     with pytest.raises(ValueError, match=field):
         OwnedHardware(**fields)

@@ -133,12 +133,12 @@ def test_a_committed_run_of_a_changed_card_is_shown_as_open_and_shares_no_rankin
     ]
 
 
-def test_of_an_open_run_of_a_changed_card_nothing_is_compared(checkout: Path, tunemark: Tunemark) -> None:
+def test_an_open_run_of_a_changed_card_is_not_compared_with_it(checkout: Path, tunemark: Tunemark) -> None:
     save(checkout, make_submission(**OLD_CARD, **{"plan.optimizer.learning_rate": 0.5}, **opened("stop.max_steps")))
     assert tunemark("validate").code == 0
 
 
-def test_a_device_that_the_catalogue_knows_by_now_is_a_problem_of_new_runs_only(checkout: Path, tunemark: Tunemark) -> None:
+def test_a_device_added_to_the_catalogue_is_a_problem_of_new_runs_only(checkout: Path, tunemark: Tunemark) -> None:
     save(checkout, make_submission(**{"environment.devices.0.name": "Tesla T4"}))
     assert "the device is in the catalogue as nvidia-t4" in tunemark("validate").err
     give_to_git(checkout)

@@ -1,4 +1,4 @@
-"""Throughput predicted: what is learnt from made-up rows is what made them, nothing leaks, and nothing is shown without its interval."""
+"""The model of throughput: it recovers the factors of made-up rows, held-out rows change nothing, and every figure has an interval."""
 
 import math
 from dataclasses import replace
@@ -91,7 +91,7 @@ def test_the_share_of_each_kind_of_work_is_recovered() -> None:
     assert found["attention"] - found["matmul"] == pytest.approx(TRUE["factor: attention"] - TRUE["factor: matmul"], abs=0.4)
 
 
-def test_an_accelerator_twice_as_slow_as_its_card_says_is_learnt_from_its_rows() -> None:
+def test_a_slow_accelerator_is_predicted_from_its_rows_not_its_card() -> None:
     slow = [row_of(row.config, row.id, 1.5) if row.config.accelerator.key == CHIPS[0] else row for row in made_up()]
     unlike = predict(fit(slow), combination("gemma-7b", CHIPS[0]))
     like = predict(fit(made_up()), combination("gemma-7b", CHIPS[0]))
@@ -157,7 +157,7 @@ def test_a_prediction_has_a_label_an_interval_and_neighbours_of_its_software_fir
 
 
 @pytest.mark.parametrize("ends", [(1.0, 1.0, 2.0), (1.0, 0.5, 1.0), (1.0, -1.0, 2.0), (1.0, 0.5, math.inf), (1.0, math.nan, 2.0)])
-def test_no_figure_without_two_ends(ends: tuple[float, float, float]) -> None:
+def test_a_figure_needs_both_ends_of_its_interval(ends: tuple[float, float, float]) -> None:
     with pytest.raises(ValueError, match="no interval"):
         Range(*ends)
 
@@ -173,26 +173,26 @@ def test_no_figure_without_two_ends(ends: tuple[float, float, float]) -> None:
         (replace(combination(), shape=replace(shape_of(), sequence_length=5000, micro_batch=1)), "micro-batches of 5,000 tokens"),
     ],
 )
-def test_where_nothing_similar_is_known_there_is_no_data_and_a_reason(of: Combination, reason: str) -> None:
+def test_without_similar_results_there_is_a_reason_and_no_prediction(of: Combination, reason: str) -> None:
     found = predict(fit(made_up()), of)
     assert isinstance(found, Missing)
     assert reason in found.reason
 
 
-def test_a_card_without_a_peak_is_not_given_another_ones() -> None:
+def test_a_card_without_a_peak_does_not_get_the_peak_of_another() -> None:
     card: AcceleratorCard = FACTS.accelerators["nvidia-h100-80gb-sxm"].model_copy(update={"peak_tflops": {Dtype.FP32: 67.0}})
     found = work_seconds(shape_of(), card)
     assert isinstance(found, Missing)
     assert "no dense peak for bf16" in found.reason
 
 
-def test_without_any_row_nothing_is_predicted_and_no_software_is_the_usual_one() -> None:
+def test_without_rows_there_is_no_prediction_and_no_default_software() -> None:
     assert isinstance(predict(fit([]), combination()), Missing)
     assert default_stack([], Method.LORA) is None
     assert no_data(made_up(), combination()) is None
 
 
-def test_counts_that_are_none_are_refused() -> None:
+def test_counts_below_one_are_refused() -> None:
     with pytest.raises(TunemarkError, match="devices"):
         combination(devices=0)
 
@@ -206,7 +206,7 @@ def test_counts_that_are_none_are_refused() -> None:
     micro_batch=st.integers(1, 64),
     devices=st.integers(1, 4096),
 )
-def test_whatever_is_asked_for_is_answered_with_an_interval_or_a_reason(
+def test_every_request_gets_an_interval_or_a_reason(
     chip: str, model: str, method: Method, length: int, micro_batch: int, devices: int
 ) -> None:
     shape = TrainingShape(FACTS.models[model], method, length, micro_batch)

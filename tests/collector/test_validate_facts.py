@@ -50,7 +50,7 @@ def test_a_wrong_price_is_named_with_its_line_field_value_and_fix(checkout: Path
     assert "'provider':" not in answered.err, "a row is not dumped"
 
 
-def test_a_catalogue_row_with_a_version_is_right(checkout: Path, tunemark: Tunemark) -> None:
+def test_a_catalogue_row_with_a_version_is_valid(checkout: Path, tunemark: Tunemark) -> None:
     book(checkout, price(dated_by="catalog", source="catalogs/v8/aws/vms.csv"), price(dated_by="catalog", source="a catalogue @ 0f40703"))
     assert tunemark("validate", checkout / PRICES).code == 0
 

@@ -48,7 +48,7 @@ def test_a_result_has_its_conditions_and_statistics(checkout: Path):
     assert row["note"].startswith("MLPerf, unofficial conversion, not verified by MLCommons Association.")
 
 
-def test_an_entry_with_a_run_that_missed_the_target_says_so_in_its_row(checkout: Path):
+def test_an_entry_with_a_run_that_missed_the_target_has_a_note(checkout: Path):
     rows = asked(checkout, "select result_id, note, status, time_to_target_s from results order by 1")
     (short,) = [row for row in rows if "runs reached the target" in row["note"]]
     assert "9 of 10 runs reached the target; the others count as longer than any of them." in short["note"]
@@ -84,7 +84,7 @@ def test_a_round_is_a_source_with_its_caveats(checkout: Path):
     assert {row["label"] for row in rows} == {"MLPerf, unofficial conversion, not verified by MLCommons Association."}
 
 
-def test_each_derived_figure_says_where_it_comes_from(checkout: Path):
+def test_each_derived_figure_has_its_formula(checkout: Path):
     rows = asked(
         checkout, "select name, value, reason from result_facts where result_id = 'NAME' and topic = 'derived'".replace("NAME", NAME)
     )

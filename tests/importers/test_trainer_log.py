@@ -50,7 +50,7 @@ def test_the_records_are_valid_and_name_their_source(data: Path, facts: FactBase
     )
 
 
-def test_the_method_has_to_be_said(data: Path, facts: FactBase):
+def test_a_record_needs_a_stated_method(data: Path, facts: FactBase):
     (first, _) = read_trainer_log((data / "trainer-log.txt").read_text(encoding="utf-8"), "log").runs
     with pytest.raises(TunemarkError, match="--method"):
         record(first, 0, StatedConditions("000", 1, "Log"), facts)
@@ -68,7 +68,7 @@ def test_steps_a_second_become_seconds_a_step():
     assert run.claims["step_time_s"].note == "Printed as steps a second."
 
 
-def test_a_bar_that_ends_early_says_how_many_steps_were_planned():
+def test_a_bar_that_ends_early_gives_the_planned_steps():
     (claims,) = claims_of("40%|##  | 20/50 [00:20<00:30,  1.00s/it]")
     assert claims["total_steps"] == (50.0, "50")
 
@@ -93,7 +93,7 @@ def test_hours_in_the_output_of_time():
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "__import__('os').system('true')", "[1]", "'much'"])
-def test_what_is_no_finite_number_is_left_out_and_reported(value: str):
+def test_a_figure_that_is_not_finite_is_left_out_and_reported(value: str):
     found = read_trainer_log(f"{{'train_runtime': 100.0, 'train_loss': {value}}}", "log")
     assert set(found.runs[0].claims) == {"train_time_s"}
     assert str(found.problems[0]).startswith("log:1: train_loss is")
@@ -150,7 +150,7 @@ def test_the_command_never_overwrites_a_record(tmp_path: Path, data: Path, tunem
     assert len(list(tmp_path.rglob("*-*.json"))) == 2, "nothing is written where one of the records is there"
 
 
-def test_records_need_a_source_and_bring_a_document_that_counts_them(tmp_path: Path, data: Path, tunemark: Tunemark):
+def test_records_need_a_source_and_add_to_the_count_of_its_document(tmp_path: Path, data: Path, tunemark: Tunemark):
     log = data / "trainer-log.txt"
     refused = tunemark("import", "trainer-log", log, "--method", "lora", "--out", tmp_path)
     assert (refused.code, "--source" in refused.err) == (2, True)
@@ -188,7 +188,7 @@ def only_record(text: str, facts: FactBase) -> PublishedResult:
     return record(run, 0, StatedConditions("005", 1, "Log", method=Method.LORA), facts)
 
 
-def test_a_loss_that_is_no_number_is_a_failed_run(facts: FactBase):
+def test_a_loss_that_is_not_a_number_is_a_failed_run(facts: FactBase):
     for text in (
         "{'train_runtime': 100.0, 'train_loss': nan}",
         '{"train_runtime": 100.0, "train_loss": NaN}',
@@ -207,7 +207,7 @@ def test_a_loss_that_is_no_number_is_a_failed_run(facts: FactBase):
         "[rank0]: torch.cuda.OutOfMemoryError: CUDA out of memory.",
     ],
 )
-def test_a_run_out_of_memory_says_so(facts: FactBase, line: str):
+def test_a_run_out_of_memory_has_that_status(facts: FactBase, line: str):
     assert only_record(line, facts).status.value == "oom"
     result = only_record(f" 3/50 [00:06<01:34,  2.00s/it]\n{line}\nreal 0m20.5s\n", facts)
     assert (result.status.value, result.claims["steps"].value, result.note) == ("oom", 3, "Out of memory in line 2 of the log.")
@@ -227,7 +227,7 @@ def test_a_log_that_ends_early_is_partial(facts: FactBase):
         ("'num_tokens': 0", "tokens"),
     ],
 )
-def test_what_is_no_amount_is_left_out_and_reported(figure: str, left_out: str):
+def test_a_figure_that_is_not_an_amount_is_left_out_and_reported(figure: str, left_out: str):
     found = read_trainer_log(f"{{{figure}, 'epoch': 1.0, 'eval_loss': 2.0}}", "log")
     assert left_out not in found.runs[0].claims
     assert "not an amount; left out" in str(found.problems[0])

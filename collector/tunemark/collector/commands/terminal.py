@@ -81,29 +81,34 @@ def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> None:
-    """Print a table: ruled and fitted to the window on a terminal, plain and aligned in a pipe."""
+    """Print a table: by rich, ruled and fitted to the window, on a terminal; plain and aligned in a pipe."""
+    shown = [[cell(value) for value in row] for row in rows]
+    values = [[row[index] for row in rows if row[index] is not None] for index in range(len(columns))]
+    numeric = [bool(column) and all(type(value) in {int, float} for value in column) for column in values]
+    if sys.stdout.isatty():
+        _print_ruled(columns, shown, numeric, title)
+        return
+    # rich takes about 1 ms per row, which is too slow for the many rows of a query in a pipe.
+    widths = [max(map(len, column)) for column in zip(columns, *shown, strict=True)]
+    if title:
+        typer.echo(title)
+    for cells in (columns, *shown):
+        aligned = (text.rjust(width) if right else text.ljust(width) for text, width, right in zip(cells, widths, numeric, strict=True))
+        typer.echo("  ".join(aligned).rstrip())
+
+
+def _print_ruled(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool], title: str | None) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    terminal = sys.stdout.isatty()
-    table = Table(title=title if terminal else None, box=box.SIMPLE_HEAD if terminal else None, title_justify="left", pad_edge=False)
-    for index, name in enumerate(columns):
-        values = [row[index] for row in rows if row[index] is not None]
-        numeric = bool(values) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold", no_wrap=not terminal)
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for name, right in zip(columns, numeric, strict=True):
+        table.add_column(Text(name), justify="right" if right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell(value)) for value in row))
-    if terminal:
-        Console().print(table)
-        return
-    # A pipe has no width: no line is folded, and no line ends in spaces.
-    plain = Console(file=io.StringIO(), width=2**31, color_system=None)
-    with plain.capture() as captured:
-        plain.print(table)
-    lines = [line.rstrip() for line in captured.get().rstrip("\n").split("\n")]
-    typer.echo("\n".join([title, *lines] if title else lines))
+        table.add_row(*map(Text, row))
+    Console().print(table)
 
 
 def cell(value: object) -> str:
