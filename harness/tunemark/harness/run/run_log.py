@@ -30,6 +30,11 @@ MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """ru_maxrss counts bytes on macOS and KiB elsewhere."""
 
 
+def rank_of_this_process() -> int:
+    """Return the number that the launcher gave this process; 0 for a single process."""
+    return int(os.environ.get("RANK", "0"))
+
+
 class Order(BaseModel):
     """What the parent hands to the worker. It holds paths of this machine and is not kept."""
 

@@ -11,6 +11,8 @@ from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+import transformers
 from numpy.typing import NDArray
 
 from tunemark.harness.worker import sample_files as text
@@ -107,8 +109,6 @@ def counts_of(plan: Plan, rows: list[Any]) -> Counts:
 
 def tensors_of(plan: Plan, rows: list[Any], model: Shape) -> dict[str, Any]:
     """Return the model's keyword arguments for rows, padded to one rectangle or packed."""
-    import torch  # noqa: PLC0415
-
     if plan.data.packing and not plan.data.document_borders:
         ids = np.stack([row.ids for row in rows])
         return {"input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(ids.copy())}
@@ -186,8 +186,6 @@ def packed_tensors(rows: list[PackedRow], attention: str, window: int | None, *,
     Flash attention infers the pieces from restarting positions, in a batch of one row only: rows are laid end to end. Other
     kernels get an explicit mask; models that mix limited and unlimited layers get one mask for each kind.
     """
-    import torch  # noqa: PLC0415
-
     ids, places = np.stack([row.ids for row in rows]), np.stack([row.places for row in rows])
     arrays = {"input_ids": ids, "position_ids": places, "labels": np.where(places == 0, IGNORED, ids)}
     if attention.startswith("flash_attention"):
@@ -203,8 +201,6 @@ def packed_tensors(rows: list[PackedRow], attention: str, window: int | None, *,
 
 def _kernel_mask(seen: NDArray[np.bool_], attention: str) -> Any:  # noqa: ANN401 - a torch tensor
     """Return a mask for the kernel: booleans for sdpa, values that are added to the scores for eager."""
-    import torch  # noqa: PLC0415
-
     mask = torch.from_numpy(seen)
     return mask if attention == "sdpa" else torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)
 
@@ -244,8 +240,6 @@ def load_samples(plan: Plan, vocabulary: int, data_from: str | None, weights_fro
 
 
 def _text_samples(plan: Plan, vocabulary: int, data_from: str, weights_from: str | None) -> Samples:
-    import transformers  # noqa: PLC0415
-
     data = plan.data
     rows = text.read_split(data.source, data_from, "train", data.template)[1][: data.training_rows]
     split, all_held_out = text.read_split(data.source, data_from, "evaluation", data.template) if data.evaluation_rows else ("", [])

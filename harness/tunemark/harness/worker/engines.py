@@ -14,6 +14,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator, DeepSpeedPlugin
+from accelerate.utils import DistributedType, InitProcessGroupKwargs
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.levers import blocks
 from tunemark.harness.worker.models import Gradients, gradients_of
@@ -24,11 +33,6 @@ LOADING = timedelta(hours=12)
 """Time that processes may wait while one loads the model; torch's own limit is 10 minutes with NCCL."""
 STAGES = {Strategy.ZERO1: 1, Strategy.ZERO2: 2, Strategy.ZERO3: 3}
 Signature = list[tuple[str, tuple[int, ...], str]]
-
-
-def rank_of_this_process() -> int:
-    """Return the number that the launcher gave this process; 0 for a single process."""
-    return int(os.environ.get("RANK", "0"))
 
 
 @dataclass(slots=True)
@@ -93,8 +97,6 @@ class FsdpEngine(Engine):
 
     def gathered(self) -> dict[str, Any] | None:
         """Return the trained weights in host memory, gathered from the shards."""
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict  # noqa: PLC0415
-
         frozen = any(not parameter.requires_grad for parameter in self.model.parameters())
         options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=frozen)
         return dict(get_model_state_dict(self.model, options=options))
@@ -136,9 +138,6 @@ def open_accelerator(plan: Plan, device: Device) -> Any:  # noqa: ANN401 - torch
 
     Raises RuntimeError when it runs another number of processes than the plan or the launcher: on CPUs that goes unnoticed.
     """
-    from accelerate import Accelerator  # noqa: PLC0415
-    from accelerate.utils import InitProcessGroupKwargs  # noqa: PLC0415
-
     autocast = plan.precision.compute in {Dtype.BF16, Dtype.FP16} and plan.precision.parameters is Dtype.FP32
     settings: dict[str, Any] = {"mixed_precision": plan.precision.compute.value if autocast else "no"}
     if plan.device.count > 1:
@@ -181,15 +180,11 @@ def stepped(prepared: Any) -> Any:  # noqa: ANN401 - accelerate's optimizer, or 
     The wrapper scales losses of fp16 and gathers gradients on XLA. Otherwise it only searches the disk twice per step for an
     optimizer package that we do not use: 0.3 ms on a CPU, as much as a small model's own work.
     """
-    from accelerate.utils import DistributedType  # noqa: PLC0415
-
     needed = prepared.scaler is not None or prepared.accelerator_state.distributed_type == DistributedType.XLA
     return prepared if needed else prepared.optimizer
 
 
 def _zero_plugin(plan: Plan) -> Any:  # noqa: ANN401 - a class of accelerate
-    from accelerate import DeepSpeedPlugin  # noqa: PLC0415
-
     zero: dict[str, Any] = {"stage": STAGES[plan.device.strategy]}
     if plan.device.offload != "none":
         zero["offload_optimizer"] = {"device": "cpu"}
@@ -227,10 +222,6 @@ def shard(plan: Plan, model: Any, device: Device) -> None:  # noqa: ANN401 - a t
 
     So far this has run between CPU processes over gloo only, where host and device are one.
     """
-    import torch  # noqa: PLC0415
-    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
-    from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard  # noqa: PLC0415
-
     settings: dict[str, Any] = {"mesh": init_device_mesh(torch.device(device.torch_name).type, (plan.device.count,))}
     if plan.device.offload == "all":
         settings["offload_policy"] = CPUOffloadPolicy()
@@ -242,8 +233,6 @@ def shard(plan: Plan, model: Any, device: Device) -> None:  # noqa: ANN401 - a t
 
 def refuse_another_model(model: Any) -> None:  # noqa: ANN401 - a torch module
     """Raise RuntimeError in a process whose tensors differ from those of the first one: broadcasting would hang."""
-    import torch.distributed as dist  # noqa: PLC0415
-
     own = signature(model)
     shared: list[Any] = [own]
     dist.broadcast_object_list(shared, src=0)
@@ -261,10 +250,6 @@ def signature(model: Any) -> Signature:  # noqa: ANN401 - a torch module
 
 def receive(unit: Any, device: str) -> None:  # noqa: ANN401 - a torch module
     """Put the whole tensors of a unit on a device, with the first process's values; shards stay as they are."""
-    import torch  # noqa: PLC0415
-    import torch.distributed as dist  # noqa: PLC0415
-    from torch.distributed.tensor import DTensor  # noqa: PLC0415
-
     first = dist.get_rank() == 0
     for tensor in chain(unit.parameters(), unit.buffers()):
         if isinstance(tensor, DTensor):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from tunemark.harness.plan.capabilities import by_trainer
-from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, PARENT, LogWriter, Order
+from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, PARENT, LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, open_device
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Backend, Dtype, Phase, Strategy
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tunemark.harness.worker.models import Gradients
 
 PARENT_CHECK_S = 1.0
-ENDLESS = 1_000_000
-"""More steps than any run takes."""
 MISLEADING_LOGGERS = (
     # On CPUs with bf16 units it reports that another package failed to load. That package has a fused 4-bit product for
     # inference; training multiplies with dequantised weights and is no slower without it.
@@ -44,7 +42,7 @@ def main() -> int:
     end_with_parent(int(os.environ.get(PARENT, "0")))
     # An interactive Ctrl-C reaches the parent, which ends this process and still writes its record.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    folder, rank = Path(sys.argv[1]), int(os.environ.get("RANK", "0"))
+    folder, rank = Path(sys.argv[1]), rank_of_this_process()
     order = Order.model_validate_json((folder / ORDER_FILE).read_bytes())
     # The first process logs the run; the parent reads the others' logs when they fail.
     log = LogWriter(folder / (LOG_FILE if rank == 0 else f"rank-{rank}-{LOG_FILE}"), order.spawned_at_s)
@@ -112,7 +110,7 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
     """Load, check, train and evaluate; log the measurements. Return what must be held until the process ends."""
     from tunemark.harness.worker.compile_cache import CacheWatch  # noqa: PLC0415 - the import phase is over
     from tunemark.harness.worker.data import Share, load_samples, micro_batches, shape_of  # noqa: PLC0415
-    from tunemark.harness.worker.engines import rank_of_this_process, save_weights, shapes_only  # noqa: PLC0415
+    from tunemark.harness.worker.engines import save_weights, shapes_only  # noqa: PLC0415
     from tunemark.harness.worker.gates import evaluate  # noqa: PLC0415
     from tunemark.harness.worker.levers import compile_model, states_of  # noqa: PLC0415
     from tunemark.harness.worker.loop import report_ranks, stop_rule  # noqa: PLC0415
@@ -176,9 +174,9 @@ def prepare(plan: Plan, model: Any, device: Device, log: LogWriter, stop: "StopR
     import torch  # noqa: PLC0415
     from transformers import get_scheduler  # noqa: PLC0415
 
-    from tunemark.harness.worker.engines import open_accelerator, rank_of_this_process, shard, wrap  # noqa: PLC0415
+    from tunemark.harness.worker.engines import open_accelerator, shard, wrap  # noqa: PLC0415
     from tunemark.harness.worker.levers import blocks, effective, watch_compute  # noqa: PLC0415
-    from tunemark.harness.worker.loop import Trainer  # noqa: PLC0415
+    from tunemark.harness.worker.loop import ENDLESS, Trainer  # noqa: PLC0415
     from tunemark.harness.worker.models import build_optimizer  # noqa: PLC0415
 
     # fp32 is fp32 unless the plan has tf32: a GPU would silently round its inputs otherwise.

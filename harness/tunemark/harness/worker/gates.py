@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from tunemark.harness.vendors.protocol import Device, vendor_of
 from tunemark.harness.worker.data import MicroBatch, Sample, Shape, micro_batches
 from tunemark.harness.worker.models import switch_to_evaluation, torch_dtype
@@ -27,8 +29,6 @@ PRODUCTS = 4
 
 def check(plan: Plan, model: Any, device: Device, batch: MicroBatch) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a torch module
     """Yield the gates of a plan as `submission.gates` holds them. The random number generators are left unchanged."""
-    import torch  # noqa: PLC0415
-
     if plan.device.strategy in SHARDED:
         why = f"the model is sharded by {plan.device.strategy.value}; run the workload on one device for this check"
         yield from ({"name": name, "passed": None, "detail": why} for name in GATES)
@@ -49,8 +49,6 @@ def to_device(value: Any, name: str) -> Any:  # noqa: ANN401 - tensors in dictio
 
 def adapter_gradient(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
     """Return the gate that a backward pass reaches every trained weight, and every adapter with a nonzero gradient."""
-    import torch  # noqa: PLC0415
-
     model(**tensors).loss.backward()
     full = plan.method is Method.FULL
     trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -70,8 +68,6 @@ def adapter_gradient(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[st
 
 def packed_documents(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
     """Return the gate that the logits of a row's second document do not change with the tokens of the first."""
-    import torch  # noqa: PLC0415
-
     gate = {"name": "packed_documents", "passed": None}
     if not plan.data.packing:
         return gate | {"detail": "documents are not packed"}
@@ -104,8 +100,6 @@ def matrix_rate(device: Device, backend: Backend, dtype: Dtype) -> dict[str, Any
     size = vendor_of(backend).probe_size
     if size is None:
         return None
-    import torch  # noqa: PLC0415
-
     best_s = float("inf")
     try:
         # A generator of its own: training is the same with and without a probe.
@@ -130,8 +124,6 @@ def matrix_rate(device: Device, backend: Backend, dtype: Dtype) -> dict[str, Any
 
 def evaluate(plan: Plan, model: Any, shape: Shape, device: Device, samples: list[Sample]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
     """Return mean loss on held-out rows, weighted by supervised tokens, its standard error, and the accuracy of a classifier."""
-    import torch  # noqa: PLC0415
-
     # One held-out document per row: packing would drop those that do not fill a row.
     if plan.data.packing:
         plan = plan.model_copy(update={"data": plan.data.model_copy(update={"packing": False, "padding": Padding.DYNAMIC})})

@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter
 from tunemark.harness.vendors.protocol import Device, Stamp
 from tunemark.harness.worker.data import Counts, MicroBatch
@@ -23,6 +25,8 @@ from tunemark.schema.records.plan import Plan
 AHEAD = 2
 """Steps that processes may be ahead of the one whose vote ends training: all stop after the same step."""
 NAP_S = 1e-4
+ENDLESS = 1_000_000
+"""More steps than any run takes, for schedules and trainers that need a number."""
 
 
 class LossNotFinite(ArithmeticError):
@@ -126,8 +130,6 @@ def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> t
 
 def agree(trainer: Trainer, share: Any, *, wants: bool) -> Any:  # noqa: ANN401 - torch tensors
     """Return the loss over all processes and the first one's vote to stop, shape (2,), still on the device."""
-    import torch  # noqa: PLC0415
-
     result = torch.stack([share.float(), torch.full_like(share, float(wants and trainer.rank == 0), dtype=torch.float32)])
     if trainer.engine.processes > 1:
         torch.distributed.all_reduce(result)
@@ -232,8 +234,6 @@ def report_ranks(trainer: Trainer) -> None:
     """Gather each process's measurements and log them, as `submission.ranks` holds them; nothing for a single process."""
     if trainer.engine.processes == 1:
         return
-    import torch  # noqa: PLC0415
-
     peaks = trainer.device.memory()
     own: dict[str, Any] = {
         "rank": trainer.rank,

@@ -6,6 +6,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import peft
+import torch
+import transformers
+
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.levers import blocks, fuse, recompute
 from tunemark.schema.facts.cards import ModelCard
@@ -61,8 +65,6 @@ FIXED_SHAPE = ("hidden_size", "intermediate_size", "layers", "attention_heads", 
 
 def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | None = None) -> Any:  # noqa: ANN401 - a transformers class
     """Return the transformers configuration of a card; `vocabulary` replaces the card's, `labels` makes it a classifier."""
-    import transformers  # noqa: PLC0415
-
     name, fields = TRANSFORMERS_CONFIGS[card.family]
     settings: dict[str, Any] = {theirs: getattr(card, ours) for theirs, ours in fields.items()}
     if vocabulary is not None:
@@ -82,8 +84,6 @@ def build_model(
     `vocabulary` is the size of a tokenizer that was trained here; None keeps the card's. `scratch` is a folder for random
     weights that are quantised. `empty` leaves all tensors without weights, on torch's `meta` device.
     """
-    import torch  # noqa: PLC0415
-
     torch.manual_seed(plan.measurement.seed)
     with torch.device("meta") if empty else nullcontext():
         if empty or (plan.model.weights is Weights.RANDOM and plan.quantisation is None):
@@ -102,8 +102,6 @@ def build_model(
 
 def _from_config(plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None) -> Any:  # noqa: ANN401 - a torch module
     """Return a model with random weights: with the card's shapes, or those of the pretrained weights."""
-    import transformers  # noqa: PLC0415
-
     if plan.model.weights is Weights.RANDOM:
         config = config_of(card, labels=plan.model.labels, vocabulary=vocabulary)
     else:
@@ -121,8 +119,6 @@ def _from_weights(plan: Plan, card: ModelCard, weights_from: str | None, vocabul
 
 
 def _auto_class(plan: Plan) -> Any:  # noqa: ANN401 - a class of transformers
-    import transformers  # noqa: PLC0415
-
     return transformers.AutoModelForCausalLM if plan.model.task is Task.CAUSAL_LM else transformers.AutoModelForSequenceClassification
 
 
@@ -136,8 +132,6 @@ def _labels(plan: Plan) -> dict[str, int]:
 
 def torch_dtype(dtype: Dtype) -> Any:  # noqa: ANN401 - a torch dtype
     """Return torch's number format; tf32 is stored as fp32."""
-    import torch  # noqa: PLC0415
-
     return getattr(torch, TORCH_DTYPES[dtype])
 
 
@@ -155,8 +149,6 @@ def _quantisation(plan: Plan, device: Device) -> dict[str, Any]:
     """Return keywords of `from_pretrained` that store frozen weights in four bits; empty for other methods."""
     if plan.quantisation is None:
         return {}
-    import transformers  # noqa: PLC0415
-
     settings = transformers.BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type=plan.quantisation.format,
@@ -168,8 +160,6 @@ def _quantisation(plan: Plan, device: Device) -> dict[str, Any]:
 
 def add_adapters(plan: Plan, lora: LoraSettings, model: Any) -> Any:  # noqa: ANN401 - a torch module
     """Return the model with low-rank adapters; its own weights are frozen."""
-    import peft  # noqa: PLC0415
-
     if plan.model.gradient_checkpointing is not Checkpointing.NONE:
         # Otherwise no gradient reaches the first adapter through checkpointed blocks.
         model.enable_input_require_grads()
@@ -210,8 +200,6 @@ def switch_to_evaluation(model: Any) -> None:  # noqa: ANN401 - a torch module
 
 def build_optimizer(plan: Plan, model: Any, *, fused: bool) -> Any:  # noqa: ANN401 - torch objects
     """Return the optimizer over the trained weights; `fused` asks torch for one kernel per step."""
-    import torch  # noqa: PLC0415
-
     o = plan.optimizer
     groups = list(parameter_groups(plan, model))
     adam = {"lr": o.learning_rate, "betas": o.betas, "eps": o.epsilon, "weight_decay": o.weight_decay}
@@ -234,8 +222,6 @@ def parameter_groups(plan: Plan, model: Any) -> Iterator[dict[str, Any]]:  # noq
 
     The last block has the full learning rate, each block below it a fraction of the one above, and the embeddings the lowest.
     """
-    from torch import nn  # noqa: PLC0415
-
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     decay = plan.optimizer.layer_decay
     if decay is None:
@@ -246,7 +232,7 @@ def parameter_groups(plan: Plan, model: Any) -> Iterator[dict[str, Any]]:  # noq
         own = [parameter for parameter in block.parameters() if parameter.requires_grad]
         seen |= {id(parameter) for parameter in own}
         yield {"params": own, "lr": plan.optimizer.learning_rate * decay ** (len(stack) - 1 - depth)}
-    layers = (module for module in model.modules() if isinstance(module, nn.Embedding))
+    layers = (module for module in model.modules() if isinstance(module, torch.nn.Embedding))
     embeddings = {id(parameter) for layer in layers for parameter in layer.parameters()} - seen
     below = [parameter for parameter in trained if id(parameter) in embeddings]
     if below:

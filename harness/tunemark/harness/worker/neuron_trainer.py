@@ -11,26 +11,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import peft
 import torch
+import transformers
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 
 from tunemark.harness.plan.capabilities import NEURON_ATTENTION
-from tunemark.harness.run.run_log import LogWriter, Order
+from tunemark.harness.run.run_log import LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.compile_cache import CacheWatch
 from tunemark.harness.worker.data import Counts, MicroBatch, Share, load_samples, micro_batches, shape_of
-from tunemark.harness.worker.engines import rank_of_this_process
 from tunemark.harness.worker.gates import GATES
 from tunemark.harness.worker.levers import compiled_graphs, effective
-from tunemark.harness.worker.loop import Done, StepReader, Trainer, agree, planned_steps, stop_rule
+from tunemark.harness.worker.loop import ENDLESS, Done, StepReader, Trainer, agree, planned_steps, stop_rule
 from tunemark.harness.worker.models import NO_GRADIENTS, config_of, gradients_of, lora_keywords, model_facts
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Phase, Strategy, Weights
 
-ENDLESS = 1_000_000
-"""More steps than any run takes: the trainer needs a number."""
 OPTIMIZERS = {"adamw": "adamw_torch", "sgd": "sgd"}
 WEIGHT_FORMATS = {Dtype.BF16: "bfloat16", Dtype.FP32: "float32"}
 WRAPPING = {"autocast_adapter_dtype": False}
@@ -126,7 +125,6 @@ def build_neuron_model(plan: Plan, card: ModelCard, weights_from: str | None, vo
         model = NeuronModelForCausalLM.from_config(config, parallel)
     if plan.lora is None:
         return model
-    import peft  # noqa: PLC0415
     from optimum.neuron.peft import get_peft_model  # noqa: PLC0415
 
     if plan.model.gradient_checkpointing is Checkpointing.FULL:
@@ -136,9 +134,6 @@ def build_neuron_model(plan: Plan, card: ModelCard, weights_from: str | None, vo
 
 def whole_model_facts(plan: Plan, card: ModelCard, vocabulary: int | None) -> dict[str, Any]:
     """Return the parameter counts of the whole model, without memory for them: each core holds a part."""
-    import peft  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
-
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config_of(card, vocabulary=vocabulary))
         if plan.lora is not None:
