@@ -1,12 +1,13 @@
 """What the pages say about results that were made from the logs of MLPerf."""
 
 import pytest
-from fixture_database import ENTRY, LABEL, ROUND, STRANGE_ENTRY
+from fixture_database import ENTRY, ROUND, STRANGE_ENTRY
 
 from tunemark.schema.formats import MISSING
+from tunemark.schema.records.converted import MLPERF_LABEL as LABEL
 from tunemark.site.charts import Chart, loss_of_runs
-from tunemark.site.page import Fact
-from tunemark.site.pages import all_pages, mlperf
+from tunemark.site.page import Fact, Page
+from tunemark.site.pages import mlperf
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import markdown
 from tunemark.site.results_table import results_table
@@ -14,12 +15,8 @@ from tunemark.site.tables import Table
 
 
 @pytest.fixture
-def context(catalogue: Catalogue) -> dict[str, object]:
-    return dict(next(page for page in all_pages(catalogue) if page.path == f"results/{ENTRY}").context)
-
-
-def written(catalogue: Catalogue, path: str) -> str:
-    return markdown(next(page for page in all_pages(catalogue) if page.path == path))
+def context(pages: dict[str, Page]) -> dict[str, object]:
+    return dict(pages[f"results/{ENTRY}"].context)
 
 
 def by_name(facts: object) -> dict[str, Fact]:
@@ -27,8 +24,8 @@ def by_name(facts: object) -> dict[str, Fact]:
     return {fact.name: fact for fact in facts}
 
 
-def test_the_label_stands_before_the_first_figure_and_what_is_noted_after_it(catalogue: Catalogue) -> None:
-    text = written(catalogue, f"results/{ENTRY}")
+def test_the_label_stands_before_the_first_figure_and_what_is_noted_after_it(pages: dict[str, Page]) -> None:
+    text = markdown(pages[f"results/{ENTRY}"])
     assert text.index(f"<strong>{LABEL}</strong></p><p>Two racks.</p>") < text.index("tm-headlines")
 
 
@@ -82,15 +79,15 @@ def test_the_target_is_drawn_only_where_the_logs_say_it(catalogue: Catalogue, co
     assert loss_of_runs([], set(), 0.925) is None
 
 
-def test_an_entry_without_figures_shows_dashes(catalogue: Catalogue) -> None:
-    text = written(catalogue, f"results/{STRANGE_ENTRY}")
+def test_an_entry_without_figures_shows_dashes(pages: dict[str, Page]) -> None:
+    text = markdown(pages[f"results/{STRANGE_ENTRY}"])
     assert f"<dt>Time to target</dt><dd>{MISSING}<small>" in text
     assert "None" not in text
     assert ">nan" not in text
 
 
-def test_a_round_is_a_list_that_says_in_what_its_entries_differ(catalogue: Catalogue) -> None:
-    text = written(catalogue, f"documents/{ROUND}")
+def test_a_round_is_a_list_that_says_in_what_its_entries_differ(pages: dict[str, Page]) -> None:
+    text = markdown(pages[f"documents/{ROUND}"])
     assert "This list is not a ranking" in text
     assert "Entries also differ in these conditions: accelerator, device count, global batch, software." in text
     for absent in ("Tokens/s", "Peak memory", "Cost per"):
@@ -104,14 +101,14 @@ def test_entries_stand_by_accelerator_and_number(catalogue: Catalogue) -> None:
     assert [line.cells[1].text.split()[::2] for line in table.rows] == [["A", "16"], ["B", "8"], ["B", "64"]]
 
 
-def test_trust_carries_the_label_in_every_table(catalogue: Catalogue) -> None:
+def test_trust_carries_the_label_in_every_table(catalogue: Catalogue, pages: dict[str, Page]) -> None:
     table = results_table(catalogue, catalogue.results, "All")
     index = [column.head for column in table.columns].index("Trust")
     cells = {line.cells[0].small: line.cells[index] for line in table.rows}
     assert cells[ENTRY].text == "MLPerf, unofficial"
     assert cells[ENTRY].explained == f"{LABEL}."
     assert cells["003-001"].text == "published"
-    assert f'title="{LABEL}."' in written(catalogue, "results/index")
+    assert f'title="{LABEL}."' in markdown(pages["results/index"])
 
 
 def test_the_time_to_target_stands_small_in_the_table_of_all_results(catalogue: Catalogue) -> None:
@@ -120,8 +117,8 @@ def test_the_time_to_target_stands_small_in_the_table_of_all_results(catalogue: 
     assert {line.cells[index].small for line in table.rows} == {"", "target in 25 min 20 s"}
 
 
-def test_the_first_page_counts_documents_and_rounds_apart(catalogue: Catalogue) -> None:
-    text = written(catalogue, "index")
+def test_the_first_page_counts_documents_and_rounds_apart(pages: dict[str, Page]) -> None:
+    text = markdown(pages["index"])
     assert "3 results are claims of 2 documents, and 2 are derived from raw logs of 1 MLPerf round" in text
     assert "<strong>2</strong> source documents</a>" in text
     assert "<strong>1</strong> MLPerf round</a>" in text
