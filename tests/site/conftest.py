@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,15 @@ from tunemark.site.page import Page
 from tunemark.site.pages import all_pages
 from tunemark.site.queries import Catalogue, Database
 
+BUILD = """
+import sys
+from tunemark.cli import main
+try:
+    main()
+finally:
+    print(*sorted(sys.modules))
+"""
+"""Runs the command line and prints all modules that it imported."""
 MakeOnce = Callable[[str, Callable[[Path], object]], Path]
 
 
@@ -46,6 +57,21 @@ def database(make_once: MakeOnce) -> Path:
 def built(database: Path, make_once: MakeOnce) -> Path:
     """Return the folder that holds `docs` and `site`, built strictly."""
     return make_once("built", lambda out: build_site(database, out, ROOT / "mkdocs.yml", strict=True, progress=lambda _: None))
+
+
+@pytest.fixture(scope="session")
+def built_by_command(database: Path, make_once: MakeOnce) -> Path:
+    """Return a folder that `tunemark site build` built in a process of its own. Its output is in `output.txt`."""
+
+    def build(out: Path) -> None:
+        command = [sys.executable, "-c", BUILD, "site", "build", "--db", str(database), "--out", str(out)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**os.environ, "TUNEMARK_ROOT": str(ROOT), "CI": ""}
+        )
+        assert done.returncode == 0, done.stderr
+        (out / "output.txt").write_text(done.stdout, encoding="utf-8")
+
+    return make_once("built_by_command", build)
 
 
 @pytest.fixture(scope="session")

@@ -89,12 +89,23 @@ def _submissions() -> dict[str, Submission]:
         **{"environment.cpu": HOSTILE, "plan.reasons": {"precision.compute": HOSTILE}},
     )
     slower = _run(
-        2, study=_study("ab", AB, ArmRun("a", "attention=eager", 1).point), trace=_slower(measured, 1.006), **{"process.wall_s": 20.0}
+        2, study=_study("ab", AB, ArmRun("a", "attention=eager", 1).point), trace=_slower(measured, 1.002), **{"process.wall_s": 20.0}
     )
     other = _run(3, **{"plan.precision.compute": "bf16"})
-    crash = {"status": "crash", "phase": "load", "message": "RuntimeError: <removed> cannot be opened", "fix": "free some disk space"}
+    no_sample = {"peak_bytes": None, "method": None, "reason": "no sample was taken"}
     crashed = _run(
-        4, 0, outcome={**crash, "last_good_step": 0}, timeline=[{"phase": "import", "at_s": 0.0}, {"phase": "load", "at_s": 1.0}]
+        4,
+        0,
+        model=None,
+        timeline=[{"phase": "import", "at_s": 0.0}, {"phase": "load", "at_s": 1.0}],
+        outcome={
+            "status": "crash",
+            "phase": "load",
+            "last_good_step": 0,
+            "message": "RuntimeError: <removed> cannot be opened",
+            "fix": "free some disk space",
+        },
+        **{"memory.host_rss": no_sample, "memory.host_swap": no_sample},
     )
     strange = _run(
         5,
@@ -181,6 +192,7 @@ def _entries() -> dict[str, dict[str, Any]]:
     real = json.loads((ROOT / "data/converted/mlperf/v5.1/mlperf-v5.1-gigacomputing-g894-ad1-pytorch.json").read_bytes())
     curve = {name: values[:1] for name, values in real["runs"][0]["curve"].items()}
     ended = real["runs"][0] | {"status": "incomplete", "time_to_target_s": None, "samples": 1536, "curve": curve}
+    ended |= dict.fromkeys(("init_s", "train_s", "trained_samples"))
     runs = [ended, *real["runs"][1:]]
     acme = {"id": ENTRY, "round": "v9.1", "submitter": "Acme", "notes": ["Two racks."], "runs": runs}
     acme |= {"conditions.accelerator": H100, "conditions.accelerator_count": 16, "conditions.framework": {"framework": "NeMo 2"}}
@@ -196,9 +208,11 @@ def _entries() -> dict[str, dict[str, Any]]:
 OVERRIDES = f"""
 update result_rows set file = '{HOSTILE}', comparability_group = null, padding = null, rankable = false where result_id = '{STRANGE}';
 update result_rows set message = '{HOSTILE}' where result_id = '004-001';
-update workloads set not_stated = ['seed', '{HOSTILE}'];
+update workloads set matrix = 'smoke', not_stated = ['seed', '{HOSTILE}'];
 insert into workload_axes by name
     select 'smoke-lora' as workload, 1 as position, 'batch.micro_batch' as field, ['4', '{HOSTILE}'] as choices;
+update accelerators set read_on = '2025-05-05' where accelerator = '{H100}';
+update models set read_on = '2025-05-06' where model = 'llama-3.1-8b';
 update effective set effective = '{HOSTILE}', agrees = null where setting = 'optimizer';
 insert into ranks (result_id, rank, own_work_s, behind, slowest, host_rss_bytes) values
     ('{MEASURED}', 0, 0.030, -0.02, false, {2**30}),
