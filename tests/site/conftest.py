@@ -1,29 +1,86 @@
-"""One small database and one built site for all tests of this room."""
+"""One database and one built site for all tests of this room, on all workers of pytest-xdist."""
 
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from fixture_database import ROOT, make_database
 
 from tunemark.site.build import build_site
+from tunemark.site.page import Page
+from tunemark.site.pages import all_pages
 from tunemark.site.queries import Catalogue, Database
 
+BUILD = """
+import sys
+from tunemark.cli import main
+try:
+    main()
+finally:
+    print(*sorted(sys.modules))
+"""
+"""Runs the command line and prints all modules that it imported."""
+MakeOnce = Callable[[str, Callable[[Path], object]], Path]
+
 
 @pytest.fixture(scope="session")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def make_once(tmp_path_factory: pytest.TempPathFactory) -> MakeOnce:
+    """Return a function that fills a folder of this name on the first call of any worker, and returns it."""
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def once(name: str, fill: Callable[[Path], object]) -> Path:
+        folder, partial = root / name, root / f"{name}.partial"
+        with FileLock(root / f"{name}.lock"):
+            if not folder.exists():
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir()
+                fill(partial)
+                partial.rename(folder)
+        return folder
+
+    return once
+
+
+@pytest.fixture(scope="session")
+def database(make_once: MakeOnce) -> Path:
     """Return the path of the fixture database."""
-    return make_database(tmp_path_factory.mktemp("database") / "tunemark.duckdb")
+    return make_once("database", make_database) / "tunemark.duckdb"
 
 
 @pytest.fixture(scope="session")
-def built(database: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(database: Path, make_once: MakeOnce) -> Path:
     """Return the folder that holds `docs` and `site`, built strictly."""
-    out = tmp_path_factory.mktemp("built")
-    build_site(database, out, ROOT / "mkdocs.yml", strict=True, progress=lambda _: None)
-    return out
+    return make_once("built", lambda out: build_site(database, out, ROOT / "mkdocs.yml", strict=True, progress=lambda _: None))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def built_by_command(database: Path, make_once: MakeOnce) -> Path:
+    """Return a folder that `tunemark site build` built in a process of its own. Its output is in `output.txt`."""
+
+    def build(out: Path) -> None:
+        command = [sys.executable, "-c", BUILD, "site", "build", "--db", str(database), "--out", str(out)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**os.environ, "TUNEMARK_ROOT": str(ROOT), "CI": ""}
+        )
+        assert done.returncode == 0, done.stderr
+        (out / "output.txt").write_text(done.stdout, encoding="utf-8")
+
+    return make_once("built_by_command", build)
+
+
+@pytest.fixture(scope="session")
 def catalogue(database: Path) -> Catalogue:
-    """Return the catalogue of the fixture database, open."""
+    """Return the catalogue of the fixture database, open. Tests must not change it."""
     return Catalogue.read(Database(database))
+
+
+@pytest.fixture(scope="session")
+def pages(catalogue: Catalogue) -> dict[str, Page]:
+    """Return the pages of the fixture database by path."""
+    return {page.path: page for page in all_pages(catalogue)}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-from fixture_database import AB, ENTRY, MEASURED, ROUND, STRANGE, STRANGE_ENTRY, STRANGE_STUDY
+from fixture_database import AB, ENTRY, H100, MEASURED, ROUND, STRANGE, STRANGE_ENTRY, STRANGE_STUDY
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tunemark.site.commands import open_server
@@ -121,7 +121,7 @@ def test_charts_are_there_without_javascript(browser: Browser, address: str) -> 
         f"documents/{ROUND}.html",
         "workloads/smoke-lora.html",
         "cost.html",
-        "accelerators/nvidia-h100.html",
+        f"accelerators/{H100}.html",
         "guide/index.html",
         "guide/fields.html",
         "guide/provenance.html",
@@ -159,7 +159,7 @@ def test_a_source_is_seen_on_a_phone_without_scrolling_sideways(browser: Browser
             assert box["x"] + box["width"] <= NARROW
 
 
-@pytest.mark.parametrize("path", ["accelerators/nvidia-h100.html", "models/llama-3.1-8b.html", "results/index.html"])
+@pytest.mark.parametrize("path", [f"accelerators/{H100}.html", "models/llama-3.1-8b.html", "results/index.html"])
 def test_no_text_of_a_cell_is_cut(browser: Browser, address: str, path: str) -> None:
     with Visit(browser, address, path) as visit:
         cut = visit.page.evaluate(
@@ -226,12 +226,12 @@ def test_each_run_of_an_entry_is_a_line_and_the_target_a_rule(browser: Browser, 
     with Visit(browser, address, CONVERTED, dark=dark) as visit:
         chart = visit.page.locator("[data-chart=eval-loss][data-drawn] svg")
         chart.wait_for()
-        assert chart.locator(".mark-line.role-mark path").count() == 6
+        assert chart.locator(".mark-line.role-mark path").count() == 10
         assert chart.locator(".mark-rule.role-mark line").count() == 1
         paper = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
         for colour in {line.evaluate("node => getComputedStyle(node).stroke") for line in chart.locator(".mark-line.role-mark path").all()}:
             assert contrast(colour, paper) >= 3, colour
-        assert visit.page.locator(".tm-table tbody tr").filter(has_text="Run 1").last.get_attribute("data-last") is not None
+        assert visit.page.locator(".tm-table tbody tr").filter(has_text="incomplete").last.get_attribute("data-last") is not None
 
 
 @pytest.mark.parametrize("dark", [False, True])
