@@ -24,6 +24,7 @@ from tunemark.schema.statistics.comparison import ArmRun
 AS_OF = "2026-11-22"
 HOSTILE = """<script>window.hacked=1</script> | [x](javascript:alert(1)) `tick` *star* <img src=x onerror=window.hacked=1> {{ 7*7 }} "quote" &amp;"""
 ENTRY, STRANGE_ENTRY, ROUND = "mlperf-v9.1-acme-box", "mlperf-v9.1-stranger", "mlperf-v9.1"
+PHASES = {"import": 0.0, "load": 1.2, "data": 1.7, "train": 1.9, "eval": 10.0, "save": 10.1, "teardown": 10.2}
 AB, STRANGE_STUDY = "ab0123456789", "cd0123456789"
 H100, STEPS = "nvidia-h100-80gb-sxm", 150
 COPIED = (
@@ -85,6 +86,7 @@ def _submissions() -> dict[str, Submission]:
             "devices": [{"index": 0, "samples": 60, "busy_mean": 0.93, "power_mean_w": 480.0, "throttle_reasons": ["sw_power_cap"]}],
             "energy": {"source": "none", "reason": "energy was not looked at"},
         },
+        timeline=[{"phase": phase, "at_s": at_s} for phase, at_s in PHASES.items()],
         evaluation={"split": "test", "rows": 64, "loss": 3.1},
         **{"environment.cpu": HOSTILE, "plan.reasons": {"precision.compute": HOSTILE}},
     )

@@ -4,12 +4,34 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import duckdb
 import pytest
 from fixture_database import HOSTILE, STRANGE, STRANGE_ENTRY
 from markupsafe import Markup
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.site.render import escape, file_name, front_matter, one_line, script_json, web_link
+
+COLUMNS = {
+    "claims": ("note", "printed"),
+    "effective": ("effective",),
+    "findings": ("calculation", "claim"),
+    "gates": ("detail",),
+    "labels": ("printed",),
+    "load_problems": ("value",),
+    "result_facts": ("reason", "value"),
+    "result_rows": ("accelerator_printed", "dataset", "file", "message", "note", "peak_memory_method", "section", "study_point"),
+    "runs": ("file",),
+    "sources": ("caveats", "summary", "title"),
+    "statements": ("note", "section"),
+    "support": ("feature", "reason"),
+    "throughput_errors": ("model", "no_data"),
+    "throughput_refused": ("reason",),
+    "warnings": ("message",),
+    "workload_axes": ("choices",),
+    "workloads": ("not_stated",),
+}
+"""Columns of the fixture database that hold hostile text."""
 
 
 class Elements(HTMLParser):
@@ -27,6 +49,14 @@ def elements(path: Path) -> list[tuple[str, dict[str, str | None]]]:
     parser = Elements()
     parser.feed(path.read_text(encoding="utf-8"))
     return parser.found
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+def test_the_fixture_has_hostile_text_in_every_column_of_a_stranger(database: Path, table: str) -> None:
+    with duckdb.connect(str(database), read_only=True) as connection:
+        for column in COLUMNS[table]:
+            query = f"select count(*) from {table} where contains(cast({column} as varchar), 'window.hacked=1')"  # noqa: S608 - our own names
+            assert connection.execute(query).fetchone() != (0,), column
 
 
 def test_no_active_character_is_left() -> None:
