@@ -85,7 +85,7 @@ def test_steps_phases_facts_and_warnings_are_loaded(checkout: Path, db: Path) ->
     assert rows(db, "select reason from result_facts where topic = 'memory' and name = 'device_allocated'") == [
         ("a CPU has no device memory",)
     ]
-    assert rows(db, "select doubt from warnings") == [("random_weights",)]
+    assert rows(db, "select kind from warnings") == [("random_weights",)]
 
 
 def test_a_bad_submission_is_noted_and_the_others_load(checkout: Path, db: Path, tunemark: Tunemark) -> None:

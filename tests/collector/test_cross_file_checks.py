@@ -109,7 +109,7 @@ MANY = {f"package{number}": "1.0" for number in range(201)}
         {"plan.reasons": {"p" * 101: "1.0"}},
         {"overrides": [{"field": f"f{number}", "card": 1, "run": 2} for number in range(101)], "division": "open"},
         {"overrides": [{"field": "data.name", "card": "x", "run": "y" * 2_001}], "division": "open"},
-        {"warnings": [{"doubt": "busy_host", "message": "busy"}] * 101},
+        {"warnings": [{"kind": "busy_host", "message": "busy"}] * 101},
         {"timeline": [{"phase": "import", "at_s": 0.0}] * 101},
         {"plan.lora.target_modules": ["q_proj"] * 65},
         {"environment.devices": [{"name": "Test CPU"}] * 1_025, "plan.device.count": 1_025},

@@ -15,10 +15,10 @@ from tunemark.harness.run.record import Context, assemble
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import outcome_of
 from tunemark.harness.run.telemetry import Sample, Telemetry
-from tunemark.schema.vocabulary import Doubt, Status
+from tunemark.schema.vocabulary import Status, WarningKind
 
 STEPS = 130
-LOUD = {Doubt.LOW_DISK, Doubt.BUSY_HOST, Doubt.STRAGGLER, Doubt.WIDE_INTERVAL}
+LOUD = {WarningKind.LOW_DISK, WarningKind.BUSY_HOST, WarningKind.STRAGGLER, WarningKind.WIDE_INTERVAL}
 
 
 def run_log(step_times=(0.1,) * STEPS, own_work=()):
@@ -49,7 +49,7 @@ def warned(facts, log=None, machine=None, devices=1, **changes):
     resolved = resolve("smoke-full", facts, here, Options(max_steps=STEPS, devices=devices))
     assert resolved.unsupported is None
     submission = assemble(resolved, here, finished(log or run_log(), **changes), Context())
-    return {warned.doubt: warned.message for warned in submission.warnings if warned.doubt in LOUD}
+    return {warned.kind: warned.message for warned in submission.warnings if warned.kind in LOUD}
 
 
 def host(foreign_cores):
@@ -62,31 +62,31 @@ def test_an_undisturbed_run_has_none_of_these_warnings(facts):
     assert warned(facts, run_log(own_work=(0.08, 0.08)), devices=2) == {}
 
 
-@pytest.mark.parametrize(("free", "doubt"), [(LOW_DISK_BYTES - 1, True), (LOW_DISK_BYTES, False)])
-def test_an_almost_full_disk_is_a_warning(facts, free, doubt):
+@pytest.mark.parametrize(("free", "expected"), [(LOW_DISK_BYTES - 1, True), (LOW_DISK_BYTES, False)])
+def test_an_almost_full_disk_is_a_warning(facts, free, expected):
     found = warned(facts, machine=make_machine(free_disk_bytes=free))
-    assert found == ({Doubt.LOW_DISK: "2.0 GiB of disk were free"} if doubt else {})
+    assert found == ({WarningKind.LOW_DISK: "2.0 GiB of disk were free"} if expected else {})
 
 
-@pytest.mark.parametrize(("cores", "doubt"), [(BUSY_HOST_CORES + 0.5, True), (BUSY_HOST_CORES, False)])
-def test_a_busy_host_is_a_warning_with_the_number_of_busy_cores(facts, cores, doubt):
+@pytest.mark.parametrize(("cores", "expected"), [(BUSY_HOST_CORES + 0.5, True), (BUSY_HOST_CORES, False)])
+def test_a_busy_host_is_a_warning_with_the_number_of_busy_cores(facts, cores, expected):
     found = warned(facts, telemetry=host(cores))
-    assert found == ({Doubt.BUSY_HOST: "other processes kept 0.8 of 4 cores busy; repeat on an idle machine"} if doubt else {})
+    assert found == ({WarningKind.BUSY_HOST: "other processes kept 0.8 of 4 cores busy; repeat on an idle machine"} if expected else {})
 
 
-@pytest.mark.parametrize(("slower", "doubt"), [(2 * SLOW_RANK, True), (SLOW_RANK / 2, False)])
-def test_a_slow_process_is_named_by_its_rank(facts, slower, doubt):
+@pytest.mark.parametrize(("slower", "expected"), [(2 * SLOW_RANK, True), (SLOW_RANK / 2, False)])
+def test_a_slow_process_is_named_by_its_rank(facts, slower, expected):
     found = warned(facts, run_log(own_work=(0.08, 0.08, 0.08 * (1 + slower), 0.08)), devices=4)
-    assert found == ({Doubt.STRAGGLER: "rank 2 needs 10% longer for its own work than the median of all ranks"} if doubt else {})
+    assert found == ({WarningKind.STRAGGLER: "rank 2 needs 10% longer for its own work than the median of all ranks"} if expected else {})
 
 
-@pytest.mark.parametrize(("spread", "doubt"), [(0.09, True), (0.005, False)])
-def test_an_imprecise_throughput_is_a_warning_with_its_interval(facts, spread, doubt):
+@pytest.mark.parametrize(("spread", "expected"), [(0.09, True), (0.005, False)])
+def test_an_imprecise_throughput_is_a_warning_with_its_interval(facts, spread, expected):
     drawn = np.random.default_rng(5)
     found = warned(facts, run_log([drawn.uniform(0.1 - spread, 0.1 + spread) for _ in range(STEPS)]))
-    assert set(found) == ({Doubt.WIDE_INTERVAL} if doubt else set())
-    if doubt:
-        percent = float(re.fullmatch(r"the 95% interval of throughput is \+-([\d.]+)%", found[Doubt.WIDE_INTERVAL])[1])
+    assert set(found) == ({WarningKind.WIDE_INTERVAL} if expected else set())
+    if expected:
+        percent = float(re.fullmatch(r"the 95% interval of throughput is \+-([\d.]+)%", found[WarningKind.WIDE_INTERVAL])[1])
         assert 2 < percent < 30
 
 

@@ -313,7 +313,7 @@ def test_the_record_shows_what_was_trained_and_which_gates_were_not_checked(fact
     assert [gate.passed for gate in submission.gates if gate.name != "loss_band"] == [None, None]
     assert neuron_stand_in.Model.configs[-1] == ("flash_attention_2", torch.float32)
     # The stand-in has no fused kernel, and says so.
-    assert [warned.message for warned in submission.warnings if warned.doubt.value == "fallback"] == [
+    assert [warned.message for warned in submission.warnings if warned.kind.value == "fallback"] == [
         "attention: sdpa, on Neuron flash_attention_2 was requested, eager was used"
     ]
 

@@ -113,4 +113,4 @@ def test_a_four_bit_run_in_bf16_has_no_fallback_warning(tmp_path):
     seen = submission.effective
     assert (seen.compute, seen.quantisation, seen.attention_kernel is not None) == ("bf16", "nf4, double", True)
     assert (seen.parameters_on, seen.optimizer_states_on) == (("cpu",), ("cpu",))
-    assert "fallback" not in {warned.doubt.value for warned in submission.warnings}
+    assert "fallback" not in {warned.kind.value for warned in submission.warnings}

@@ -106,8 +106,8 @@ def test_a_point_with_too_few_steady_steps_has_no_speed_and_lists_its_warnings(t
     few, first, other = run_sweep("smoke-lora", ["batch_size=4,8,16"], Options(), scripted.bench).rows
     assert few.speed is None
     assert few.tokens_per_s is not None
-    assert "few_steps" in few.doubts
-    assert (first.speed, first.doubts) == (1.0, ())
+    assert "few_steps" in few.warnings
+    assert (first.speed, first.warnings) == (1.0, ())
     assert other.speed == pytest.approx(2.0, rel=0.05)
 
 

@@ -150,7 +150,7 @@ def test_other_processes_are_counted_before_and_during_the_run():
 
 def test_a_device_that_other_processes_use_is_a_warning():
     from tunemark.schema.records.submission import Submission
-    from tunemark.schema.vocabulary import Doubt
+    from tunemark.schema.vocabulary import WarningKind
 
     nothing = SimpleNamespace(window=None, tokens_per_s=None, slowest_rank=None)
     draft = Submission.model_construct(
@@ -159,8 +159,8 @@ def test_a_device_that_other_processes_use_is_a_warning():
     )  # fmt: skip
     machine = SimpleNamespace(free_disk_bytes=2**40)
     found = list(find_warnings(draft, nothing, machine, torn=False, foreign={1: 2}))
-    assert [(warned.doubt, warned.message) for warned in found] == [
-        (Doubt.BUSY_DEVICE, "2 other processes used device 1; end them and repeat")
+    assert [(warned.kind, warned.message) for warned in found] == [
+        (WarningKind.BUSY_DEVICE, "2 other processes used device 1; end them and repeat")
     ]
 
 
@@ -213,7 +213,7 @@ def test_a_run_holds_what_its_devices_were_seen_to_do(facts, tmp_path, monkeypat
     assert (measured.source, measured.idle_w) == ("counter", 90.0)
     # 40 J a sample, ten samples a second.
     assert measured.joules / measured.window_s == pytest.approx(400, rel=0.25)
-    assert {"busy_device", "throttled"} <= {warned.doubt.value for warned in seen.warnings}
+    assert {"busy_device", "throttled"} <= {warned.kind.value for warned in seen.warnings}
 
 
 def test_what_is_sampled_after_the_last_step_of_a_hung_run_does_not_count_as_use():
@@ -225,10 +225,10 @@ def test_what_is_sampled_after_the_last_step_of_a_hung_run_does_not_count_as_use
     assert (seen.cpu_busy_mean, seen.samples) == (2.0, 20)
 
 
-@pytest.mark.parametrize(("after", "doubt"), [(0.9e12, ["peak_fell"]), (1.1e12, []), (1.5e12, ["peak_rose"]), (None, [])])
-def test_a_matrix_rate_that_changed_over_the_run_is_a_warning(after, doubt):
+@pytest.mark.parametrize(("after", "expected"), [(0.9e12, ["peak_fell"]), (1.1e12, []), (1.5e12, ["peak_rose"]), (None, [])])
+def test_a_matrix_rate_that_changed_over_the_run_is_a_warning(after, expected):
     probe = Probe(dtype=Dtype.FP32, size=64, before_flop_per_s=1e12, after_flop_per_s=after)
-    assert [kind.value for kind, _ in probe_warnings(probe)] == doubt
+    assert [kind.value for kind, _ in probe_warnings(probe)] == expected
 
 
 def test_a_compiler_that_the_worker_starts_does_not_count_as_its_process():

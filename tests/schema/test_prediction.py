@@ -100,7 +100,7 @@ def test_a_job_has_one_size(job):
 
 
 def test_what_was_not_measured_is_said():
-    assert any("did not evaluate" in doubt for doubt in predict([EVEN], Job(steps=5)).doubts)
+    assert any("did not evaluate" in caveat for caveat in predict([EVEN], Job(steps=5)).caveats)
 
 
 def test_the_cheapest_instance_that_holds_the_devices_is_paid_whole():
@@ -136,9 +136,9 @@ def test_the_interval_of_repeats_covers_one_process_more_in_nineteen_of_twenty()
 
 def test_a_prediction_from_one_run_says_what_one_run_cannot_know():
     again = [short_run(step_s=0.1), short_run(step_s=0.11)]
-    assert any("covers this run only" in doubt for doubt in predict(again[:1], Job(steps=600)).doubts)
+    assert any("covers this run only" in caveat for caveat in predict(again[:1], Job(steps=600)).caveats)
     both = predict(again, Job(steps=600))
-    assert not any("covers this run only" in doubt for doubt in both.doubts)
+    assert not any("covers this run only" in caveat for caveat in both.caveats)
     assert both.step_time_s.value == pytest.approx(math.sqrt(0.1 * 0.11), rel=1e-3)
 
 

@@ -170,7 +170,7 @@ class PriceKind(StrEnum):
     OWNED = "owned"
 
 
-class Doubt(StrEnum):
+class WarningKind(StrEnum):
     """A reason to trust a measurement less. It is stored with the result, which is kept."""
 
     NOT_STABLE = "not_stable"

@@ -36,7 +36,7 @@ def step_time_s(claims: Claims) -> Figure | None:
     printed, rate = claimed(claims, "step_time_s"), claimed(claims, "steps_per_s")
     if printed or rate is None or not rate.value:
         return printed
-    return Figure(1 / rate.value, "1 / claimed steps a second, an average over the whole training")
+    return Figure(1 / rate.value, "1 / claimed steps per second, an average over the whole training")
 
 
 def steps_per_s(claims: Claims) -> Figure | None:
@@ -93,7 +93,7 @@ def _samples_from_tokens(claims: Claims, conditions: Conditions) -> Figure | Non
     if tokens is None:
         return None
     stated = "rows are full" if rows_are_full(conditions) else "the source gives one length for all rows, taken as full"
-    return Figure(tokens.value / conditions.sequence_length, f"tokens a second / sequence length; {stated}")
+    return Figure(tokens.value / conditions.sequence_length, f"tokens per second / sequence length; {stated}")
 
 
 def _samples_from_epochs(claims: Claims, dataset_rows: int | None) -> Figure | None:

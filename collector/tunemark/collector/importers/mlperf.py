@@ -312,7 +312,7 @@ SETTING_KEYS = {
 
 
 def accelerator_key(spelling: str, facts: FactBase) -> str | None:
-    """Return the card of an accelerator by a submitter's name for it, or None: never another chip's card."""
+    """Return the card of an accelerator by a submitter's name for it, or None if there is none."""
     card = facts.recognise_accelerator(" ".join(spelling.split()))
     return None if card is None else card.key
 

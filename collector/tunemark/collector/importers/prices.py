@@ -336,7 +336,7 @@ def _refuse_foreign_instance(provider: str, instance: str, facts: FactBase) -> N
     if unknown:
         raise Drop(unknown, refused=True)
     if provider != "aws" and AWS.fullmatch(instance.lower()):
-        raise Drop(f"{instance!r} is an instance of aws, and the file is said to be of {provider}; give --provider aws", refused=True)
+        raise Drop(f"{instance!r} is an instance of aws, but the provider is {provider}; use --provider aws", refused=True)
 
 
 def _refuse_impossible(column: str, usd: float | None, count: float) -> None:

@@ -205,7 +205,7 @@ def _claim_bar(run: TrainerRun, bar: re.Match[str]) -> None:
     if bar["unit"] == "s/it":
         run.claims["step_time_s"] = Claim(value=rate, printed=bar["rate"])
     elif rate:
-        run.claims["step_time_s"] = Claim(value=1 / rate, printed=bar["rate"], note="Printed as steps a second.")
+        run.claims["step_time_s"] = Claim(value=1 / rate, printed=bar["rate"], note="Printed as steps per second.")
 
 
 # Figures compared with each other ------------------------------------------------------------------

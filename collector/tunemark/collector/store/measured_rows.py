@@ -45,7 +45,7 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
         "gates": [{"gate": gate.name, "passed": gate.passed, "detail": gate.detail} for gate in submission.gates],
         "ranks": list(_ranks(submission, derived)),
         "device_use": list(_device_use(submission)),
-        "warnings": [{"doubt": warning.doubt.value, "message": warning.message} for warning in submission.warnings],
+        "warnings": [{"kind": warning.kind.value, "message": warning.message} for warning in submission.warnings],
         **physics_tables,
     }
     return {table: [{"result_id": result_id, **row} for row in rows] for table, rows in tables.items()}
@@ -254,7 +254,7 @@ def _topic(topic: str, values: Row, reasons: dict[str, str] | None = None) -> It
 def _derived_facts(submission: Submission, derived: Derived) -> Iterator[Row]:
     figures: list[tuple[str, float | None, str]] = [
         ("slot_tokens_per_s", derived.slot_tokens_per_s, "tensor elements over time in the steady window, padding included"),
-        ("epoch_time_s", epoch_time_s(submission, derived), "rows of an epoch / steady samples a second"),
+        ("epoch_time_s", epoch_time_s(submission, derived), "rows of an epoch / steady samples per second"),
         ("epochs", epochs_done(submission), "rows of all steps / rows of an epoch"),
     ]
     known = [figure for figure in figures if figure[1] is not None]

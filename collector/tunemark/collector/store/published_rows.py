@@ -343,7 +343,7 @@ def _converted_derived(figures: ConvertedFigures) -> Iterator[Row]:
             figures.rate and figures.rate.value,
             "samples of all runs / seconds in their training blocks; 95% interval over the runs",
         ),
-        ("step_time_s", figures.step_time_s, "global batch / samples a second"),
+        ("step_time_s", figures.step_time_s, "global batch / samples per second"),
         ("eval_loss", figures.eval_loss, "median of the last evaluations"),
         ("epochs", figures.epochs, "median samples of the runs / train_samples"),
     ]

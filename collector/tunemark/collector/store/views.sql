@@ -570,7 +570,7 @@ comment on column result_facts.reason is 'Reason, formula, or why the value is n
 
 create table warnings (
     result_id varchar not null,
-    doubt varchar not null,
+    kind varchar not null,
     message varchar not null
 );
 comment on table warnings is 'Warnings about measured results.';

@@ -197,7 +197,7 @@ def predict(
         print_json({"label": "predicted", "runs": len(runs), **asdict(prediction), "usd_per_hour": usd, "price": price})
         return
     answers().print(prediction_table(prediction, price))
-    for warning in prediction.doubts:
+    for warning in prediction.caveats:
         answers().print(f"  [yellow]warning[/yellow] {escape(warning)}", soft_wrap=True)
 
 

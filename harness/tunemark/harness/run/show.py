@@ -109,7 +109,7 @@ def summary(submission: Submission) -> dict[str, Any]:
         "slowest_rank": derived.slowest_rank.rank if derived.slowest_rank else None,
         "wall_s": submission.process.wall_s,
         "phases_s": derived.phases,
-        "warnings": [f"{warned.doubt.value}: {warned.message}" for warned in submission.warnings],
+        "warnings": [f"{warned.kind.value}: {warned.message}" for warned in submission.warnings],
     }
 
 
@@ -127,7 +127,7 @@ def print_summary(submission: Submission, place: str) -> None:
         table.add_row(*as_text(label, value))
     screen.print(table)
     for warned in submission.warnings:
-        screen.print(f"  [yellow]warning[/yellow] {warned.doubt.value}: {escape(warned.message)}")
+        screen.print(f"  [yellow]warning[/yellow] {warned.kind.value}: {escape(warned.message)}")
     screen.print(f"  {escape(place)}", soft_wrap=True)
 
 

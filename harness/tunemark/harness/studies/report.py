@@ -14,7 +14,7 @@ from tunemark.schema.derive import derive
 from tunemark.schema.statistics.comparison import SIGN_TEST_PAIRS, Change
 from tunemark.schema.statistics.intervals import Interval
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
-from tunemark.schema.vocabulary import Doubt, Status
+from tunemark.schema.vocabulary import Status, WarningKind
 
 if TYPE_CHECKING:
     from tunemark.harness.studies.ab_test import BreakEven, Comparison
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tunemark.harness.studies.series import Done
     from tunemark.schema.statistics.job_prediction import Prediction
 
-ALL_RUNS = (Doubt.RANDOM_WEIGHTS, Doubt.UNKNOWN_ACCELERATOR, Doubt.DIRTY_SOURCE)
+ALL_RUNS = (WarningKind.RANDOM_WEIGHTS, WarningKind.UNKNOWN_ACCELERATOR, WarningKind.DIRTY_SOURCE)
 """Warnings that apply to every point alike."""
 
 
@@ -51,7 +51,7 @@ class Row:
     """For several runs the median."""
     speed: float | None
     """Throughput relative to the first point with enough steady steps; null where one of both has too few."""
-    doubts: tuple[str, ...]
+    warnings: tuple[str, ...]
     """Warnings by name, without those that apply to every run of the workload."""
     message: str | None
     """Why it is not ok."""
@@ -84,7 +84,7 @@ def _row(point: str, runs: Sequence["Done"], first: float | None) -> Row:
     losses = [figures.train_loss for figures in derived if figures.train_loss is not None]
     steps = [figures.step_time.p50 for figures in derived if figures.step_time]
     comparable = bool(rates) and all(figures.window is not None and figures.window.steps >= RANKABLE_STEPS for figures in derived)
-    warnings = [warned.doubt for submission in good for warned in submission.warnings]
+    warnings = [warned.kind for submission in good for warned in submission.warnings]
     return Row(
         point=point,
         status=Status.OK.value if good else runs[0].status.value,
@@ -97,7 +97,7 @@ def _row(point: str, runs: Sequence["Done"], first: float | None) -> Row:
         peak_memory_bytes=max((peak for peak in peaks if peak is not None), default=None),
         train_loss=median(losses) if losses else None,
         speed=rate / (first or rate) if rate and comparable else None,
-        doubts=tuple(dict.fromkeys(warning.value for warning in warnings if warning not in ALL_RUNS)),
+        warnings=tuple(dict.fromkeys(warning.value for warning in warnings if warning not in ALL_RUNS)),
         message=next((run.record.submission.outcome.message for run in runs if run.status is not Status.OK), None),
         files=tuple(str(run.record.path) for run in runs),
     )
@@ -135,7 +135,7 @@ def _cells(row: Row) -> list[str]:
         formats.gib(row.peak_memory_bytes) if row.peak_memory_bytes else missing,
         f"{row.train_loss:.3f}" if row.train_loss is not None else missing,
         formats.ratio(row.speed) if row.speed else missing,
-        ", ".join(row.doubts),
+        ", ".join(row.warnings),
     ]
 
 

@@ -332,7 +332,7 @@ class Vendor:
     found_by: str = ""
     """Reason that a plan gives when `find` returns devices."""
     missing_tool: Callable[[], str | None] = lambda: None
-    """Return what `find` lacks on a machine that seems to have such devices, or None."""
+    """Return the missing requirement on a machine that seems to have such devices, or None."""
     preference: int = 0
     """The found family with the highest preference is used unless --backend names another."""
     monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None
