@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator, DeepSpeedPlugin
 from accelerate.utils import DistributedType, InitProcessGroupKwargs
+from torch.distributed import fsdp
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from tunemark.harness.vendors.protocol import Device
@@ -224,11 +224,11 @@ def shard(plan: Plan, model: Any, device: Device) -> None:  # noqa: ANN401 - a t
     """
     settings: dict[str, Any] = {"mesh": init_device_mesh(torch.device(device.torch_name).type, (plan.device.count,))}
     if plan.device.offload == "all":
-        settings["offload_policy"] = CPUOffloadPolicy()
+        settings["offload_policy"] = fsdp.CPUOffloadPolicy()
     refuse_another_model(model)
     for unit in (*blocks(model), model):
         receive(unit, device.torch_name)
-        fully_shard(unit, **settings)
+        fsdp.fully_shard(unit, **settings)
 
 
 def refuse_another_model(model: Any) -> None:  # noqa: ANN401 - a torch module
