@@ -296,7 +296,7 @@ def test_a_gcp_machine_is_without_its_accelerators_whatever_the_stated_provider(
         ("g5.9xlarge", "AWS has no size 9xlarge of g5; did you mean 'g5.8xlarge'"),
         ("g5.112xlarge", "AWS has no size 112xlarge of g5; did you mean 'g5.48xlarge'"),
         ("g9.xlarge", "the AWS family g9 is not in data/prices/aws_sizes.toml; add it with its source, or did you mean"),
-        ("p5.48xlarge", "is an instance of aws, and the file is said to be of lambda; give --provider aws"),
+        ("p5.48xlarge", "is an instance of aws, but the provider is lambda; use --provider aws"),
     ],
 )
 def test_an_aws_instance_is_checked_against_the_sizes_of_its_family_whatever_the_stated_provider(facts: FactBase, instance: str, said: str):
