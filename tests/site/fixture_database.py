@@ -1,8 +1,8 @@
 """A small database for the tests of the site, written by `tunemark collect` from a temporary checkout.
 
-The checkout holds a few real cards, two documents, a round of MLPerf and five submissions. Hostile text is in every
-field that validation accepts. `OVERRIDES` adds it to the columns that validation protects, and replaces what the audit
-and the predictions make of so little data.
+The checkout contains a few real cards, two documents, a round of MLPerf and five submissions, with hostile text in the
+fields that accept it. `OVERRIDES` adds hostile text to the other columns, and rows that need more data than this:
+two ranks, predictions, and findings that do not depend on future audit rules.
 """
 
 import json
@@ -32,7 +32,7 @@ COPIED = (
     *(f"models/{name}.toml" for name in ("llama-2-70b", "llama-3.1-8b", "tiny-bert", "tiny-llama")),
     *("workloads/smoke-lora.toml", "workloads/golden/smoke-lora.toml", "prices/aws_sizes.toml", "known"),
 )
-"""Files and folders of data/ that the checkout has too."""
+"""Files and folders of data/ that are copied to the checkout."""
 PRICES = f"""provider,instance,accelerator,accelerator_count,vcpus,memory_gib,region,kind,usd_per_hour,effective_on,dated_by,source,notes
 aws,p5.48xlarge,{H100},8,192,2048,us-east-1,on_demand,55.04,2025-06-01,provider,https://example.org/prices,
 lambda,gpu_1x_h100,{H100},1,26,225,us-east-1,on_demand,3.29,2025-06-01,provider,https://example.org/prices,
@@ -205,7 +205,7 @@ def _entries() -> dict[str, dict[str, Any]]:
     return {f"mlperf/v9.1/{changed['id']}.json": with_overrides(real, changed) for changed in (acme, stranger)}
 
 
-# Rows that no valid record of this size gives ---------------------------------------------------------
+# Rows that these records cannot produce ------------------------------------------------------------
 
 OVERRIDES = f"""
 update result_rows set file = '{HOSTILE}', comparability_group = null, padding = null, rankable = false where result_id = '{STRANGE}';
@@ -220,7 +220,7 @@ insert into ranks (result_id, rank, own_work_s, behind, slowest, host_rss_bytes)
     ('{MEASURED}', 0, 0.030, -0.02, false, {2**30}),
     ('{MEASURED}', 1, 0.032, 0.02, true, {2**30});
 
--- Three rules and one finding of each verdict that is tested, whatever else the audit learns to find.
+-- Three rules and three findings: new audit rules do not change the pages.
 delete from audit_rules where rule not in ('utilisation', 'stated-twice', 'link');
 delete from findings where not (rule = 'utilisation' and verdict = 'impossible' or rule = 'stated-twice');
 insert into findings by name
@@ -228,7 +228,7 @@ insert into findings by name
         100 as finding, 'suspicious' as verdict, ['{STRANGE}'] as record_ids, '{HOSTILE}' as claim, '{HOSTILE}' as calculation
     ) from findings where rule = 'utilisation';
 
--- A prediction that is met, one that is missed and one without data.
+-- A prediction whose interval holds the result, one that misses it, and one without data.
 delete from throughput_errors;
 insert into throughput_errors (
     left_out, left_out_group, accelerator, accelerator_count, method, tokens_per_s, same,
@@ -247,7 +247,7 @@ update memory_errors set published_bytes = 36e9, predicted_bytes = 37.8e9, error
 
 
 def make_checkout(root: Path) -> Path:
-    """Write a checkout that holds everything above and return its folder."""
+    """Write a checkout with all records above and return its folder."""
     for name in COPIED:
         source, target = ROOT / "data" / name, root / "data" / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -269,9 +269,10 @@ def make_database(folder: Path) -> Path:
     root, path = make_checkout(folder / "checkout"), folder / "tunemark.duckdb"
     command = [sys.executable, "-m", "tunemark.cli", "collect", "--db", str(path), "--as-of", AS_OF]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "TUNEMARK_ROOT": str(root)})
-    # Code 3: all is loaded but bad.json.
+    # Exit code 3: bad.json is refused, and everything else is loaded.
     assert done.returncode == 3, done.stderr
     with duckdb.connect(str(path)) as connection:
+        assert connection.sql("select file from load_problems").fetchall() == [("submissions/bad.json",)], done.stderr
         connection.execute(OVERRIDES)
     return path
 

@@ -51,7 +51,7 @@ def test_mkdocs_alone_builds_the_written_pages_strictly(built: Path, tmp_path: P
     assert (tmp_path / "build" / "site" / "index.html").is_file()
 
 
-def test_the_same_database_gives_the_same_bytes(built: Path, built_by_command: Path) -> None:
+def test_the_same_database_gives_the_same_bytes(built_by_command: Path, built: Path) -> None:
     assert files(built_by_command / "docs") == files(built / "docs")
 
 
@@ -66,7 +66,7 @@ def test_nothing_on_a_page_is_loaded_from_elsewhere(built: Path) -> None:
         assert not re.search(r"url\(\s*[\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8")), sheet
 
 
-def test_every_link_within_the_site_leads_somewhere(built: Path) -> None:
+def test_every_link_within_the_site_has_a_target(built: Path) -> None:
     site = built / "site"
     for path in sorted(site.rglob("*.html")):
         if path.name == "404.html":
@@ -77,7 +77,7 @@ def test_every_link_within_the_site_leads_somewhere(built: Path) -> None:
                 assert (path.parent / address).exists(), f"{path.relative_to(site)} links to {target}"
 
 
-def test_the_results_are_there_to_take_away(built: Path) -> None:
+def test_results_can_be_downloaded_as_csv(built: Path) -> None:
     with (built / "site" / "data" / "results.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["result_id"] for row in rows] == sorted(row["result_id"] for row in rows)
@@ -91,7 +91,7 @@ def test_only_pages_with_charts_load_the_chart_script(built: Path) -> None:
     assert "<noscript><svg" in with_charts[0].read_text(encoding="utf-8")
 
 
-def test_a_build_that_fails_leaves_the_site_that_was_there(empty_database: Path, tmp_path: Path) -> None:
+def test_a_failed_build_keeps_the_previous_site(empty_database: Path, tmp_path: Path) -> None:
     (tmp_path / "site" / "assets").mkdir(parents=True)
     (tmp_path / "site" / "assets" / "tunemark.css").write_text("", encoding="utf-8")
     (tmp_path / "site" / "index.html").write_text("old", encoding="utf-8")
@@ -111,12 +111,12 @@ def test_a_folder_that_we_did_not_build_is_never_replaced(database: Path, tmp_pa
     assert (tmp_path / "site" / "source.py").is_file()
 
 
-def test_a_missing_database_says_what_to_do(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_database_names_the_fix(tmp_path: Path) -> None:
     with pytest.raises(TunemarkError, match="run `tunemark collect` first"):
         build_site(tmp_path / "none.duckdb", tmp_path / "out", CONFIG, strict=True, progress=quiet)
 
 
-def test_a_file_that_is_no_database_says_so(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.duckdb"
     path.write_text("no database at all", encoding="utf-8")
     with pytest.raises(TunemarkError, match="cannot be opened"):

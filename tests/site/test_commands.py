@@ -35,7 +35,7 @@ def test_help_has_examples(command: str) -> None:
     assert f"tunemark site {command}" in shown.output
 
 
-def test_build_says_what_it_wrote(built_by_command: Path) -> None:
+def test_build_prints_the_number_of_pages(built_by_command: Path) -> None:
     output = (built_by_command / "output.txt").read_text(encoding="utf-8")
     assert "pages; view them with `tunemark site serve`" in output
     assert "\x1b" not in output
@@ -49,7 +49,7 @@ def test_a_missing_database_is_a_usage_error_in_one_line(tmp_path: Path) -> None
     assert "run `tunemark collect` first" in done.stderr
 
 
-def test_serving_without_a_site_says_to_build_it(tmp_path: Path) -> None:
+def test_the_error_for_serving_without_a_site_names_the_fix(tmp_path: Path) -> None:
     with pytest.raises(TunemarkError, match="run `tunemark site build` first"):
         open_server(tmp_path / "site", 0)
 

@@ -24,14 +24,14 @@ def by_name(facts: object) -> dict[str, Fact]:
     return {fact.name: fact for fact in facts}
 
 
-def test_the_label_stands_before_the_first_figure_and_what_is_noted_after_it(pages: dict[str, Page]) -> None:
+def test_the_label_comes_before_the_first_figure_and_the_notes_follow_it(pages: dict[str, Page]) -> None:
     text = markdown(pages[f"results/{ENTRY}"])
     assert text.index(
         f"<strong>{LABEL}</strong></p><p>9 of 10 runs reached the target; the others count as longer than any of them. Two racks.</p>"
     ) < text.index("tm-headlines")
 
 
-def test_each_headline_says_which_statistic_it_is(context: dict[str, object]) -> None:
+def test_each_headline_names_its_statistic(context: dict[str, object]) -> None:
     shown = by_name(context["headlines"])
     assert {name: fact.value for name, fact in shown.items()} == {
         "Time to target": "9 min 25 s",
@@ -62,7 +62,7 @@ def test_the_entry_is_named(context: dict[str, object]) -> None:
     }
 
 
-def test_a_run_whose_log_ends_early_is_marked_and_stands_last(context: dict[str, object]) -> None:
+def test_a_run_with_an_incomplete_log_is_marked_and_sorted_last(context: dict[str, object]) -> None:
     table = context["runs"]
     assert isinstance(table, Table)
     assert [line.cells[0].text for line in table.rows] == [f"Run {number}" for number in (2, 3, 4, 5, 6, 7, 8, 9, 10, 1)]
@@ -70,7 +70,7 @@ def test_a_run_whose_log_ends_early_is_marked_and_stands_last(context: dict[str,
     assert [cell.text for cell in table.rows[-1].cells] == ["Run 1", "incomplete", MISSING, "1,536", MISSING, MISSING]
 
 
-def test_the_target_is_drawn_only_where_the_logs_say_it(catalogue: Catalogue, context: dict[str, object]) -> None:
+def test_the_target_is_drawn_only_if_the_logs_contain_it(catalogue: Catalogue, context: dict[str, object]) -> None:
     [chart] = context["charts"]  # type: ignore[misc]
     assert isinstance(chart, Chart)
     assert "The dashed line is the target, 0.925." in chart.caption
@@ -88,7 +88,7 @@ def test_an_entry_without_figures_shows_dashes(pages: dict[str, Page]) -> None:
     assert ">nan" not in text
 
 
-def test_a_round_is_a_list_that_says_in_what_its_entries_differ(pages: dict[str, Page]) -> None:
+def test_a_round_is_a_list_that_names_the_conditions_in_which_its_entries_differ(pages: dict[str, Page]) -> None:
     text = markdown(pages[f"documents/{ROUND}"])
     assert "This list is not a ranking" in text
     assert "Entries also differ in these conditions: accelerator, device count, global batch, software." in text
@@ -96,7 +96,7 @@ def test_a_round_is_a_list_that_says_in_what_its_entries_differ(pages: dict[str,
         assert absent not in text
 
 
-def test_entries_stand_by_accelerator_and_number(catalogue: Catalogue) -> None:
+def test_entries_are_sorted_by_accelerator_and_number(catalogue: Catalogue) -> None:
     rows = catalogue.results_where(source=ROUND)
     more = [{**rows[0], "accelerator_count": count, "accelerator_name": name} for count, name in ((64, "B"), (8, "B"), (16, "A"))]
     table = mlperf.entries_table(catalogue, more)
@@ -113,13 +113,13 @@ def test_trust_carries_the_label_in_every_table(catalogue: Catalogue, pages: dic
     assert f'title="{LABEL}."' in markdown(pages["results/index"])
 
 
-def test_the_time_to_target_stands_small_in_the_table_of_all_results(catalogue: Catalogue) -> None:
+def test_the_time_to_target_is_shown_small_in_the_table_of_all_results(catalogue: Catalogue) -> None:
     table = results_table(catalogue, catalogue.results, "All")
     index = [column.head for column in table.columns].index("Status")
     assert {line.cells[index].small for line in table.rows} == {"", "target in 9 min 25 s"}
 
 
-def test_the_first_page_counts_documents_and_rounds_apart(pages: dict[str, Page]) -> None:
+def test_the_first_page_counts_documents_and_rounds_separately(pages: dict[str, Page]) -> None:
     text = markdown(pages["index"])
     assert "3 results are claims of 2 documents, and 2 are derived from raw logs of 1 MLPerf round" in text
     assert "<strong>2</strong> source documents</a>" in text

@@ -52,7 +52,7 @@ def elements(path: Path) -> list[tuple[str, dict[str, str | None]]]:
 
 
 @pytest.mark.parametrize("table", COLUMNS)
-def test_the_fixture_has_hostile_text_in_every_column_of_a_stranger(database: Path, table: str) -> None:
+def test_the_fixture_has_hostile_text_in_every_column_from_strangers(database: Path, table: str) -> None:
     with duckdb.connect(str(database), read_only=True) as connection:
         for column in COLUMNS[table]:
             query = f"select count(*) from {table} where contains(cast({column} as varchar), 'window.hacked=1')"  # noqa: S608 - our own names
@@ -72,7 +72,7 @@ def test_a_value_stays_on_its_line_and_reads_from_left_to_right() -> None:
     assert one_line("a\n\n    b\x02c\u202ed\u2028e") == "a b c" + "d e"
 
 
-def test_titles_hold_nothing_that_a_theme_could_print_as_markup() -> None:
+def test_titles_contain_nothing_that_a_theme_could_print_as_markup() -> None:
     assert not set("<>&`'\\") & set(front_matter(HOSTILE))
 
 
@@ -91,7 +91,7 @@ def test_no_key_leaves_its_folder(key: str) -> None:
         file_name(key)
 
 
-def test_no_page_holds_an_element_of_a_stranger(built: Path) -> None:
+def test_no_page_contains_an_element_from_hostile_text(built: Path) -> None:
     for path in sorted((built / "site").rglob("*.html")):
         for tag, attributes in elements(path):
             assert not [name for name in attributes if name.startswith("on")], (path, tag, attributes)
@@ -107,7 +107,7 @@ def test_hostile_text_is_shown_as_it_is(built: Path, result: str) -> None:
     assert re.search(r"<h1[^>]*>[^\n]*&#60;img src=x", page)
 
 
-def test_the_search_index_holds_no_markup_of_a_stranger(built: Path) -> None:
+def test_the_search_index_contains_no_markup_from_hostile_text(built: Path) -> None:
     index = (built / "site" / "search" / "search_index.json").read_text(encoding="utf-8")
     assert "hacked" in index
     assert "<script" not in index

@@ -82,7 +82,7 @@ def test_a_table_of_a_document_is_rebuilt_digit_for_digit(catalogue: Catalogue) 
     ]
 
 
-def test_a_row_of_a_document_leads_to_its_result_once(catalogue: Catalogue) -> None:
+def test_a_row_of_a_document_links_to_its_result_once(catalogue: Catalogue) -> None:
     table = documents.rebuilt(catalogue, catalogue.tables[0])
     assert [[cell.href for cell in line.cells] for line in table.rows] == [
         ["results/003-001", None, None],
@@ -120,18 +120,18 @@ def test_the_unknown_is_a_dash_and_never_zero(catalogue: Catalogue, pages: dict[
         assert never not in record
 
 
-def test_an_ambiguous_figure_is_marked_where_it_stands(catalogue: Catalogue) -> None:
+def test_an_ambiguous_figure_is_marked_in_its_cell(catalogue: Catalogue) -> None:
     marks = {result: cell.mark for result, cell in column(everything(catalogue), "Step time").items() if cell.mark}
     assert marks == {"003-001": "ambiguous"}
 
 
-def test_a_cost_says_which_offer_it_stands_on(catalogue: Catalogue) -> None:
+def test_a_cost_names_its_offer(catalogue: Catalogue) -> None:
     cost = column(everything(catalogue), "Cost per 1k samples")["003-001"]
     assert cost.text == "$0.183"
     assert cost.small == "lambda gpu_1x_h100, on demand, 2025-06-01"
 
 
-def test_a_rate_has_its_interval_in_digits_that_tell_them_apart() -> None:
+def test_an_interval_has_enough_digits_to_tell_its_ends_apart() -> None:
     assert wording.interval(12_350, 12_590) == "12,400 to 12,600"
     assert wording.interval(12_473, 12_478) == "12,470 to 12,480"
     assert wording.rate(12_475, 12_473, 12_478) == "12,480"
@@ -154,18 +154,18 @@ def test_a_value_that_was_not_read_at_a_source_is_marked(pages: dict[str, Page])
     assert text.count('tm-mark">unverified') == 1
 
 
-def test_a_failed_run_says_what_happened_and_what_to_do(pages: dict[str, Page]) -> None:
+def test_a_failed_run_shows_its_message_and_fix(pages: dict[str, Page]) -> None:
     text = markdown(pages[f"results/{CRASHED}"])
     assert "This run failed: crash." in text
     assert "Fix: free some disk space" in text
 
 
-def test_the_list_of_all_results_says_what_is_in_it(pages: dict[str, Page]) -> None:
+def test_the_list_of_all_results_counts_them(pages: dict[str, Page]) -> None:
     text = markdown(pages["results/index"])
     assert "10 results: 2 converted, 5 measured, 3 published. 2 failed runs are listed last. 1 results contain an ambiguous figure." in text
 
 
-def test_files_that_were_not_loaded_are_told(catalogue: Catalogue) -> None:
+def test_files_that_were_not_loaded_are_listed(catalogue: Catalogue) -> None:
     page = next(iter(results.pages(catalogue)))
     assert "submissions/bad.json" in markdown(page)
 
@@ -220,7 +220,7 @@ def test_the_provenance_page_has_sections_statements_and_the_label_of_mlperf(pag
     assert "003-S01" in text
 
 
-def test_prices_are_told_by_accelerator(pages: dict[str, Page]) -> None:
+def test_prices_are_listed_by_accelerator(pages: dict[str, Page]) -> None:
     made = pages["guide/provenance"].context["tables"]
     prices = made[0]
     assert [column.head for column in prices.columns] == ["Accelerator", "Offer", "USD/h", "Known on", "Source"]
@@ -234,7 +234,7 @@ def test_the_names_that_a_device_reports_are_on_its_page(pages: dict[str, Page])
     assert "unsloth/Meta-Llama-3.1-8B" in markdown(pages["models/llama-3.1-8b"])
 
 
-def test_a_model_page_tells_its_shape_first_and_models_without_results_are_listed_apart(
+def test_a_model_page_shows_its_shape_first_and_models_without_results_are_listed_separately(
     catalogue: Catalogue, pages: dict[str, Page]
 ) -> None:
     text = markdown(pages["models/llama-3.1-8b"])
@@ -247,11 +247,11 @@ def test_a_model_page_tells_its_shape_first_and_models_without_results_are_liste
     assert (without is None) == all(row["model"] in used for row in catalogue.models)
 
 
-def test_the_cheapest_price_of_an_accelerator_is_said_to_be_on_demand(pages: dict[str, Page]) -> None:
+def test_the_cheapest_price_of_an_accelerator_is_labelled_on_demand(pages: dict[str, Page]) -> None:
     assert "On demand from, USD/h" in markdown(pages["accelerators/index"])
 
 
-def test_a_figure_that_is_not_known_says_why_beside_the_dash(catalogue: Catalogue, pages: dict[str, Page]) -> None:
+def test_an_unknown_figure_is_a_dash_with_the_reason(catalogue: Catalogue, pages: dict[str, Page]) -> None:
     made = pages[f"results/{MEASURED}"].context["utilisation"]
     assert isinstance(made, Table)
     shown = {line.cells[0].text: (line.cells[1].text, line.cells[2].text) for line in made.rows}
@@ -261,7 +261,7 @@ def test_a_figure_that_is_not_known_says_why_beside_the_dash(catalogue: Catalogu
     assert shown["MAFU"][0] == "26.9%"
 
 
-def test_a_setting_that_fell_back_and_the_straggler_are_marked(pages: dict[str, Page]) -> None:
+def test_a_setting_that_fell_back_and_the_slowest_rank_are_marked(pages: dict[str, Page]) -> None:
     text = markdown(pages[f"results/{MEASURED}"])
     assert text.count(">differs<") == 1
     assert '1 <span class="tm-mark">slowest</span>' in text
@@ -269,7 +269,7 @@ def test_a_setting_that_fell_back_and_the_straggler_are_marked(pages: dict[str, 
     assert "Energy is unknown: energy was not looked at." in text
 
 
-def test_a_run_of_a_study_leads_to_its_siblings(pages: dict[str, Page]) -> None:
+def test_a_run_of_a_study_links_to_the_other_runs(pages: dict[str, Page]) -> None:
     text = markdown(pages[f"results/{MEASURED}"])
     assert f'href="{SLOWER}.html"' in text
     assert f"studies/{AB}.html" in text
@@ -277,7 +277,7 @@ def test_a_run_of_a_study_leads_to_its_siblings(pages: dict[str, Page]) -> None:
     assert "too few pairs, +0.2%, from 1 pair" in str(page.context["verdict"])
 
 
-def test_what_no_run_has_shown_is_said_to_be_never_run(pages: dict[str, Page]) -> None:
+def test_a_feature_that_no_run_used_is_listed_as_never_run(pages: dict[str, Page]) -> None:
     page = pages["guide/support"]
     families, matrix, proofs = (page.context[name] for name in ("families", "matrix", "proofs"))
     assert isinstance(families, Table)
@@ -295,7 +295,7 @@ def test_what_no_run_has_shown_is_said_to_be_never_run(pages: dict[str, Page]) -
     assert {line.cells[2].text for line in proofs.rows} == {"never run by us"}
 
 
-def test_a_workload_tells_what_its_source_varied_and_what_it_does_not_say(pages: dict[str, Page]) -> None:
+def test_a_workload_lists_the_settings_that_its_source_varied_or_does_not_state(pages: dict[str, Page]) -> None:
     text = markdown(pages["workloads/smoke-lora"])
     assert "Settings that the source varied" in text
     assert "chosen by us: seed" in text
@@ -322,7 +322,7 @@ def test_an_accuracy_is_shown_with_its_standard_error(catalogue: Catalogue) -> N
     assert "standard error 2.8 points of 200 rows; differences below two standard errors are not significant" in text
 
 
-def test_a_prediction_is_shown_with_its_interval_and_what_has_none_says_no_data(pages: dict[str, Page]) -> None:
+def test_a_prediction_is_shown_with_its_interval_or_as_no_data(pages: dict[str, Page]) -> None:
     rows = pages["guide/predictions"].context["rows"]
     assert isinstance(rows, Table)
     met, missed, silent = ({line.cells[0].small: line.cells for line in rows.rows}[result] for result in ("003-001", MEASURED, SLOWER))
@@ -335,13 +335,13 @@ def test_a_prediction_is_shown_with_its_interval_and_what_has_none_says_no_data(
     assert silent[place].small
 
 
-def test_the_goal_of_predictions_is_stated_beside_what_is_reached(pages: dict[str, Page]) -> None:
+def test_the_goal_of_predictions_is_shown_next_to_the_outcome(pages: dict[str, Page]) -> None:
     text = markdown(pages["guide/predictions"])
     assert "at most 15%, and 85 to 95%" in text
     assert "accelerator left out: missed" in text
 
 
-def test_the_memory_model_stands_beside_other_calculators(pages: dict[str, Page]) -> None:
+def test_the_memory_model_is_compared_with_other_calculators(pages: dict[str, Page]) -> None:
     table = pages["guide/predictions"].context["memory"]
     assert isinstance(table, Table)
     assert [(line.cells[0].text, line.cells[2].text) for line in table.rows] == [
@@ -351,12 +351,12 @@ def test_the_memory_model_stands_beside_other_calculators(pages: dict[str, Page]
     ]
 
 
-def test_a_database_without_predictions_still_has_the_page(catalogue: Catalogue) -> None:
+def test_the_page_of_predictions_exists_without_predictions(catalogue: Catalogue) -> None:
     [page] = predictions.pages(replace(catalogue, predictions={table: [] for table in catalogue.predictions}))
     assert "no accepted result with a rate" in markdown(page)
 
 
-def test_the_audit_counts_what_it_found_by_source_and_verdict(pages: dict[str, Page]) -> None:
+def test_the_audit_counts_findings_by_source_and_verdict(pages: dict[str, Page]) -> None:
     found = pages["audit/index"].context
     lines = {line.cells[0].sort: [cell.text for cell in line.cells[1:]] for line in found["sources"].rows}
     # Two results and one statement; of these one result and the statement have a finding.
@@ -365,7 +365,9 @@ def test_the_audit_counts_what_it_found_by_source_and_verdict(pages: dict[str, P
     assert found["impossible"] == 1
 
 
-def test_a_finding_is_told_with_its_calculation_and_its_reason_wherever_it_is_about(catalogue: Catalogue, pages: dict[str, Page]) -> None:
+def test_a_finding_is_shown_with_calculation_and_reason_on_every_page_that_it_concerns(
+    catalogue: Catalogue, pages: dict[str, Page]
+) -> None:
     impossible, inconsistent, _ = catalogue.findings
     for path in ("audit/003", "results/003-001"):
         assert escape(impossible["calculation"]) in markdown(pages[path])
@@ -375,7 +377,7 @@ def test_a_finding_is_told_with_its_calculation_and_its_reason_wherever_it_is_ab
     assert 'href="../documents/003.html&#35;003-S01"' in markdown(pages["audit/003"])
 
 
-def test_every_rule_is_listed_with_what_it_found_and_zero_where_it_found_nothing(pages: dict[str, Page]) -> None:
+def test_every_rule_is_listed_with_its_number_of_findings_even_if_zero(pages: dict[str, Page]) -> None:
     families = dict(pages["audit/rules"].context["families"])
     made = {row["rule"]: row["made"] for rows in families.values() for row in rows}
     assert made == {
@@ -385,7 +387,7 @@ def test_every_rule_is_listed_with_what_it_found_and_zero_where_it_found_nothing
     }
 
 
-def test_what_cannot_be_true_stands_last_and_is_marked(catalogue: Catalogue, pages: dict[str, Page]) -> None:
+def test_an_impossible_result_is_sorted_last_and_marked(catalogue: Catalogue, pages: dict[str, Page]) -> None:
     table = results_table(catalogue, catalogue.results_where(status="ok"), "Results")
     assert [line.cells[0].small for line in table.rows if line.last] == ["003-001"]
     cell = next(cell for line in table.rows for cell in line.cells if cell.mark == "impossible")
@@ -394,7 +396,7 @@ def test_what_cannot_be_true_stands_last_and_is_marked(catalogue: Catalogue, pag
     assert [line.last for line in costs.rows if line.cells[0].small == "003-001"] == [True]
 
 
-def test_what_own_runs_weighed_stands_beside_what_was_predicted(pages: dict[str, Page]) -> None:
+def test_measured_memory_is_compared_with_the_prediction(pages: dict[str, Page]) -> None:
     found = pages["guide/predictions"].context
     assert [[cell.text for cell in line.cells] for line in found["weighed"].rows] == [
         ["base weights", "4", "0.07%", "0.07%"],
@@ -405,7 +407,7 @@ def test_what_own_runs_weighed_stands_beside_what_was_predicted(pages: dict[str,
     assert found["peaks"] == 0
 
 
-def test_errors_are_told_by_method_too(pages: dict[str, Page]) -> None:
+def test_errors_are_also_listed_by_method(pages: dict[str, Page]) -> None:
     table = pages["guide/predictions"].context["methods"]
     assert [[cell.text for cell in line.cells] for line in table.rows] == [["accelerator", "LoRA", "2", "30.0%", "50.0%", "50.0%", "1"]]
 
