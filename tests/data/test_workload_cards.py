@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tunemark.collector.gate.card_checks import settings
 from tunemark.collector.predict.estimate import GIB, TIGHT
 from tunemark.harness.plan.machine import PACKAGES, Machine
 from tunemark.harness.plan.resolve import Options, apply_overrides, resolve
 from tunemark.harness.studies.settings_grid import star_of_card
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase, workloads_of
-from tunemark.schema.facts.workloads import WorkloadBatch, WorkloadCard, WorkloadData
+from tunemark.schema.facts.workloads import WorkloadBatch, WorkloadCard, WorkloadData, shared_settings
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.plan import LoraSettings, Optimizer, Quantisation
@@ -134,7 +133,9 @@ def judged_changed(key, resolved):
     """Return the settings that the collector finds changed, by its own list of what card and plan share."""
     card = FACTS.workload(key)
     return {
-        setting.field for setting in settings(resolved.plan, card) if setting.run not in (setting.card, *card.own_values(setting.field))
+        setting.field
+        for setting in shared_settings(resolved.plan, card)
+        if setting.run not in (setting.card, *card.own_values(setting.field))
     }
 
 

@@ -62,10 +62,10 @@ def test_a_bar_that_rewrites_its_line_counts_once():
     assert claims == {"progress_elapsed_s": (10.0, "00:10"), "steps": (10.0, "10"), "step_time_s": (1.0, "1.00s/it")}
 
 
-def test_steps_a_second_become_seconds_a_step():
+def test_steps_per_second_become_seconds_per_step():
     (run,) = read_trainer_log("100%|###| 50/50 [00:20<00:00,  2.50it/s]", "log").runs
     assert (run.claims["step_time_s"].value, run.claims["step_time_s"].printed) == (0.4, "2.50it/s")
-    assert run.claims["step_time_s"].note == "Printed as steps a second."
+    assert run.claims["step_time_s"].note == "Printed as steps per second."
 
 
 def test_a_bar_that_ends_early_gives_the_planned_steps():

@@ -14,7 +14,7 @@ from tunemark.schema.derive import derive, step_labels
 from tunemark.schema.records import upgrade
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.json_schema import field_reference, schema_files
-from tunemark.schema.records.published import Claim, DocumentTable, PublishedResult
+from tunemark.schema.records.published import DocumentTable, PublishedResult
 from tunemark.schema.records.submission import MemoryReading, Submission
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.records.upgrade import InvalidRecord, read_record
@@ -206,12 +206,6 @@ def test_results_compare_only_when_every_key_is_known_and_equal() -> None:
     assert comparability_group(known) == comparability_group({**known, "accelerator": "y"})
     assert comparability_group({**known, "model": None}) is None
     assert comparability_group(known) != comparability_group({**known, "global_batch": "y"})
-
-
-def test_a_claim_knows_how_finely_it_was_printed() -> None:
-    assert Claim(value=4.7, printed="4.7").resolution == pytest.approx(0.05 / 4.7)
-    assert Claim(value=5420, printed="5,420").resolution == pytest.approx(0.5 / 5420)
-    assert Claim(value=8100, printed="about two hours").resolution is None
 
 
 def test_a_published_result_names_known_quantities_of_its_source() -> None:

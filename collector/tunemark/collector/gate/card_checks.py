@@ -1,13 +1,10 @@
 """Checks of a record against the cards of data/: its cards exist, its device is the reported one, its settings are those of its workload."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-
-from pydantic import BaseModel
 
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.workloads import WorkloadCard
+from tunemark.schema.facts.workloads import SharedSetting, WorkloadCard, shared_settings
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.published import PublishedResult
@@ -78,59 +75,10 @@ def _accelerator(submission: Submission, facts: FactBase) -> Iterator[Problem]:
             yield Problem("plan.device.accelerator", repr(key), fix)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A setting that both the workload card and the plan contain."""
-
-    field: str
-    """Dotted path in the card, as overrides name it."""
-    place: str
-    """Dotted path in the plan."""
-    card: object
-    """The card's value."""
-    run: object
-    """The plan's value."""
-
-
-def settings(plan: Plan, card: WorkloadCard) -> Iterator[Setting]:
-    """Yield every setting that a card and a plan share, as JSON values; seed and stop are left out, as they change no rate."""
-    yield Setting("method", "method", card.method.value, plan.method.value)
-    yield from _section("lora", card.lora, plan.lora)
-    yield Setting("model", "model.key", card.model, plan.model.key)
-    yield Setting("task", "model.task", card.task.value, plan.model.task.value)
-    yield Setting("labels", "model.labels", card.labels, plan.model.labels)
-    yield Setting("weights", "model.weights", card.weights.value, plan.model.weights.value)
-    checkpointing = card.gradient_checkpointing.value, plan.model.gradient_checkpointing.value
-    yield Setting("gradient_checkpointing", "model.gradient_checkpointing", *checkpointing)
-    for lever in ("attention", "fused_kernels", "compile"):
-        yield Setting(lever, f"model.{lever}", getattr(card, lever), getattr(plan.model, lever))
-    for name in ("quantisation", "data", "batch", "optimizer"):
-        yield from _section(name, getattr(card, name), getattr(plan, name))
-    if card.devices.count > 1:
-        yield Setting("devices.count", "device.count", card.devices.count, plan.device.count)
-    if card.devices.strategy != "auto":
-        yield Setting("devices.strategy", "device.strategy", card.devices.strategy.value, plan.device.strategy.value)
-    yield Setting("devices.offload", "device.offload", card.devices.offload, plan.device.offload)
-    if card.compute != "auto":
-        yield Setting("compute", "precision.compute", card.compute, plan.precision.compute.value)
-
-
-def _section(name: str, card: BaseModel | None, run: BaseModel | None) -> Iterator[Setting]:
-    """Yield each setting of a section, or the section itself where only one side has it."""
-    if card is None and run is None:
-        return
-    if card is None or run is None:
-        yield Setting(name, name, card and card.model_dump(mode="json"), run and run.model_dump(mode="json"))
-        return
-    run_values = run.model_dump(mode="json")
-    for field, value in card.model_dump(mode="json").items():
-        yield Setting(f"{name}.{field}", f"{name}.{field}", value, run_values[field])
-
-
 def card_problems(submission: Submission, card: WorkloadCard, facts: FactBase) -> Iterator[Problem]:
     """Yield a problem for each setting that differs from the card without a declared override."""
     declared = {override.field for override in submission.overrides}
-    for setting in (*settings(submission.plan, card), *_weights_from(submission.plan, card, facts)):
+    for setting in (*shared_settings(submission.plan, card), *_weights_from(submission.plan, card, facts)):
         if setting.run in (setting.card, *card.own_values(setting.field)) or _declared(declared, setting.field):
             continue
         if submission.division is Division.STANDARD:
@@ -140,10 +88,10 @@ def card_problems(submission: Submission, card: WorkloadCard, facts: FactBase) -
         yield Problem(f"plan.{setting.place}", repr(setting.run), f"the card {card.key} has {setting.card!r}; {fix}")
 
 
-def _weights_from(plan: Plan, card: WorkloadCard, facts: FactBase) -> Iterator[Setting]:
+def _weights_from(plan: Plan, card: WorkloadCard, facts: FactBase) -> Iterator[SharedSetting]:
     """Yield the repository of pretrained weights, which the model card names."""
     if plan.model.weights is Weights.PRETRAINED and card.model in facts.models:
-        yield Setting("weights.from", "model.hub_id", facts.models[card.model].hub_id, plan.model.hub_id)
+        yield SharedSetting("weights.from", "model.hub_id", facts.models[card.model].hub_id, plan.model.hub_id)
 
 
 def _declared(declared: set[str], field: str) -> bool:

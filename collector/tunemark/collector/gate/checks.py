@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from tunemark.collector.store.rows import flattened
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.utilisation import part_of_card
+from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import DeviceUse

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tunemark.collector.audit.interval import half_digit
 from tunemark.collector.importers.import_io import LogProblem
 from tunemark.schema.records.published import Claim
 
@@ -234,7 +235,7 @@ def contradictions(claims: Mapping[str, Claim]) -> Iterator[str]:
     rate, steps = claims.get("steps_per_s"), claims.get("steps")
     if rate and steps and total and total.value and "total_steps" not in claims:
         counted = steps.value / total.value
-        if abs(counted / rate.value - 1) > CONTRADICTS + (rate.resolution or 0):
+        if abs(counted / rate.value - 1) > CONTRADICTS + half_digit(rate):
             yield f"{steps.printed} steps in {total.printed} s are {counted:.4g} a second, and {rate.printed} are printed."
 
 

@@ -13,6 +13,7 @@ from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
 from tunemark.schema.physics.training_shape import TrainingShape
@@ -21,7 +22,6 @@ from tunemark.schema.vocabulary import Method
 
 # Memory --------------------------------------------------------------------------------------------
 
-GIB = 2**30
 TIGHT = 0.05
 """A margin below this share of the device's memory is called tight: the error of the memory model is of that size."""
 

@@ -7,11 +7,12 @@ from math import isfinite
 import numpy as np
 
 from tunemark.collector.predict.predicted_vs_measured import compare_memory
-from tunemark.collector.store.rows import Row, Rows, as_text, flattened
+from tunemark.collector.store.rows import Row, Rows, as_text
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.derive import Derived, step_labels
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.utilisation import physics
+from tunemark.schema.records.base import flattened
 from tunemark.schema.records.effective import compared
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.intervals import Interval

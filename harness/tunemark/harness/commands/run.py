@@ -9,12 +9,12 @@ from rich.table import Table
 
 from tunemark.harness.commands.emit import Accelerator, Emit, Instance, script
 from tunemark.harness.commands.options import Json, RunOptions, Workload, takes_run_options
-from tunemark.harness.plan.overrides import flatten
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
 from tunemark.harness.run.show import answers, as_text, print_json
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.base import flattened
 from tunemark.schema.vocabulary import Status
 
 app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
@@ -61,7 +61,7 @@ def _plan_table(resolved: Resolved) -> Table:
     table.add_column("value", overflow="fold", max_width=24)
     table.add_column("reason")
     overridden = {override.field: override.card for override in resolved.overrides}
-    for field, value in flatten(resolved.plan.model_dump(mode="json", exclude={"reasons"})).items():
+    for field, value in flattened(resolved.plan.model_dump(mode="json", exclude={"reasons"})):
         reason = f"overridden; the card has {overridden[field]}" if field in overridden else resolved.plan.reasons.get(field, "")
         text = ", ".join(map(str, value)) if isinstance(value, list) else formats.MISSING if value is None else str(value)
         table.add_row(*as_text(field, text, reason))

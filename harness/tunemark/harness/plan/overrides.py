@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.workloads import WorkloadCard
+from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import LoraSettings, Quantisation
 from tunemark.schema.records.submission import Override
 
@@ -40,14 +41,6 @@ ALIASES = {
 """Common name of a setting -> its field in the workload card."""
 IDENTITY = ("key", "title", "description", "source", "tier", "not_stated", "axes", "points")
 """Fields of the card that describe it and are not settings."""
-
-
-def flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of nested dictionaries by dotted path, such as `batch.micro_batch`."""
-    leaves: dict[str, Any] = {}
-    for key, value in content.items():
-        leaves |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return leaves
 
 
 def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[WorkloadCard, tuple[Override, ...]]:
@@ -90,7 +83,7 @@ def _follow_method(content: dict[str, Any]) -> None:
 
 
 def _settings(content: dict[str, Any]) -> list[str]:
-    return [path for path in flatten(content) if path.split(".")[0] not in IDENTITY]
+    return [path for path, _ in flattened(content) if path.split(".")[0] not in IDENTITY]
 
 
 def _field_of(content: dict[str, Any], name: str) -> str:

@@ -21,7 +21,7 @@ from tunemark.harness.plan.sections import (
 )
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.workloads import WorkloadCard
+from tunemark.schema.facts.workloads import WorkloadCard, shared_settings
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import Override
 from tunemark.schema.vocabulary import Backend, Weights
@@ -87,28 +87,23 @@ def _with_targets(changes: tuple[Override, ...], card: WorkloadCard, plan: Plan)
     return (*others, Override(field=name, card=before, run=json.dumps(plan.lora.target_modules)))
 
 
+SET_BY_OPTIONS = frozenset(
+    {"weights", "data.source", "data.name", "data.padding", "data.document_borders", "devices.count", "devices.strategy", "devices.offload"}
+)
+"""Settings of a card that options can change without `--set`."""
+
+
 def _option_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[Override, ...]:
     """Return the differences from the card that options such as `--weights`, `--data` and `--strategy` cause.
 
     A seed, a number of steps and a time limit are not overrides: they only set how long the same work runs, and on which
     draw. A card for one device may run on several: each device gets the card's batch.
     """
-    pairs: list[tuple[str, str | int, str | int]] = [
-        ("weights", card.weights.value, plan.model.weights.value),
-        ("data.source", card.data.source.value, plan.data.source.value),
-        ("data.name", card.data.name, plan.data.name),
-        ("data.padding", card.data.padding.value, plan.data.padding.value),
-        ("data.document_borders", card.data.document_borders, plan.data.document_borders),
-        ("devices.offload", card.devices.offload, plan.device.offload),
-    ]
-    if card.devices.count > 1:
-        pairs.append(("devices.count", card.devices.count, plan.device.count))
-    if card.devices.strategy != "auto":
-        pairs.append(("devices.strategy", card.devices.strategy.value, plan.device.strategy.value))
+    changed = [(setting.field, setting.card, setting.run) for setting in shared_settings(plan, card) if setting.field in SET_BY_OPTIONS]
     if plan.model.weights is Weights.PRETRAINED:
-        pairs.append(("weights.from", facts.model(card.model).hub_id or "none", plan.model.hub_id or "a local directory"))
+        changed.append(("weights.from", facts.model(card.model).hub_id or "none", plan.model.hub_id or "a local directory"))
     return tuple(
-        Override(field=name, card=before, run=after) for name, before, after in pairs if after not in (before, *card.own_values(name))
+        Override(field=field, card=before, run=after) for field, before, after in changed if after not in (before, *card.own_values(field))
     )
 
 

@@ -7,10 +7,11 @@ from enum import StrEnum
 from itertools import product
 from typing import Any
 
-from tunemark.harness.plan.overrides import ALIASES, apply_overrides, flatten
+from tunemark.harness.plan.overrides import ALIASES, apply_overrides
 from tunemark.harness.plan.sections import Options
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.workloads import WorkloadCard
+from tunemark.schema.records.base import flattened
 
 Axis = tuple[str, tuple[str, ...]]
 """A setting and its values, as they are written in `--set`."""
@@ -69,7 +70,7 @@ def field_named(name: str, option: str, card: WorkloadCard) -> str:
     field = ALIASES.get(name.strip().lower(), name.strip())
     if field in OPTIONS:
         return field
-    known = flatten(card.model_dump(mode="json"))
+    known = dict(flattened(card.model_dump(mode="json", exclude={"axes", "points"})))
     if field not in known:
         raise TunemarkError(option, name, f"not a setting of {card.key}; {did_you_mean(name, [*known, *ALIASES])}")
     return field

@@ -5,13 +5,24 @@ A file of data/workloads holds one card, or a matrix of cells that share setting
 
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.base import Count, Frozen, Key, PositiveCount, Seconds, Sha256, Text
-from tunemark.schema.records.plan import Attention, Compile, FusedKernels, LoraSettings, NeuronSettings, Offload, Optimizer, Quantisation
+from tunemark.schema.records.plan import (
+    Attention,
+    Compile,
+    FusedKernels,
+    LoraSettings,
+    NeuronSettings,
+    Offload,
+    Optimizer,
+    Plan,
+    Quantisation,
+)
 from tunemark.schema.vocabulary import Checkpointing, DataSource, Method, Padding, Strategy, Task, Weights
 
 FEWEST_LABELS = 2
@@ -25,9 +36,7 @@ class WorkloadData(Frozen):
     name: Text
     """Hub id of the dataset, or a name for synthetic samples."""
     template: Text | None = None
-    """How a document is made from the columns of a row, such as `{question}\
-    {answer}`; null uses the column `text`.
-    """
+    """How a document is made from the columns of a row, such as `{question}\n{answer}`; null uses the column `text`."""
     sequence_length: PositiveCount
     """Maximum tokens per row."""
     padding: Padding = Padding.NONE
@@ -223,3 +232,52 @@ def _put(card: dict[str, Any], path: list[str], value: object) -> None:
         card.pop(last, None)
     else:
         card[last] = value
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSetting:
+    """A setting that both the workload card and the plan contain."""
+
+    field: str
+    """Dotted path in the card, as overrides name it."""
+    place: str
+    """Dotted path in the plan."""
+    card: object
+    """The card's value."""
+    run: object
+    """The plan's value."""
+
+
+def shared_settings(plan: Plan, card: WorkloadCard) -> Iterator[SharedSetting]:
+    """Yield every setting that a card and a plan share, as JSON values; seed and stop are left out, as they change no rate."""
+    yield SharedSetting("method", "method", card.method.value, plan.method.value)
+    yield from _section("lora", card.lora, plan.lora)
+    yield SharedSetting("model", "model.key", card.model, plan.model.key)
+    yield SharedSetting("task", "model.task", card.task.value, plan.model.task.value)
+    yield SharedSetting("labels", "model.labels", card.labels, plan.model.labels)
+    yield SharedSetting("weights", "model.weights", card.weights.value, plan.model.weights.value)
+    checkpointing = card.gradient_checkpointing.value, plan.model.gradient_checkpointing.value
+    yield SharedSetting("gradient_checkpointing", "model.gradient_checkpointing", *checkpointing)
+    for lever in ("attention", "fused_kernels", "compile"):
+        yield SharedSetting(lever, f"model.{lever}", getattr(card, lever), getattr(plan.model, lever))
+    for name in ("quantisation", "data", "batch", "optimizer"):
+        yield from _section(name, getattr(card, name), getattr(plan, name))
+    if card.devices.count > 1:
+        yield SharedSetting("devices.count", "device.count", card.devices.count, plan.device.count)
+    if card.devices.strategy != "auto":
+        yield SharedSetting("devices.strategy", "device.strategy", card.devices.strategy.value, plan.device.strategy.value)
+    yield SharedSetting("devices.offload", "device.offload", card.devices.offload, plan.device.offload)
+    if card.compute != "auto":
+        yield SharedSetting("compute", "precision.compute", card.compute, plan.precision.compute.value)
+
+
+def _section(name: str, card: BaseModel | None, run: BaseModel | None) -> Iterator[SharedSetting]:
+    """Yield each setting of a section, or the section itself where only one side has it."""
+    if card is None and run is None:
+        return
+    if card is None or run is None:
+        yield SharedSetting(name, name, card and card.model_dump(mode="json"), run and run.model_dump(mode="json"))
+        return
+    run_values = run.model_dump(mode="json")
+    for field, value in card.model_dump(mode="json").items():
+        yield SharedSetting(f"{name}.{field}", f"{name}.{field}", value, run_values[field])

@@ -58,7 +58,7 @@ def part_of_card(submission: Submission, card: AcceleratorCard) -> float | None:
     memory = submission.environment.devices[0].memory_bytes
     if memory is None or card.memory_gib is None:
         return None
-    return min(cores, max(1, round(cores * memory / (card.memory_gib * 2**30)))) / cores
+    return min(cores, max(1, round(cores * memory / (card.memory_gib * formats.GIB)))) / cores
 
 
 def probed_flop_per_s(submission: Submission) -> Known:

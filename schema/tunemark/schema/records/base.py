@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -39,3 +40,15 @@ def canonical_json(record: BaseModel | dict[str, Any]) -> bytes:
 def content_id(content: bytes) -> str:
     """Return the id of a result: the first twelve hex digits of the SHA-256 of its canonical bytes."""
     return hashlib.sha256(content).hexdigest()[:12]
+
+
+def flattened(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any JSON value
+    """Yield (dotted path, value) for each leaf; a list of plain values is a leaf."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from flattened(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(node, list) and any(isinstance(value, dict) for value in node):
+        for index, value in enumerate(node):
+            yield from flattened(value, f"{path}.{index}")
+    else:
+        yield path, node

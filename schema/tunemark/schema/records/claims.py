@@ -4,7 +4,6 @@ A claim keeps the digits in which it was printed. An assertion records what is c
 its text stays in the labels of the statement.
 """
 
-import re
 from datetime import date
 from typing import Annotated, Literal
 
@@ -36,18 +35,6 @@ class Claim(Frozen):
     """All readings if the document does not define the figure; `value` is then the literal one."""
     note: Text | None = None
     """A caveat about the figure."""
-
-    @property
-    def resolution(self) -> float | None:
-        """Half of the last printed digit relative to the figure, or None if the figure is not one plain number with a unit.
-
-        A duration in parts (`2h 15m`, `1:26:57`) or a word has no single last digit.
-        """
-        parts = re.fullmatch(r"[~$]?\s*([0-9][0-9,]*(?:\.([0-9]+))?)\s*([^\d:]*)", self.printed)
-        if not parts:
-            return None
-        number = float(parts[1].replace(",", ""))
-        return 0.5 * 10.0 ** -len(parts[2] or "") / number if number else None
 
 
 class Advice(Frozen):
