@@ -97,7 +97,7 @@ schema: setup ## Write the JSON Schema files after a change of the records.
 	$(BIN)/tunemark schema --write
 
 support: setup ## Write data/support.json after a change of what device families support.
-	$(BIN)/python -m tunemark.harness.support_matrix
+	$(BIN)/python -m tunemark.harness.plan.capabilities
 
 structure: ## Print the structure of the code: modules, lines, import chains, single-importer modules.
 	$(PYTHON) benchmarks/structure.py

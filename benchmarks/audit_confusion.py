@@ -1,13 +1,13 @@
-"""Confusion tables of the audit over the checked cases, and how many findings each rule makes elsewhere.
+"""Confusion tables of the audit over the checked cases, and the number of findings of each rule.
 
     python benchmarks/audit_confusion.py
 
-A case is reached when a rule that may answer it gives its verdict about its records. A control is a false alarm when
-such a rule calls it impossible, inconsistent or suspicious. Whatever else is found about the records of a control is
-listed too, since a reader sees all of it.
+A case is reached when one of its rules gives the verdict of the case about its records. A control is a false alarm when
+one of its rules calls it impossible, inconsistent or suspicious. Other findings about the records of controls are listed too,
+since a reader sees them.
 
-The sixty cases were in sight when the rules were made. Of the further ones, written from the documents without sight of
-the rules, it is also told how many were reached before rules were made of those that were missed.
+The sixty cases were known when the rules were written. The further cases were written from the documents alone, without sight
+of the rules. For these, recall is also printed as it was before new rules were made of the missed cases.
 """
 
 import json
@@ -15,10 +15,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tunemark.collector.audit.engine import audit
-from tunemark.collector.audit.loaded import base_of
-from tunemark.collector.audit.registry import RULES
-from tunemark.schema.findings import Finding
+from tunemark.collector.audit.load import load_evidence
+from tunemark.collector.audit.rule import Finding, all_rules, audit
 from tunemark.schema.vocabulary import AuditVerdict
 
 ROOT = Path(__file__).parents[1]
@@ -27,22 +25,28 @@ SETS = {
     "the sixty cases": ("audit_cases", "case_records"),
     "further cases, written without sight of the rules": ("further_cases", "further_case_records"),
 }
-"""Title -> files of the cases and of what they are about."""
+"""Title: files of the cases, and of the records and rules of each case."""
 VERDICTS = [verdict.value for verdict in AuditVerdict]
 
+Findings = tuple[Finding, ...]
+Cases = list[dict[str, str]]
+About = dict[str, dict[str, list[str]]]
 
-def answer(findings: tuple[Finding, ...], about: dict[str, list[str]], expected: str) -> str:
-    """Return the verdict that the rules of a case give about its records: the expected one when it is among them."""
-    mine = [one for one in findings if one.rule in about["rules"] and set(one.records) & set(about["records"])]
-    given = {one.verdict.value for one in mine}
+
+def answer(findings: Findings, about: dict[str, list[str]], expected: str) -> str:
+    """Return the verdict of the rules of a case about its records: the expected one if it is among them."""
+    relevant = [finding for finding in findings if finding.rule in about["rules"] and set(finding.records) & set(about["records"])]
+    given = {finding.verdict.value for finding in relevant}
     if expected in given:
-        reached = {record for one in mine if one.verdict.value == expected for record in one.records} & set(about["records"])
+        reached = {record for finding in relevant if finding.verdict.value == expected for record in finding.records} & set(
+            about["records"]
+        )
         return expected if not about.get("all") or reached == set(about["records"]) else "partly"
     return next((verdict for verdict in VERDICTS if verdict in given), "ok")
 
 
-def confusion(findings: tuple[Finding, ...], cases: list[dict[str, str]], about: dict[str, dict[str, list[str]]]) -> None:
-    """Print how cases are judged, with recall on bad claims and false alarms on controls."""
+def print_confusion(findings: Findings, cases: Cases, about: About) -> None:
+    """Print the verdicts on cases, with recall on bad claims and false alarms on controls."""
     given = {case["id"]: answer(findings, about[case["id"]], case["verdict"]) for case in cases}
     table = Counter((case["verdict"], given[case["id"]]) for case in cases)
     columns = [*VERDICTS, "partly", "ok"]
@@ -59,33 +63,34 @@ def confusion(findings: tuple[Finding, ...], cases: list[dict[str, str]], about:
         print(f"before rules were made of what was missed: {len(first)} of {len(bad)}")
 
 
-def others(findings: tuple[Finding, ...], cases: list[dict[str, str]], about: dict[str, dict[str, list[str]]]) -> None:
-    """Print what else is found about the records of controls."""
+def print_other_findings(findings: Findings, cases: Cases, about: About) -> None:
+    """Print all findings about the records of controls."""
     print("\nother findings about the records of controls:")
     for case in cases:
         if case["verdict"] == "ok":
-            other = Counter(f"{one.rule} {one.verdict.value}" for one in findings if set(one.records) & set(about[case["id"]]["records"]))
-            print(f"  {case['id']}: {', '.join(f'{name} x{number}' for name, number in other.items()) or 'none'}")
+            records = set(about[case["id"]]["records"])
+            counts = Counter(f"{finding.rule} {finding.verdict.value}" for finding in findings if set(finding.records) & records)
+            print(f"  {case['id']}: {', '.join(f'{name} x{number}' for name, number in counts.items()) or 'none'}")
 
 
 def main() -> None:
     """Print the tables, recall, false alarms and the findings by rule."""
     began = time.perf_counter()
-    base = base_of(ROOT)
+    evidence = load_evidence(ROOT)
     loaded = time.perf_counter()
-    findings = audit(base)
+    findings = audit(evidence)
     ended = time.perf_counter()
     for title, files in SETS.items():
         cases, about = (json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")) for name in files)
         print(f"{title}\n")
-        confusion(findings, cases, about)
-        others(findings, cases, about)
+        print_confusion(findings, cases, about)
+        print_other_findings(findings, cases, about)
         print()
-    print(f"findings by rule, of {len(base.runs)} results and {len(base.statements)} statements:")
-    counted = Counter((one.rule, one.verdict.value) for one in findings)
-    for rule in RULES:
-        mine = ", ".join(f"{counted[rule.id, verdict]} {verdict}" for verdict in VERDICTS if counted[rule.id, verdict])
-        print(f"  {rule.id:28} {rule.family:14} {mine or '-'}")
+    print(f"findings by rule, of {len(evidence.results)} results and {len(evidence.statements)} statements:")
+    counted = Counter((finding.rule, finding.verdict.value) for finding in findings)
+    for rule in all_rules():
+        given = ", ".join(f"{counted[rule.id, verdict]} {verdict}" for verdict in VERDICTS if counted[rule.id, verdict])
+        print(f"  {rule.id:28} {rule.family:14} {given or '-'}")
     print(f"\n{len(findings)} findings; read in {loaded - began:.2f} s, audited in {ended - loaded:.2f} s")
 
 

@@ -1,6 +1,6 @@
-"""Write the losses that a right run of a smoke workload reaches: `python benchmarks/golden_losses.py SUBMISSION...`.
+"""Write the reference losses of a smoke workload: `python benchmarks/golden_losses.py SUBMISSION...`.
 
-Run it after a change that is meant to change losses, and say in the commit why they may. The runs are those of
+Run it after a change that is meant to change losses, and give the reason in the commit. The submissions come from
 `tunemark run W --steps 240 --seconds 600` on a CPU in fp32.
 """
 
@@ -14,7 +14,7 @@ from tunemark.schema.statistics.loss_band import smoothed_loss
 
 STEPS = (10, 50, 100, 150, 200, 240)
 TOLERANCES = {"smoke-lora": 0.003, "smoke-full": 0.08, "smoke-bert": 0.15}
-"""Relative; a LoRA on random weights hardly moves its loss, the others fall steeply and other formats fall a little sooner or later."""
+"""Relative. With LoRA on random weights the loss hardly moves; the others fall steeply, in other formats a little earlier or later."""
 
 
 def main() -> None:

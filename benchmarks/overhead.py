@@ -1,15 +1,15 @@
-"""What the harness costs a step: its loop beside a bare PyTorch loop, Hugging Face's Trainer, TRL's and optimum-benchmark, interleaved.
+"""Measure the harness's cost per step against a bare PyTorch loop, Hugging Face's Trainer, TRL's and optimum-benchmark.
 
     python benchmarks/overhead.py [--rounds 8] [--threads 2] [--only tiny] [--optimum-benchmark DIRECTORY/bin/python] [--json]
 
 Every arm trains the same small Llama in full with torch's AdamW on the same shapes. Arms take turns in blocks, so that a
-noisy host disturbs all of them alike; each block's first steps are dropped. The harness runs as it does in a worker: real
-batches, log on disk, and the parent's sampler looking at this process from another one, which is stopped for the others.
+noisy host disturbs all of them alike; each block's first steps are dropped. The harness runs as in a worker: real batches,
+a log on disk, and the parent's sampler in another process, which is stopped for the other arms.
 
-TRL takes part where it can be imported: `pip install --no-deps --target DIRECTORY trl==1.16.0`, and PYTHONPATH=DIRECTORY.
-optimum-benchmark needs an older transformers, hence an environment and a process of its own: `python -m venv DIRECTORY`,
-and there `pip install torch==2.13.0 optimum-benchmark==0.6.0 transformers==4.57.6`. It trains the larger size only, and
-what it calls latency begins after the batch was loaded.
+TRL is included where it can be imported: `pip install --no-deps --target DIRECTORY trl==1.16.0`, and PYTHONPATH=DIRECTORY.
+optimum-benchmark needs an older transformers, so it has an environment and a process of its own: `python -m venv DIRECTORY`,
+and there `pip install torch==2.13.0 optimum-benchmark==0.6.0 transformers==4.57.6`. It trains the larger size only, and its
+latency starts after the batch was loaded.
 """
 
 import argparse
@@ -28,14 +28,14 @@ from overhead_arms import DROPPED, LARGER_SIZE, SIZES, Arm, Setting, bare, harne
 
 SAMPLER = """
 import os, sys, time
-from tunemark.harness.telemetry import Sampler
-with Sampler(int(sys.argv[1]), time.monotonic()):
+from tunemark.harness.run.telemetry import HostSampler
+with HostSampler(int(sys.argv[1]), time.monotonic()):
     time.sleep(3600)
 """
 
 
 def arms_of(work: Setting, sampler: int) -> dict[str, Arm]:
-    """Return who trains in this process, by name."""
+    """Return the arms of this process by name."""
     arms = {"bare loop": bare(work), "Tunemark": harness(work, sampler), "HF Trainer": hf_trainer(work)}
     sft = trl_trainer(work)
     return arms | ({"TRL SFTTrainer": sft} if sft else {})
@@ -45,14 +45,14 @@ def measure(arms: dict[str, Arm], rounds: int, steps: int) -> dict[str, list[flo
     """Return the median step time of each block, by arm, in seconds."""
     blocks: dict[str, list[float]] = {name: [] for name in arms}
     for number in range(rounds):
-        # Another order each time, so that no arm always follows the same one.
+        # The order rotates, so that no arm always follows the same one.
         for name in list(arms)[number % len(arms) :] + list(arms)[: number % len(arms)]:
             blocks[name].append(statistics.median(arms[name](steps)[DROPPED:]))
     return blocks
 
 
 def table(blocks: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """Return milliseconds, the difference to the bare loop of the same round, and the ratio of throughputs: medians over rounds."""
+    """Return medians over rounds: milliseconds, the difference to the bare loop of the same round, and the ratio of throughputs."""
     floor = blocks["bare loop"]
     return {
         name: {
@@ -70,8 +70,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=45)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--optimum-benchmark", type=Path, metavar="PYTHON", help="the interpreter of the environment it is in")
-    parser.add_argument("--only", choices=SIZES, help="one of the two sizes")
+    parser.add_argument("--optimum-benchmark", type=Path, metavar="PYTHON", help="interpreter of its environment")
+    parser.add_argument("--only", choices=SIZES, help="run one of the two sizes")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     transformers.logging.set_verbosity_error()

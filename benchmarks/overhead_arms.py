@@ -1,4 +1,4 @@
-"""Who is measured by overhead.py: each trains one small model on the same batches, and tells how long each step took."""
+"""The arms of overhead.py: each trains one small model on the same batches and returns the time of each step."""
 
 import contextlib
 import io
@@ -17,15 +17,14 @@ from typing import Any
 import torch
 import transformers
 
-from tunemark.harness.devices.cpu import Cpu
-from tunemark.harness.machine import detect
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.worker.batches import load_samples, micro_batches
-from tunemark.harness.worker.log import Log
-from tunemark.harness.worker.loop import train
-from tunemark.harness.worker.models import build_model, shape_of
-from tunemark.harness.worker.run import prepare
-from tunemark.harness.worker.stopping import StopRule
+from tunemark.harness.plan.machine import detect
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.run_log import LogWriter
+from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
+from tunemark.harness.worker.entry import prepare
+from tunemark.harness.worker.loop import StopRule, train
+from tunemark.harness.worker.models import build_model
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.plan import Plan
@@ -40,7 +39,7 @@ report = Benchmark.launch(BenchmarkConfig(name="peer", launcher=InlineConfig(), 
 json.dump(report.overall.latency.values, open(sys.argv[2], "w"))
 """
 DROPPED = 5
-"""First steps of a block, which are not counted."""
+"""First steps of a block, which are dropped."""
 SMALLER = {
     "hidden_size": 64,
     "intermediate_size": 176,
@@ -50,13 +49,13 @@ SMALLER = {
     "head_dim": 32,
     "parameters": 361_024,
 }
-"""What is left of the card of the smoke workloads for a model whose step takes a few milliseconds."""
+"""Changes of the smoke workloads' model card, for a model with steps of a few milliseconds."""
 LARGER_SIZE = "50 ms and more"
 SIZES: dict[str, tuple[int, int, dict[str, int]]] = {"tiny": (64, 1, SMALLER), LARGER_SIZE: (128, 4, {})}
 """Size -> (tokens in a row, rows, changes of the model card)."""
 
 Arm = Callable[[int], list[float]]
-"""Given a number of steps: the seconds of each."""
+"""Runs a number of steps and returns the seconds of each."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +83,12 @@ def model_of(work: Setting) -> Any:  # noqa: ANN401 - a torch module
 
 
 def batches_of(work: Setting) -> Iterator[Any]:
-    """Return the harness' stream of micro-batches."""
+    """Return the harness's stream of micro-batches."""
     return micro_batches(work.plan, load_samples(work.plan, work.card.vocabulary, None, None).training, shape_of(work.plan, work.card))
 
 
 def bare(work: Setting) -> Arm:
-    """Return the floor: the loop that a tutorial shows, on batches made beforehand."""
+    """Return the baseline: a tutorial's loop, on batches made beforehand."""
     model = model_of(work)
     optimizer = torch.optim.AdamW(model.parameters(), lr=work.plan.optimizer.learning_rate)
     stream = batches_of(work)
@@ -109,10 +108,10 @@ def bare(work: Setting) -> Arm:
 
 
 def harness(work: Setting, sampler: int) -> Arm:
-    """Return the harness' own loop, with its log, its batches and its sampler."""
+    """Return the harness's loop, with its log, batches and sampler."""
     path = work.folder / "log.jsonl"
-    log = Log(path, time.monotonic())
-    trainer = prepare(work.plan, model_of(work), Cpu(), log, None)
+    log = LogWriter(path, time.monotonic())
+    trainer = prepare(work.plan, model_of(work), Cpu(), log, StopRule(None, None, Path()))
     stream = batches_of(work)
 
     def run(steps: int) -> list[float]:
@@ -131,7 +130,7 @@ def harness(work: Setting, sampler: int) -> Arm:
 
 
 class Stopwatch(transformers.TrainerCallback):
-    """Notes when each step of a Trainer ended."""
+    """Notes the end of each step of a Trainer."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -148,7 +147,7 @@ def rows_of(work: Setting, count: int) -> list[list[int]]:
 
 
 def settings_of(work: Setting, steps: int) -> dict[str, Any]:
-    """Return what both Trainers are told."""
+    """Return the settings of both Trainers."""
     return {
         "output_dir": str(work.folder / "out"),
         "max_steps": steps,
@@ -167,7 +166,7 @@ def settings_of(work: Setting, steps: int) -> dict[str, Any]:
 
 
 def trainer_arm(make: Callable[[int, Stopwatch], Any]) -> Arm:
-    """Return an arm that makes a Trainer anew for each block, as it cannot go on."""
+    """Return an arm that creates a Trainer for each block, since a Trainer cannot continue."""
 
     def run(steps: int) -> list[float]:
         watch = Stopwatch()
@@ -194,7 +193,7 @@ def hf_trainer(work: Setting) -> Arm:
 
 
 def tokenizer(work: Setting) -> Any:  # noqa: ANN401 - a tokenizer
-    """Return a tokenizer for those who ask for one; nothing is tokenised."""
+    """Return a tokenizer for arms that require one; nothing is tokenised."""
     from tokenizers import Tokenizer, models  # noqa: PLC0415
 
     words = {"[PAD]": 0, "[EOS]": 1} | {f"w{number}": number for number in range(2, work.card.vocabulary)}
@@ -224,7 +223,7 @@ def trl_trainer(work: Setting) -> Arm | None:
 
 
 def optimum_benchmark(work: Setting, python: Path, threads: int) -> Arm:
-    """Return optimum-benchmark's training scenario, a process for each block."""
+    """Return optimum-benchmark's training scenario, with a process per block."""
     weights = work.folder / "for-optimum-benchmark"
     model_of(work).save_pretrained(weights)
     tokenizer(work).save_pretrained(weights)

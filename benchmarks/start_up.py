@@ -1,9 +1,9 @@
-"""What starting the command line costs: fresh processes beside an interpreter that does nothing, interleaved.
+"""Measure the start-up time of the command line: fresh processes, interleaved with an interpreter that does nothing.
 
     python benchmarks/start_up.py [--rounds 20] [--json]
 
-Wall time from the start of a process until it has ended. Commands take turns, so that a noisy host disturbs all of them
-alike; the first round, which fills the caches of files and bytecode, is dropped.
+The wall time runs from the start of a process to its end. Commands take turns, so that a noisy host disturbs all of them
+alike. The first round, which fills the caches of files and bytecode, is dropped.
 """
 
 import argparse
@@ -22,7 +22,7 @@ COMMANDS = {
 
 
 def wall_s(arguments: list[str]) -> float:
-    """Return the seconds of one fresh process; raises CalledProcessError when it fails, since a failure is quick."""
+    """Return the seconds of one fresh process. Raises CalledProcessError when it fails, since a failure would be fast."""
     started_s = time.perf_counter()
     subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)  # noqa: S603 - ours
     return time.perf_counter() - started_s
@@ -56,7 +56,7 @@ def table(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=20, metavar="N", help="processes of each command that count")
+    parser.add_argument("--rounds", type=int, default=20, metavar="N", help="processes of each command that are counted")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     if chosen.rounds < 1:
@@ -65,7 +65,7 @@ def main() -> None:
     if chosen.json:
         print(json.dumps(found, indent=1))
         return
-    print("| command | median | least to most | times a bare interpreter |\n|---|---|---|---|")
+    print("| command | median | least to most | ratio to a bare interpreter |\n|---|---|---|---|")
     for name, row in found.items():
         print(f"| `{name}` | {row['median_ms']:.0f} ms | {row['least_ms']:.0f} to {row['most_ms']:.0f} ms | {row['times_bare']:.1f} |")
 

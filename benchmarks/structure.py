@@ -32,7 +32,7 @@ WALKS = {
         "collector.store.loading",
         "collector.gate.read",
         "collector.gate.check",
-        "collector.store.result_rows",
+        "collector.store.measured_rows",
     ),
 }
 """The files that a reader opens, in this order, to follow one run and one submission. Each must be there."""

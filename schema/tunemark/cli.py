@@ -11,25 +11,25 @@ from typer.main import get_command
 
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 
-STUDIES = "tunemark.harness.study_commands"
-HARNESS, COLLECTOR, SITE = (f"tunemark.{room}.commands" for room in ("harness", "collector", "site"))
+DOCTOR, RUN, STUDIES = (f"tunemark.harness.commands.{module}" for module in ("doctor", "run", "studies"))
+COLLECTOR, SITE = (f"tunemark.{room}.commands" for room in ("collector", "site"))
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "doctor": (HARNESS, "Show what this machine has and which workloads it can run."),
-    "workloads": (HARNESS, "List the standard workloads."),
-    "plan": (HARNESS, "Show how a workload would run here, with the reason for each setting."),
-    "run": (HARNESS, "Fine-tune once in a fresh process and write one submission."),
+    "doctor": (DOCTOR, "Show what this machine has and which workloads it can run."),
+    "workloads": (DOCTOR, "List the standard workloads."),
+    "plan": (RUN, "Show how a workload would run here, with the reason for each setting."),
+    "run": (RUN, "Fine-tune once in a fresh process and write one submission."),
     "sweep": (STUDIES, "Run a workload with several settings, each in a fresh process."),
     "frontier": (STUDIES, "Find the largest micro-batch and sequence length that fit."),
     "ab": (STUDIES, "Compare two settings in interleaved runs."),
     "predict": (STUDIES, "Predict the time and cost of a whole job from a short run."),
     "validate": (COLLECTOR, "Check submissions and published results."),
     "collect": (COLLECTOR, "Load all results and facts into the database."),
-    "audit": ("tunemark.collector.audit_command", "Check figures against physics, arithmetic and catalogues."),
+    "audit": (COLLECTOR, "Check figures against physics, arithmetic and catalogues."),
     "query": (COLLECTOR, "Query the database with SQL."),
     "prices": (COLLECTOR, "Show the price of an instance or accelerator on a date."),
-    "estimate": ("tunemark.collector.estimate_command", "Estimate memory, speed and cost before anything runs."),
-    "import": ("tunemark.collector.import_commands", "Import results, workloads and prices from other tools."),
+    "estimate": (COLLECTOR, "Estimate memory, speed and cost before anything runs."),
+    "import": ("tunemark.collector.commands.import_group", "Import results, workloads and prices from other tools."),
     "schema": (COLLECTOR, "Write the JSON Schema files and show the fields of a record."),
     "site": (SITE, "Build and serve the site."),
     "demo": ("tunemark.demo", "Run, validate, collect, build and serve in one command."),

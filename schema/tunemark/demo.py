@@ -16,7 +16,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import project_root, write_atomically
 
 WORKLOADS = ("smoke-lora", "smoke-full", "smoke-bert")
-EXPECTED_DOUBTS = {"random_weights", "unknown_accelerator", "dirty_source"}
+EXPECTED_WARNINGS = {"random_weights", "unknown_accelerator", "dirty_source"}
 """Warnings that apply to every demo and are therefore not shown."""
 MEMORY_FILE = "demo.json"
 """Records in build/ what was measured here, so that a second demo is quick."""
@@ -46,8 +46,8 @@ def demo(
     step("site", "build", root=root, screen=screen)
     Console(highlight=False).print(table_of(runs))
     for run in runs:
-        doubts = sorted({warning.partition(":")[0] for warning in run["warnings"]} - EXPECTED_DOUBTS)
-        sys.stdout.write(f"submission: {run['file']}{' (doubts: ' + ', '.join(doubts) + ')' if doubts else ''}\n")
+        warnings = sorted({warning.partition(":")[0] for warning in run["warnings"]} - EXPECTED_WARNINGS)
+        sys.stdout.write(f"submission: {run['file']}{' (warnings: ' + ', '.join(warnings) + ')' if warnings else ''}\n")
     sys.stdout.write(f"site: {root / 'build' / 'site' / 'index.html'}\n")
     sys.stdout.flush()
     if serve:

@@ -149,7 +149,7 @@ def make_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
         },
         "utilisation": None,
         "evaluation": None,
-        "warnings": [{"doubt": "random_weights", "message": "weights are random, the loss says nothing"}],
+        "warnings": [{"kind": "random_weights", "message": "weights are random, the loss says nothing"}],
     }
     return with_overrides(content, overrides)
 

@@ -10,22 +10,21 @@ import duckdb
 import pytest
 from factories import Tunemark, make_submission, run_id, save
 
-from tunemark.collector import database, loading
-from tunemark.collector.asking import ask
-from tunemark.collector.documentation import documented_relations
-from tunemark.collector.loading import collect
+from tunemark.collector.store import database, loading
+from tunemark.collector.store.loading import collect
+from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.base import canonical_json, content_id
 
 
 def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
-    return ask(sql, path).rows
+    return run_query(sql, path).rows
 
 
 def contents(path: Path) -> dict[str, list[tuple[Any, ...]]]:
     """Return all rows of all tables in their order."""
-    return {relation.name: rows(path, f"from {relation.name}") for relation in documented_relations() if relation.kind == "table"}
+    return {name: rows(path, f"from {name}") for name in database.arrow_schemas()}
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def test_a_measured_row_is_what_derive_says(checkout: Path, db: Path) -> None:
     path = save(checkout, submission)
     collect(checkout, db)
     derived = derive(submission)
-    row = ask("select * from results", db).records()[0]
+    row = run_query("select * from results", db).records()[0]
     assert derived.step_time is not None
     assert derived.tokens_per_s is not None
     assert derived.window is not None
@@ -86,7 +85,7 @@ def test_steps_phases_facts_and_warnings_are_loaded(checkout: Path, db: Path) ->
     assert rows(db, "select reason from result_facts where topic = 'memory' and name = 'device_allocated'") == [
         ("a CPU has no device memory",)
     ]
-    assert rows(db, "select doubt from warnings") == [("random_weights",)]
+    assert rows(db, "select kind from warnings") == [("random_weights",)]
 
 
 def test_a_bad_submission_is_noted_and_the_others_load(checkout: Path, db: Path, tunemark: Tunemark) -> None:
@@ -131,7 +130,7 @@ def test_a_superseded_result_stays_readable_and_shares_no_ranking(checkout: Path
     save(checkout, new)
     collect(checkout, db)
     new_id = content_id(canonical_json(new))
-    found = {row["result_id"]: (row["rankable"], row["note"]) for row in ask("from results", db).records()}
+    found = {row["result_id"]: (row["rankable"], row["note"]) for row in run_query("from results", db).records()}
     assert found == {old_id: (False, f"superseded by {new_id}"), new_id: (True, None)}
 
 
@@ -158,7 +157,7 @@ def test_a_failure_midway_leaves_the_old_database_untouched(
     assert [path.name for path in db.parent.iterdir()] == [db.name]
 
 
-def test_wrong_published_data_of_our_own_stops_and_writes_nothing(published: Path, db: Path, tunemark: Tunemark) -> None:
+def test_an_invalid_published_result_stops_collect_and_nothing_is_written(published: Path, db: Path, tunemark: Tunemark) -> None:
     path = published / "data" / "published" / "003" / "003-001.json"
     path.write_text(path.read_text().replace('"llama-3.1-8b"', '"lama-3.1-8b"'))
     said = tunemark("collect")
@@ -228,7 +227,7 @@ def test_many_submissions_load_through_a_pool_of_processes(checkout: Path, db: P
     collect(checkout, db)
     alone = contents(db)
     in_pool = loading.over_files
-    monkeypatch.setattr(loading, "over_files", lambda work, files: in_pool(work, files, many=1))
+    monkeypatch.setattr(loading, "over_files", lambda work, files: in_pool(work, files, parallel_above=1))
     collect(checkout, db)
     assert contents(db) == alone
 
@@ -241,7 +240,7 @@ def test_the_database_carries_the_comments_of_views_sql(checkout: Path, db: Path
         ]
         assert connection.sql(
             "select comment from duckdb_columns() where table_name = 'result_rows' and column_name = 'tokens_per_s'"
-        ).fetchall() == [("real tokens, all devices",)]
+        ).fetchall() == [("Real tokens per second, all devices.",)]
 
 
 def test_a_row_with_a_column_that_no_table_has_is_an_error() -> None:
@@ -249,7 +248,7 @@ def test_a_row_with_a_column_that_no_table_has_is_an_error() -> None:
         database.as_arrow([{"tokens_per_second": 1.0}], database.arrow_schemas()["result_rows"])
 
 
-def test_a_place_that_takes_no_database_is_told_in_a_line(tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_written_is_one_line_of_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(TunemarkError, match="cannot be written"):
         database.build_database(tmp_path / "file" / "tunemark.duckdb", {})

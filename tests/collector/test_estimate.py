@@ -10,7 +10,7 @@ from factories import CHECKOUT, Tunemark
 BASE = ("estimate", "--model", "llama-3.1-8b", "--method", "lora", "--seq", "8192", "--micro-batch", "2", "--checkpointing", "full")
 
 
-def test_each_line_stands_with_its_formula_and_each_accelerator_with_its_margin(tunemark: Tunemark) -> None:
+def test_each_line_has_its_formula_and_each_accelerator_its_margin(tunemark: Tunemark) -> None:
     done = tunemark(*BASE, "-a", "nvidia-rtx-4090", "-a", "A100 80GB")
     assert done.code == 0
     assert "8,030,261,248 x 2 bytes" in done.out
@@ -67,7 +67,7 @@ def test_sharding_brings_a_70b_model_onto_80_gib(tunemark: Tunemark) -> None:
         (("-m", "llama-3.1-8b", "--micro-batch", "0"), "micro_batch: 0: must be 1 or more"),
     ],
 )
-def test_a_wrong_word_is_answered_with_the_right_one(tunemark: Tunemark, arguments: tuple[str, ...], complaint: str) -> None:
+def test_a_wrong_word_gets_a_suggestion(tunemark: Tunemark, arguments: tuple[str, ...], complaint: str) -> None:
     done = tunemark("estimate", *arguments)
     assert done.code == 2
     assert complaint in done.err

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from factories import FACTS, make_content, make_submission, save
 
-from tunemark.collector.asking import ask
-from tunemark.collector.evidence_checks import evidence_problems
-from tunemark.collector.loading import collect
+from tunemark.collector.gate.checks import evidence_problems
+from tunemark.collector.store.loading import collect
+from tunemark.collector.store.sql_query import run_query
 
 STEPS = 40
 EFFECTIVE = {
@@ -73,16 +73,16 @@ LOSSES = [{"name": "loss_band", "passed": True, "detail": "all is well"}]
         (on_h100(**used([{"index": 0, "samples": 1, "power_mean_w": 5_000.0}])), "utilisation.devices.0.power_mean_w", "board power"),
         (on_h100(**used([{"index": 0, "samples": 1, "busy_mean": 0.9, "busy_peak": 0.5}])), "utilisation.devices.0.busy_mean", "highest sample"),
         (on_h100(**used([{"index": 0, "samples": 1, "memory_used_peak_bytes": 2**40}])), "utilisation.devices.0.memory_used_peak_bytes", "unit"),
-        ({"gates": [*LOSSES, *LOSSES]}, "gates", "is there twice"),
-        ({"gates": LOSSES, "plan.measurement.seed": FACTS.golden_losses("smoke-lora").seed}, "gates.loss_band", "the trace says otherwise"),
+        ({"gates": [*LOSSES, *LOSSES]}, "gates", "is listed twice"),
+        ({"gates": LOSSES, "plan.measurement.seed": FACTS.golden_losses("smoke-lora").seed}, "gates.loss_band", "the trace disagrees"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(overrides: dict[str, Any], field: str, said: str) -> None:
+def test_an_impossible_observation_is_refused(overrides: dict[str, Any], field: str, said: str) -> None:
     problems = list(evidence_problems(make_submission(STEPS, **overrides), FACTS))
     assert [problem.field for problem in problems if said in problem.fix][:1] == [field], problems
 
 
-def test_what_can_be_is_not_refused() -> None:
+def test_a_possible_observation_is_not_refused() -> None:
     plausible = used([{"index": 0, "samples": 9, "busy_mean": 0.9, "busy_peak": 1.0, "power_mean_w": 690.0}], joules=2_000.0, window_s=3.0)
     for overrides in (two_processes(), on_h100(**probe(8e14), **plausible), {}):
         assert list(evidence_problems(make_submission(STEPS, **overrides), FACTS)) == []
@@ -97,20 +97,24 @@ def db(checkout: Path) -> Path:
 
 
 def test_ranks_are_loaded_and_the_slowest_is_marked(db: Path) -> None:
-    assert ask("select rank, slowest, round(behind, 3) from ranks order by rank", db).rows == [(0, False, -0.048), (1, True, 0.048)]
+    assert run_query("select rank, slowest, round(behind, 3) from ranks order by rank", db).rows == [(0, False, -0.048), (1, True, 0.048)]
 
 
-def test_a_setting_that_fell_back_is_seen(db: Path) -> None:
-    assert ask("select setting, requested, effective from effective where agrees = false", db).rows == [("attention", "sdpa", "eager")]
-    assert ask("select attention, gates from results", db).rows == [("eager", "passed")]
+def test_a_setting_that_fell_back_is_shown(db: Path) -> None:
+    assert run_query("select setting, requested, effective from effective where agrees = false", db).rows == [
+        ("attention", "sdpa", "eager")
+    ]
+    assert run_query("select attention, gates from results", db).rows == [("eager", "passed")]
 
 
 def test_flops_and_reasons_are_loaded(db: Path) -> None:
-    flop, total = ask("select (select flop_per_step from results), (select sum(flop) from flops where class <> 'recompute')", db).rows[0]
+    flop, total = run_query(
+        "select (select flop_per_step from results), (select sum(flop) from flops where class <> 'recompute')", db
+    ).rows[0]
     assert flop == total > 0
-    value, reason = ask("select value, reason from result_facts where topic = 'derived' and name = 'mfu'", db).rows[0]
+    value, reason = run_query("select value, reason from result_facts where topic = 'derived' and name = 'mfu'", db).rows[0]
     assert (value, reason) == (None, "the device is not in the catalogue, so its peak is unknown")
-    assert ask("select count(*) from memory_lines where measured_bytes is not null", db).rows[0][0] == 4
+    assert run_query("select count(*) from memory_lines where measured_bytes is not null", db).rows[0][0] == 4
 
 
 def test_a_study_is_a_row_with_its_runs_in_order(checkout: Path) -> None:
@@ -119,20 +123,20 @@ def test_a_study_is_a_row_with_its_runs_in_order(checkout: Path) -> None:
         study = {"kind": "sweep", "study_id": "ab" * 6, "point": f"seed={number}", "position": number, "settings_sha256": "cd" * 32}
         save(checkout, make_submission(STEPS, study=study, run_id=f"{number:032x}"), f"run{number}")
     collect(checkout, path)
-    assert ask("select study_kind, runs, failed, points from studies", path).rows == [("sweep", 2, 0, 2)]
-    ids = ask("select result_ids from studies", path).rows[0][0]
-    assert ids == [row[0] for row in ask("select result_id from results order by study_position", path).rows]
+    assert run_query("select study_kind, runs, failed, points from studies", path).rows == [("sweep", 2, 0, 2)]
+    ids = run_query("select result_ids from studies", path).rows[0][0]
+    assert ids == [row[0] for row in run_query("select result_id from results order by study_position", path).rows]
 
 
 def test_the_support_matrix_is_loaded_where_there_is_one(checkout: Path) -> None:
     path = checkout / "build" / "tunemark.duckdb"
     collect(checkout, path)
-    assert ask("select count(*) from support", path).rows == [(0,)]
+    assert run_query("select count(*) from support", path).rows == [(0,)]
     (checkout / "data" / "support.json").write_text(
         '{"format": "tunemark.support/2", "features": ["A", "B"], "cannot": {"cpu": {"B": "no"}}, "needs": {"cpu": {"A": "x"}}}'
     )
     collect(checkout, path)
-    assert ask("select feature, supported, reason, needs from support order by 1", path).rows == [
+    assert run_query("select feature, supported, reason, needs from support order by 1", path).rows == [
         ("A", True, None, "x"),
         ("B", False, "no", None),
     ]
@@ -141,7 +145,7 @@ def test_the_support_matrix_is_loaded_where_there_is_one(checkout: Path) -> None
 def test_axes_and_matrices_of_workloads_are_loaded(checkout: Path) -> None:
     path = checkout / "build" / "tunemark.duckdb"
     collect(checkout, path)
-    assert ask("select count(*) from workloads where matrix = 'trainer-8k'", path).rows[0][0] > 10
-    assert ask("select choices from workload_axes where workload = 'bert-emotion' and field = 'data.padding'", path).rows == [
+    assert run_query("select count(*) from workloads where matrix = 'trainer-8k'", path).rows[0][0] > 10
+    assert run_query("select choices from workload_axes where workload = 'bert-emotion' and field = 'data.padding'", path).rows == [
         (["static", "dynamic"],)
     ]

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from factories import FACTS, Tunemark, give_to_git, make_submission, save
 
-from tunemark.collector.asking import ask
-from tunemark.collector.card_settings import settings
-from tunemark.collector.judging import judge_bytes
-from tunemark.collector.loading import collect
+from tunemark.collector.gate.card_checks import settings
+from tunemark.collector.gate.check import judge_bytes
+from tunemark.collector.store.loading import collect
+from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.records.base import canonical_json
 
 H100 = {"plan.device.accelerator": "nvidia-h100-80gb-sxm", "plan.device.backend": "cuda", "environment.backend": "cuda"}
@@ -69,7 +69,7 @@ def test_the_format_of_matrix_products_is_compared_where_the_card_gives_one() ->
     plan = make_submission().plan
     assert [one.field for one in settings(plan, CARD) if one.field == "compute"] == []
     fixed = CARD.model_copy(update={"compute": "bf16"})
-    assert [(one.said, one.run) for one in settings(plan, fixed) if one.field == "compute"] == [("bf16", "fp32")]
+    assert [(one.card, one.run) for one in settings(plan, fixed) if one.field == "compute"] == [("bf16", "fp32")]
 
 
 def test_pretrained_weights_are_those_that_the_model_card_names() -> None:
@@ -128,17 +128,17 @@ def test_a_committed_run_of_a_changed_card_is_shown_as_open_and_shares_no_rankin
     db = checkout / "build" / "tunemark.duckdb"
     done = collect(checkout, db)
     assert (done.problems, len(done.notes)) == ([], 1)
-    assert ask("select division, rankable, note from results", db).rows == [
+    assert run_query("select division, rankable, note from results", db).rows == [
         ("open", False, "the card smoke-lora has changed since; declared as a standard run of it")
     ]
 
 
-def test_of_an_open_run_of_a_changed_card_nothing_is_compared(checkout: Path, tunemark: Tunemark) -> None:
+def test_an_open_run_of_a_changed_card_is_not_compared_with_it(checkout: Path, tunemark: Tunemark) -> None:
     save(checkout, make_submission(**OLD_CARD, **{"plan.optimizer.learning_rate": 0.5}, **opened("stop.max_steps")))
     assert tunemark("validate").code == 0
 
 
-def test_a_device_that_the_catalogue_knows_by_now_is_a_problem_of_new_runs_only(checkout: Path, tunemark: Tunemark) -> None:
+def test_a_device_added_to_the_catalogue_is_a_problem_of_new_runs_only(checkout: Path, tunemark: Tunemark) -> None:
     save(checkout, make_submission(**{"environment.devices.0.name": "Tesla T4"}))
     assert "the device is in the catalogue as nvidia-t4" in tunemark("validate").err
     give_to_git(checkout)

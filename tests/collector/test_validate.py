@@ -9,9 +9,9 @@ from factories import FACTS, Tunemark, make_content, make_submission, run_id, sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tunemark.collector import pool
-from tunemark.collector.judging import LARGEST_FILE_BYTES, judge, judge_bytes
-from tunemark.collector.pool import over_files
+from tunemark.collector.gate import read
+from tunemark.collector.gate.check import LARGEST_FILE_BYTES, judge, judge_bytes
+from tunemark.collector.gate.read import over_files
 from tunemark.schema.records.base import canonical_json, content_id
 
 ANYWHERE = Path("record.json")
@@ -67,8 +67,8 @@ def test_messages_name_field_value_and_fix() -> None:
         # Bytes that are not canonical are a problem of their own in every one of these.
         lines.extend(line for line in problems_with(**overrides) if not line.startswith("file: its bytes"))
     # The card's own value may change; what matters is that it is named.
-    said = f"says {FACTS.workloads['smoke-lora'].optimizer.learning_rate!r};"
-    text = "\n".join(lines).replace(said, "says <the card's value>;") + "\n"
+    shown = f"has {FACTS.workloads['smoke-lora'].optimizer.learning_rate!r};"
+    text = "\n".join(lines).replace(shown, "has <the card's value>;") + "\n"
     golden = GOLDEN / "validate_messages.txt"
     if "TUNEMARK_UPDATE_GOLDEN" in os.environ:
         golden.parent.mkdir(exist_ok=True)
@@ -153,7 +153,7 @@ def test_any_corruption_of_one_field_is_reported_or_accepted_but_never_raises(le
     judge_bytes(json.dumps(content).encode(), ANYWHERE, FACTS)
 
 
-def test_a_wrong_file_name_is_told_the_right_one(checkout: Path, tunemark: Tunemark) -> None:
+def test_a_wrong_file_name_gets_the_right_one(checkout: Path, tunemark: Tunemark) -> None:
     path = save(checkout, make_submission())
     wrong = path.with_name("run-000000000000.json")
     path.rename(wrong)
@@ -162,7 +162,7 @@ def test_a_wrong_file_name_is_told_the_right_one(checkout: Path, tunemark: Tunem
     assert f"if only the name was, it is submissions/smoke-lora/{path.name}" in said.err
 
 
-def test_the_wrong_folder_is_told_the_right_one(checkout: Path, tunemark: Tunemark) -> None:
+def test_a_wrong_folder_gets_the_right_one(checkout: Path, tunemark: Tunemark) -> None:
     path = save(checkout, make_submission())
     elsewhere = checkout / "submissions" / "other" / path.name
     elsewhere.parent.mkdir()
@@ -170,7 +170,7 @@ def test_the_wrong_folder_is_told_the_right_one(checkout: Path, tunemark: Tunema
     assert f"if only the name was, it is submissions/smoke-lora/{path.name}" in tunemark("validate").err
 
 
-def test_outside_of_submissions_any_name_will_do(tmp_path: Path) -> None:
+def test_outside_submissions_any_file_name_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_bytes(VALID)
     assert judge(path, FACTS).problems == ()
@@ -210,7 +210,7 @@ def test_a_checkout_without_submissions_is_valid(checkout: Path, tunemark: Tunem
     assert (said.code, said.out) == (0, "0 files, 0 invalid\n")
 
 
-def test_links_and_other_files_in_a_folder_are_passed_over_with_a_note(checkout: Path, tunemark: Tunemark) -> None:
+def test_links_and_other_files_in_a_folder_are_ignored_with_a_note(checkout: Path, tunemark: Tunemark) -> None:
     path = save(checkout, make_submission())
     (path.parent / "README.md").write_text("hello")
     (path.parent / "link.json").symlink_to(path)
@@ -221,7 +221,7 @@ def test_links_and_other_files_in_a_folder_are_passed_over_with_a_note(checkout:
     assert "ignored submissions/smoke-lora/README.md: not a .json file" in said.err
 
 
-def test_the_same_run_twice_is_one_too_many(checkout: Path, tunemark: Tunemark) -> None:
+def test_the_same_run_twice_is_refused(checkout: Path, tunemark: Tunemark) -> None:
     save(checkout, make_submission(), "first")
     save(checkout, make_submission(**{"harness.dirty": True}), "second")
     said = tunemark("validate")
@@ -229,7 +229,7 @@ def test_the_same_run_twice_is_one_too_many(checkout: Path, tunemark: Tunemark) 
     assert "a run is submitted once" in said.err
 
 
-def test_a_file_of_any_size_is_not_read(tmp_path: Path) -> None:
+def test_a_file_above_the_limit_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "huge.json"
     with path.open("wb") as file:
         file.truncate(LARGEST_FILE_BYTES + 1)
@@ -245,8 +245,8 @@ def test_many_files_go_through_a_pool_with_the_same_verdicts(checkout: Path) -> 
     for number in range(6):
         save(checkout, make_submission(20, run_id=run_id(number)), f"run{number}")
     files = sorted((checkout / "submissions").rglob("*.json"))
-    assert list(over_files(content_size, files, many=2)) == [path.stat().st_size for path in files]
-    assert pool.MANY == 200
+    assert list(over_files(content_size, files, parallel_above=2)) == [path.stat().st_size for path in files]
+    assert read.PARALLEL_ABOVE == 200
 
 
 def content_size(path: Path) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from factories import Tunemark, make_submission, save
 
-from tunemark.collector.asking import ask
+from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.errors import Exit, TunemarkError
 
 PRICES = "data/prices/prices.csv"
@@ -29,8 +29,8 @@ def price(**changes: str) -> str:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        (price(effective_on=""), "2: effective_on: no effective_on; add it"),
-        (price(source=""), "2: source: no source; add it"),
+        (price(effective_on=""), "2: effective_on: is missing; add it"),
+        (price(source=""), "2: source: is missing; add it"),
         (price(usd_per_hour="-1"), "2: usd_per_hour: '-1': Input should be greater than 0"),
         (
             price(accelerator="nvidia-a10h"),
@@ -38,7 +38,7 @@ def price(**changes: str) -> str:
         ),
         (price(dated_by="catalog"), "2: file: 'g5.xlarge': dated_by is 'catalog', and neither source nor notes names a version of it"),
         (price(dated_by="inferred"), "2: file: 'g5.xlarge': dated_by is 'inferred' and there are no notes"),
-        (f"{price()},more", "2: columns: 14: the header has 13; a text with a comma needs quotes"),
+        (f"{price()},more", "2: columns: 14: the header has 13; quote text that contains a comma"),
         (f"{price()}\n{price(usd_per_hour='2')}", "3: price: 'aws/g5.xlarge/us-east-1/on_demand/2026-01-01': is in line 2 already"),
     ],
 )
@@ -50,7 +50,7 @@ def test_a_wrong_price_is_named_with_its_line_field_value_and_fix(checkout: Path
     assert "'provider':" not in answered.err, "a row is not dumped"
 
 
-def test_a_catalogue_row_with_a_version_is_right(checkout: Path, tunemark: Tunemark) -> None:
+def test_a_catalogue_row_with_a_version_is_valid(checkout: Path, tunemark: Tunemark) -> None:
     book(checkout, price(dated_by="catalog", source="catalogs/v8/aws/vms.csv"), price(dated_by="catalog", source="a catalogue @ 0f40703"))
     assert tunemark("validate", checkout / PRICES).code == 0
 
@@ -59,7 +59,7 @@ def test_a_catalogue_row_with_a_version_is_right(checkout: Path, tunemark: Tunem
     ("file", "old", "new", "said"),
     [
         ("accelerators/nvidia-l4.toml", "memory_gib", "memory_gb", "7: memory_gb: 24: Extra inputs are not permitted"),
-        ("accelerators/nvidia-l4.toml", 'key = "nvidia-l4"', 'key = "l4"', "1: key: 'l4': a card is named as its file"),
+        ("accelerators/nvidia-l4.toml", 'key = "nvidia-l4"', 'key = "l4"', "1: key: 'l4': the key must equal the file name"),
         ("accelerators/nvidia-l4.toml", 'vendor = "NVIDIA"', "vendor = NVIDIA", ":3: file: not valid TOML"),
         ("models/gpt2.toml", "layers = 12", "layers = 0", ": layers: 0: Input should be greater than or equal to 1"),
         ("workloads/smoke-lora.toml", 'model = "tiny-llama"', 'model = "tiny-lama"', ": model: 'tiny-lama': no such card in data/models; did you mean 'tiny-llama'"),
@@ -94,7 +94,7 @@ def test_all_wrong_facts_are_found_at_once(checkout: Path, tunemark: Tunemark) -
 def test_facts_can_be_named_alone(checkout: Path, tunemark: Tunemark) -> None:
     for path in (checkout / "data" / "prices", checkout / "data" / "accelerators" / "nvidia-l4.toml"):
         said = tunemark("validate", path)
-        assert (said.code, "1 files of facts checked" in said.err) == (0, True)
+        assert (said.code, "1 fact files checked" in said.err) == (0, True)
 
 
 def test_results_without_a_document_are_refused_by_validate_and_left_out_by_collect(published: Path, tunemark: Tunemark) -> None:
@@ -105,7 +105,7 @@ def test_results_without_a_document_are_refused_by_validate_and_left_out_by_coll
     collected = tunemark("collect")
     assert collected.code == 3
     assert "has 2 results but no source.json" in collected.err
-    answer = ask("select source, count(*) as n from result_rows group by 1 order by 1", published / "build" / "tunemark.duckdb")
+    answer = run_query("select source, count(*) as n from result_rows group by 1 order by 1", published / "build" / "tunemark.duckdb")
     assert [row["source"] for row in answer.records()] == ["000", "001", "003", "004"]
 
 

@@ -4,9 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from itertools import chain, repeat
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
-from tunemark.harness.machine import Machine
+from tunemark.harness.plan.machine import Machine
+from tunemark.harness.vendors.cuda import THROTTLE_REASONS
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.vocabulary import Backend, Dtype
@@ -55,3 +58,76 @@ def only_submission(folder):
 def run_json(done):
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
+
+
+class FakeMonitor:
+    """A scripted monitor: reads its script line by line and repeats the last line, so that every summary is known beforehand."""
+
+    interval_s = 0.01
+    memory_method = "scripted"
+    energy_reason = "the script has no power"
+
+    def __init__(self, script, pids=None):
+        self._script = chain(script, repeat(script[-1])) if script else repeat(())
+        self._pids = None if pids is None else tuple(pids)
+        self.closed = False
+
+    def read(self):
+        return next(self._script)
+
+    def processes(self):
+        return self._pids
+
+    def close(self):
+        self.closed = True
+
+
+class ScriptedNvml(ModuleType):
+    """A module like pynvml with two devices; `unsupported` names the functions that fail. `asked` holds the calls."""
+
+    NVML_CLOCK_SM, NVML_TEMPERATURE_GPU, NVML_ERROR_NOT_SUPPORTED = 1, 0, 3
+    ANSWERS = {  # noqa: RUF012 - never changed
+        "nvmlInit": None,
+        "nvmlDeviceGetCount": 2,
+        "nvmlSystemGetDriverVersion": "550.90.07",
+        "nvmlDeviceGetName": "NVIDIA H100 80GB HBM3",
+        "nvmlDeviceGetPowerManagementLimit": 700_000,
+        "nvmlDeviceGetCudaComputeCapability": (9, 0),
+        "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=97, memory=40),
+        "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=5 * 2**30, total=81559 * 2**20 + 5),
+        "nvmlDeviceGetPowerUsage": 650_123,
+        "nvmlDeviceGetTotalEnergyConsumption": 7_000_500,
+        "nvmlDeviceGetClockInfo": 1755,
+        "nvmlDeviceGetTemperature": 63,
+        "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=42)],
+    }
+
+    class NVMLError(Exception):
+        value = 3
+
+    def __init__(self, unsupported=()):
+        super().__init__("pynvml")
+        self.unsupported, self.asked = set(unsupported), []
+        for place, name in enumerate(THROTTLE_REASONS):
+            setattr(self, name, 2 << place)
+        throttled = 1 | self.nvmlClocksEventReasonSwPowerCap
+        for name, answer in {**self.ANSWERS, "nvmlDeviceGetCurrentClocksEventReasons": throttled}.items():
+            setattr(self, name, self._question(name, answer))
+
+    def _question(self, name, answer):
+        def ask(handle=None, *_):
+            self.asked.append((handle, name))
+            if name in self.unsupported:
+                raise self.NVMLError
+            return answer
+
+        return ask
+
+    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802 - NVML's name
+        return f"handle {index}"
+
+    def nvmlDeviceGetUUID(self, handle):  # noqa: N802 - NVML's name
+        return f"GPU-{handle[-1]}-0000"
+
+    def nvmlShutdown(self):  # noqa: N802 - NVML's name
+        self.asked.append("shutdown")

@@ -10,9 +10,9 @@ from harness_making import ROOT, make_machine
 from torch.distributed import fsdp
 from torch.distributed.tensor import DTensor
 
-from tunemark.harness.devices.cpu import Cpu
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.worker import shards
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.worker import engines
 from tunemark.harness.worker.levers import blocks
 from tunemark.harness.worker.models import build_model
 from tunemark.schema.facts.fact_base import FactBase
@@ -57,7 +57,7 @@ def plain_bytes(tensors):
 def case(family, folder, seen):
     rank, plan, card = dist.get_rank(), plan_of(family, folder), small(family)
     whole = build_model(plan, card, folder, None, Path(), Cpu())
-    model = build_model(plan, card, folder, None, Path(), Cpu(), empty=shards.shapes_only(plan, rank))
+    model = build_model(plan, card, folder, None, Path(), Cpu(), empty=engines.shapes_only(plan, rank))
     units = [plain_bytes(block.parameters()) for block in blocks(whole)]
     seen["units"] = [*units, plain_bytes(whole.parameters()) - sum(units)]
     seen["before"] = plain_bytes(model.parameters())
@@ -69,7 +69,7 @@ def case(family, folder, seen):
         return real(unit, **settings)
 
     fsdp.fully_shard = watched
-    shards.shard(plan, model, Cpu())
+    engines.shard(plan, model, Cpu())
     fsdp.fully_shard = real
     seen["after"] = plain_bytes(model.parameters())
     seen["meta_left"] = [name for name, one in (*model.named_parameters(), *model.named_buffers()) if one.device.type == "meta"]
@@ -91,7 +91,7 @@ def main():
     # A process that builds something else says so instead of waiting for tensors that never come.
     model = torch.nn.Linear(4, 4 + dist.get_rank())
     try:
-        shards.refuse_another_model(model)
+        engines.refuse_another_model(model)
     except RuntimeError as error:
         report["refused"] = str(error)
     (folder / f"{dist.get_rank()}.json").write_text(json.dumps(report))

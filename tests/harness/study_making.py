@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from harness_making import ROOT, make_machine
 
-from tunemark.harness.record import Further, assemble, write
-from tunemark.harness.refusal import refused
+from tunemark.harness.run.record import Context, assemble, write
+from tunemark.harness.run.run_log import RunLog
+from tunemark.harness.run.run_outcome import refused_run
 from tunemark.harness.studies.series import Bench
-from tunemark.harness.worklog import WorkLog
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.vocabulary import Status
 
@@ -25,7 +25,7 @@ def make_log(plan, *, step_s=0.1, steps=STEPS, noise=0.01, seed=1, loss=2.0, fir
     times[0] += compiled_s
     ends = 5.0 + first_s + np.cumsum(times)
     counts = {"slot_tokens": tokens, "real_tokens": tokens, "supervised_tokens": tokens, "documents": rows, "rows": rows}
-    return WorkLog(
+    return RunLog(
         phases=[{"phase": "import", "at_s": 0.0}, {"phase": "load", "at_s": 3.0}, {"phase": "train", "at_s": 5.0}],
         started_at_s=5.0 + first_s,
         steps=[{"completed_at_s": float(end), "loss": loss, **counts} for end in ends],
@@ -40,16 +40,16 @@ def make_log(plan, *, step_s=0.1, steps=STEPS, noise=0.01, seed=1, loss=2.0, fir
 def make_run(resolved, study=None, *, status=Status.OK, machine=None, **log):
     """Return the submission of a scripted run."""
     if resolved.unsupported:
-        finished = refused(resolved.unsupported)
+        finished = refused_run(resolved.unsupported)
     elif status is Status.INTERRUPTED:
-        finished = replace(refused("-"), log=WorkLog(), ended_by="interrupted", max_rss_bytes=2**28)
+        finished = replace(refused_run("-"), log=RunLog(), ended_by="interrupted", max_rss_bytes=2**28)
     elif status is not Status.OK:
         failure = {"status": status.value, "message": f"scripted {status.value}", "fix": "do less"}
-        finished = replace(refused("-"), log=WorkLog(failure=failure), wall_s=1.0, max_rss_bytes=2**28)
+        finished = replace(refused_run("-"), log=RunLog(failure=failure), wall_s=1.0, max_rss_bytes=2**28)
     else:
         written = make_log(resolved.plan, **log)
-        finished = replace(refused("-"), log=written, wall_s=written.steps[-1]["completed_at_s"] + 1.0, max_rss_bytes=2**29)
-    return assemble(resolved, machine or make_machine(), finished, Further(study=study))
+        finished = replace(refused_run("-"), log=written, wall_s=written.steps[-1]["completed_at_s"] + 1.0, max_rss_bytes=2**29)
+    return assemble(resolved, machine or make_machine(), finished, Context(study=study))
 
 
 class ScriptedBench:

@@ -1,4 +1,4 @@
-"""Adapters go on the layers that a model has, by the names that its family gives them, and are counted as they are."""
+"""Adapters are put on the layers that a model has, by its family's names, and are counted correctly."""
 
 import re
 
@@ -6,11 +6,11 @@ import pytest
 from harness_making import make_machine, only_submission, tunemark
 from study_making import make_run
 
-from tunemark.harness.devices.cpu import Cpu
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.worker.batches import load_samples, micro_batches
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker.gates import adapter_gradient
-from tunemark.harness.worker.models import build_model, model_facts, shape_of
+from tunemark.harness.worker.models import build_model, model_facts
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.physics.architecture import DEFAULT, GROUPS, NAMES, endings, group, layer_names
@@ -106,7 +106,7 @@ def test_layers_in_the_names_of_another_family_are_a_declared_override_with_a_re
     assert '["c_attn", "attn.c_proj", "c_fc", "mlp.c_proj"]' in {
         one.run for one in resolved.overrides if one.field == "lora.target_modules"
     }
-    assert resolved.plan.reasons["lora.target_modules"] == "what was asked for, in the names of gpt2"
+    assert resolved.plan.reasons["lora.target_modules"] == "the requested layers, by their names in gpt2"
     submission = make_run(resolved)
     assert read_record(submission.model_dump_json().encode()) == submission
 

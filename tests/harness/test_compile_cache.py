@@ -1,4 +1,4 @@
-"""The state of the compile cache: cold and warm are told apart, a cold run can be asked for, and what cannot be told says why."""
+"""The compile cache: cold and warm are distinguished, --cold gives a cold run, and an unknown state has a reason."""
 
 import sys
 from types import SimpleNamespace
@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from harness_making import make_machine, only_submission, tunemark
 
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.spawn import of_run
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.process import run_environment
 from tunemark.harness.worker import compile_cache
 from tunemark.harness.worker.compile_cache import CacheWatch, neuron_folder
 from tunemark.schema.vocabulary import Status
@@ -23,7 +23,7 @@ def cache_of_a_run(out, folder, *more):
 
 
 @pytest.mark.slow
-def test_the_same_compiled_run_finds_a_cold_cache_then_a_warm_one_and_a_cold_one_where_that_is_asked_for(tmp_path):
+def test_the_same_compiled_run_finds_a_cold_cache_then_a_warm_one_and_a_cold_one_with_cold(tmp_path):
     folder = tmp_path / "cache"
     first = cache_of_a_run(tmp_path / "first", folder)
     filled = sorted(folder.rglob("*"))
@@ -37,10 +37,10 @@ def test_the_same_compiled_run_finds_a_cold_cache_then_a_warm_one_and_a_cold_one
 
 def test_a_cold_run_has_its_caches_in_the_folder_that_is_removed_with_it(facts, tmp_path):
     plan = resolve("smoke-lora", facts, make_machine(), Options(cold=True)).plan
-    environment = of_run(plan, tmp_path)
+    environment = run_environment(plan, tmp_path)
     assert {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "NEURON_COMPILE_CACHE_URL"} <= set(environment)
     assert all(value.startswith(str(tmp_path)) for value in environment.values())
-    assert of_run(plan.model_copy(update={"measurement": plan.measurement.model_copy(update={"cold": False})}), tmp_path) == {}
+    assert run_environment(plan.model_copy(update={"measurement": plan.measurement.model_copy(update={"cold": False})}), tmp_path) == {}
 
 
 def test_a_cold_run_overrules_a_cache_folder_in_the_flags_of_the_neuron_compiler(monkeypatch, tmp_path):
@@ -68,7 +68,9 @@ HIT = "INFO ||NEURON_CC_WRAPPER||: Using a cached neff at CACHE/MODULE_1/model.n
         ((None, None), 2, "", (None, "no hit was printed")),
     ],
 )
-def test_on_neuron_the_cache_is_told_by_its_folder_and_by_what_the_compiler_prints(tmp_path, monkeypatch, in_folder, graphs, printed, said):
+def test_on_neuron_the_cache_state_follows_from_its_folder_and_the_compilers_output(
+    tmp_path, monkeypatch, in_folder, graphs, printed, said
+):
     (before, after), (state, reason) = in_folder, said
     monkeypatch.setattr(compile_cache, "compiled_graphs", lambda: graphs)
     place = tmp_path / "cache"
@@ -91,9 +93,9 @@ def test_on_neuron_the_cache_is_told_by_its_folder_and_by_what_the_compiler_prin
         ({"inductor": {}, "stats": {"unique_graphs": 1}}, "cold"),
     ],
 )
-def test_a_graph_that_passed_the_cache_by_was_compiled_anew(monkeypatch, counters, state):
+def test_a_graph_that_bypassed_the_cache_was_compiled(monkeypatch, counters, state):
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters=counters))
-    assert compile_cache.of_torch() == state
+    assert compile_cache.torch_state() == state
 
 
 def test_an_extension_that_a_library_compiles_in_the_run_makes_it_cold(tmp_path, monkeypatch, facts, machine):

@@ -1,12 +1,14 @@
-"""Which devices a machine has is read from what the vendors' tools print, whatever they print."""
+"""The devices of a machine are read from the vendors' tools and libraries, whatever their output."""
 
 import json
+import sys
+from dataclasses import replace
 
 import pytest
-from harness_making import ROOT
+from harness_making import ROOT, ScriptedNvml
 
-from tunemark.harness import machine
-from tunemark.harness.inventory import asking, cuda, neuron, rocm, xpu
+from tunemark.harness.plan import machine
+from tunemark.harness.vendors import cuda, neuron, rocm, vendor_tools, xpu
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.vocabulary import Backend
 
@@ -29,31 +31,56 @@ def names(found):
     return [(device.index, device.facts.name) for device in found]
 
 
-def test_nvidia_smi_tells_name_memory_driver_and_limit_and_no_serial_number():
-    first, second = cuda.parse(sample("nvidia-smi.csv"))
+def fake_nvml(monkeypatch, **answers):
+    nvml = ScriptedNvml(**answers)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    return nvml
+
+
+def test_nvml_reports_name_memory_driver_limit_and_compute_capability_and_no_serial_number(monkeypatch):
+    nvml = fake_nvml(monkeypatch)
+    first, second = cuda.find()
     assert first.facts.model_dump() == {
         "name": "NVIDIA H100 80GB HBM3",
         "memory_bytes": 81559 * 2**20,
         "driver": "550.90.07",
         "power_limit_w": 700.0,
     }
-    assert second.facts.power_limit_w is None
+    assert [(found.index, found.target) for found in (first, second)] == [(0, "9.0"), (1, "9.0")]
+    assert nvml.asked[-1] == "shutdown"
 
 
-def test_nvidia_smi_tells_the_compute_capability_and_a_driver_that_does_not_know_it_the_rest(monkeypatch):
-    new = sample("nvidia-smi.csv")
-    assert [found.target for found in cuda.parse(new)] == ["9.0", "9.0"]
-    old = "\n".join(line.rpartition(",")[0] for line in new.splitlines())
-    monkeypatch.setattr(cuda, "ask", lambda _, query, *__: None if "compute_cap" in query else old)
-    assert [(found.facts.driver, found.target) for found in cuda.devices()] == [("550.90.07", None)] * 2
+def test_a_fact_that_an_nvidia_gpu_does_not_support_is_null(monkeypatch):
+    fake_nvml(monkeypatch, unsupported={"nvmlDeviceGetPowerManagementLimit", "nvmlDeviceGetCudaComputeCapability"})
+    assert [(found.facts.power_limit_w, found.target, found.facts.driver) for found in cuda.find()] == [(None, None, "550.90.07")] * 2
 
 
 def test_a_device_chosen_by_the_start_of_its_name_keeps_its_number(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-6666")
-    assert [found.index for found in cuda.parse(sample("nvidia-smi.csv"))] == [1]
+    fake_nvml(monkeypatch)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
+    assert [found.index for found in cuda.find()] == [1]
 
 
-def test_amd_smi_tells_the_same_of_amd_devices():
+def test_without_an_nvidia_driver_there_is_no_device(monkeypatch):
+    fake_nvml(monkeypatch, unsupported={"nvmlInit"})
+    assert cuda.find() == []
+    assert cuda.missing_tool() is None
+
+
+def test_an_nvidia_driver_without_nvidia_ml_py_is_named_in_the_reason_for_the_cpu(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert cuda.find() == []
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = machine.detect()
+    assert found.backend in {Backend.CPU, Backend.MPS}
+    if found.backend is Backend.CPU:
+        assert found.backend_reason == "no accelerator was found; nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
+
+
+def test_amd_smi_reports_the_same_facts_of_amd_devices():
     first, second = rocm.parse_amd_smi(sample("amd-smi-static.json"))
     assert (first.index, first.facts.name, first.facts.driver) == (0, "AMD Instinct MI300X", "6.8.5")
     assert first.facts.memory_bytes == 196592 * 2**20
@@ -81,7 +108,7 @@ def test_hip_chooses_among_what_the_runtime_leaves(monkeypatch):
     monkeypatch.setattr(rocm, "ask_json", lambda *_: sample("amd-smi-static.json"))
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "1")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
-    assert [found.index for found in rocm.devices()] == [1]
+    assert [found.index for found in rocm.find()] == [1]
 
 
 def test_each_neuron_core_is_a_device_with_its_part_of_the_memory():
@@ -106,12 +133,12 @@ def test_neuron_cores_are_the_ones_that_the_environment_leaves(monkeypatch, vari
 
 
 def test_the_neuron_driver_names_chip_and_version_in_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(neuron, "ask_json", lambda *_: sample("neuron-ls.json"))
+    monkeypatch.setattr(vendor_tools, "ask_json", lambda *_: sample("neuron-ls.json"))
     (tmp_path / "device_name").write_text("Trainium1\n")
     (tmp_path / "version").write_text("2.20.0\n")
-    first = neuron.devices(tmp_path, tmp_path / "version")[0].facts
+    first = neuron.find(tmp_path, tmp_path / "version")[0].facts
     assert (first.name, first.driver) == ("Trainium1 core (1 of 2)", "2.20.0")
-    assert neuron.devices(tmp_path / "missing", tmp_path / "missing")[0].facts.driver is None
+    assert neuron.find(tmp_path / "missing", tmp_path / "missing")[0].facts.driver is None
 
 
 def test_xpu_smi_lists_gpus_that_compute_and_no_virtual_ones():
@@ -120,7 +147,7 @@ def test_xpu_smi_lists_gpus_that_compute_and_no_virtual_ones():
     assert (only.facts.memory_bytes, only.facts.driver) == (2**37, "16929133")
 
 
-def test_sycl_ls_lists_the_same_gpus_in_either_of_its_forms():
+def test_sycl_ls_lists_the_same_gpus_in_both_of_its_forms():
     assert names(xpu.parse_sycl_ls(sample("sycl-ls.txt"))) == [
         (0, "Intel(R) Data Center GPU Max 1100"),
         (1, "Intel(R) Arc(TM) A770 Graphics"),
@@ -149,8 +176,7 @@ ODD = [
 
 @pytest.mark.parametrize("answer", ODD)
 def test_an_odd_answer_is_no_device_and_no_error(answer):
-    parsed = asking.parse_json(answer)
-    assert cuda.parse(answer) == []
+    parsed = vendor_tools.parse_json(answer)
     assert rocm.parse_amd_smi(parsed) == []
     assert rocm.parse_rocm_smi(parsed) == []
     assert neuron.parse(parsed, None, None) == []
@@ -159,20 +185,20 @@ def test_an_odd_answer_is_no_device_and_no_error(answer):
 
 
 def test_json_behind_lines_of_warnings_is_found():
-    assert asking.parse_json("WARNING: old driver [1]\n{not json\n[\n 1,\n 2]\n") == [1, 2]
+    assert vendor_tools.parse_json("WARNING: old driver [1]\n{not json\n[\n 1,\n 2]\n") == [1, 2]
 
 
 @pytest.mark.parametrize("script", ["exit 1", "sleep 30", "printf '\\377\\376'", "kill -9 $$"])
-def test_a_tool_that_fails_or_hangs_has_told_nothing(tmp_path, script, monkeypatch):
-    tool = tmp_path / "nvidia-smi"
+def test_a_tool_that_fails_or_hangs_gives_no_answer(tmp_path, script, monkeypatch):
+    tool = tmp_path / "amd-smi"
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert cuda.parse(asking.ask("nvidia-smi", timeout_s=0.5) or "") == []
+    assert rocm.parse_amd_smi(vendor_tools.ask_json("amd-smi", timeout_s=0.5)) == []
 
 
-def test_a_tool_that_is_not_there_has_told_nothing():
-    assert asking.ask("no-such-tool-anywhere") is None
+def test_a_missing_tool_gives_no_answer():
+    assert vendor_tools.ask("no-such-tool-anywhere") is None
 
 
 @pytest.mark.parametrize(
@@ -180,16 +206,17 @@ def test_a_tool_that_is_not_there_has_told_nothing():
     [(750, 750.0), ("750.0", 750.0), ({"value": 7, "unit": "W"}, 7.0), ("N/A", None), (None, None), ("nan", None), ([], None)],
 )
 def test_numbers_are_read_as_tools_write_them(value, read):
-    assert asking.number(value) == read
+    assert vendor_tools.number(value) == read
 
 
 def test_the_first_family_that_a_tool_lists_is_chosen_and_the_cpu_is_always_there(monkeypatch):
     plain = machine.detect()
     assert plain.backend in {Backend.CPU, Backend.MPS, Backend.CUDA}
     cores = neuron.parse(sample("neuron-ls.json"), "Trainium1", None)
-    tools = tuple((backend, (lambda found=cores if backend is Backend.NEURON else []: found), why) for backend, _, why in machine.TOOLS)
-    monkeypatch.setattr(machine, "TOOLS", tools)
+    for module, devices in ((cuda, []), (rocm, []), (xpu, []), (neuron, cores)):
+        monkeypatch.setattr(module, "VENDOR", replace(module.VENDOR, find=lambda devices=devices: devices))
     found = machine.detect()
     assert (found.backend, len(found.devices), found.indexes) == (Backend.NEURON, 4, (0, 1, 2, 3))
+    assert found.backend_reason == "neuron-ls lists a device"
     on_host = machine.detect(Backend.CPU)
-    assert (on_host.backend_reason, on_host.indexes, len(on_host.devices)) == ("asked for", (), 1)
+    assert (on_host.backend_reason, on_host.indexes, len(on_host.devices)) == ("requested with --backend", (), 1)

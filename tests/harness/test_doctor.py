@@ -1,8 +1,8 @@
-"""What the doctor says of a machine before anything runs on it."""
+"""The doctor reports a machine before anything runs on it."""
 
 from harness_making import make_machine
 
-from tunemark.harness.doctor import runnable
+from tunemark.harness.commands.doctor import runnable
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -14,7 +14,7 @@ def test_a_workload_that_needs_more_memory_than_there_is_is_called_too_large(fac
     assert not rows["smoke-lora"].too_large
 
 
-def test_a_device_with_memory_of_its_own_is_asked_for_that_and_not_for_the_host(facts):
+def test_a_device_with_its_own_memory_is_compared_with_that_and_not_with_the_hosts(facts):
     large = make_machine(
         backend=Backend.CUDA,
         devices=(DeviceFacts(name="NVIDIA H200", memory_bytes=141 * 10**9),),

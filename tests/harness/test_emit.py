@@ -12,11 +12,8 @@ import pytest
 import yaml
 from harness_making import ROOT, tunemark
 
-from tunemark.harness.emit.arguments import OF_THE_PLACE, run_arguments
-from tunemark.harness.emit.options import Format, script
-from tunemark.harness.emit.skypilot import NAMES_FILE, NEURON_SETUP
-from tunemark.harness.emit.target import target_of
-from tunemark.harness.run_options import RunOptions, Starter
+from tunemark.harness.commands.emit import NAMES_FILE, NEURON_SETUP, PLACEMENT_OPTIONS, Format, find_target, run_arguments, script
+from tunemark.harness.commands.options import RunOptions, Starter
 from tunemark.schema.errors import Exit, TunemarkError
 
 SCHEMA = json.loads((ROOT / "tests/harness/data/skypilot_task_schema.json").read_text())
@@ -60,7 +57,7 @@ def test_each_option_that_was_given_is_on_the_command_line_again():
         "run smoke-lora --set lora.rank=4 --set compute=bf16 --steps 9 --until-ci 2% --no-probe --launcher accelerate"
     )
     assert run_arguments("smoke-lora", RunOptions()) == ["run", "smoke-lora"]
-    assert set(RunOptions.__dataclass_fields__) > OF_THE_PLACE
+    assert set(RunOptions.__dataclass_fields__) > PLACEMENT_OPTIONS
 
 
 def test_a_slurm_script_gives_each_value_whole_to_the_run(facts, tmp_path):
@@ -141,7 +138,7 @@ def test_each_name_for_skypilot_is_one_that_its_catalogue_is_read_by(facts):
 
 
 def test_this_machine_need_not_have_the_devices(facts):
-    assert target_of(facts, "nvidia-h100-80gb-sxm", None, 64, 8).per_node == 8
+    assert find_target(facts, "nvidia-h100-80gb-sxm", None, 64, 8).per_node == 8
     assert "--devices 64" in emit(facts, "slurm", accelerator="nvidia-h100-80gb-sxm", devices=64, nodes=8)
 
 

@@ -1,4 +1,4 @@
-"""An exception in the worker becomes a status and a word on what to do."""
+"""An exception in the worker becomes a status and a fix."""
 
 import errno
 import logging
@@ -6,13 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from tunemark.harness.devices.protocol import DeviceUnavailable
-from tunemark.harness.outcome import _unheard
-from tunemark.harness.worker.failures import describe, judge
-from tunemark.harness.worker.log import Log
+from tunemark.harness.run.run_log import LogReader, LogWriter
+from tunemark.harness.run.run_outcome import _from_output, describe, judge
+from tunemark.harness.vendors.protocol import DeviceUnavailable
+from tunemark.harness.worker.entry import keep_library_logs
 from tunemark.harness.worker.loop import LossNotFinite
-from tunemark.harness.worker.notes import keep_notes
-from tunemark.harness.worklog import LogReader
 from tunemark.schema.privacy import scrub
 from tunemark.schema.vocabulary import Status
 
@@ -30,8 +28,8 @@ from tunemark.schema.vocabulary import Status
         (OSError("We couldn't connect to 'the hub' to load the files"), "crash", "HF_HUB_OFFLINE"),
         (ModuleNotFoundError("No module named 'peft'"), "unsupported", "install"),
         (ValueError("odd"), "crash", "output above"),
-        (ValueError("Couldn't instantiate the backend tokenizer from one of:\n(1) a file"), "crash", "--weights wants"),
-        (OSError("Error no file named model.safetensors found in directory x"), "crash", "--weights wants"),
+        (ValueError("Couldn't instantiate the backend tokenizer from one of:\n(1) a file"), "crash", "--weights needs"),
+        (OSError("Error no file named model.safetensors found in directory x"), "crash", "--weights needs"),
         (ValueError("the weights are not those of model card tiny-llama: hidden_size 96"), "crash", "--set model=KEY"),
     ],
 )
@@ -51,7 +49,7 @@ def test_the_errors_that_the_hub_library_really_raises_are_known(name, fix):
     assert fix in said["fix"]
 
 
-def test_a_message_whose_first_line_ends_in_the_middle_is_told_with_the_next_ones():
+def test_a_message_with_an_incomplete_first_line_includes_the_next_lines():
     said = describe(ValueError("Couldn't instantiate the backend tokenizer from one of:\n(1) a file\n(2) a slow tokenizer"))
     assert said["message"].endswith("from one of: (1) a file (2) a slow tokenizer")
 
@@ -60,8 +58,8 @@ def test_paths_are_removed_from_messages():
     assert scrub("cannot open /home/someone/models/x.bin here") == "cannot open <removed> here"
 
 
-def test_a_line_that_cannot_be_read_is_left_out_and_said(tmp_path):
-    from tunemark.harness.worklog import LogReader
+def test_an_unreadable_line_is_left_out_and_noted(tmp_path):
+    from tunemark.harness.run.run_log import LogReader
 
     path = tmp_path / "log.jsonl"
     path.write_text('{"event": "phase", "phase": "import", "at_s": 0.0}\n{"event": "st{"event": "end"}\n{"event": "end"}\n{"ev')
@@ -72,10 +70,10 @@ def test_a_line_that_cannot_be_read_is_left_out_and_said(tmp_path):
 
 
 def test_a_refused_run_has_no_memory_reading_instead_of_zero():
-    from tunemark.harness.record import memory
-    from tunemark.harness.refusal import refused
+    from tunemark.harness.run.record import memory
+    from tunemark.harness.run.run_outcome import refused_run
 
-    reading = memory(refused("no such device")).host_rss
+    reading = memory(refused_run("no such device")).host_rss
     assert reading.peak_bytes is None
     assert reading.reason
 
@@ -93,18 +91,18 @@ def test_every_way_a_device_says_that_it_is_full_is_out_of_memory(text):
     assert judge(text)[0] is Status.OOM_DEVICE
 
 
-def test_a_full_disk_is_told_from_what_the_worker_printed_when_its_log_could_not_take_it():
+def test_a_full_disk_is_recognised_in_the_workers_output_when_its_log_could_not_take_it():
     printed = "Traceback ...\nOSError: [Errno 28] No space left on device\nsome other line"
-    status, message, fix = _unheard(SimpleNamespace(output_tail=printed, exit_code=1))
+    status, message, fix = _from_output(SimpleNamespace(output_tail=printed, exit_code=1))
     assert status is Status.CRASH
     assert "No space left" in message
     assert "TMPDIR" in fix
 
 
-def test_a_library_that_failed_to_load_what_training_does_not_need_is_heard_in_the_log_only(tmp_path, capfd):
+def test_a_misleading_library_message_goes_to_the_log_only(tmp_path, capfd):
     logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
     before = logger.handlers, logger.propagate
-    keep_notes(Log(tmp_path / "log.jsonl", 0.0))
+    keep_library_logs(LogWriter(tmp_path / "log.jsonl", 0.0))
     logger.warning("Failed to load CPU gemm_4bit_forward from kernels-community: %s", "no module")
     logger.handlers, logger.propagate = before
     (note,) = LogReader(tmp_path / "log.jsonl").finish().notes

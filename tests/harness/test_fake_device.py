@@ -6,18 +6,17 @@ from collections import deque
 import pytest
 from harness_making import make_machine
 
-from tunemark.harness.devices.fake import Fake
-from tunemark.harness.launch import Finished, _Judge
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.record import Further, assemble
-from tunemark.harness.telemetry import Telemetry
-from tunemark.harness.worker.batches import Counts
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.record import Context, assemble
+from tunemark.harness.run.run_log import LogReader, LogWriter
+from tunemark.harness.run.run_outcome import Finished
+from tunemark.harness.run.telemetry import Telemetry
+from tunemark.harness.run.watchdog import SteadinessJudge
+from tunemark.harness.vendors.fake import Fake
+from tunemark.harness.worker.data import Counts
 from tunemark.harness.worker.engines import Engine
-from tunemark.harness.worker.log import Log
-from tunemark.harness.worker.loop import Done, Reading, Trainer
-from tunemark.harness.worker.run import Order, run
-from tunemark.harness.worker.stopping import StopRule
-from tunemark.harness.worklog import LogReader
+from tunemark.harness.worker.entry import Order, run
+from tunemark.harness.worker.loop import Done, StepReader, StopRule, Trainer
 from tunemark.schema.derive import derive
 from tunemark.schema.vocabulary import Backend, Status
 
@@ -34,7 +33,7 @@ def submission(tmp_path_factory, facts):
     machine = make_machine(backend=Backend.FAKE)
     options = Options(max_steps=130, overrides=("data.sequence_length=16", "batch.micro_batch=1"))
     resolved = resolve("smoke-full", facts, machine, options)
-    log = Log(folder / "log.jsonl", spawned_at_s=0.0)
+    log = LogWriter(folder / "log.jsonl", spawned_at_s=0.0)
     log.event("phase", phase="import", at_s=0.0)
     order = Order(
         plan=resolved.plan, card=facts.model("tiny-llama"), device_name="Plain CPU", weights_from=None, data_from=None, spawned_at_s=0.0
@@ -57,7 +56,7 @@ def submission(tmp_path_factory, facts):
         model_cache="none",
         output_tail="",
     )
-    return assemble(resolved, machine, finished, Further())
+    return assemble(resolved, machine, finished, Context())
 
 
 def test_step_times_are_those_of_the_script(submission):
@@ -114,41 +113,41 @@ def test_an_overridden_run_is_in_the_open_division(submission):
 
 def test_steps_are_logged_when_the_device_reached_them_without_waiting(tmp_path):
     device = Fake((0.1,), lag=2)
-    log = Log(tmp_path / "log.jsonl", 0.0)
+    log = LogWriter(tmp_path / "log.jsonl", 0.0)
     trainer = Trainer(Engine(None, None, None, None), None, device, log, 1, StopRule(None, None, tmp_path / "stop"))
     pending = deque(Done(device.stamp(), None, (1.0, 0.0), Counts(8, 8, 7, 1, 1), 0, None) for _ in range(5))
-    reading = Reading(trainer, pending, 0.0, None)
-    reading.reached()
+    reading = StepReader(trainer, pending, 0.0, None)
+    reading.log_reached()
     assert len(pending) == 2
     device.synchronise()
-    reading.reached()
+    reading.log_reached()
     assert not pending
     times = [json.loads(line)["completed_at_s"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert times == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
 
 
-def test_compiling_and_growth_of_the_allocator_are_told_by_step(tmp_path):
-    device, log = Fake((0.1,), lag=0), Log(tmp_path / "log.jsonl", 0.0)
+def test_compilation_and_allocator_growth_are_logged_by_step(tmp_path):
+    device, log = Fake((0.1,), lag=0), LogWriter(tmp_path / "log.jsonl", 0.0)
     trainer = Trainer(Engine(None, None, None, None), None, device, log, 1, StopRule(None, None, tmp_path / "stop"))
     seen = [(2, 10), (0, 10), (0, 30), (0, 20)]
     pending = deque(Done(device.stamp(), None, (1.0, 0.0), Counts(8, 8, 7, 1, 1), graphs, held) for graphs, held in seen)
-    Reading(trainer, pending, 0.0, 10).reached()
+    StepReader(trainer, pending, 0.0, 10).log_reached()
     events = LogReader(tmp_path / "log.jsonl").read().events
     assert events == [{"step": 1, "what": "compile", "amount": 2}, {"step": 3, "what": "allocator_growth", "amount": 20}]
 
 
 def test_the_parent_stops_a_run_once_its_throughput_is_sure(submission):
     rules = submission.plan.measurement.model_copy(update={"until_relative_ci": 0.01})
-    judge = _Judge(submission.plan.model_copy(update={"measurement": rules}))
+    judge = SteadinessJudge(rules)
     steps = [
         {"completed_at_s": at, "loss": 1.0, "slot_tokens": 8, "real_tokens": 8, "supervised_tokens": 7, "documents": 1, "rows": 1}
         for at in submission.trace.completed_at_s
     ]
-    from tunemark.harness.worklog import WorkLog
+    from tunemark.harness.run.run_log import RunLog
 
     def sure(count):
         judge._next = 0
-        return judge.sure(WorkLog(started_at_s=submission.trace.started_at_s, steps=steps[:count]))
+        return judge.sure(RunLog(started_at_s=submission.trace.started_at_s, steps=steps[:count]))
 
     assert not sure(60)
     assert sure(130)

@@ -1,19 +1,19 @@
-"""A GPU is asked for the number formats that its generation multiplies, not for those of the newest one of its family."""
+"""A plan uses number formats that the GPU's generation has, not those of the newest one of its family."""
 
 import pytest
 from harness_making import make_machine
 
-from tunemark.harness.devices.features import Feature
-from tunemark.harness.devices.generations import FORMATS, GENERATIONS, generation_of
-from tunemark.harness.doctor import report
-from tunemark.harness.emit.target import target_of
-from tunemark.harness.planning import Options, resolve
+from tunemark.harness.commands.doctor import report
+from tunemark.harness.commands.emit import find_target
+from tunemark.harness.plan.capabilities import generation_of
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors.protocol import Feature, all_vendors, vendor_of
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
 
 def make_gpu(name="A GPU that no card knows", target=None, backend=Backend.CUDA):
-    return make_machine(backend=backend, devices=(DeviceFacts(name=name),), compute_dtypes=FORMATS[backend], target=target)
+    return make_machine(backend=backend, devices=(DeviceFacts(name=name),), compute_dtypes=vendor_of(backend).formats, target=target)
 
 
 def planned(facts, machine, *settings, **options):
@@ -27,7 +27,7 @@ def planned(facts, machine, *settings, **options):
 def test_auto_takes_fp16_on_volta_and_turing_and_says_why(facts, name, target):
     plan = planned(facts, make_gpu(name, target)).plan
     assert (plan.precision.compute, plan.precision.parameters) == (Dtype.FP16, Dtype.FP32)
-    assert plan.reasons["precision.compute"].startswith("the first of what a Volta or Turing GPU does well; bf16: ")
+    assert plan.reasons["precision.compute"].startswith("the fastest format of a Volta or Turing GPU; bf16: ")
     assert "8.0" in plan.reasons["precision.compute"]
 
 
@@ -66,17 +66,17 @@ def test_amd_gpus_get_bf16_since_they_have_matrix_units_for_it(facts, target, co
     assert (planned(facts, machine, "compute=bf16").unsupported is None) is (compute is Dtype.BF16)
 
 
-def test_what_the_device_tells_counts_more_than_its_card(facts):
+def test_the_devices_own_target_overrides_its_card(facts):
     assert planned(facts, make_gpu("Tesla T4", "8.6")).plan.precision.compute is Dtype.BF16
 
 
 def test_a_script_for_another_machine_goes_by_the_card(facts):
-    there = target_of(facts, "nvidia-t4", None, None, 1).machine()
+    there = find_target(facts, "nvidia-t4", None, None, 1).machine()
     assert planned(facts, there).plan.precision.compute is Dtype.FP16
-    assert planned(facts, target_of(facts, "nvidia-l4", None, None, 1).machine()).plan.precision.compute is Dtype.BF16
+    assert planned(facts, find_target(facts, "nvidia-l4", None, None, 1).machine()).plan.precision.compute is Dtype.BF16
 
 
-def test_no_card_contradicts_what_is_said_of_its_architecture(facts):
+def test_no_card_contradicts_its_architectures_generation(facts):
     backends = {"NVIDIA": Backend.CUDA, "AMD": Backend.ROCM}
     for card in facts.accelerators.values():
         backend = backends.get(card.vendor)
@@ -91,12 +91,12 @@ def test_the_doctor_lists_the_formats_of_the_generation(facts):
 
 
 def test_fp16_is_not_asked_of_shards_that_would_multiply_in_fp32(facts):
-    two = make_machine(backend=Backend.CUDA, devices=(DeviceFacts(name="Tesla T4"),) * 2, compute_dtypes=FORMATS[Backend.CUDA])
+    two = make_machine(backend=Backend.CUDA, devices=(DeviceFacts(name="Tesla T4"),) * 2, compute_dtypes=vendor_of(Backend.CUDA).formats)
     assert "fsdp2" in planned(facts, two, devices=2, strategy="fsdp2").unsupported
     assert planned(facts, two, devices=2, strategy="ddp").unsupported is None
 
 
 def test_no_device_belongs_to_two_generations():
-    for one in GENERATIONS:
+    for backend, one in [(vendor.backend, one) for vendor in all_vendors() for one in vendor.generations]:
         for name in one.architectures:
-            assert generation_of(one.backend, None, name) is one
+            assert generation_of(backend, None, name) is one

@@ -1,11 +1,11 @@
-"""A run whose losses leave the band of a right run fails the gate, and its speed does not count."""
+"""A run whose losses leave the reference band fails the gate, and its speed does not count."""
 
 import pytest
 import torch
 
-from tunemark.harness.devices.cpu import Cpu
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.worker.probe import matrix_rate
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.worker.gates import matrix_rate
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics.loss_band import loss_band, smoothed_loss
 from tunemark.schema.vocabulary import Backend, Dtype

@@ -11,7 +11,8 @@ import pytest
 import torch
 from harness_making import make_machine
 
-from tunemark.harness.planning import WITH_LIGER, Options, resolve
+from tunemark.harness.plan.capabilities import LIGER_FAMILIES
+from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker.levers import effective, fuse
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
@@ -81,4 +82,4 @@ def test_the_families_with_kernels_are_those_of_the_installed_liger(facts):
     from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
 
     families = {card.family for card in facts.models.values()}
-    assert set(WITH_LIGER) == families & set(MODEL_TYPE_TO_APPLY_LIGER_FN)
+    assert set(LIGER_FAMILIES) == families & set(MODEL_TYPE_TO_APPLY_LIGER_FN)

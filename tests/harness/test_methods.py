@@ -1,17 +1,16 @@
-"""Each method and lever does what it says: gradients agree, memory shrinks, what took effect is recorded."""
+"""Each method and lever works: gradients agree, memory shrinks, and the settings in effect are recorded."""
 
 import pytest
 import torch
 import torch.utils.checkpoint
 from harness_making import only_submission, tunemark
 
-from tunemark.harness.devices.cpu import Cpu
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.worker.batches import load_samples, micro_batches
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
 from tunemark.harness.worker.gates import adapter_gradient, check
 from tunemark.harness.worker.levers import _selective_contexts, effective
-from tunemark.harness.worker.models import build_model, model_facts, shape_of, switch_to_evaluation
-from tunemark.harness.worker.optimizers import build_optimizer, parameter_groups
+from tunemark.harness.worker.models import build_model, build_optimizer, model_facts, parameter_groups, switch_to_evaluation
 from tunemark.schema.vocabulary import Status
 
 TINY = ("data.sequence_length=32", "batch.micro_batch=2")

@@ -1,4 +1,4 @@
-"""A feature needs the package that does its work on that family, under the name by which libraries look for it."""
+"""A feature needs the package that implements it on that family, under the name that libraries look for."""
 
 import subprocess
 import sys
@@ -6,11 +6,9 @@ import sys
 import pytest
 from harness_making import make_machine
 
-from tunemark.harness.devices.features import Feature
-from tunemark.harness.devices.generations import FORMATS
-from tunemark.harness.needs import NEEDS
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.support_matrix import matrix
+from tunemark.harness.plan.capabilities import support_matrix
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors.protocol import Feature, vendor_of
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
 
@@ -19,7 +17,7 @@ LOOK = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from transformers.modeling_flash_attention_utils import FLASH_ATTENTION_COMPATIBILITY_MATRIX as known
-from tunemark.harness.machine import package_versions
+from tunemark.harness.plan.machine import package_versions
 print(known[3]["pkg_availability_check"](), known[2]["pkg_availability_check"](), "flash-attn-3" in package_versions())
 """
 
@@ -28,7 +26,7 @@ def refusal(facts, setting, *, target="9.0", name="A GPU that no card knows", pa
     machine = make_machine(
         backend=Backend.CUDA,
         devices=(DeviceFacts(name=name),),
-        compute_dtypes=FORMATS[Backend.CUDA],
+        compute_dtypes=vendor_of(Backend.CUDA).formats,
         target=target,
         packages=dict.fromkeys(("torch", *packages), "1"),
     )
@@ -67,7 +65,7 @@ def installed(folder, module, distribution):
     ("module", "distribution", "seen"),
     [("flash_attn_interface", "flash_attn_3", "True False True"), ("flash_attn", "flash_attn", "False True False")],
 )
-def test_transformers_finds_flash_attention_3_by_the_package_that_is_asked_for(tmp_path, module, distribution, seen):
+def test_transformers_finds_flash_attention_3_by_the_required_package(tmp_path, module, distribution, seen):
     pytest.importorskip("transformers", minversion="5", reason="older versions look elsewhere")
     installed(tmp_path, module, distribution)
     done = subprocess.run([sys.executable, "-c", LOOK, str(tmp_path)], capture_output=True, text=True, check=True)
@@ -75,13 +73,13 @@ def test_transformers_finds_flash_attention_3_by_the_package_that_is_asked_for(t
 
 
 def test_flash_attention_of_neuron_is_a_part_of_optimum_neuron():
-    assert NEEDS[Backend.NEURON][Feature.FLASH_ATTENTION][0] == "optimum-neuron"
-    needs = matrix().needs
+    assert vendor_of(Backend.NEURON).needs[Feature.FLASH_ATTENTION].package == "optimum-neuron"
+    needs = support_matrix().needs
     assert needs[Backend.NEURON]["flash attention"] == "optimum-neuron"
     assert needs[Backend.CUDA]["flash attention"] == "flash-attn"
     assert "flash-attn" not in needs[Backend.NEURON].values()
 
 
 def test_no_package_is_needed_for_what_a_family_cannot():
-    made = matrix()
+    made = support_matrix()
     assert all(not set(made.needs[backend]) & set(reasons) for backend, reasons in made.cannot.items())

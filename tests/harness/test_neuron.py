@@ -1,4 +1,4 @@
-"""Neuron: each keyword exists in optimum-neuron, and what its trainer calls back becomes a valid submission."""
+"""Neuron: each keyword exists in optimum-neuron, and its trainer's callbacks produce a valid submission."""
 
 import json
 import sys
@@ -11,22 +11,22 @@ import torch
 from harness_making import ROOT, make_machine
 from neuron_api import FIXTURE, installed, read_api, reader
 
-from tunemark.harness import neuron_rules, spawn
-from tunemark.harness.devices.fake import Fake
-from tunemark.harness.launch import Finished
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.record import Further, assemble
-from tunemark.harness.spawn import of_family
-from tunemark.harness.studies.points import Point, written
-from tunemark.harness.telemetry import Telemetry
-from tunemark.harness.worker.batches import Counts, MicroBatch
-from tunemark.harness.worker.log import Log
+from tunemark.harness.plan import capabilities
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run import process
+from tunemark.harness.run.launch import Finished
+from tunemark.harness.run.process import family_environment
+from tunemark.harness.run.record import Context, assemble
+from tunemark.harness.run.run_log import LogReader, LogWriter
+from tunemark.harness.run.telemetry import Telemetry
+from tunemark.harness.studies.settings_grid import Point, written
+from tunemark.harness.vendors.fake import Fake
+from tunemark.harness.worker import neuron_trainer
+from tunemark.harness.worker.data import Counts, MicroBatch
+from tunemark.harness.worker.entry import Order, run
 from tunemark.harness.worker.loop import LossNotFinite
-from tunemark.harness.worker.neuron import run as neuron_run
-from tunemark.harness.worker.neuron import settings
-from tunemark.harness.worker.neuron.rows import Rows, collate
-from tunemark.harness.worker.run import Order, run
-from tunemark.harness.worklog import LogReader
+from tunemark.harness.worker.models import lora_keywords
+from tunemark.harness.worker.neuron_trainer import Rows, collate
 from tunemark.schema.derive import derive
 from tunemark.schema.records.plan import NeuronSettings
 from tunemark.schema.records.submission import DeviceFacts
@@ -62,13 +62,13 @@ def plan_of(facts, name="smoke-lora", *, cores=1, steps=None, settings=SMALL, **
 
 
 def test_each_keyword_of_the_training_arguments_exists(facts):
-    keywords = settings.training_arguments(plan_of(facts).plan, 5, Path("scratch"))
+    keywords = neuron_trainer.training_arguments(plan_of(facts).plan, 5, Path("scratch"))
     assert set(keywords) <= set(API["NeuronTrainingArguments"]["fields"])
 
 
 def test_each_keyword_of_trainer_model_and_adapters_exists():
-    assert set(settings.trainer(None, None, None, None, None)) <= set(API["NeuronTrainer"]["methods"]["__init__"])
-    assert set(settings.wrapping()) <= set(API["get_peft_model"])
+    assert set(neuron_trainer.trainer_keywords(None, None, None, None)) <= set(API["NeuronTrainer"]["methods"]["__init__"])
+    assert set(neuron_trainer.WRAPPING) <= set(API["get_peft_model"])
     assert {"dtype", "attn_implementation"} <= set(API["NeuronModelMixin"]["keywords"])
     assert API["_BaseNeuronModelClass"]["methods"]["from_pretrained"][1:3] == ["pretrained_model_name_or_path", "trn_config"]
     assert API["_BaseNeuronModelClass"]["methods"]["from_config"][1:] == ["config", "trn_config"]
@@ -83,7 +83,7 @@ def test_each_attribute_that_is_used_exists():
 
 
 def test_each_callback_that_we_wait_for_is_called_by_the_trainer():
-    from tunemark.harness.worker.neuron.recording import Recorder
+    from tunemark.harness.worker.neuron_trainer import Recorder
 
     ours = {name for name in vars(Recorder) if name.startswith("on_")}
     assert ours == {"on_train_begin", "on_step_begin", "on_pre_optimizer_step", "on_step_end", "on_train_end"}
@@ -91,7 +91,7 @@ def test_each_callback_that_we_wait_for_is_called_by_the_trainer():
 
 
 def test_the_families_are_the_ones_that_the_package_has():
-    assert sorted(neuron_rules.FAMILIES) == API["causal_lm_families"]
+    assert sorted(capabilities.NEURON_FAMILIES) == API["causal_lm_families"]
 
 
 def test_the_fixture_is_what_the_installed_package_says():
@@ -105,7 +105,7 @@ def test_lora_settings_are_peft_s_own(facts):
     import peft
 
     lora = plan_of(facts).plan.lora
-    made = peft.LoraConfig(**settings.adapters(lora))
+    made = peft.LoraConfig(**lora_keywords(lora))
     assert (made.r, made.lora_alpha, set(made.target_modules)) == (lora.rank, lora.alpha, set(lora.target_modules))
 
 
@@ -116,40 +116,40 @@ def test_a_plan_is_handed_over_whole(facts):
     overrides = ("optimizer.weight_decay=0.1", "optimizer.max_grad_norm=null", "gradient_checkpointing=full", "compute=bf16")
     plan = plan_of(facts, cores=4, settings=overrides, devices=4, strategy="zero1").plan
     plan = plan.model_copy(update={"neuron": NeuronSettings(stochastic_rounding=True)})
-    asked = settings.training_arguments(plan, None, Path("scratch"))
+    asked = neuron_trainer.training_arguments(plan, None, Path("scratch"))
     assert (asked["weight_decay"], asked["max_grad_norm"], asked["gradient_checkpointing"], asked["bf16"]) == (0.1, 0.0, True, True)
     assert (asked["zero_1"], asked["optimizer_use_master_weights"], asked["stochastic_rounding_enabled"]) == (True, True, True)
-    assert asked["max_steps"] == settings.ENDLESS
-    assert settings.pretrained(plan) == {"dtype": "bfloat16", "attn_implementation": "flash_attention_2"}
+    assert asked["max_steps"] == neuron_trainer.ENDLESS
+    assert neuron_trainer.pretrained_keywords(plan) == {"dtype": "bfloat16", "attn_implementation": "flash_attention_2"}
 
 
 def test_without_zero_there_are_no_master_weights_to_ask_for(facts):
-    asked = settings.training_arguments(plan_of(facts).plan, 5, Path("scratch"))
+    asked = neuron_trainer.training_arguments(plan_of(facts).plan, 5, Path("scratch"))
     assert not asked["zero_1"]
     assert not asked["optimizer_use_master_weights"]
 
 
-def test_the_compiler_is_told_level_and_model_type_beside_the_users_flags(facts):
+def test_the_compiler_gets_level_and_model_type_added_to_the_users_flags(facts):
     plan = plan_of(facts).plan
     plan = plan.model_copy(update={"precision": plan.precision.model_copy(update={"compute": Dtype.BF16})})
-    told = neuron_rules.environment(
+    told = process.neuron_environment(
         plan.model_copy(update={"neuron": NeuronSettings(optimisation_level=2)}), {"NEURON_CC_FLAGS": "--cache_dir=x"}
     )
     assert told == {"NEURON_CC_FLAGS": "--cache_dir=x --model-type transformer -O2", "NEURON_RT_STOCHASTIC_ROUNDING_EN": "0"}
-    assert neuron_rules.environment(plan, {})["NEURON_CC_FLAGS"] == "--model-type transformer"
-    assert set(of_family(plan)) == set(told)
-    assert of_family(resolve("smoke-lora", facts, make_machine(), Options()).plan) == {}
+    assert process.neuron_environment(plan, {})["NEURON_CC_FLAGS"] == "--model-type transformer"
+    assert set(family_environment(plan)) == set(told)
+    assert family_environment(resolve("smoke-lora", facts, make_machine(), Options()).plan) == {}
 
 
-def test_the_compiler_is_told_to_leave_fp32_alone(facts):
-    assert "--auto-cast none" in neuron_rules.environment(plan_of(facts).plan, {})["NEURON_CC_FLAGS"]
+def test_the_compiler_does_not_cast_fp32(facts):
+    assert "--auto-cast none" in process.neuron_environment(plan_of(facts).plan, {})["NEURON_CC_FLAGS"]
     assert (
-        neuron_rules.environment(plan_of(facts).plan, {"NEURON_CC_FLAGS": "--auto-cast all"})["NEURON_CC_FLAGS"].count("--auto-cast") == 1
+        process.neuron_environment(plan_of(facts).plan, {"NEURON_CC_FLAGS": "--auto-cast all"})["NEURON_CC_FLAGS"].count("--auto-cast") == 1
     )
 
 
 def test_even_one_core_is_started_by_torchrun(facts):
-    command = spawn.command(plan_of(facts).plan.device, Path("folder"))
+    command = process.command(plan_of(facts).plan.device, Path("folder"), process.Node())
     assert "torch.distributed.run" in command
     assert "--nproc-per-node=1" in command
 
@@ -163,7 +163,7 @@ def test_even_one_core_is_started_by_torchrun(facts):
         ("gradient_checkpointing=selective", "whole blocks"),
         ("fused_kernels=liger", "Triton"),
         ("compute=fp16", "bf16"),
-        ("data.document_borders=true", "borders of documents"),
+        ("data.document_borders=true", "ignore document borders"),
         ("method=qlora", "no quantised weights"),
     ],
 )
@@ -186,7 +186,7 @@ def test_packed_documents_see_each_other_on_neuron_with_a_reason_and_declared(fa
     resolved = plan_of(facts, name, settings=())
     assert resolved.unsupported is None
     assert resolved.plan.data.packing
-    assert "know no borders" in resolved.plan.reasons["data.document_borders"]
+    assert "ignore document borders" in resolved.plan.reasons["data.document_borders"]
     assert [(one.field, one.card, one.run) for one in resolved.overrides] == [("data.document_borders", True, False)]
 
 
@@ -218,7 +218,7 @@ def test_without_its_package_a_plan_is_refused_with_how_to_get_it(facts):
 def test_a_classifier_is_trained_by_the_plain_loop_on_one_core(facts):
     assert plan_of(facts, "smoke-bert", settings=()).unsupported is None
     assert "one NeuronCore" in plan_of(facts, "smoke-bert", cores=2, settings=(), devices=2).unsupported
-    assert not neuron_rules.by_trainer(plan_of(facts, "smoke-bert", settings=()).plan)
+    assert not capabilities.by_trainer(plan_of(facts, "smoke-bert", settings=()).plan)
 
 
 @pytest.mark.parametrize("name", ["gpt2-small-full", "mistral-7b-lora-2k", "trainer-8k-gemma-7b-lora", "trainer-8k-phi-3-mini-lora"])
@@ -233,21 +233,21 @@ def test_classifiers_are_not_of_the_trainers_families_and_need_not_be(facts):
 def test_rows_of_different_length_are_padded_to_one_on_neuron_and_that_is_declared(facts):
     resolved = plan_of(facts, "smoke-bert", settings=())
     assert resolved.plan.data.padding.value == "static"
-    assert "compiled anew" in resolved.plan.reasons["data.padding"]
+    assert "compiles a graph for each new length" in resolved.plan.reasons["data.padding"]
     assert [(one.field, one.card, one.run) for one in resolved.overrides] == [("data.padding", "dynamic", "static")]
     assert plan_of(facts, "bert-emotion", settings=()).overrides == ()
 
 
-def test_dynamic_padding_is_refused_on_neuron_where_it_is_asked_for(facts):
+def test_requested_dynamic_padding_is_refused_on_neuron(facts):
     assert "each new length is another graph" in plan_of(facts, "bert-emotion", settings=("data.padding=dynamic",)).unsupported
     assert "each new length" in plan_of(facts, "smoke-bert", settings=("data.padding=dynamic",)).unsupported
 
 
 def test_another_number_of_replicas_than_the_plan_s_is_an_error(facts):
     plan = plan_of(facts, cores=4, devices=4).plan
-    assert neuron_run.assert_world(plan, 4) == 4
+    assert neuron_trainer.assert_world(plan, 4) == 4
     with pytest.raises(RuntimeError, match="has 1 data-parallel replicas, the plan has 4"):
-        neuron_run.assert_world(plan, 1)
+        neuron_trainer.assert_world(plan, 1)
 
 
 # What comes back
@@ -272,7 +272,7 @@ def trained(facts, folder, monkeypatch, *, steps=40, settings=SMALL, device=None
     for name, module in neuron_stand_in.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
     resolved = plan_of(facts, settings=settings, steps=steps)
-    log = Log(folder / "log.jsonl", spawned_at_s=0.0)
+    log = LogWriter(folder / "log.jsonl", spawned_at_s=0.0)
     log.event("phase", phase="import", at_s=0.0)
     order = Order(
         plan=resolved.plan, card=facts.model("tiny-llama"), device_name=CORE.name, weights_from=None, data_from=None, spawned_at_s=0.0
@@ -287,7 +287,7 @@ def recorded(resolved, log, wall_s=1000.0):
         log=log, telemetry=Telemetry(), started_at=datetime(2026, 1, 2, tzinfo=UTC), wall_s=wall_s, user_s=1.0, system_s=0.0,
         max_rss_bytes=1, exit_code=0, ended_by=None, host_oom_kills=0, model_cache="none", output_tail="",
     )  # fmt: skip
-    return assemble(resolved, make_neuron(), finished, Further())
+    return assemble(resolved, make_neuron(), finished, Context())
 
 
 def test_what_the_trainer_calls_back_becomes_a_valid_submission(facts, tmp_path, monkeypatch):
@@ -303,7 +303,7 @@ def test_what_the_trainer_calls_back_becomes_a_valid_submission(facts, tmp_path,
     assert [mark.phase.value for mark in again.timeline] == ["import", "data", "load", "train", "teardown"]
 
 
-def test_the_record_says_what_was_trained_and_what_was_not_looked_into(facts, tmp_path, monkeypatch):
+def test_the_record_shows_what_was_trained_and_which_gates_were_not_checked(facts, tmp_path, monkeypatch):
     submission = recorded(*trained(facts, tmp_path, monkeypatch, steps=3))
     model = submission.model
     assert model.adapter_bytes == 4 * model.trainable_parameters == model.gradient_bytes
@@ -313,8 +313,8 @@ def test_the_record_says_what_was_trained_and_what_was_not_looked_into(facts, tm
     assert [gate.passed for gate in submission.gates if gate.name != "loss_band"] == [None, None]
     assert neuron_stand_in.Model.configs[-1] == ("flash_attention_2", torch.float32)
     # The stand-in has no fused kernel, and says so.
-    assert [warned.message for warned in submission.warnings if warned.doubt.value == "fallback"] == [
-        "attention sdpa, on Neuron flash_attention_2 was asked for, eager was used"
+    assert [warned.message for warned in submission.warnings if warned.kind.value == "fallback"] == [
+        "attention: sdpa, on Neuron flash_attention_2 was requested, eager was used"
     ]
 
 
@@ -325,7 +325,7 @@ def test_losses_and_counts_are_those_of_our_own_loop(facts, tmp_path, monkeypatc
     overrides = (*SMALL, "attention=eager", "optimizer.max_grad_norm=null", "lora.dropout=0.0")
     _, theirs = trained(facts, folders[0], monkeypatch, steps=4, settings=overrides)
     resolved = resolve("smoke-lora", facts, make_machine(backend=Backend.FAKE), Options(overrides=overrides, max_steps=4))
-    log = Log(folders[1] / "log.jsonl", spawned_at_s=0.0)
+    log = LogWriter(folders[1] / "log.jsonl", spawned_at_s=0.0)
     order = Order(plan=resolved.plan, card=facts.model("tiny-llama"), device_name="x", weights_from=None, data_from=None, spawned_at_s=0.0)
     run(order, Fake((0.5,)), log, folders[1])
     ours = LogReader(folders[1] / "log.jsonl").read()
@@ -334,7 +334,7 @@ def test_losses_and_counts_are_those_of_our_own_loop(facts, tmp_path, monkeypatc
     assert [step["loss"] for step in theirs.steps] == pytest.approx([step["loss"] for step in ours.steps], rel=1e-5)
 
 
-def test_training_ends_when_it_is_told_to(facts, tmp_path, monkeypatch):
+def test_training_ends_on_request(facts, tmp_path, monkeypatch):
     (tmp_path / "stop").touch()
     _, log = trained(facts, tmp_path, monkeypatch)
     # A vote is read some steps after it was cast: this device answers two marks late.
@@ -361,15 +361,15 @@ def test_strict_timing_waits_for_each_step(facts, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, name, module)
     resolved = plan_of(facts, steps=5, strict_timing=True)
     order = Order(plan=resolved.plan, card=facts.model("tiny-llama"), device_name="x", weights_from=None, data_from=None, spawned_at_s=0.0)
-    run(order, Waiting((0.5,)), Log(tmp_path / "log.jsonl", 0.0), tmp_path)
+    run(order, Waiting((0.5,)), LogWriter(tmp_path / "log.jsonl", 0.0), tmp_path)
     # Once at each end, and after each step.
     assert Waiting.waits == 5 + 2
 
 
-def test_how_the_cores_share_the_model_is_said(facts):
-    assert neuron_run.sharding(plan_of(facts).plan) is None
+def test_the_record_shows_how_the_cores_share_the_model(facts):
+    assert neuron_trainer.sharding(plan_of(facts).plan) is None
     assert (
-        neuron_run.sharding(plan_of(facts, cores=2, devices=2, strategy="zero1").plan)
+        neuron_trainer.sharding(plan_of(facts, cores=2, devices=2, strategy="zero1").plan)
         == "optimum-neuron ZeRO-1, tensor parallel 1, pipeline parallel 1"
     )
 

@@ -1,4 +1,4 @@
-"""Packed rows are full, and no document in them sees another."""
+"""Packed rows are full, and no document in them attends to another."""
 
 from itertools import islice
 
@@ -8,11 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.worker.batches import Share, load_samples, micro_batches, rows_of_an_epoch
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.worker.data import Share, load_samples, micro_batches, pack, packed_mask, rows_of_an_epoch, shape_of
 from tunemark.harness.worker.gates import packed_documents
-from tunemark.harness.worker.models import build_model, shape_of
-from tunemark.harness.worker.packing import pack, packed_mask
+from tunemark.harness.worker.models import build_model
 from tunemark.schema.physics.training_shape import Work, measured_shape
 
 documents = st.lists(st.integers(1, 40), min_size=1, max_size=30)
@@ -58,7 +57,7 @@ def packed(facts, machine, tmp_path):
     def make(*settings):
         plan = resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, *settings))).plan
         card = facts.model(plan.model.key)
-        from tunemark.harness.devices.cpu import Cpu
+        from tunemark.harness.vendors.cpu import Cpu
 
         model = build_model(plan, card, None, None, tmp_path, Cpu())
         stream = load_samples(plan, card.vocabulary, None, None).training
@@ -106,9 +105,9 @@ def test_several_processes_take_turns_and_know_what_all_of_them_have(facts, mach
 
 
 def test_held_out_documents_that_fill_no_row_are_evaluated_too(packed):
-    from tunemark.harness.devices.cpu import Cpu
-    from tunemark.harness.worker.batches import Shape
-    from tunemark.harness.worker.evaluation import evaluate
+    from tunemark.harness.vendors.cpu import Cpu
+    from tunemark.harness.worker.data import Shape
+    from tunemark.harness.worker.gates import evaluate
 
     plan, model, _ = packed()
     found = evaluate(plan, model, Shape(), Cpu(), [{"input_ids": np.arange(4, 9)}, {"input_ids": np.arange(4, 30)}])
@@ -121,17 +120,17 @@ def test_an_epoch_of_packed_documents_is_as_many_rows_as_their_tokens_fill(packe
     assert rows_of_an_epoch(plan, [{"input_ids": range(40)}] * 8) == 5
 
 
-def test_without_borders_a_row_is_one_document_to_the_model_and_the_check_says_so(facts, machine):
+def test_without_borders_a_row_is_one_document_to_the_model_and_the_gate_shows_it(facts, machine):
     plan = resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, "data.document_borders=false"))).plan
     batch = next(micro_batches(plan, load_samples(plan, 4096, None, None).training, shape_of(plan, facts.model("tiny-llama"))))
     assert set(batch.tensors) == {"input_ids", "labels"}
     assert torch.equal(batch.tensors["input_ids"], batch.tensors["labels"])
     assert batch.counts.supervised_tokens == batch.counts.real_tokens - batch.counts.rows
     gate = packed_documents(plan, None, batch.tensors)
-    assert (gate["passed"], "see each other" in gate["detail"]) == (None, True)
+    assert (gate["passed"], "attend to each other" in gate["detail"]) == (None, True)
 
 
-def test_packing_without_borders_is_declared_where_it_is_asked_for(facts, machine):
+def test_requested_packing_without_borders_is_declared(facts, machine):
     resolved = resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, "data.document_borders=false")))
     assert resolved.unsupported is None
     assert "data.document_borders" in {override.field for override in resolved.overrides}

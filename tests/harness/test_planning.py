@@ -1,4 +1,4 @@
-"""A plan is inert, complete, and gives a reason for what it derived."""
+"""A plan is inert and complete, and gives a reason for each derived value."""
 
 import subprocess
 import sys
@@ -6,11 +6,10 @@ import sys
 import pytest
 from harness_making import make_machine, tunemark
 
-from tunemark.harness.machine import visible_indexes
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.runner import refuse_identity
-from tunemark.harness.worker.architectures import config_of
-from tunemark.harness.worker.models import refuse_another_architecture
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.launch import refuse_identity
+from tunemark.harness.vendors.vendor_tools import visible_indexes
+from tunemark.harness.worker.models import config_of, refuse_another_architecture
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype, Padding
@@ -20,7 +19,7 @@ def test_the_same_inputs_give_the_same_plan(facts, machine):
     assert resolve("smoke-lora", facts, machine, Options()) == resolve("smoke-lora", facts, machine, Options())
 
 
-def test_global_batch_is_the_product_and_says_so(facts, machine):
+def test_global_batch_is_the_product_with_its_reason(facts, machine):
     plan = resolve("smoke-full", facts, machine, Options()).plan
     assert plan.batch.global_batch == 4
     assert plan.reasons["batch.global_batch"] == "micro_batch 2 x gradient_accumulation 2 x data_parallel 1"
@@ -114,7 +113,7 @@ def test_full_and_packed_rows_are_not_padded(facts, machine):
     assert resolve("smoke-lora", facts, machine, Options(overrides=packed[1:])).plan.data.padding is Padding.DYNAMIC
 
 
-def test_no_padding_of_rows_that_differ_in_length_is_refused_where_it_is_asked_for(facts, machine):
+def test_requested_padding_none_is_refused_for_rows_of_different_length(facts, machine):
     with pytest.raises(TunemarkError, match=r"data\.padding.*dynamic or static"):
         resolve("smoke-bert", facts, machine, Options(overrides=("data.padding=none",)))
 
@@ -128,8 +127,8 @@ def test_weights_from_elsewhere_than_the_card_says_are_declared(facts, machine, 
 
 
 def test_the_generators_of_synthetic_samples_are_the_ones_that_plans_know():
-    from tunemark.harness.sources import SYNTHETIC
-    from tunemark.harness.worker.synthetic import GENERATORS
+    from tunemark.harness.worker.data import GENERATORS
+    from tunemark.harness.worker.sample_files import SYNTHETIC
 
     assert sorted(GENERATORS) == sorted(name for names in SYNTHETIC.values() for name in names)
 
@@ -151,7 +150,7 @@ def test_planning_imports_no_torch():
     assert done.stdout.splitlines()[-1] == "False"
 
 
-def test_steps_that_were_asked_for_are_not_cut_by_the_time_limit_of_the_card(facts, machine):
+def test_requested_steps_are_not_cut_by_the_cards_time_limit(facts, machine):
     assert resolve("smoke-lora", facts, machine, Options()).plan.measurement.max_train_s == 40
     asked = resolve("smoke-lora", facts, machine, Options(max_steps=5000)).plan.measurement
     assert (asked.max_steps, asked.max_train_s) == (5000, None)
@@ -193,8 +192,8 @@ def test_gemma_2_with_sdpa_is_refused_as_transformers_would_when_it_loads(facts,
 def test_what_is_planned_without_an_attention_kernel_is_what_transformers_has_no_kernel_for():
     from transformers.models.gemma2.modeling_gemma2 import Gemma2PreTrainedModel
 
-    from tunemark.harness.planning import WITHOUT_ATTENTION
+    from tunemark.harness.plan.capabilities import NO_KERNEL
 
     if int(__import__("transformers").__version__.split(".")[0]) >= 5:
         assert not Gemma2PreTrainedModel._supports_sdpa
-    assert set(WITHOUT_ATTENTION) == {("gemma2", "sdpa")}
+    assert set(NO_KERNEL) == {("gemma2", "sdpa")}

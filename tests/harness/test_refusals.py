@@ -1,4 +1,4 @@
-"""What a machine has too few of ends before anything runs, as a record that says so."""
+"""A machine with too few devices refuses the run before it starts, and the record gives the reason."""
 
 import re
 import subprocess
@@ -8,9 +8,9 @@ import pytest
 from harness_making import make_machine, only_submission, run_json, tunemark
 from study_making import FACTS, make_run
 
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.runner import help_another_node
-from tunemark.harness.show import print_summary
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.launch import help_another_node
+from tunemark.harness.run.show import print_summary
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.records.upgrade import read_record
@@ -33,7 +33,7 @@ def test_more_devices_than_there_are_end_as_an_unsupported_record_with_the_numbe
     assert re.match(rf"{MANY} devices: this machine has \d+ cores; give --devices \d+ or less", outcome.message)
 
 
-def test_a_plan_with_more_devices_than_there_are_is_shown_and_says_so():
+def test_a_plan_with_too_many_devices_is_shown_with_the_reason():
     done = tunemark("plan", "smoke-full", "--devices", MANY, "--json")
     shown = run_json(done)
     assert done.returncode == Exit.UNSUPPORTED
@@ -41,7 +41,7 @@ def test_a_plan_with_more_devices_than_there_are_is_shown_and_says_so():
     assert "or less" in shown["unsupported"]
 
 
-def test_the_record_of_a_refused_run_lists_the_devices_that_there_are(facts):
+def test_the_record_of_a_refused_run_lists_the_devices_found(facts):
     machine = make_gpus(2)
     submission = make_run(resolve("smoke-full", facts, machine, Options(devices=8)), machine=machine)
     assert (submission.plan.device.count, len(submission.environment.devices)) == (8, 2)
@@ -65,7 +65,7 @@ def test_a_machine_that_cannot_do_its_part_of_several_starts_nothing(facts):
     assert caught.value.exit_code is Exit.UNSUPPORTED
 
 
-def test_a_number_of_a_machine_that_there_is_not_is_refused_before_anything_runs():
+def test_an_impossible_node_rank_is_refused_before_anything_runs():
     done = tunemark("plan", "smoke-lora", "--node-rank", 1)
     assert done.returncode == Exit.USAGE
     assert "numbered from 0 to 0; give --nodes" in done.stderr
@@ -96,9 +96,9 @@ def test_brackets_in_a_message_are_shown_and_are_no_markup(capsys):
     assert "[place]" in shown
 
 
-def test_a_worker_ends_once_the_process_whose_run_it_is_is_gone():
+def test_a_worker_ends_once_its_parent_is_gone():
     parent = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    code = f"import time; from tunemark.harness.worker.__main__ import end_with_parent; end_with_parent({parent.pid}); time.sleep(60)"
+    code = f"import time; from tunemark.harness.worker.entry import end_with_parent; end_with_parent({parent.pid}); time.sleep(60)"
     worker = subprocess.Popen([sys.executable, "-c", code])
     try:
         with pytest.raises(subprocess.TimeoutExpired):

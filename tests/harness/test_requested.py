@@ -1,13 +1,13 @@
-"""Requested against effective: a lever that was quietly left out is seen, and a library's own word for the same thing is no difference."""
+"""Requested against effective: a lever that was silently ignored is detected, and a library's own word for the same setting is no difference."""
 
 import pytest
 import torch
 from harness_making import make_machine, only_submission, tunemark
 from study_making import FACTS, make_run
 
-from tunemark.harness import neuron_rules
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.worker.observed import places_of, watch_compute
+from tunemark.harness.plan import capabilities
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.worker.levers import places_of, watch_compute
 from tunemark.schema.records.effective import NEURON_ATTENTION, compared
 from tunemark.schema.records.trace import Effective
 from tunemark.schema.vocabulary import Backend, Padding, Status
@@ -83,12 +83,12 @@ def test_an_optimizer_that_wraps_another_is_not_judged_by_its_class():
     assert verdicts(optimizer="optimum NeuronZero1Optimizer")["optimizer"] is None
 
 
-def test_on_neuron_sdpa_means_the_one_fused_kernel_that_there_is():
+def test_on_neuron_sdpa_means_the_only_fused_kernel():
     neuron = on(Backend.NEURON)
     seen = {"parameters_on": (), "optimizer_states_on": ()}
     assert verdicts(neuron, attention="flash_attention_2", **seen)["attention"] is True
     assert verdicts(neuron, attention="eager", **seen)["attention"] is False
-    assert {asked: neuron_rules.ATTENTION[asked] for asked in NEURON_ATTENTION} == NEURON_ATTENTION
+    assert {asked: capabilities.NEURON_ATTENTION[asked] for asked in NEURON_ATTENTION} == NEURON_ATTENTION
 
 
 def test_the_format_of_the_first_product_is_what_autocast_makes_it():
@@ -105,7 +105,7 @@ def test_counters_of_an_optimizer_are_no_states():
 
 
 @pytest.mark.slow
-def test_a_four_bit_run_in_bf16_shows_all_of_it_and_has_no_doubt_of_a_fallback(tmp_path):
+def test_a_four_bit_run_in_bf16_has_no_fallback_warning(tmp_path):
     sets = ("method=qlora", "compute=bf16", "data.sequence_length=64")
     done = tunemark("run", "smoke-lora", "--steps", 3, "--no-probe", *(part for one in sets for part in ("--set", one)), "--out", tmp_path)
     submission = only_submission(tmp_path)
@@ -113,4 +113,4 @@ def test_a_four_bit_run_in_bf16_shows_all_of_it_and_has_no_doubt_of_a_fallback(t
     seen = submission.effective
     assert (seen.compute, seen.quantisation, seen.attention_kernel is not None) == ("bf16", "nf4, double", True)
     assert (seen.parameters_on, seen.optimizer_states_on) == (("cpu",), ("cpu",))
-    assert "fallback" not in {warned.doubt.value for warned in submission.warnings}
+    assert "fallback" not in {warned.kind.value for warned in submission.warnings}

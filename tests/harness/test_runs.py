@@ -48,7 +48,7 @@ def test_a_short_run_is_ok_and_answers_in_json(tmp_path):
     assert submission.process.user_s > 0
 
 
-def test_what_was_trained_is_saved_where_that_is_asked_for_and_timed_and_removed(tmp_path):
+def test_with_save_the_trained_weights_are_saved_timed_and_removed(tmp_path):
     aside = tmp_path / "aside"
     aside.mkdir()
     quick = ("--steps", 2, "--no-probe", "--no-gates")
@@ -220,10 +220,10 @@ def test_one_epoch_is_all_rows_once(tmp_path):
 
 def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_library(tmp_path):
     make = (
-        "import sys, transformers; from tunemark.harness.worker import architectures, text; from tunemark.schema.facts.fact_base import FactBase;"
-        f"rows = text.read_rows('file', {str(TEXT)!r}, 'train');"
+        "import sys, transformers; from tunemark.harness.worker import models, sample_files as text; from tunemark.schema.facts.fact_base import FactBase;"
+        f"rows = text.read_split('file', {str(TEXT)!r}, 'train')[1];"
         "tokenizer = text.word_level_tokenizer(rows, 300);"
-        "config = architectures.config_of(FactBase.of_project().model('tiny-bert'), labels=3, vocabulary=len(tokenizer));"
+        "config = models.config_of(FactBase.of_project().model('tiny-bert'), labels=3, vocabulary=len(tokenizer));"
         "transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(sys.argv[1]); tokenizer.save_pretrained(sys.argv[1])"
     )
     weights, rows = tmp_path / "weights", tmp_path / "rows"

@@ -1,4 +1,4 @@
-"""FSDP2 hands the model out block by block: no process but the first ever holds more than one block beside its shards."""
+"""FSDP2 distributes the model block by block: no process but the first holds more than one block besides its shards."""
 
 import json
 import os
@@ -10,9 +10,9 @@ import pytest
 import torch
 from sharding_process import OF_FAMILY, plan_of, small
 
-from tunemark.harness.devices.cpu import Cpu
+from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.worker.engines import shapes_only
 from tunemark.harness.worker.models import build_model
-from tunemark.harness.worker.shards import shapes_only
 
 HERE = Path(__file__).parent
 
@@ -65,7 +65,7 @@ def test_a_sharded_model_computes_what_the_whole_one_does_in_every_process(two_p
 
 
 @pytest.mark.slow
-def test_a_process_that_built_another_model_is_told_so_and_does_not_wait(two_processes):
+def test_a_process_that_built_another_model_fails_instead_of_waiting(two_processes):
     second, first = two_processes
     assert "process 1" in second["refused"]
     assert "bias" in second["refused"]

@@ -11,13 +11,13 @@ import pytest
 import torch
 from harness_making import only_submission, tunemark
 
-from tunemark.harness.launch import heard
-from tunemark.harness.outcome import killed_by
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.spawn import Node, command, environment
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.launch import merge_failures
+from tunemark.harness.run.process import Node, command, environment
+from tunemark.harness.run.run_log import RunLog
+from tunemark.harness.run.run_outcome import killed_by
 from tunemark.harness.worker.engines import ZeroEngine, stepped
 from tunemark.harness.worker.models import model_facts
-from tunemark.harness.worklog import WorkLog
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.vocabulary import Status
 
@@ -85,7 +85,7 @@ def test_lora_under_fsdp2_and_a_time_limit_end_together(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_process_is_told_by_its_rank_and_the_others_are_ended(tmp_path):
+def test_a_killed_process_is_named_by_its_rank_and_the_others_are_ended(tmp_path):
     command = [sys.executable, "-m", "tunemark.cli", "run", "smoke-full", *map(str, SMALL[2:]), "--steps", "100000", "--devices", "2"]
     process = subprocess.Popen([*command, "--out", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     next(line for line in process.stderr if "train, " in line)
@@ -125,13 +125,13 @@ def test_a_parameter_that_zero_3_has_emptied_is_weighed_by_the_part_kept_aside()
     assert facts["gradient_bytes"] is None
     assert "first step" in facts["gradient_bytes_reason"]
     assert facts["optimizer_state_bytes"] is None
-    assert "weighed" in facts["optimizer_state_bytes_reason"]
+    assert "measured" in facts["optimizer_state_bytes_reason"]
 
 
-def test_the_first_failure_of_any_process_is_the_one_that_is_told(tmp_path):
+def test_the_first_failure_of_any_process_is_reported(tmp_path):
     (tmp_path / "rank-1-log.jsonl").write_text('{"event": "failure", "at_s": 2.0, "status": "crash", "message": "lost", "fix": "x"}\n')
-    log = WorkLog(failure={"at_s": 3.0, "status": "crash", "message": "the others left", "fix": "y"})
-    assert heard(log, tmp_path).failure["message"] == "rank 1: lost"
+    log = RunLog(failure={"at_s": 3.0, "status": "crash", "message": "the others left", "fix": "y"})
+    assert merge_failures(log, tmp_path).failure["message"] == "rank 1: lost"
 
 
 def test_more_gpus_than_there_are_is_refused_with_the_number_there_is(facts, machine):
@@ -200,7 +200,7 @@ def test_variables_of_the_job_around_it_do_not_reach_the_worker(facts, machine, 
     assert not {"RANK", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"} & seen.keys()
 
 
-def test_of_several_failed_processes_the_one_that_a_signal_ended_is_told():
+def test_of_several_failed_processes_the_killed_one_is_reported():
     report = "Failures:\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 7)\nRoot Cause (first observed failure):\n[0]:\n  rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: 6)\n"
     assert killed_by(SimpleNamespace(exit_code=1, output_tail=report)) == ("rank 1", signal.SIGKILL)
     assert killed_by(SimpleNamespace(exit_code=1, output_tail="no report")) is None

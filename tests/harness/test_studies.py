@@ -1,4 +1,4 @@
-"""Series of runs: a failed point stops nothing, a stopped series goes on, and each run is a record of the series."""
+"""Series of runs: a failed point stops nothing, a stopped series is resumed, and each run is a record of the series."""
 
 import signal
 
@@ -6,10 +6,10 @@ import pytest
 from harness_making import ROOT, make_machine, tunemark
 from study_making import FACTS, ScriptedBench
 
-from tunemark.harness.planning import Options
-from tunemark.harness.signals import stop_signals
-from tunemark.harness.source_code import MEASURING, source_content
-from tunemark.harness.studies.points import ALIASES, OPTIONS, Point, axis_of, field_named, grid, settings_of, star_of_card
+from tunemark.harness.plan.resolve import Options
+from tunemark.harness.run.process import stop_signals
+from tunemark.harness.run.record import MEASURING, source_content
+from tunemark.harness.studies.settings_grid import ALIASES, OPTIONS, Point, axis_of, field_named, grid, settings_of, star_of_card
 from tunemark.harness.studies.sweep import run_sweep
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import Harness
@@ -44,7 +44,7 @@ def test_a_full_name_always_works():
         ("batchsize=8", "did you mean 'batch_size'"),
         ("batch_size", "such as batch_size=8,16,32"),
         ("batch_size=", "such as batch_size=8,16,32"),
-        ("batch_size=8,8", "8 is there twice"),
+        ("batch_size=8,8", "8 is given twice"),
     ],
 )
 def test_an_axis_that_cannot_be_used_is_refused(text, said):
@@ -77,14 +77,14 @@ def test_an_arm_may_have_several_settings():
     assert settings_of("compile=blocks,lr=1e-3", "--b", CARD).settings == (("compile", "blocks"), ("optimizer.learning_rate", "1e-3"))
 
 
-def test_the_axes_of_a_card_are_gone_through_one_after_the_other():
+def test_the_axes_of_a_card_are_varied_one_at_a_time():
     card = FACTS.workload("bert-emotion")
     points = star_of_card(card)
     assert len(points) == 1 + sum(len(axis.values) for axis in card.axes) + len(card.points)
     assert "batch.micro_batch=32, data.sequence_length=16" in [point.text for point in points]
 
 
-def test_out_of_memory_is_a_point_and_the_sweep_goes_on(tmp_path):
+def test_out_of_memory_is_a_point_and_the_sweep_continues(tmp_path):
     scripted = ScriptedBench(tmp_path, oom_above(16))
     result = run_sweep("smoke-lora", ["batch_size=8,16,32,4"], Options(), scripted.bench)
     assert [row.status for row in result.rows] == ["ok", "ok", "oom_host", "ok"]
@@ -101,13 +101,13 @@ def test_speed_is_against_the_first_point_that_has_any(tmp_path):
     assert [row.speed for row in rows] == pytest.approx([1.0, 4.0])
 
 
-def test_a_point_with_too_few_steady_steps_has_no_speed_and_its_doubts_are_named(tmp_path):
+def test_a_point_with_too_few_steady_steps_has_no_speed_and_lists_its_warnings(tmp_path):
     scripted = ScriptedBench(tmp_path, lambda plan, _ran: {"steps": 12 if plan.batch.micro_batch == 4 else 120})
     few, first, other = run_sweep("smoke-lora", ["batch_size=4,8,16"], Options(), scripted.bench).rows
     assert few.speed is None
     assert few.tokens_per_s is not None
-    assert "few_steps" in few.doubts
-    assert (first.speed, first.doubts) == (1.0, ())
+    assert "few_steps" in few.warnings
+    assert (first.speed, first.warnings) == (1.0, ())
     assert other.speed == pytest.approx(2.0, rel=0.05)
 
 
@@ -117,7 +117,7 @@ def test_a_sweep_without_one_good_point_is_not_to_be_trusted(tmp_path):
     assert "scripted" in result.rows[0].message
 
 
-def test_the_same_command_goes_on_where_it_was_stopped(tmp_path, capsys):
+def test_the_same_command_resumes_where_it_stopped(tmp_path, capsys):
     stopped = ScriptedBench(tmp_path, lambda _plan, ran: {"status": Status.INTERRUPTED if ran == 1 else Status.OK})
     first = run_sweep("smoke-lora", ["batch_size=2,4,8"], Options(), stopped.bench)
     assert (first.missing, first.exit_code) == (2, Exit.UNTRUSTWORTHY)
@@ -129,7 +129,7 @@ def test_the_same_command_goes_on_where_it_was_stopped(tmp_path, capsys):
     assert [record.study.position for record in records(tmp_path)] == [1, 2, 3, 4]
 
 
-def test_again_begins_anew_and_is_itself_gone_on_with(tmp_path):
+def test_again_starts_another_series_which_can_be_resumed(tmp_path):
     def sweep(scripted, **more):
         return run_sweep("smoke-lora", ["batch_size=2,4"], Options(), scripted.bench, **more)
 
@@ -153,12 +153,12 @@ def test_another_machine_or_setting_is_another_series(tmp_path):
 def at_commit(monkeypatch, commit):
     """Measure with the source of another commit from here on."""
     harness = Harness(version="0.1.0", commit=commit, dirty=False)
-    monkeypatch.setattr("tunemark.harness.studies.identity.source_content", lambda: f"content of {commit}")
-    for module in ("record", "studies.elsewhere"):
+    monkeypatch.setattr("tunemark.harness.studies.resume.source_content", lambda: f"content of {commit}")
+    for module in ("run.record", "studies.resume"):
         monkeypatch.setattr(f"tunemark.harness.{module}.harness_version", lambda: harness)
 
 
-def test_points_of_another_harness_commit_are_named_and_measured_anew(tmp_path, monkeypatch, capsys):
+def test_points_of_another_harness_commit_are_named_and_measured_again(tmp_path, monkeypatch, capsys):
     def sweep(scripted):
         return run_sweep("smoke-lora", ["batch_size=2,4"], Options(), scripted.bench)
 
@@ -171,25 +171,25 @@ def test_points_of_another_harness_commit_are_named_and_measured_anew(tmp_path, 
     assert later.ran == ["batch.micro_batch=2", "batch.micro_batch=4"]
     assert result.study_id != first.study_id
     said = capsys.readouterr().err
-    assert f"sweep {first.study_id} of the same settings has 2 runs" in said
+    assert f"sweep {first.study_id} has the same settings and 2 runs" in said
     assert "harness commit aaaaaaaaaa then, bbbbbbbbbb now" in said
     assert "check out commit aaaaaaaaaa" in said
     sweep(ScriptedBench(tmp_path))
-    assert "not mixed" not in capsys.readouterr().err
+    assert "other software" not in capsys.readouterr().err
     at_commit(monkeypatch, "aaaaaaaaaaaa")
     back = ScriptedBench(tmp_path)
     assert sweep(back).study_id == first.study_id
     assert back.ran == ["batch.micro_batch=4"]
 
 
-def test_points_of_another_library_version_are_named_and_those_of_another_machine_are_nobodys_concern(tmp_path, capsys):
+def test_points_of_another_library_version_are_named_and_those_of_another_machine_are_ignored(tmp_path, capsys):
     def sweep(machine):
         run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path, machine=machine).bench)
         return capsys.readouterr().err
 
     sweep(make_machine(packages={"torch": "2.13.0"}))
     assert "torch 2.13.0 then, 2.14.0 now" in sweep(make_machine(packages={"torch": "2.14.0"}))
-    assert "not mixed" not in sweep(make_machine(cpu="Another CPU"))
+    assert "other software" not in sweep(make_machine(cpu="Another CPU"))
 
 
 def test_a_commit_of_results_is_no_other_source():
@@ -254,7 +254,7 @@ def test_an_invalid_file_of_the_series_is_named(tmp_path):
     path = next(tmp_path.rglob("*.json"))
     path.write_text(path.read_text().replace('"steady"', '"x"')[:-20])
     assert result.study_id in path.read_text()
-    with pytest.raises(TunemarkError, match="mend or remove"):
+    with pytest.raises(TunemarkError, match="fix or remove"):
         run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path).bench)
 
 
@@ -272,7 +272,7 @@ def test_the_same_series_does_not_run_twice_at_once(tmp_path):
     refused = []
 
     def beside(_plan, _ran):
-        with pytest.raises(TunemarkError, match="another command runs this very series now") as error:
+        with pytest.raises(TunemarkError, match="another command runs this series now") as error:
             run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path).bench)
         refused.append(error.value.field)
         return {}
@@ -283,7 +283,7 @@ def test_the_same_series_does_not_run_twice_at_once(tmp_path):
     assert run_sweep("smoke-lora", ["batch_size=2,4"], Options(), ScriptedBench(tmp_path).bench).missing == 0
 
 
-def test_a_workload_with_axes_is_repeated_as_it_was_asked_for(tmp_path):
+def test_a_workload_with_axes_is_repeated_as_requested(tmp_path):
     from tunemark.harness.studies.sweep import run_repeats
 
     scripted = ScriptedBench(tmp_path)
@@ -297,7 +297,7 @@ def test_several_runs_replace_no_single_result():
     assert "leave --repeats out" in done.stderr
 
 
-def test_a_wish_to_stop_between_two_runs_ends_the_run_that_begins():
+def test_a_stop_request_between_two_runs_ends_the_next_run():
     with stop_signals() as series:
         signal.raise_signal(signal.SIGINT)
         with stop_signals() as run:

@@ -1,12 +1,12 @@
-"""A/B: interleaved, and a verdict only where the pairs bear it."""
+"""A/B: interleaved runs, and a verdict only where the pairs support it."""
 
 import numpy as np
 import pytest
 from study_making import FACTS, ScriptedBench
 
-from tunemark.harness.planning import Options
-from tunemark.harness.studies.arms import order, run_ab
-from tunemark.harness.studies.tables import verdict
+from tunemark.harness.plan.resolve import Options
+from tunemark.harness.studies.ab_test import order, run_ab
+from tunemark.harness.studies.report import verdict
 from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.statistics.comparison import ArmRun, arm_run
@@ -53,10 +53,10 @@ def test_no_difference_is_called_none(tmp_path):
     assert not result.loss_changed
 
 
-def test_a_setting_that_changes_the_loss_is_said_to(tmp_path):
+def test_a_setting_that_changes_the_loss_is_reported(tmp_path):
     result, _ = compare(tmp_path, lambda plan, ran: {**drifting(plan, ran), "loss": 2.5 if is_b(plan) else 2.0})
     assert result.loss_changed
-    assert "another training" in "\n".join(verdict(result))
+    assert "not comparable" in "\n".join(verdict(result))
 
 
 def compiling(plan, ran, *, cold_runs):
@@ -66,20 +66,20 @@ def compiling(plan, ran, *, cold_runs):
     return {"step_s": 0.08 if is_b(plan) else 0.1, "noise": 0.0, "compiled_s": took_s, "cache": cache}
 
 
-def test_compiling_is_earned_back_after_its_overhead_over_the_gain_with_each_state_of_the_cache(tmp_path):
+def test_compilation_pays_off_after_its_overhead_over_the_gain_for_each_cache_state(tmp_path):
     result, _ = compare(tmp_path, lambda plan, ran: compiling(plan, ran, cold_runs=2), pairs=4)
     assert [(one.cache, one.pairs, one.steps) for one in result.break_even] == [
         ("cold", 1, pytest.approx(1500)),
         ("warm", 3, pytest.approx(200)),
     ]
     said = "\n".join(verdict(result))
-    assert "compiling with a cold cache: earned back after 1,500 steps (1 pair)" in said
-    assert "compiling with a warm cache: earned back after 200 steps (3 pairs)" in said
+    assert "compilation with a cold cache: pays off after 1,500 steps (1 pair)" in said
+    assert "compilation with a warm cache: pays off after 200 steps (3 pairs)" in said
 
 
-def test_a_state_of_the_cache_that_no_pair_had_is_said_not_to_be_measured(tmp_path):
+def test_a_cache_state_without_a_pair_is_reported_as_not_measured(tmp_path):
     result, _ = compare(tmp_path, lambda plan, ran: compiling(plan, ran, cold_runs=0), pairs=3)
-    assert "compiling with a cold cache: not measured; --cold asks for it" in verdict(result)
+    assert "compilation with a cold cache: not measured; --cold measures it" in verdict(result)
 
 
 def test_nothing_is_earned_back_where_nothing_is_compiled(tmp_path):
@@ -118,7 +118,7 @@ def test_a_loss_that_differs_from_seed_to_seed_gives_no_verdict_of_its_own(tmp_p
 
 
 @pytest.mark.parametrize(("better", "said"), [(0.05, "accuracy: no significant difference: +5.0"), (0.2, "accuracy: B differs: +20.0")])
-def test_accuracies_within_two_standard_errors_are_said_not_to_differ(tmp_path, better, said):
+def test_accuracies_within_two_standard_errors_do_not_differ(tmp_path, better, said):
     result, _ = compare(tmp_path, lambda plan, ran: {**drifting(plan, ran), "accuracy": 0.7 + better * is_b(plan)}, pairs=3)
     assert said in "\n".join(verdict(result))
 
@@ -135,7 +135,7 @@ def test_a_pair_with_a_crash_is_left_out(tmp_path):
     assert result.pairs == 4
 
 
-def test_a_stopped_comparison_goes_on(tmp_path):
+def test_a_stopped_comparison_resumes(tmp_path):
     compare(tmp_path, lambda plan, ran: {"status": Status.INTERRUPTED} if ran == 3 else drifting(plan, ran), pairs=3)
     result, scripted = compare(tmp_path, drifting, pairs=3)
     assert result.pairs == 3

@@ -1,16 +1,14 @@
-"""The frontier: found exactly, with few tries, and only by what says something of memory."""
+"""The frontier: found exactly, in few tries, and only from runs that show whether memory sufficed."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from study_making import FACTS, ScriptedBench
 
-from tunemark.harness.machine import Machine
-from tunemark.harness.planning import Options
-from tunemark.harness.spawn import with_memory_limit
-from tunemark.harness.studies.frontier import Frontier, short_options
-from tunemark.harness.studies.question import Over, Question
-from tunemark.harness.studies.search import largest
+from tunemark.harness.plan.machine import Machine
+from tunemark.harness.plan.resolve import Options
+from tunemark.harness.run.process import with_memory_limit
+from tunemark.harness.studies.frontier import Frontier, Over, Question, find_largest, short_options
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype, Status
@@ -32,7 +30,7 @@ def frontier(scripted, question=PLAIN, workload="smoke-lora", **options):
 @given(st.integers(0, 3000), st.integers(1, 4000), st.integers(1, 4000))
 def test_the_largest_that_fits_is_found_with_few_questions(edge, start, most):
     asked = []
-    found = largest(lambda number: asked.append(number) or number <= edge, start, most)
+    found = find_largest(lambda number: asked.append(number) or number <= edge, start, most)
     assert found.fits == (min(edge, most) or None)
     assert found.fails == (edge + 1 if edge < most else None)
     assert len(asked) == len(set(asked)) <= 26
@@ -40,7 +38,7 @@ def test_the_largest_that_fits_is_found_with_few_questions(edge, start, most):
 
 @given(st.integers(1, 100_000), st.floats(0.01, 0.5))
 def test_near_enough_is_near_enough(edge, within):
-    found = largest(lambda number: number <= edge, 4, 1_000_000, within)
+    found = find_largest(lambda number: number <= edge, 4, 1_000_000, within)
     assert found.fits <= edge < found.fails
     assert found.fails - found.fits <= max(1, within * found.fits)
 
@@ -78,7 +76,7 @@ def test_both_gives_the_micro_batch_at_each_length_that_fits(tmp_path):
     assert [(edge.sequence_length, edge.micro_batch) for edge in search.edges] == [(448, 1), (128, 3), (256, 1)]
 
 
-def test_where_not_even_one_row_fits_there_is_none(tmp_path):
+def test_there_is_no_micro_batch_where_one_row_does_not_fit(tmp_path):
     search = frontier(ScriptedBench(tmp_path, fits_tokens(1)))
     assert search.search() is None
     assert search.edges[0].micro_batch is None
@@ -90,11 +88,11 @@ def test_a_failure_that_is_not_memory_ends_the_search_with_its_reason(tmp_path):
     assert "scripted crash" in search.search()
 
 
-def test_a_stopped_search_goes_on_with_what_it_knows(tmp_path):
+def test_a_stopped_search_resumes_with_its_results(tmp_path):
     def interrupted(plan, ran):
         return {"status": Status.INTERRUPTED} if ran == 3 else fits_tokens(128 * 11)(plan, ran)
 
-    assert "the same command goes on" in frontier(ScriptedBench(tmp_path, interrupted)).search()
+    assert "the same command resumes" in frontier(ScriptedBench(tmp_path, interrupted)).search()
     later = ScriptedBench(tmp_path, fits_tokens(128 * 11))
     search = frontier(later)
     assert search.search() is None
@@ -118,7 +116,7 @@ def test_the_worker_is_limited_to_a_part_of_the_hosts_memory(tmp_path):
     frontier(scripted, Question(most=1)).search()
     frontier(scripted, Question(most=1, limit_bytes=2**30)).search()
     assert seen == [int(0.8 * scripted.machine.memory_bytes), 2**30]
-    assert "memory limited to 1.00 GiB a process" in scripted.ran[-1]
+    assert "memory limited to 1.00 GiB per process" in scripted.ran[-1]
 
 
 def test_no_limit_reaches_the_memory_of_a_device(tmp_path):

@@ -1,4 +1,4 @@
-"""Series in real processes: stopped and gone on with, limited in memory, predicted from."""
+"""Series in real processes: stopped and resumed, limited in memory, and used for predictions."""
 
 import json
 import signal
@@ -19,7 +19,7 @@ def records(out):
     return [read_record(path.read_bytes()) for path in out.rglob("*.json")]
 
 
-def test_ctrl_c_stops_a_sweep_after_its_record_and_the_same_command_goes_on(tmp_path):
+def test_ctrl_c_stops_a_sweep_after_its_record_and_the_same_command_resumes(tmp_path):
     command = ["sweep", "smoke-full", "--over", "batch_size=1,2", "--steps", "30", "--out", str(tmp_path), "--json", *TINY]
     process = subprocess.Popen([sys.executable, "-m", "tunemark.cli", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
@@ -30,7 +30,7 @@ def test_ctrl_c_stops_a_sweep_after_its_record_and_the_same_command_goes_on(tmp_
     assert process.returncode == 6, errors
     first = json.loads(said)
     assert first["missing"] == 1
-    assert "the same command goes on" in errors
+    assert "the same command resumes them" in errors
     second = tunemark(*command)
     assert second.returncode == 0, second.stderr
     answer = run_json(second)

@@ -1,23 +1,32 @@
-"""Devices are looked at from outside of the worker, and a record holds what was seen, or why nothing was."""
+"""Devices are monitored from outside the worker, and a record holds the readings or the reason without them."""
 
 import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import psutil
 import pytest
+from harness_making import FakeMonitor
 
-from tunemark.harness.doubts import _of_probe, doubts
-from tunemark.harness.record import utilisation
-from tunemark.harness.telemetry import DeviceSampler, Telemetry, cuda, neuron, rocm, xpu
-from tunemark.harness.telemetry.fake import FakeMonitor
-from tunemark.harness.telemetry.host import Sample, _trains
-from tunemark.harness.telemetry.opening import sampler_of
-from tunemark.harness.telemetry.protocol import DeviceMonitor, Reading
-from tunemark.harness.telemetry.series import DeviceSeries, Moment
-from tunemark.harness.telemetry.use import device_uses, energy, memory_used
+from tunemark.harness.run.measurement_warnings import find_warnings, probe_warnings
+from tunemark.harness.run.record import utilisation
+from tunemark.harness.run.telemetry import (
+    DeviceSampler,
+    DeviceSeries,
+    Moment,
+    Sample,
+    Telemetry,
+    _trains,
+    device_uses,
+    energy,
+    memory_used,
+    open_sampler,
+)
+from tunemark.harness.vendors import cuda, neuron, rocm, xpu
+from tunemark.harness.vendors.protocol import DeviceMonitor, Reading
 from tunemark.schema.records.trace import Probe, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend, Dtype
@@ -38,14 +47,14 @@ def test_only_samples_of_the_window_count():
     assert (use.samples, use.busy_mean, use.index) == (11, 1.0, 0)
 
 
-def test_a_device_has_means_and_extremes_of_what_its_driver_tells():
+def test_a_device_has_means_and_extremes_of_its_readings():
     (use,) = device_uses(make_series([Reading(0.5, 300.0, 1500.0, 60.0, 3 * GIB), Reading(1.0, 500.0, 1700.0, 70.0, 5 * GIB)]), 0.0, 1.0)
     assert (use.busy_mean, use.busy_peak, use.power_mean_w, use.power_peak_w) == (0.75, 1.0, 400.0, 500.0)
     assert (use.clock_mean_mhz, use.clock_min_mhz, use.temperature_peak_c) == (1600.0, 1500.0, 70.0)
     assert (use.memory_used_before_bytes, use.memory_used_peak_bytes) == (GIB, 5 * GIB)
 
 
-def test_what_a_driver_does_not_tell_is_null_and_not_zero():
+def test_a_value_that_the_driver_does_not_report_is_null_and_not_zero():
     (use,) = device_uses(make_series([Reading()], before=()), 0.0, 1.0)
     told = use.model_dump(exclude={"index", "samples", "throttle_reasons"})
     assert set(told.values()) == {None}
@@ -63,7 +72,7 @@ def test_reasons_for_lower_clocks_are_collected_over_the_window():
 def test_memory_in_use_is_the_peak_over_the_run_less_what_was_used_before():
     reading = memory_used(make_series([Reading(memory_used_bytes=2 * GIB), Reading(memory_used_bytes=4 * GIB)]))
     assert reading.peak_bytes == 3 * GIB
-    assert "less what was in use before" in reading.method
+    assert "minus what was in use before" in reading.method
 
 
 def test_without_a_monitor_memory_and_energy_give_its_reason():
@@ -121,7 +130,7 @@ def test_a_sampler_looks_before_the_run_and_while_the_worker_lives():
     assert energy(series, 0.0, 1.0).idle_w == 90.0
 
 
-def test_processes_of_others_are_counted_before_the_run_and_beside_the_worker():
+def test_other_processes_are_counted_before_and_during_the_run():
     def foreign(before, during):
         monitor = FakeMonitor([(Reading(),)], before)
         with DeviceSampler(monitor, (0,), "") as sampler:
@@ -139,9 +148,9 @@ def test_processes_of_others_are_counted_before_the_run_and_beside_the_worker():
     assert foreign(None, None) == {}
 
 
-def test_a_device_that_others_use_is_a_doubt():
+def test_a_device_that_other_processes_use_is_a_warning():
     from tunemark.schema.records.submission import Submission
-    from tunemark.schema.vocabulary import Doubt
+    from tunemark.schema.vocabulary import WarningKind
 
     nothing = SimpleNamespace(window=None, tokens_per_s=None, slowest_rank=None)
     draft = Submission.model_construct(
@@ -149,15 +158,15 @@ def test_a_device_that_others_use_is_a_doubt():
         plan=SimpleNamespace(device=SimpleNamespace(accelerator="x"), model=SimpleNamespace(weights=None)),
     )  # fmt: skip
     machine = SimpleNamespace(free_disk_bytes=2**40)
-    found = list(doubts(draft, nothing, machine, torn=False, foreign={1: 2}))
-    assert [(warned.doubt, warned.message) for warned in found] == [
-        (Doubt.BUSY_DEVICE, "2 processes of others used device 1; end them and repeat")
+    found = list(find_warnings(draft, nothing, machine, torn=False, foreign={1: 2}))
+    assert [(warned.kind, warned.message) for warned in found] == [
+        (WarningKind.BUSY_DEVICE, "2 other processes used device 1; end them and repeat")
     ]
 
 
 @pytest.mark.parametrize("backend", Backend)
 def test_each_family_is_sampled_or_gives_a_reason(backend):
-    with sampler_of(backend, (0,)) as sampler:
+    with open_sampler(backend, (0,)) as sampler:
         assert sampler.series.during == []
         assert sampler.series.reason
 
@@ -169,22 +178,22 @@ def test_each_monitor_has_all_that_the_protocol_asks():
 
 
 def test_a_run_on_the_cpu_says_why_there_is_no_energy():
-    series = sampler_of(Backend.CPU, ()).series
+    series = open_sampler(Backend.CPU, ()).series
     assert energy(series, 0.0, 1.0).reason == "no counter that an ordinary user may read"
 
 
 def test_a_run_holds_what_its_devices_were_seen_to_do(facts, tmp_path, monkeypatch):
     from harness_making import make_machine, only_submission
 
-    from tunemark.harness.planning import Options, resolve
-    from tunemark.harness.runner import run_once
-    from tunemark.harness.telemetry import opening
+    from tunemark.harness.plan.resolve import Options, resolve
+    from tunemark.harness.run.launch import run_once
+    from tunemark.harness.vendors import cpu
 
     counted = [(Reading(1.0, 400.0, 1700.0, 60.0, 3 * GIB, 40.0 * turn, frozenset({"sw_power_cap"})),) for turn in range(20_000)]
     before = [(Reading(0.0, 90.0, 300.0, 40.0, 2 * GIB, 0.0),)] * 5
     monitor = FakeMonitor([*before, *counted], [frozenset({999_999_999})])
     monitor.interval_s = 0.1
-    monkeypatch.setitem(opening.MONITORS, Backend.CPU, lambda _: monitor)
+    monkeypatch.setattr(cpu, "VENDOR", replace(cpu.VENDOR, monitor=lambda _: monitor))
     machine = make_machine(indexes=(0,), packages={"torch": "2", "peft": "0"})
     resolved = resolve(
         "smoke-lora", facts, machine, Options(overrides=("data.sequence_length=16",), max_steps=40, probe=False, gates=False)
@@ -204,7 +213,7 @@ def test_a_run_holds_what_its_devices_were_seen_to_do(facts, tmp_path, monkeypat
     assert (measured.source, measured.idle_w) == ("counter", 90.0)
     # 40 J a sample, ten samples a second.
     assert measured.joules / measured.window_s == pytest.approx(400, rel=0.25)
-    assert {"busy_device", "throttled"} <= {warned.doubt.value for warned in seen.warnings}
+    assert {"busy_device", "throttled"} <= {warned.kind.value for warned in seen.warnings}
 
 
 def test_what_is_sampled_after_the_last_step_of_a_hung_run_does_not_count_as_use():
@@ -216,13 +225,13 @@ def test_what_is_sampled_after_the_last_step_of_a_hung_run_does_not_count_as_use
     assert (seen.cpu_busy_mean, seen.samples) == (2.0, 20)
 
 
-@pytest.mark.parametrize(("after", "doubt"), [(0.9e12, ["peak_fell"]), (1.1e12, []), (1.5e12, ["peak_rose"]), (None, [])])
-def test_a_matrix_rate_that_changed_over_the_run_is_a_doubt(after, doubt):
+@pytest.mark.parametrize(("after", "expected"), [(0.9e12, ["peak_fell"]), (1.1e12, []), (1.5e12, ["peak_rose"]), (None, [])])
+def test_a_matrix_rate_that_changed_over_the_run_is_a_warning(after, expected):
     probe = Probe(dtype=Dtype.FP32, size=64, before_flop_per_s=1e12, after_flop_per_s=after)
-    assert [warned.doubt.value for warned in _of_probe(probe)] == doubt
+    assert [kind.value for kind, _ in probe_warnings(probe)] == expected
 
 
-def test_a_compiler_that_the_worker_starts_is_none_of_its_processes():
+def test_a_compiler_that_the_worker_starts_does_not_count_as_its_process():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as python, subprocess.Popen(["sleep", "9"]) as other:
         assert _trains(psutil.Process(python.pid))
         assert not _trains(psutil.Process(other.pid))

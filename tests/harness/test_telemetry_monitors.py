@@ -1,4 +1,4 @@
-"""Each vendor's answers become readings in our units; what is not told is null, and what is not there is a reason."""
+"""Each vendor's values become readings in our units; a missing value is null, and a missing tool is a reason."""
 
 import ast
 import inspect
@@ -7,14 +7,12 @@ import time
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from harness_making import ROOT
+from harness_making import ROOT, ScriptedNvml
 
-from tunemark.harness.telemetry import cuda, neuron, rocm, xpu
-from tunemark.harness.telemetry.opening import sampler_of
-from tunemark.harness.telemetry.protocol import MonitorUnavailable, Reading
-from tunemark.harness.telemetry.series import DeviceSeries, Moment
-from tunemark.harness.telemetry.stream import LineStream
-from tunemark.harness.telemetry.use import energy
+from tunemark.harness.run.telemetry import DeviceSeries, Moment, energy, open_sampler
+from tunemark.harness.vendors import cuda, neuron, rocm, xpu
+from tunemark.harness.vendors.protocol import Reading
+from tunemark.harness.vendors.vendor_tools import LineStream, MonitorUnavailable
 from tunemark.schema.vocabulary import Backend
 
 TOOLS = ROOT / "tests" / "harness" / "data" / "tools"
@@ -31,50 +29,8 @@ def test_each_name_of_nvml_that_is_used_exists_in_its_package():
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in {"nvml", "pynvml", "self._nvml"}
     }
     assert len(used) >= 14
-    assert not [name for name in (*used, *cuda.REASONS) if not hasattr(pynvml, name)]
-    assert pynvml.nvmlClocksEventReasonGpuIdle not in {getattr(pynvml, name) for name in cuda.REASONS}
-
-
-class ScriptedNvml(ModuleType):
-    """A module like pynvml for one device; what is in `untold` it does not support."""
-
-    NVML_CLOCK_SM, NVML_TEMPERATURE_GPU, NVML_ERROR_NOT_SUPPORTED = 1, 0, 3
-
-    class NVMLError(Exception):
-        value = 3
-
-    def __init__(self, untold=()):
-        super().__init__("pynvml")
-        self.untold, self.asked = set(untold), []
-        for place, name in enumerate(cuda.REASONS):
-            setattr(self, name, 2 << place)
-        answers = {
-            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=97, memory=40),
-            "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=5 * GIB),
-            "nvmlDeviceGetPowerUsage": 650_123,
-            "nvmlDeviceGetTotalEnergyConsumption": 7_000_500,
-            "nvmlDeviceGetClockInfo": 1755,
-            "nvmlDeviceGetTemperature": 63,
-            "nvmlDeviceGetCurrentClocksEventReasons": 1 | self.nvmlClocksEventReasonSwPowerCap,
-            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=42)],
-        }
-        for name, answer in answers.items():
-            setattr(self, name, self._question(name, answer))
-
-    def _question(self, name, answer):
-        def ask(handle, *_):
-            self.asked.append((handle, name))
-            if name in self.untold:
-                raise self.NVMLError
-            return answer
-
-        return ask
-
-    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802 - NVML's name
-        return f"handle {index}"
-
-    def nvmlShutdown(self):  # noqa: N802 - NVML's name
-        self.asked.append("shutdown")
+    assert not [name for name in (*used, *cuda.THROTTLE_REASONS) if not hasattr(pynvml, name)]
+    assert pynvml.nvmlClocksEventReasonGpuIdle not in {getattr(pynvml, name) for name in cuda.THROTTLE_REASONS}
 
 
 def test_nvmls_units_become_ours_and_idle_is_no_reason():
@@ -83,7 +39,7 @@ def test_nvmls_units_become_ours_and_idle_is_no_reason():
 
 
 def test_what_a_device_does_not_support_is_null_and_asked_once():
-    nvml = ScriptedNvml({"nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption"})
+    nvml = ScriptedNvml(unsupported={"nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption"})
     monitor = cuda.NvmlMonitor(nvml, [5])
     readings = [monitor.read()[0] for _ in range(3)]
     assert {(reading.power_w, reading.energy_j, reading.busy) for reading in readings} == {(None, None, 0.97)}
@@ -98,7 +54,7 @@ def test_without_a_driver_there_is_a_reason_and_no_error():
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        with pytest.raises(MonitorUnavailable, match="NVML answers"):
+        with pytest.raises(MonitorUnavailable, match="NVML reports"):
             cuda.NvmlMonitor.open([0])
     else:
         pytest.skip("there is a driver here")
@@ -106,7 +62,7 @@ def test_without_a_driver_there_is_a_reason_and_no_error():
 
 def test_without_its_package_the_reason_is_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "tunemark[nvidia]" in sampler_of(Backend.CUDA, (0,)).series.reason
+    assert "tunemark[nvidia]" in open_sampler(Backend.CUDA, (0,)).series.reason
 
 
 # AMD
@@ -154,7 +110,7 @@ def test_amdsmis_units_become_ours():
     assert monitor.processes() == (frozenset({42}),)
 
 
-def test_an_amd_device_that_tells_little_has_nulls():
+def test_an_amd_device_that_reports_little_has_nulls():
     names = ("activity", "memory_usage", "metrics_info", "process_list")
     module = scripted_amdsmi(
         **{f"amdsmi_get_gpu_{name}": KeyError for name in names},
@@ -196,7 +152,7 @@ class Lines:
         self.closed = True
 
 
-def test_neuron_monitor_tells_busy_shares_and_memory_by_core():
+def test_neuron_monitor_reports_busy_fractions_and_memory_by_core():
     idle, busy = (TOOLS / "neuron-monitor.jsonl").read_text().splitlines()
     monitor = neuron.NeuronMonitor(Lines([], [idle], [idle, busy], ["torn {"]), (0, 1))
     assert monitor.read() == ()
@@ -209,7 +165,7 @@ def test_neuron_monitor_tells_busy_shares_and_memory_by_core():
     assert monitor.read() == ()
 
 
-def test_neuron_monitor_is_told_what_to_look_at_in_a_file_that_is_gone_afterwards(tmp_path, monkeypatch):
+def test_neuron_monitor_is_configured_by_a_file_that_is_removed_afterwards(tmp_path, monkeypatch):
     line = (TOOLS / "neuron-monitor.jsonl").read_text().splitlines()[1]
     tool = tmp_path / "neuron-monitor"
     tool.write_text(f"#!/bin/sh\ngrep -q neuroncore_counters \"$2\" || exit 1\ncat <<'E'\n{line}\nE\nexec sleep 60\n")
@@ -250,7 +206,7 @@ def test_energy_of_an_intel_gpu_is_the_difference_of_its_counter():
     assert (found.source, found.joules, found.window_s) == ("counter", pytest.approx(1350), 3.0)
 
 
-def test_a_tool_that_goes_on_printing_is_ended():
+def test_a_tool_that_keeps_printing_is_stopped():
     stream = LineStream(["sh", "-c", "while true; do echo line; sleep 0.01; done"])
     time.sleep(0.2)
     assert "line\n" in stream.new_lines()

@@ -6,17 +6,17 @@ from types import SimpleNamespace
 import pytest
 from harness_making import ROOT
 
-from tunemark.harness.planning import Options, resolve
-from tunemark.harness.worker import text
-from tunemark.harness.worker.batches import Counts, Shape, micro_batches
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.worker import sample_files
+from tunemark.harness.worker.data import Counts, Shape, micro_batches
 from tunemark.schema.vocabulary import DataSource, Padding
 
 TEXT = str(ROOT / "tests" / "harness" / "data" / "emotions")
 
 
 def test_rows_of_a_folder_are_split_by_file_name():
-    assert len(text.read_rows(DataSource.FILE, TEXT, "train")) == 240
-    assert len(text.read_rows(DataSource.FILE, TEXT, "evaluation")) == 60
+    assert len(sample_files.read_split(DataSource.FILE, TEXT, "train")[1]) == 240
+    assert len(sample_files.read_split(DataSource.FILE, TEXT, "evaluation")[1]) == 60
 
 
 @pytest.mark.parametrize(
@@ -25,19 +25,19 @@ def test_rows_of_a_folder_are_split_by_file_name():
 )
 def test_each_file_format_gives_the_same_row(tmp_path, name, content):
     (tmp_path / name).write_text(content)
-    assert text.read_rows(DataSource.FILE, str(tmp_path), "train") == [{"text": "a b", "label": "x"}]
+    assert sample_files.read_split(DataSource.FILE, str(tmp_path), "train")[1] == [{"text": "a b", "label": "x"}]
 
 
 def test_a_file_without_text_names_the_columns_it_has(tmp_path):
     (tmp_path / "train.csv").write_text("words,label\na b,x\n")
     with pytest.raises(ValueError, match="columns words, label"):
-        text.read_rows(DataSource.FILE, str(tmp_path), "train")
+        sample_files.read_split(DataSource.FILE, str(tmp_path), "train")[1]
 
 
 def test_more_labels_than_the_workload_has_are_refused_with_the_fix():
-    rows = text.read_rows(DataSource.FILE, TEXT, "train")
+    rows = sample_files.read_split(DataSource.FILE, TEXT, "train")[1]
     with pytest.raises(ValueError, match="--set labels=3"):
-        text.label_ids(rows, 2)
+        sample_files.label_ids(rows, 2)
 
 
 def make_batch(facts, machine, padding, rows):
@@ -59,8 +59,8 @@ def test_rows_of_different_length_are_never_padded_in_silence(facts, machine):
 
 
 def test_a_trained_tokenizer_is_the_same_each_time():
-    rows = text.read_rows(DataSource.FILE, TEXT, "train")
-    one, other = (text.word_level_tokenizer(rows, 200).get_vocab() for _ in range(2))
+    rows = sample_files.read_split(DataSource.FILE, TEXT, "train")[1]
+    one, other = (sample_files.word_level_tokenizer(rows, 200).get_vocab() for _ in range(2))
     assert one == other
 
 
@@ -68,7 +68,7 @@ def test_a_trained_tokenizer_is_the_same_each_time():
 def test_the_file_that_was_evaluated_on_is_named(tmp_path, stem):
     (tmp_path / "train.txt").write_text("a b;x\n")
     (tmp_path / f"{stem}.txt").write_text("a b;x\nc d;x\n")
-    name, rows = text.read_split(DataSource.FILE, str(tmp_path), "evaluation")
+    name, rows = sample_files.read_split(DataSource.FILE, str(tmp_path), "evaluation")
     assert (name, len(rows)) == (f"file {stem}.txt", 2)
 
 
@@ -80,4 +80,4 @@ def test_the_split_of_a_hub_data_set_that_was_evaluated_on_is_named(monkeypatch)
         return [{"text": "a b", "label": 1}]
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    assert text.read_split(DataSource.HUB, "some/data", "evaluation")[0] == "split validation"
+    assert sample_files.read_split(DataSource.HUB, "some/data", "evaluation")[0] == "split validation"

@@ -10,8 +10,7 @@ from factories import Tunemark
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.importers.axolotl import workload_of
-from tunemark.collector.importers.toml_text import card_text
+from tunemark.collector.importers.axolotl import card_text, workload_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
@@ -81,7 +80,7 @@ def test_a_configuration_becomes_a_card(facts: FactBase):
     assert card.gradient_checkpointing.value == "full"
 
 
-def test_what_the_card_cannot_say_is_listed(facts: FactBase):
+def test_settings_that_the_card_cannot_express_are_listed(facts: FactBase):
     imported = workload_of(CONFIG.encode(), "qlora.yml", facts)
     assert [text.partition(":")[0] for text in imported.not_expressed] == ["datasets.0"]
     assert "seed (42 by default)" in imported.card.not_stated
@@ -175,7 +174,7 @@ def test_each_setting_has_its_place(facts: FactBase, change: str, to: str, path:
         ("base_model:", "x: [", "not valid YAML"),
     ],
 )
-def test_what_is_wrong_is_refused_with_field_and_fix(facts: FactBase, change: str, to: str, said: str):
+def test_a_wrong_setting_is_refused_with_field_and_fix(facts: FactBase, change: str, to: str, said: str):
     with pytest.raises(TunemarkError, match=said.replace("(", r"\(")):
         card_of(CONFIG.replace(change, to), facts)
 
@@ -193,7 +192,7 @@ def test_mirrors_of_a_model_are_names_of_its_card(facts: FactBase, name: str, ke
     assert card_of(CONFIG.replace("meta-llama/Meta-Llama-3-8B", name), facts).model == key
 
 
-def test_the_model_card_can_be_said(facts: FactBase, tmp_path: Path, tunemark: Tunemark):
+def test_the_model_card_can_be_named_by_an_option(facts: FactBase, tmp_path: Path, tunemark: Tunemark):
     text = CONFIG.replace("meta-llama/Meta-Llama-3-8B", "/data/my-copy")
     assert workload_of(text.encode(), "q.yml", facts, model="llama-3-8b").card.model == "llama-3-8b"
     (tmp_path / "c.yml").write_text(text, encoding="utf-8")
@@ -212,7 +211,7 @@ def test_the_model_card_can_be_said(facts: FactBase, tmp_path: Path, tunemark: T
         ("fsdp: [full_shard]", "fsdp: ['full_shard'] (the card has the second version of FSDP only)"),
     ],
 )
-def test_what_is_set_and_not_expressed_is_said_with_the_reason(facts: FactBase, setting: str, said: str):
+def test_settings_that_are_not_expressed_are_reported_with_the_reason(facts: FactBase, setting: str, said: str):
     key = setting.partition(":")[0]
     plain = "\n".join(line for line in CONFIG.splitlines() if not line.startswith((f"{key}:", "deepspeed:")))
     assert said in workload_of(f"{plain}\n{setting}\n".encode(), "q.yml", facts).not_expressed

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from factories import Tunemark
 
-from tunemark.collector.asking import ask
-from tunemark.collector.loading import collect
+from tunemark.collector.store.loading import collect
+from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.base import canonical_json
 
@@ -34,7 +34,7 @@ def asked(root: Path, sql: str) -> list[dict[str, Any]]:
     database = root / "build" / "t.duckdb"
     if not database.exists():
         collect(root, database)
-    return ask(sql, database).records()
+    return run_query(sql, database).records()
 
 
 def test_a_result_has_its_conditions_and_statistics(checkout: Path):
@@ -48,7 +48,7 @@ def test_a_result_has_its_conditions_and_statistics(checkout: Path):
     assert row["note"].startswith("MLPerf, unofficial conversion, not verified by MLCommons Association.")
 
 
-def test_an_entry_with_a_run_that_missed_the_target_says_so_in_its_row(checkout: Path):
+def test_an_entry_with_a_run_that_missed_the_target_has_a_note(checkout: Path):
     rows = asked(checkout, "select result_id, note, status, time_to_target_s from results order by 1")
     (short,) = [row for row in rows if "runs reached the target" in row["note"]]
     assert "9 of 10 runs reached the target; the others count as longer than any of them." in short["note"]
@@ -84,7 +84,7 @@ def test_a_round_is_a_source_with_its_caveats(checkout: Path):
     assert {row["label"] for row in rows} == {"MLPerf, unofficial conversion, not verified by MLCommons Association."}
 
 
-def test_each_derived_figure_says_where_it_comes_from(checkout: Path):
+def test_each_derived_figure_has_its_formula(checkout: Path):
     rows = asked(
         checkout, "select name, value, reason from result_facts where result_id = 'NAME' and topic = 'derived'".replace("NAME", NAME)
     )
@@ -106,7 +106,7 @@ def test_a_converted_result_that_is_wrong_stops_with_its_field(checkout: Path):
 def test_the_same_entry_twice_is_refused(checkout: Path):
     path = checkout / "data" / "converted" / "mlperf" / "v5.0" / f"{NAME}.json"
     shutil.copy(path, path.with_name("copy.json"))
-    with pytest.raises(TunemarkError, match="an entry is converted once"):
+    with pytest.raises(TunemarkError, match="give each result a number of its own"):
         collect(checkout, checkout / "build" / "t.duckdb")
 
 

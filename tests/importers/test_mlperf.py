@@ -12,11 +12,9 @@ from factories import Tunemark
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunemark.collector.importers.archive import members
-from tunemark.collector.importers.mllog import LARGEST_LINE, LogProblem
-from tunemark.collector.importers.mlperf import entry_id, read_entries
-from tunemark.collector.importers.mlperf_conditions import accelerator_key
-from tunemark.collector.importers.mlperf_run import read_run
+from tunemark.collector.importers.import_io import members
+from tunemark.collector.importers.mlperf import accelerator_key, entry_id, read_entries
+from tunemark.collector.importers.mlperf_log import LARGEST_LINE, LogProblem, read_run
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.base import canonical_json
@@ -168,7 +166,7 @@ def test_the_target_of_a_log_comes_before_that_of_the_rules():
         (b"\n" + line("run_start", "soon").encode(), "log:2: time_ms of 'run_start' is 'soon'"),
         (b"\n\n" + line("run_start", 1e300).encode(), "log:3: time_ms of 'run_start'"),
         (b':::MLLOG {"key": "run_start", "time_ms": NaN}\n', "log:1: time_ms"),
-        (make_log() + line("run_stop", 15_000, status="success").encode(), "log:8: run_stop after run_stop is passed over"),
+        (make_log() + line("run_stop", 15_000, status="success").encode(), "log:8: run_stop after run_stop is ignored"),
         (make_log().replace(b"0.92", b'"low"'), "log:6: eval_accuracy is 'low'"),
         (line("global_batch_size", 1, 8).encode() + make_log(global_batch_size=16), "log:2: global_batch_size is '16' here and '8' above"),
         (b"\x00\xff\xfe" * 1_000, "log:1: has no run_start"),
@@ -178,12 +176,12 @@ def test_the_target_of_a_log_comes_before_that_of_the_rules():
         (b':::MLLOG {"key": "run_start", "x": "' + b"a" * 10_000_000 + b'"}\n', "log:1: an MLLOG line of 10,000,"),
     ],
 )
-def test_what_cannot_be_read_is_reported_with_file_and_line(broken: bytes, said: str):
+def test_unreadable_lines_are_reported_with_file_and_line(broken: bytes, said: str):
     problems = read_run("log", broken).problems
     assert any(str(problem).startswith(said) for problem in problems), problems
 
 
-def test_a_long_line_that_is_no_mllog_line_is_passed_over():
+def test_a_long_line_that_is_not_an_mllog_line_is_ignored():
     assert not read_run("log", b"x" * (2 * LARGEST_LINE) + b"\n" + make_log()).problems
 
 
@@ -251,7 +249,7 @@ def test_spellings_of_accelerators_resolve(spelling: str, facts: FactBase):
 
 
 @pytest.mark.parametrize("spelling", sorted(OTHER_SPELLINGS))
-def test_a_device_without_a_card_never_gets_another_ones(spelling: str, facts: FactBase):
+def test_a_device_without_a_card_never_gets_the_card_of_another(spelling: str, facts: FactBase):
     card = facts.recognise_accelerator(spelling)
     # A card of its own may come; until then it has none.
     assert card is None or spelling in card.aliases or spelling == card.name
@@ -293,7 +291,7 @@ def test_a_wrong_system_description_leaves_its_fields_unknown(tmp_path: Path, fa
     assert "v5.1/Some One/systems/box.json:1: number_of_nodes is 'many', not a number of things; left unknown" in map(str, found.problems)
 
 
-def test_a_target_that_no_log_says_is_that_of_the_rules_and_marked_as_assumed(tmp_path: Path, facts: FactBase):
+def test_a_target_missing_from_the_logs_is_that_of_the_rules_and_marked_as_assumed(tmp_path: Path, facts: FactBase):
     (silent,) = read_entries(made_archive(tmp_path, entry_files()), facts).results
     assert (silent.target_eval_loss, "target_eval_loss" in silent.conditions.assumed) == (0.925, True)
     said = {name: make_log(target_accuracy=0.95) if name.endswith(".txt") else content for name, content in entry_files().items()}
@@ -414,11 +412,11 @@ def test_a_truncated_archive_keeps_what_came_before_but_not_the_entry_that_it_cu
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     found = read_entries(path, facts)
     assert [result.submitter for result in found.results] == ["Before"]
-    assert any("what came before is kept" in problem.reason for problem in found.problems)
+    assert any("everything before it is kept" in problem.reason for problem in found.problems)
     assert any("the entry mlperf-v5.1-some-one-box is left out" in problem.reason for problem in found.problems)
 
 
-def test_what_is_no_archive_is_refused_with_the_fix(tmp_path: Path):
+def test_a_file_that_is_not_an_archive_is_refused_with_the_fix(tmp_path: Path):
     (tmp_path / "x.tar.xz").write_bytes(b"no archive")
     for path in (tmp_path / "x.tar.xz", tmp_path / "missing"):
         with pytest.raises(TunemarkError, match=r"name a \.tar\.xz"):
@@ -549,7 +547,7 @@ def test_a_problem_names_file_and_line():
     assert str(LogProblem("a", None, "is wrong")) == "a: is wrong"
 
 
-def test_an_archive_without_results_says_where_they_are_expected(tmp_path: Path, tunemark: Tunemark):
+def test_an_archive_without_results_is_reported_with_the_expected_paths(tmp_path: Path, tunemark: Tunemark):
     said = tunemark("import", "mlperf", made_archive(tmp_path, {"README.md": b"hello"}), "--out", tmp_path / "out")
     assert said.code == 3
     assert (

@@ -11,9 +11,7 @@ from factories import Tunemark
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.importers.price_files import price_book_text, provider_of
-from tunemark.collector.importers.skypilot import Prices, read_catalogue
-from tunemark.collector.importers.skypilot_rows import providers
+from tunemark.collector.importers.prices import CataloguePrices, price_book_text, provider_of, providers, read_catalogue
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.facts.fact_base import FactBase
@@ -49,11 +47,11 @@ def catalogue(*rows: dict[str, object]) -> bytes:
     return buffer.getvalue().encode()
 
 
-def read(provider: str, facts: FactBase, *rows: dict[str, object]) -> Prices:
+def read(provider: str, facts: FactBase, *rows: dict[str, object]) -> CataloguePrices:
     return read_catalogue(catalogue(*rows), provider, DAY, "test v8", facts)
 
 
-def prices_of(found: Prices) -> list[tuple[str, float]]:
+def prices_of(found: CataloguePrices) -> list[tuple[str, float]]:
     return [(row.kind.value, row.usd_per_hour) for row in found.rows]
 
 
@@ -182,7 +180,7 @@ def test_a_card_whose_memory_contradicts_it_is_refused(facts: FactBase):
         ({"AcceleratorCount": "0"}, "AcceleratorCount is '0', not an amount"),
     ],
 )
-def test_what_is_refused_comes_with_its_reason(facts: FactBase, row: dict[str, object], said: str):
+def test_refused_rows_have_a_reason(facts: FactBase, row: dict[str, object], said: str):
     found = read("aws", facts, row)
     assert found.rows == []
     assert (found.dropped[0].line, found.dropped[0].refused) == (2, True)
@@ -285,7 +283,7 @@ def test_a_folder_is_a_provider_only_when_it_has_the_name_of_one(facts: FactBase
 
 
 @pytest.mark.parametrize(("instance", "said"), [("a2-highgpu-1g", "accelerator only"), ("a3-megagpu-8g", "accelerator only")])
-def test_a_machine_of_gcp_is_without_its_accelerators_whoever_is_said_to_sell_it(facts: FactBase, instance: str, said: str):
+def test_a_gcp_machine_is_without_its_accelerators_whatever_the_stated_provider(facts: FactBase, instance: str, said: str):
     found = read("lambda", facts, {"InstanceType": instance}, {"InstanceType": instance, "AcceleratorName": ""})
     assert [one.reason.partition(":")[0] for one in found.dropped] == [said, "host only"]
 
@@ -297,13 +295,11 @@ def test_a_machine_of_gcp_is_without_its_accelerators_whoever_is_said_to_sell_it
         ("g5.18xlarge", "AWS has no size 18xlarge of g5; did you mean 'g5.16xlarge'"),
         ("g5.9xlarge", "AWS has no size 9xlarge of g5; did you mean 'g5.8xlarge'"),
         ("g5.112xlarge", "AWS has no size 112xlarge of g5; did you mean 'g5.48xlarge'"),
-        ("g9.xlarge", "no family g9 of AWS is in data/prices/aws_sizes.toml; add it with its source, or did you mean"),
-        ("p5.48xlarge", "is an instance of aws, and the file is said to be of lambda; give --provider aws"),
+        ("g9.xlarge", "the AWS family g9 is not in data/prices/aws_sizes.toml; add it with its source, or did you mean"),
+        ("p5.48xlarge", "is an instance of aws, but the provider is lambda; use --provider aws"),
     ],
 )
-def test_an_instance_of_aws_is_checked_against_the_sizes_of_its_family_whoever_is_said_to_sell_it(
-    facts: FactBase, instance: str, said: str
-):
+def test_an_aws_instance_is_checked_against_the_sizes_of_its_family_whatever_the_stated_provider(facts: FactBase, instance: str, said: str):
     (dropped,) = read("lambda", facts, {"InstanceType": instance}).dropped
     assert (dropped.refused, dropped.line) == (True, 2)
     assert said in dropped.reason
@@ -331,7 +327,7 @@ def test_sizes_that_aws_sells_are_accepted(facts: FactBase, instance: str, name:
         ({"Region": "x" * 3_000}, "region: String should have at most 2000 characters"),
     ],
 )
-def test_what_nobody_sells_and_what_may_be_several_things_is_refused_with_its_line(facts: FactBase, row: dict[str, object], said: str):
+def test_unknown_and_ambiguous_machines_are_refused_with_their_line(facts: FactBase, row: dict[str, object], said: str):
     found = read("gcp", facts, row)
     assert found.rows == []
     assert (found.dropped[0].line, found.dropped[0].refused) == (2, True)
@@ -373,7 +369,7 @@ def lambda_file(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_price_book_is_never_written_over_and_grows_only_when_asked_to(tmp_path: Path, lambda_file: Path, tunemark: Tunemark):
+def test_a_price_book_is_never_overwritten_and_grows_only_with_append(tmp_path: Path, lambda_file: Path, tunemark: Tunemark):
     out = tmp_path / "book.csv"
     assert "wrote " in tunemark("import", "prices", lambda_file, "--read-on", "2026-11-19", "--out", out).err
     before = out.read_bytes()

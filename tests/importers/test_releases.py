@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 from typer.testing import CliRunner
 
-from tunemark.collector.import_commands import app
+from tunemark.collector.commands.import_group import app
 from tunemark.collector.importers.releases import as_toml, library_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -20,7 +20,7 @@ def answer(**releases):
     return json.dumps({"info": {"name": "Peft"}, "releases": files}).encode()
 
 
-def test_a_version_came_out_with_its_first_file_and_versions_are_in_their_order():
+def test_a_version_is_released_with_its_first_file_and_versions_are_sorted():
     content = answer(**{"0.10.0": ["2024-03-21"], "0.9.0": ["2024-02-28", "2024-02-27"]})
     found = library_of(content, DAY)
     assert found.library == "peft"
@@ -31,7 +31,7 @@ def test_previews_and_versions_without_files_are_left_out():
     assert library_of(answer(**{"1.0rc1": ["2024-01-01"], "1.0": [], "odd version": ["2024-01-01"]}), DAY).released_on == {}
 
 
-def test_what_is_written_is_read_back_as_it_was():
+def test_written_releases_are_read_back_unchanged():
     found = library_of(answer(**{"0.9.0": ["2024-02-28"]}), DAY)
     assert tomllib.loads(as_toml([found]))["libraries"] == [found.model_dump()]
 

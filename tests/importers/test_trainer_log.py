@@ -10,8 +10,8 @@ from factories import Tunemark
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tunemark.collector.importers.published_record import Said, record
-from tunemark.collector.importers.trainer_log import read_trainer_log
+from tunemark.collector.importers.trainer_log import StatedConditions, record
+from tunemark.collector.importers.trainer_output import read_trainer_log
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.published import PublishedResult
@@ -40,7 +40,7 @@ def test_pasting_the_two_logs_of_source_000_gives_the_claims_of_its_two_records(
 
 def test_the_records_are_valid_and_name_their_source(data: Path, facts: FactBase):
     (first, _) = read_trainer_log((data / "trainer-log.txt").read_text(encoding="utf-8"), "log").runs
-    said = Said("000", 1, "Neuron", "qwen3-8b", Method.LORA, "Trainium", 16, "trn1.32xlarge")
+    said = StatedConditions("000", 1, "Neuron", "qwen3-8b", Method.LORA, "Trainium", 16, "trn1.32xlarge")
     result = record(first, 0, said, facts)
     assert (result.id, result.conditions.model, result.conditions.accelerator, result.status.value) == (
         "000-001",
@@ -50,10 +50,10 @@ def test_the_records_are_valid_and_name_their_source(data: Path, facts: FactBase
     )
 
 
-def test_the_method_has_to_be_said(data: Path, facts: FactBase):
+def test_a_record_needs_a_stated_method(data: Path, facts: FactBase):
     (first, _) = read_trainer_log((data / "trainer-log.txt").read_text(encoding="utf-8"), "log").runs
     with pytest.raises(TunemarkError, match="--method"):
-        record(first, 0, Said("000", 1, "Log"), facts)
+        record(first, 0, StatedConditions("000", 1, "Log"), facts)
 
 
 def test_a_bar_that_rewrites_its_line_counts_once():
@@ -68,7 +68,7 @@ def test_steps_a_second_become_seconds_a_step():
     assert run.claims["step_time_s"].note == "Printed as steps a second."
 
 
-def test_a_bar_that_ends_early_says_how_many_steps_were_planned():
+def test_a_bar_that_ends_early_gives_the_planned_steps():
     (claims,) = claims_of("40%|##  | 20/50 [00:20<00:30,  1.00s/it]")
     assert claims["total_steps"] == (50.0, "50")
 
@@ -93,7 +93,7 @@ def test_hours_in_the_output_of_time():
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "__import__('os').system('true')", "[1]", "'much'"])
-def test_what_is_no_finite_number_is_left_out_and_reported(value: str):
+def test_a_figure_that_is_not_finite_is_left_out_and_reported(value: str):
     found = read_trainer_log(f"{{'train_runtime': 100.0, 'train_loss': {value}}}", "log")
     assert set(found.runs[0].claims) == {"train_time_s"}
     assert str(found.problems[0]).startswith("log:1: train_loss is")
@@ -101,7 +101,7 @@ def test_what_is_no_finite_number_is_left_out_and_reported(value: str):
 
 def test_a_dictionary_that_is_cut_off_is_reported_with_its_line():
     found = read_trainer_log("\n{'train_runtime': 100.0, 'train_loss': 2.", "log")
-    assert str(found.problems[0]) == "log:2: a dictionary that is cut off or no Python literal; passed over"
+    assert str(found.problems[0]) == "log:2: a dictionary that is cut off or not a Python literal; ignored"
 
 
 def test_a_log_without_any_of_it_is_reported():
@@ -150,7 +150,7 @@ def test_the_command_never_overwrites_a_record(tmp_path: Path, data: Path, tunem
     assert len(list(tmp_path.rglob("*-*.json"))) == 2, "nothing is written where one of the records is there"
 
 
-def test_records_need_a_source_and_bring_a_document_that_counts_them(tmp_path: Path, data: Path, tunemark: Tunemark):
+def test_records_need_a_source_and_add_to_the_count_of_its_document(tmp_path: Path, data: Path, tunemark: Tunemark):
     log = data / "trainer-log.txt"
     refused = tunemark("import", "trainer-log", log, "--method", "lora", "--out", tmp_path)
     assert (refused.code, "--source" in refused.err) == (2, True)
@@ -166,7 +166,7 @@ def test_records_need_a_source_and_bring_a_document_that_counts_them(tmp_path: P
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--instance", "g5.13xlarge"), "instance: 'g5.13xlarge': no instance of data/prices; did you mean 'g5.12xlarge'"),
+        (("--instance", "g5.13xlarge"), "instance: 'g5.13xlarge': not in data/prices; did you mean 'g5.12xlarge'"),
         (("--accelerator", "RTX 4070 Ti (16GB)"), "the GeForce RTX 4070 Ti has 12 GB, not 16; did you mean 'RTX 4070 Ti'"),
         (("--accelerator", "h100"), "did you mean 'nvidia-h100-80gb-sxm'"),
         (("--model", "llama-3-8c"), "did you mean 'llama-3-8b'"),
@@ -185,10 +185,10 @@ def test_names_are_resolved_also_when_nothing_is_written(data: Path, tunemark: T
 
 def only_record(text: str, facts: FactBase) -> PublishedResult:
     (run,) = read_trainer_log(text, "log").runs
-    return record(run, 0, Said("005", 1, "Log", method=Method.LORA), facts)
+    return record(run, 0, StatedConditions("005", 1, "Log", method=Method.LORA), facts)
 
 
-def test_a_loss_that_is_no_number_is_a_failed_run(facts: FactBase):
+def test_a_loss_that_is_not_a_number_is_a_failed_run(facts: FactBase):
     for text in (
         "{'train_runtime': 100.0, 'train_loss': nan}",
         '{"train_runtime": 100.0, "train_loss": NaN}',
@@ -207,7 +207,7 @@ def test_a_loss_that_is_no_number_is_a_failed_run(facts: FactBase):
         "[rank0]: torch.cuda.OutOfMemoryError: CUDA out of memory.",
     ],
 )
-def test_a_run_out_of_memory_says_so(facts: FactBase, line: str):
+def test_a_run_out_of_memory_has_that_status(facts: FactBase, line: str):
     assert only_record(line, facts).status.value == "oom"
     result = only_record(f" 3/50 [00:06<01:34,  2.00s/it]\n{line}\nreal 0m20.5s\n", facts)
     assert (result.status.value, result.claims["steps"].value, result.note) == ("oom", 3, "Out of memory in line 2 of the log.")
@@ -227,7 +227,7 @@ def test_a_log_that_ends_early_is_partial(facts: FactBase):
         ("'num_tokens': 0", "tokens"),
     ],
 )
-def test_what_is_no_amount_is_left_out_and_reported(figure: str, left_out: str):
+def test_a_figure_that_is_not_an_amount_is_left_out_and_reported(figure: str, left_out: str):
     found = read_trainer_log(f"{{{figure}, 'epoch': 1.0, 'eval_loss': 2.0}}", "log")
     assert left_out not in found.runs[0].claims
     assert "not an amount; left out" in str(found.problems[0])

@@ -7,7 +7,7 @@ from factories import FACTS, make_submission
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunemark.collector.predict.predicted_vs_measured import memory_beside
+from tunemark.collector.predict.predicted_vs_measured import compare_memory
 from tunemark.schema.derive import compile_overhead, derive
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import Work, measured_shape, shape_of_plan, work_in
@@ -179,7 +179,7 @@ def test_predicted_memory_stands_beside_what_was_weighed() -> None:
         "optimizer_state_bytes": 2_498_784,
     }
     model = {"parameters": 4_525_312, "trainable_parameters": 312_320, **lora}
-    lines, reason = memory_beside(make_submission(model=model), TINY)
+    lines, reason = compare_memory(make_submission(model=model), TINY)
     assert reason is None
     errors = {line.key: line.error for line in lines if line.group == "state"}
     assert set(errors) == {"base weights", "adapters", "gradients", "optimizer states"}
@@ -199,7 +199,7 @@ WEIGHED = {
 
 @pytest.mark.parametrize("gradients", [{"gradient_bytes": None, "gradient_bytes_reason": "kept elsewhere"}, {"gradient_bytes": 0}])
 def test_gradients_that_were_not_seen_are_predicted_and_not_measured_as_0(gradients: dict[str, object]) -> None:
-    lines, _ = memory_beside(make_submission(model=WEIGHED | gradients), TINY)
+    lines, _ = compare_memory(make_submission(model=WEIGHED | gradients), TINY)
     (line,) = [line for line in lines if line.key == "gradients"]
     assert line.measured_bytes is None
     assert line.predicted_bytes
@@ -225,7 +225,7 @@ def test_optimizer_states_that_were_not_weighed_are_unknown_and_not_0(
     facts = WEIGHED | {"gradient_bytes": 1_249_280} | states
     ended = {"outcome.status": "oom_device", "outcome.message": "out of memory", "outcome.fix": "smaller"} if not steps else {}
     submission = make_submission(steps, model=facts, **{"plan.optimizer.name": optimizer} | ended)
-    lines = {line.key: line for line in memory_beside(submission, TINY)[0]}
+    lines = {line.key: line for line in compare_memory(submission, TINY)[0]}
     if optimizer == "adamw":
         assert lines["optimizer states"].measured_bytes == measured
         assert ("ended before" in lines["optimizer states"].note) is (states is UNSEEN)
@@ -237,14 +237,14 @@ def test_optimizer_states_that_were_not_weighed_are_unknown_and_not_0(
 def test_sharded_states_are_compared_with_the_part_that_one_process_holds() -> None:
     sharded = {"plan.device.count": 2, "plan.device.strategy": "fsdp2", "plan.batch.data_parallel": 2, "plan.batch.global_batch": 8}
     plans = make_submission(130), make_submission(130, **sharded)
-    alone, half = ({line.key: line.predicted_bytes for line in memory_beside(plan, TINY)[0] if line.group == "state"} for plan in plans)
+    alone, half = ({line.key: line.predicted_bytes for line in compare_memory(plan, TINY)[0] if line.group == "state"} for plan in plans)
     assert half["optimizer states"] == pytest.approx(alone["optimizer states"] / 2, rel=0.01)
 
 
 def test_memory_that_the_model_does_not_know_is_not_predicted() -> None:
     submission = make_submission(130, **{"plan.device.offload": "optimizer"})
-    assert memory_beside(submission, TINY) == (
+    assert compare_memory(submission, TINY) == (
         (),
         "the memory model does not know states of the optimizer in host memory while parameters stay on the device",
     )
-    assert memory_beside(submission, None)[1] == "there is no card of the model tiny-llama"
+    assert compare_memory(submission, None)[1] == "there is no card of the model tiny-llama"

@@ -90,7 +90,7 @@ def by_class(shape: TrainingShape) -> dict[str, int]:
 def _model(shape: TrainingShape) -> Any:
     import transformers
 
-    from tunemark.harness.worker.architectures import config_of
+    from tunemark.harness.worker.models import config_of
 
     config = config_of(shape.model, labels=shape.labels)
     config._attn_implementation = "eager"

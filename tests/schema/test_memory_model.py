@@ -1,4 +1,4 @@
-"""The memory model: exact against what autograd saves, right against published rows, and monotone."""
+"""The memory model: exact against what autograd saves, and monotone."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunemark.collector.predict.published_memory import (
-    accelerate_bytes,
-    memory_errors,
-    published_results,
-    published_shape,
-    source_004_bytes,
-    summarise,
-)
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.activations import block_activations
@@ -25,7 +17,6 @@ from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 FACTS = FactBase(Path(__file__).parents[2] / "data")
-PUBLISHED = published_results(FACTS.root, "003")
 GIB = 2**30
 
 
@@ -36,74 +27,6 @@ def make_shape(model: str = "llama-3.1-8b", method: Method = Method.LORA, **chan
 
 def line(ledger: MemoryLedger, key: str) -> int:
     return sum(one.bytes for one in ledger.lines if one.key == key)
-
-
-# --- against what others measured
-
-
-def test_the_rows_of_source_003_are_predicted_within_the_goal() -> None:
-    rows = memory_errors(PUBLISHED, FACTS)
-    summary = summarise((row.predicted, row.published) for row in rows)
-    table = "\n".join(
-        f"{row.id} {row.model:14} {row.method.value:5} {row.published / 1e9:5.1f} {row.predicted / 1e9:5.1f} {row.error:+.1%}"
-        for row in rows
-    )
-    assert summary.rows == 58, table
-    assert summary.median <= 0.10, table
-    assert summary.worst <= 0.25, table
-
-
-def test_even_the_units_as_printed_stay_within_the_goal() -> None:
-    facts = FactBase(FACTS.root)
-    printed = FACTS.known.memory_reading("003").model_copy(update={"unit": "printed"})
-    # The facts are read once and kept on the object.
-    facts.__dict__["known"] = FACTS.known.model_copy(update={"memory_readings": (printed,)})
-    summary = summarise((row.predicted, row.published) for row in memory_errors(PUBLISHED, facts))
-    assert summary.median <= 0.10
-    assert summary.worst <= 0.25
-
-
-def test_what_ran_out_of_memory_is_predicted_not_to_fit_and_what_ran_to_fit() -> None:
-    for result in PUBLISHED:
-        shape, accelerator = published_shape(result, FACTS), result.conditions.accelerator
-        assert shape is not None
-        assert accelerator is not None
-        memory = FACTS.accelerators[accelerator].memory_gib
-        assert memory is not None
-        assert (estimate_memory(shape).needed <= memory * GIB) == (result.status.value == "ok"), result.id
-
-
-def test_the_model_memory_says_that_printed_gib_are_gb() -> None:
-    for result in PUBLISHED:
-        claim, shape = result.claims.get("model_memory_bytes"), published_shape(result, FACTS)
-        # Qwen3 8B in 4 bits is printed at the 15 of the whole file; what is left of loading counts as reserved.
-        if claim is None or shape is None or result.id == "003-060":
-            continue
-        as_gb = float(claim.printed.split()[0]) * 1e9
-        weights = estimate_memory(replace(shape, lora_targets=("o_proj",), lora_rank=1)).model_memory
-        assert weights == pytest.approx(as_gb, rel=0.05, abs=0.55e9), result.id
-
-
-def test_the_formula_of_source_004_and_accelerate_are_far_off() -> None:
-    rows = memory_errors(PUBLISHED, FACTS)
-    ours = summarise((row.predicted, row.published) for row in rows)
-    assert summarise((row.formula_004, row.published) for row in rows).median > 10 * ours.median
-    assert summarise((row.accelerate, row.published) for row in rows).median > 10 * ours.median
-
-
-def test_the_formula_of_source_004_gives_its_own_examples() -> None:
-    seven = FACTS.model("llama-2-7b").model_copy(update={"parameters": None})
-    scale = 7e9 / 6_738_415_616
-    for method, gb in ((Method.FULL, 280), (Method.LORA, 56), (Method.QLORA, 7)):
-        assert source_004_bytes(seven, method) * scale / 1e9 == pytest.approx(gb, rel=1e-9)
-
-
-def test_the_rule_of_accelerate_is_the_one_it_runs() -> None:
-    from accelerate.commands.estimate import estimate_training_usage
-
-    shape = make_shape("llama-2-7b", Method.FULL)
-    as_fp32 = 4 * 6_738_415_616
-    assert accelerate_bytes(shape) == max(estimate_training_usage(as_fp32, "bfloat16").values())
 
 
 # --- against autograd
@@ -138,7 +61,7 @@ def _build(card: ModelCard, method: Method, attention: str) -> Any:
     import torch
     import transformers
 
-    from tunemark.harness.worker.architectures import config_of
+    from tunemark.harness.worker.models import config_of
 
     config = config_of(card)
     config._attn_implementation, config._experts_implementation, config.use_cache = attention, "eager", False

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from study_making import FACTS, make_run
 
-from tunemark.harness.planning import Options, resolve
+from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.statistics.job_prediction import Job, over_runs, predict, price_of
@@ -100,7 +100,7 @@ def test_a_job_has_one_size(job):
 
 
 def test_what_was_not_measured_is_said():
-    assert any("did not evaluate" in doubt for doubt in predict([EVEN], Job(steps=5)).doubts)
+    assert any("did not evaluate" in caveat for caveat in predict([EVEN], Job(steps=5)).caveats)
 
 
 def test_the_cheapest_instance_that_holds_the_devices_is_paid_whole():
@@ -136,9 +136,9 @@ def test_the_interval_of_repeats_covers_one_process_more_in_nineteen_of_twenty()
 
 def test_a_prediction_from_one_run_says_what_one_run_cannot_know():
     again = [short_run(step_s=0.1), short_run(step_s=0.11)]
-    assert any("covers this run only" in doubt for doubt in predict(again[:1], Job(steps=600)).doubts)
+    assert any("covers this run only" in caveat for caveat in predict(again[:1], Job(steps=600)).caveats)
     both = predict(again, Job(steps=600))
-    assert not any("covers this run only" in doubt for doubt in both.doubts)
+    assert not any("covers this run only" in caveat for caveat in both.caveats)
     assert both.step_time_s.value == pytest.approx(math.sqrt(0.1 * 0.11), rel=1e-3)
 
 
@@ -146,13 +146,13 @@ def test_only_repeats_of_one_plan_are_taken_together():
     other = make_run(resolve("smoke-full", FACTS, machine(), Options()), noise=0.0)
     with pytest.raises(TunemarkError, match="is not a repeat of the first run"):
         predict([EVEN, other], Job(steps=600))
-    with pytest.raises(TunemarkError, match="given twice"):
+    with pytest.raises(TunemarkError, match="listed twice"):
         predict([EVEN, EVEN], Job(steps=600))
 
 
 def test_the_command_names_the_file_that_is_no_repeat(tmp_path):
-    from tunemark.harness.record import write
-    from tunemark.harness.studies.whole_job import read_runs
+    from tunemark.harness.commands.studies import read_runs
+    from tunemark.harness.run.record import write
 
     other = make_run(resolve("smoke-full", FACTS, machine(), Options()), noise=0.0)
     paths = [write(run, tmp_path / name) for run, name in ((EVEN, "one"), (other, "two"))]

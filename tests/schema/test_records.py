@@ -138,6 +138,15 @@ def test_headline_numbers_are_those_of_the_steady_window() -> None:
     assert step_labels(derived.window, 130).count("steady") == derived.window.steps
 
 
+@pytest.mark.parametrize(("passed", "rankable"), [(True, True), (None, True), (False, False)])
+def test_a_result_with_a_failed_gate_shares_no_ranking(passed: bool | None, rankable: bool) -> None:
+    gates = [
+        {"name": "loss_band", "passed": True, "detail": "as expected"},
+        {"name": "adapter_gradient", "passed": passed, "detail": "seen"},
+    ]
+    assert derive(make_submission(gates=gates)).rankable is rankable
+
+
 def test_the_headline_memory_is_the_device_allocator_when_there_is_one() -> None:
     device = {"peak_bytes": 7, "method": "torch.cuda.max_memory_allocated", "reason": None}
     assert derive(make_submission(**{"memory.device_allocated": device})).peak_memory.peak_bytes == 7

@@ -2,6 +2,8 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tunemark.schema.errors import TunemarkError
@@ -33,25 +35,25 @@ def _is_checkout(folder: Path) -> bool:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that readers see the old or the new content and never a part of it.
+    """Write a file so that readers see the old or the new content, never a part of it.
 
     Raises
     ------
     OSError
-        When the disk is full or the folder cannot be written; the old file is then untouched.
+        When the disk is full or the folder cannot be written; the old file is then unchanged.
 
     """
+    with replacing(path) as partial:
+        partial.write_bytes(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path in a folder next to the file; on success that file replaces it, on failure it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        partial = Path(folder) / path.name
+        yield partial
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+        partial.replace(path)

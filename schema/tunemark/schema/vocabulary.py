@@ -1,6 +1,7 @@
 """Closed vocabularies. An unknown word is an error that lists the known words."""
 
 from enum import StrEnum
+from typing import Literal
 
 
 class Method(StrEnum):
@@ -170,7 +171,7 @@ class PriceKind(StrEnum):
     OWNED = "owned"
 
 
-class Doubt(StrEnum):
+class WarningKind(StrEnum):
     """A reason to trust a measurement less. It is stored with the result, which is kept."""
 
     NOT_STABLE = "not_stable"
@@ -189,3 +190,7 @@ class Doubt(StrEnum):
     GATE_FAILED = "gate_failed"
     STRAGGLER = "straggler"
     TRUNCATED_LOG = "truncated_log"
+
+
+Loss = Literal["plain", "upcast", "fused"]
+"""Tensors that the loss keeps: in the format of the logits, cast to fp32, or never the whole logits."""

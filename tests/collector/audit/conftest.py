@@ -1,18 +1,18 @@
-"""The evidence of this checkout and what the audit finds in it, once for all tests."""
+"""The evidence of this checkout and its findings, loaded once for all tests."""
 
 from pathlib import Path
 
 import pytest
 
-from tunemark.collector.audit.engine import audit
-from tunemark.collector.audit.loaded import base_of
+from tunemark.collector.audit.load import load_evidence
+from tunemark.collector.audit.rule import audit
 
 
 @pytest.fixture(scope="session")
-def base():
-    return base_of(Path(__file__).parents[3])
+def stored_evidence():
+    return load_evidence(Path(__file__).parents[3])
 
 
 @pytest.fixture(scope="session")
-def findings(base):
-    return audit(base)
+def findings(stored_evidence):
+    return audit(stored_evidence)

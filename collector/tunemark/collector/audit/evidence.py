@@ -1,11 +1,15 @@
-"""What the rules look at: every result, published and measured, with its cards, and every statement of a document."""
+"""The evidence that rules see: every result, published or measured, with its cards, and every statement of a document."""
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
+from operator import attrgetter
 from typing import TypeVar
 
-from tunemark.collector.audit.span import Span
+from tunemark.collector.audit.interval import Interval
+from tunemark.collector.audit.printed_figures import printed_rows
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import DatasetFact
@@ -13,26 +17,21 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.claims import Assertion
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument, Statement
+from tunemark.schema.vocabulary import Method
 
 Kind = TypeVar("Kind", bound=Assertion)
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
+SETUP = attrgetter("source", "conditions.model", "conditions.method", "conditions.accelerator")
+"""What results of one setup share."""
+METHOD_NAME = {Method.FULL: "full fine-tuning", Method.LORA: "LoRA", Method.QLORA: "QLoRA"}
 COUNTS = frozenset({"steps", "total_steps", "epochs", "tokens"})
-"""Whole numbers of these are counted, not rounded."""
-
-
-def label(quantity: str) -> str:
-    """Return what readers call a quantity."""
-    return QUANTITIES[quantity].label if quantity in QUANTITIES else quantity
-
-
-def quoted(statement: Statement) -> str:
-    """Return the words of a statement as the document prints them, in quotation marks; empty where it has none."""
-    words = statement.labels.get("claim") or ", ".join(statement.labels.values())
-    return f" ('{words}')" if words else ""
+"""Quantities that are counted: their whole numbers are exact."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """One result as rules see it."""
+class AuditedResult:
+    """One result, published or measured, as rules see it."""
 
     id: str
     source: str
@@ -45,38 +44,46 @@ class Run:
     accelerator: AcceleratorCard | None
     dataset: DatasetFact | None
     measured: bool = False
-    """From our own harness: its figures were derived from a raw log, with all of their digits."""
+    """True for results of our own harness: their figures are derived from a raw log, with all digits."""
     converted: bool = False
-    """From the raw logs of another harness."""
+    """True for results from the raw logs of another harness."""
 
-    def span(self, quantity: str) -> Span | None:
-        """Return a figure that has one meaning, with the width of its last digit; None where it is not claimed or ambiguous."""
+    def interval(self, quantity: str) -> Interval | None:
+        """Return a figure with the width of its last digit; None where it is not claimed, ambiguous, or not positive."""
         claim = self.claims.get(quantity)
         if claim is None or claim.readings or claim.value <= 0:
             return None
-        return Span.exact(claim.value) if quantity in COUNTS and claim.value.is_integer() else Span.of(claim)
+        return Interval.exact(claim.value) if quantity in COUNTS and claim.value.is_integer() else Interval.of(claim)
 
-    def readings(self, quantity: str) -> list[tuple[str, Span]]:
-        """Return all meanings of a figure with their values; one meaning without words where it is plain."""
+    def readings(self, quantity: str) -> list[tuple[str, Interval]]:
+        """Return all meanings of a figure with their values. A plain figure has one meaning without words."""
         claim = self.claims.get(quantity)
         if claim is None or claim.value <= 0:
             return []
-        return [(one.meaning, Span.of(claim, one.value)) for one in claim.readings] or [("", Span.of(claim))]
+        return [(reading.meaning, Interval.of(claim, reading.value)) for reading in claim.readings] or [("", Interval.of(claim))]
 
     def printed(self, *quantities: str) -> str:
-        """Return figures as they are printed, for a sentence."""
+        """Return figures as printed, for a sentence."""
         return ", ".join(f"{label(name)} {self.claims[name].printed}" for name in quantities if name in self.claims)
 
     @property
     def devices(self) -> int:
-        """Devices, 1 where it is not said."""
+        """Number of devices; 1 where it is not stated."""
         return self.conditions.accelerator_count or 1
 
     @property
-    def training_rows(self) -> int | None:
-        """Rows of the training data: as the words for the data set say, else of the data set."""
-        from tunemark.collector.rates import printed_rows  # noqa: PLC0415 - the one place that reads such words
+    def device_name(self) -> str:
+        """Name of the device; empty where it is not known."""
+        return self.accelerator.name if self.accelerator else ""
 
+    @property
+    def method_name(self) -> str:
+        """Name of the method for readers."""
+        return METHOD_NAME[self.conditions.method]
+
+    @property
+    def training_rows(self) -> int | None:
+        """Rows of the training data: as printed with the data set, else of the known data set."""
         return printed_rows(self.conditions.dataset) or (self.dataset.training_rows if self.dataset else None)
 
     def setting(self, name: str) -> int | None:
@@ -85,47 +92,57 @@ class Run:
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     @property
+    def offloads_to_host(self) -> object:
+        """The printed setting for offloading to host memory, or None."""
+        return self.conditions.settings.get("fsdp_cpu_offload")
+
+    @property
     def replicas(self) -> int | None:
-        """Data-parallel replicas: as stated, one on one device, else None: devices may share a row."""
+        """Data-parallel replicas: as stated, 1 on one device, else None, since several devices may share a row."""
         stated = self.setting("data_parallel")
         if stated is not None:
             return stated
         if self.devices == 1:
             return (self.setting("processes") or 1) if self.accelerator else 1
-        if self.conditions.settings.get("fsdp_cpu_offload") is not None or "DDP" in self.section:
-            return self.devices
-        return None
+        return self.devices if self.offloads_to_host is not None or "DDP" in self.section else None
+
+
+Pair = tuple[AuditedResult, AuditedResult]
 
 
 @dataclass(frozen=True)
-class Base:
-    """Everything that is audited, and the facts it is audited against."""
+class Evidence:
+    """Everything that is audited, and the facts that it is audited against."""
 
-    runs: tuple[Run, ...]
+    results: tuple[AuditedResult, ...]
     documents: tuple[SourceDocument, ...]
     facts: FactBase
     records: tuple[PublishedResult | ConvertedResult, ...] = ()
-    """What results of documents and of other harnesses were made from."""
+    """The records that results of documents and of other harnesses were made from."""
 
     @cached_property
-    def published(self) -> tuple[Run, ...]:
+    def published(self) -> tuple[AuditedResult, ...]:
         """Results of documents: few enough to compare each with each."""
-        return tuple(run for run in self.runs if not run.measured and not run.converted)
+        return tuple(result for result in self.results if not result.measured and not result.converted)
 
     @cached_property
-    def alike(self) -> tuple[tuple[Run, ...], ...]:
-        """Results of one source with the same model, method and device, together: pairs are looked for within these."""
-        groups: dict[tuple[object, ...], list[Run]] = {}
-        for run in self.runs:
-            if run.conditions.model is not None:
-                key = (run.source, run.conditions.model, run.conditions.method, run.conditions.accelerator)
-                groups.setdefault(key, []).append(run)
-        return tuple(tuple(group) for group in groups.values())
+    def same_setup(self) -> tuple[tuple[AuditedResult, ...], ...]:
+        """Groups of results of one source with the same model, method and device."""
+        return tuple(tuple(group) for group in grouped(_with_model(self.results), SETUP).values())
+
+    def published_pairs(self) -> Iterator[Pair]:
+        """Yield all pairs of published results of one source with the same model, method and device."""
+        for group in grouped(_with_model(self.published), SETUP).values():
+            yield from combinations(group, 2)
+
+    def with_figure(self, quantity: str) -> list[AuditedResult]:
+        """Return the results that claim a quantity."""
+        return [result for result in self.results if quantity in result.claims]
 
     @cached_property
-    def by_id(self) -> dict[str, Run]:
+    def by_id(self) -> dict[str, AuditedResult]:
         """Results by id."""
-        return {run.id: run for run in self.runs}
+        return {result.id: result for result in self.results}
 
     @cached_property
     def statements(self) -> dict[str, Statement]:
@@ -133,26 +150,55 @@ class Base:
         return {statement.id: statement for document in self.documents for statement in document.statements}
 
     @cached_property
-    def document_of(self) -> dict[str, SourceDocument]:
+    def documents_by_id(self) -> dict[str, SourceDocument]:
         """Documents by their three digits."""
         return {document.id: document for document in self.documents}
 
     def assertions(self, kind: type[Kind]) -> Iterator[tuple[Statement, Kind]]:
-        """Yield the statements that assert something of a kind."""
+        """Yield the statements with an assertion of a kind."""
         for statement in self.statements.values():
             if isinstance(statement.assertion, kind):
                 yield statement, statement.assertion
 
-    def named(self, ids: Iterable[str]) -> list[Run]:
-        """Return the results of ids, those that are there."""
-        return [self.by_id[one] for one in ids if one in self.by_id]
+    def with_ids(self, ids: Iterable[str]) -> list[AuditedResult]:
+        """Return the results with these ids; unknown ids are left out."""
+        return [self.by_id[record] for record in ids if record in self.by_id]
 
     def accelerators_of(self, source: str) -> list[AcceleratorCard]:
-        """Return the accelerators that the results of a document name, each once."""
-        return list({run.accelerator.key: run.accelerator for run in self.published if run.source == source and run.accelerator}.values())
+        """Return the accelerators in the results of a document, each once."""
+        named = [result.accelerator for result in self.published if result.source == source and result.accelerator]
+        return list({card.key: card for card in named}.values())
 
     def claims_of(self, record: str) -> dict[str, Claim]:
-        """Return the claims of a result or a statement; none for an unknown one."""
+        """Return the claims of a result or a statement; none for an unknown record."""
         if record in self.by_id:
             return self.by_id[record].claims
         return self.statements[record].claims if record in self.statements else {}
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return items by their key, in order."""
+    groups: dict[Key, list[Item]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
+    return groups
+
+
+def _with_model(results: Iterable[AuditedResult]) -> list[AuditedResult]:
+    return [result for result in results if result.conditions.model is not None]
+
+
+def source_of(record: str) -> str:
+    """Return the document of a statement or published result."""
+    return record.split("-", maxsplit=1)[0]
+
+
+def label(quantity: str) -> str:
+    """Return the name of a quantity for readers."""
+    return QUANTITIES[quantity].label if quantity in QUANTITIES else quantity
+
+
+def quoted(statement: Statement) -> str:
+    """Return the words of a statement as printed, in quotation marks; empty where it has none."""
+    words = statement.labels.get("claim") or ", ".join(statement.labels.values())
+    return f" ('{words}')" if words else ""

@@ -1,15 +1,26 @@
-"""What a rule is: a pure function from the evidence to what it found, with a reason for being."""
+"""Rules of the audit: the decorator that declares one, the finding that it makes, and the engine that runs them all.
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Literal
+A rule is one function in a module of `audit/rules/`. It takes the evidence and yields findings; it depends on nothing else.
+Its docstring is what readers see: the title of the rule, and the reason why such a claim is wrong. Every module in that folder
+is imported, so a new rule needs no registration.
+"""
 
-from tunemark.collector.audit.evidence import Base
-from tunemark.schema.findings import Finding
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.schema.vocabulary import AuditVerdict
 
 IMPOSSIBLE, INCONSISTENT = AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT
 SUSPICIOUS, AMBIGUOUS = AuditVerdict.SUSPICIOUS, AuditVerdict.AMBIGUOUS
+WORST_FIRST = {verdict: place for place, verdict in enumerate(AuditVerdict)}
+RULES_PACKAGE = "tunemark.collector.audit.rules"
+DOCUMENT_CONDITIONS = frozenset({"date", "link"})
+"""Conditions of a document, besides the fields and settings of `Conditions`."""
 
 Family = Literal[
     "utilisation",
@@ -25,52 +36,131 @@ Family = Literal[
     "significance",
     "statements",
 ]
+Number = float | int | str
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a rule found, before it is stamped with the rule."""
+class Finding:
+    """What one rule found about one or more records."""
 
     verdict: AuditVerdict
     records: tuple[str, ...]
+    """Results and statements concerned; the first is the subject."""
     claim: str
+    """What they claim, with the figures as printed."""
     calculation: str
-    numbers: dict[str, float | int | str] = field(default_factory=dict)
+    """The calculation, written out with its numbers."""
+    numbers: Mapping[str, Number] = field(default_factory=dict)
+    """The numbers used, by name with unit."""
+    quantities: tuple[str, ...] = ()
+    """Quantities of the records that the verdict applies to: keys of `tunemark.schema.quantities.QUANTITIES`."""
+    conditions: tuple[str, ...] = ()
+    """Conditions that the verdict applies to: fields of `Conditions`, settings of results or statements, or DOCUMENT_CONDITIONS."""
+    excluded: tuple[str, ...] = ()
+    """Meanings of an ambiguous figure that are impossible: their words without figures."""
+    rule: str = ""
+    """The rule that made it; set by the engine."""
 
 
-Check = Callable[[Base], Iterable[Found]]
+def about_figures(
+    verdict: AuditVerdict,
+    result: AuditedResult,
+    quantities: tuple[str, ...],
+    calculation: str,
+    numbers: Mapping[str, Number],
+    conditions: tuple[str, ...] = (),
+) -> Finding:
+    """Return a finding about figures of one result: its claim is these figures as printed."""
+    return Finding(verdict, (result.id,), result.printed(*quantities), calculation, numbers, quantities, conditions)
+
+
+Check = Callable[[Evidence], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule."""
+    """A check with its declaration."""
 
     id: str
     title: str
-    """What it looks for, in a few words."""
+    """What the rule looks for, in a few words."""
     family: Family
     why: str
-    """Why that is wrong, from first principles, with the source of the formula."""
+    """Why such a claim is wrong, from first principles, with the source of the formula."""
     verdicts: tuple[AuditVerdict, ...]
-    """Verdicts that it can give."""
+    """Verdicts that the rule can give."""
     check: Check
 
-    def findings(self, base: Base) -> Iterator[Finding]:
-        """Yield the findings of this rule."""
-        for found in self.check(base):
-            if found.verdict not in self.verdicts:
-                message = f"rule {self.id} gave {found.verdict.value}, which it does not declare"
-                raise ValueError(message)
-            yield Finding(
-                rule=self.id,
-                verdict=found.verdict,
-                records=tuple(dict.fromkeys(found.records)),
-                claim=found.claim,
-                calculation=found.calculation,
-                numbers={name: round_off(value) for name, value in found.numbers.items()},
-            )
+    def findings(self, evidence: Evidence) -> Iterator[Finding]:
+        """Yield the findings of this rule.
+
+        Raises
+        ------
+        ValueError
+            If a finding has an undeclared verdict, or names no quantity and no condition.
+
+        """
+        for finding in self.check(evidence):
+            if finding.verdict not in self.verdicts:
+                raise ValueError(f"rule {self.id} gave the verdict {finding.verdict.value}; declare it in `verdicts`")
+            if not finding.quantities and not finding.conditions:
+                raise ValueError(f"rule {self.id} made a finding without quantities and conditions; name what its verdict applies to")
+            numbers = {name: round_off(value) for name, value in finding.numbers.items()}
+            yield replace(finding, rule=self.id, records=tuple(dict.fromkeys(finding.records)), numbers=numbers)
 
 
-def round_off(value: float | str) -> float | int | str:
-    """Return a number with nine significant digits: more are noise of the last bit, which differs between machines."""
+def rule(*, id: str, family: Family, verdicts: tuple[AuditVerdict, ...]) -> Callable[[Check], Rule]:  # noqa: A002 - its name in every table
+    """Declare a check as a rule. The first line of its docstring is the title of the rule, and the rest is the reason.
+
+    Raises
+    ------
+    ValueError
+        If the docstring lacks a title or a reason.
+
+    """
+
+    def declare(check: Check) -> Rule:
+        title, _, why = (inspect.getdoc(check) or "").partition("\n\n")
+        if not title or not why:
+            raise ValueError(f"rule {id} needs a docstring with a title and, after an empty line, a reason")
+        return Rule(id, title.removesuffix("."), family, " ".join(why.split()), verdicts, check)
+
+    return declare
+
+
+def all_rules() -> tuple[Rule, ...]:
+    """Return the rules of all modules in `audit/rules/`: by family, then by module, then as written."""
+    package = importlib.import_module(RULES_PACKAGE)
+    names = sorted(info.name for info in pkgutil.iter_modules(package.__path__, f"{RULES_PACKAGE}."))
+    members = [(name, member) for name in names for member in vars(importlib.import_module(name)).values()]
+    declared = [member for name, member in members if isinstance(member, Rule) and member.check.__module__ == name]
+    return tuple(sorted(declared, key=lambda one: get_args(Family).index(one.family)))
+
+
+def audit(evidence: Evidence, rules: Iterable[Rule] | None = None) -> tuple[Finding, ...]:
+    """Return the findings of all rules, ordered by subject and then worst first. The same evidence gives the same findings."""
+    findings = [finding for one in (all_rules() if rules is None else rules) for finding in one.findings(evidence)]
+    return tuple(
+        sorted(findings, key=lambda one: (one.records[0], WORST_FIRST[one.verdict], one.rule, one.records, one.calculation)),
+    )
+
+
+def select(
+    findings: Iterable[Finding],
+    rules: Collection[str] = (),
+    verdicts: Collection[AuditVerdict] = (),
+    records: Collection[str] = (),
+) -> tuple[Finding, ...]:
+    """Return the findings with one of the given rules, verdicts and records; an empty collection selects all."""
+    return tuple(
+        finding
+        for finding in findings
+        if (not rules or finding.rule in rules)
+        and (not verdicts or finding.verdict in verdicts)
+        and (not records or set(records) & set(finding.records))
+    )
+
+
+def round_off(value: Number) -> Number:
+    """Return a number with nine significant digits: further digits differ between machines."""
     return float(f"{value:.9g}") if isinstance(value, float) else value

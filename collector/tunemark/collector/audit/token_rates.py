@@ -1,91 +1,123 @@
-"""Tokens a second of a result, from every figure that gives them, and in every reading of an ambiguous one."""
+"""Tokens per second of a result, from every figure that gives them, and in every reading of an ambiguous figure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tunemark.collector.audit.evidence import Run
-from tunemark.collector.audit.span import Span
+from tunemark.collector.audit.evidence import AuditedResult
+from tunemark.collector.audit.interval import Interval
+
+LAST_BATCH = 0.01
+"""Share of rows that the last batch of an epoch may repeat: at most one batch in a hundred."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Tokens a second over all devices, as one figure in one reading says."""
+    """Tokens per second over all devices, from one figure in one reading."""
 
     quantity: str
-    """The figure that it follows from."""
+    """The figure that the rate follows from."""
     meaning: str
-    """Which reading; empty for a plain figure."""
-    tokens_per_s: Span
+    """The reading; empty for a plain figure."""
+    tokens_per_s: Interval
     formula: str
+    conditions: tuple[str, ...] = ()
+    """Conditions that the rate follows from, besides the figure: fields or settings of `Conditions`."""
+
+    @property
+    def meaning_words(self) -> str:
+        """The reading without its figures."""
+        return self.meaning.split(" (", maxsplit=1)[0]
 
 
-def token_rates(run: Run) -> list[Rate]:
-    """Return tokens a second by every figure; several of one quantity are readings of it."""
-    return [*_claimed(run), *_from_samples(run), *_from_steps(run)] or list(_from_epochs(run))
+def token_rates(result: AuditedResult) -> list[Rate]:
+    """Return tokens per second by every figure. Several rates of one quantity are readings of it."""
+    return [*_claimed(result), *_from_samples(result), *_from_steps(result)] or list(_from_epochs(result))
 
 
-def plain_rate(run: Run) -> Rate | None:
-    """Return tokens a second by the first figure with one meaning, or the only reading that is possible."""
-    return next((rate for rate in token_rates(run) if not rate.meaning and not rate.quantity.endswith("_reported")), None)
+def plain_rate(result: AuditedResult) -> Rate | None:
+    """Return tokens per second by the first figure with one meaning, or None."""
+    return next((rate for rate in token_rates(result) if not rate.meaning and not rate.quantity.endswith("_reported")), None)
 
 
-def _claimed(run: Run) -> Iterator[Rate]:
+def _claimed(result: AuditedResult) -> Iterator[Rate]:
     for quantity in ("tokens_per_s", "tokens_per_s_reported"):
-        for meaning, span in run.readings(quantity):
-            yield Rate(quantity, meaning, span, "")
-    tokens, time = run.span("tokens"), run.span("train_time_s")
+        for meaning, rate in result.readings(quantity):
+            yield Rate(quantity, meaning, rate, "")
+    tokens, time = result.interval("tokens"), result.interval("train_time_s")
     if tokens and time:
         yield Rate("tokens", "", tokens / time, f"{tokens.value:,.0f} tokens / {time.value:,.2f} s")
 
 
-def _from_samples(run: Run) -> Iterator[Rate]:
-    length = run.conditions.sequence_length
+def _from_samples(result: AuditedResult) -> Iterator[Rate]:
+    length = result.conditions.sequence_length
     for quantity in ("samples_per_s", "samples_per_s_reported"):
-        if length is None or (quantity == "samples_per_s" and "tokens" in run.claims):
+        if length is None or (quantity == "samples_per_s" and "tokens" in result.claims):
             continue
-        for meaning, span in run.readings(quantity):
-            yield Rate(quantity, meaning, span * length, f"{span.value:g} rows/s x {length:,} tokens")
+        for meaning, rate in result.readings(quantity):
+            yield Rate(quantity, meaning, rate * length, f"{rate.value:g} rows/s x {length:,} tokens", ("sequence_length",))
 
 
-def _from_steps(run: Run) -> Iterator[Rate]:
-    rows = rows_per_step(run)
-    length = run.conditions.sequence_length
-    if rows is None or length is None or "tokens" in run.claims:
+def _from_steps(result: AuditedResult) -> Iterator[Rate]:
+    rows, length = rows_per_step(result), result.conditions.sequence_length
+    if rows is None or length is None or "tokens" in result.claims:
         return
-    for meaning, span in run.readings("step_time_s"):
-        yield Rate(
-            "step_time_s", meaning, Span.exact(float(rows * length)) / span, f"{rows:,} rows x {length:,} tokens / {span.value:g} s a step"
-        )
+    conditions = ("sequence_length", *batch_conditions(result))
+    for meaning, step in result.readings("step_time_s"):
+        formula = f"{rows:,} rows x {length:,} tokens / {step.value:g} s per step"
+        yield Rate("step_time_s", meaning, Interval.exact(float(rows * length)) / step, formula, conditions)
 
 
-def _from_epochs(run: Run) -> Iterator[Rate]:
-    length, rows, epochs = run.conditions.sequence_length, run.training_rows, run.span("epochs")
-    time = run.span("train_time_s") or run.span("wall_s")
-    if length and rows and epochs and time and not run.conditions.packing:
-        yield Rate(
-            "epochs",
-            "",
-            epochs * (rows * length) / time,
-            f"{epochs.value:g} epochs x {rows:,} rows x {length:,} tokens / {time.value:,.0f} s",
-        )
+def _from_epochs(result: AuditedResult) -> Iterator[Rate]:
+    length, rows, epochs = result.conditions.sequence_length, result.training_rows, result.interval("epochs")
+    time = training_or_wall_time(result)
+    if length and rows and epochs and time and not result.conditions.packing:
+        formula = f"{epochs.value:g} epochs x {rows:,} rows x {length:,} tokens / {time.value:,.0f} s"
+        yield Rate("epochs", "", epochs * (rows * length) / time, formula, ("sequence_length", "dataset"))
 
 
-def samples_per_s(run: Run) -> tuple[Span, str] | None:
-    """Return rows a second where no length is needed: claimed, or epochs of known rows over time."""
-    claimed = run.span("samples_per_s")
+def samples_per_s(result: AuditedResult) -> tuple[Interval, str] | None:
+    """Return rows per second, which need no length, with their formula: claimed, or epochs of known rows over time."""
+    claimed = result.interval("samples_per_s")
     if claimed:
         return claimed, f"{claimed.value:g} rows/s"
-    rows, epochs, time = run.training_rows, run.span("epochs"), run.span("train_time_s") or run.span("wall_s")
+    rows, epochs, time = result.training_rows, result.interval("epochs"), training_or_wall_time(result)
     if rows and epochs and time:
         return epochs * rows / time, f"{epochs.value:g} epochs x {rows:,} rows / {time.value:,.0f} s"
     return None
 
 
-def rows_per_step(run: Run) -> int | None:
+def training_or_wall_time(result: AuditedResult) -> Interval | None:
+    """Return the training time, else the time of the process, else None."""
+    return result.interval("train_time_s") or result.interval("wall_s")
+
+
+def rows_per_step(result: AuditedResult) -> int | None:
     """Return rows of an optimizer step over all replicas; None where micro-batch, accumulation or replicas are not known."""
-    conditions = run.conditions
+    conditions = result.conditions
     if conditions.global_batch is not None:
         return conditions.global_batch
-    if conditions.micro_batch is None or conditions.gradient_accumulation is None or run.replicas is None:
+    if conditions.micro_batch is None or conditions.gradient_accumulation is None or result.replicas is None:
         return None
-    return conditions.micro_batch * conditions.gradient_accumulation * run.replicas
+    return conditions.micro_batch * conditions.gradient_accumulation * result.replicas
+
+
+def batch_conditions(result: AuditedResult) -> tuple[str, ...]:
+    """Return the conditions that the rows of an optimizer step follow from."""
+    stated = result.conditions.global_batch is not None
+    return ("global_batch",) if stated else ("micro_batch", "gradient_accumulation", "data_parallel")
+
+
+def expected_rows(result: AuditedResult) -> Interval | None:
+    """Return the rows of a whole training: epochs x rows of the data set; None where rows are packed or unknown."""
+    epochs, rows = result.interval("epochs"), result.training_rows
+    return epochs * rows if epochs and rows and not result.conditions.packing else None
+
+
+def settled_reading(result: AuditedResult, quantity: str) -> tuple[str, Interval] | None:
+    """Return the only reading of an ambiguous rate of samples that gives the rows of the data set over the training time, or None."""
+    rows, time = expected_rows(result), result.interval("train_time_s")
+    readings = result.readings(quantity)
+    if rows is None or time is None or len(readings) < 2 or not quantity.startswith("samples"):  # noqa: PLR2004 - one reading is no choice
+        return None
+    fitting = [(meaning, rate) for meaning, rate in readings if (rate * time).widened(LAST_BATCH).overlaps(rows)]
+    return fitting[0] if len(fitting) == 1 else None

@@ -1,11 +1,11 @@
-"""Commands of the collector, one module each. Thin: the work is in the modules beside this package."""
+"""Commands of the collector, one module each. They parse options and print; the work is done in the other rooms."""
 
 import typer
 
-from tunemark.collector.commands import collect, prices, query, schema, validate
+from tunemark.collector.commands import audit, collect, estimate, prices, query, schema, validate
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}
 )
-for command in (validate.validate, collect.collect, query.query, prices.prices, schema.schema):
+for command in (validate.validate, collect.collect, audit.audit, query.query, prices.prices, estimate.estimate, schema.schema):
     app.command()(command)

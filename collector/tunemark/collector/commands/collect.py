@@ -4,14 +4,19 @@ from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.options import AsJson, Database, database_of
-from tunemark.collector.days import day_of
-from tunemark.collector.output import print_json, print_table, progress, say
+from tunemark.collector.commands.terminal import (
+    AsJson,
+    Database,
+    database_of,
+    date_option,
+    print_json,
+    print_table,
+    problem_json,
+    progress,
+    say,
+)
 from tunemark.schema.errors import Exit
 from tunemark.schema.files import project_root
-
-# Modules that need duckdb, pyarrow or numpy are imported by the command that uses them, so that --help is instant.
-# ruff: noqa: PLC0415
 
 
 def collect(
@@ -19,14 +24,14 @@ def collect(
     *,
     as_of: Annotated[
         str | None,
-        typer.Option("--as-of", metavar="DATE", help="Day of the current prices, YYYY-MM-DD; today when left out.", show_default=False),
+        typer.Option("--as-of", metavar="DATE", help="Day of the current prices, as YYYY-MM-DD. Default: today.", show_default=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Load all results and facts into the database.
 
-    All or nothing: the new database takes the place of the old one once it is complete. A submission with a
-    problem is reported, noted in the table `load_problems` and left out; a problem in our own facts stops.
+    All or nothing: the new database replaces the old one once it is complete. A submission with a problem is reported,
+    noted in the table `load_problems` and left out. A problem in the facts of data/ stops the command.
 
     Exit codes: 0 all loaded, 3 a file is invalid.
 
@@ -38,26 +43,22 @@ def collect(
 
     - `tunemark collect --as-of 2026-11-20`
     """
-    from tunemark.collector.loading import collect as load
-    from tunemark.collector.loading import submission_files
+    # Needs duckdb, pyarrow and numpy, which --help does not.
+    from tunemark.collector.store import loading  # noqa: PLC0415
 
     root = project_root()
-    found = submission_files(root)
-    database, day = database_of(db), day_of("--as-of", as_of)
-    with progress("collect", len(found.files)) as advance:
-        done = load(root, database, advance, day)
+    database, day = database_of(db), date_option("--as-of", as_of)
+    with progress("collect", len(loading.submission_files(root).files)) as advance:
+        done = loading.collect(root, database, advance, day)
     for file, note in done.notes:
         say(f"{file}: note: {note}")
     for file, problem in done.problems:
         say(f"{file}: {problem}")
     if as_json:
-        problems = [{"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in done.problems]
+        problems = [problem_json(file, problem) for file, problem in done.problems]
         print_json({"database": str(database), "rows": done.rows, "results": done.results, "problems": problems})
     else:
-        counts = [
-            *((f"results of {source}", count) for source, count in sorted(done.results.items())),
-            *sorted((table, count) for table, count in done.rows.items() if count),
-        ]
-        print_table(["what", "rows"], counts)
+        results = [(f"results of {source}", count) for source, count in sorted(done.results.items())]
+        print_table(["what", "rows"], [*results, *sorted((table, count) for table, count in done.rows.items() if count)])
         say(f"wrote {database}")
     raise typer.Exit(Exit.INVALID if done.problems else Exit.OK)

@@ -1,38 +1,39 @@
-"""The command `prices`: what an instance or accelerator costs on a day."""
+"""The command `prices`: the price of an instance or accelerator on a day."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunemark.collector.commands.options import AsJson
-from tunemark.collector.days import day_of
-from tunemark.collector.output import print_json, print_table, say
+from tunemark.collector.commands.terminal import AsJson, date_option, print_json, print_table, say
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.formats import MISSING
 
 if TYPE_CHECKING:
-    from tunemark.collector.owned_hardware_cost import Owned
-
-# What it needs is imported when it is called, so that --help is instant.
-# ruff: noqa: PLC0415
+    from tunemark.collector.predict.owned_hardware_cost import OwnedHardware
 
 FIGURES = "purchase, years, utilisation, watts, electricity and, if it is sold afterwards, resale"
+NEVER = f"{MISSING}: renting is always cheaper"
 
 
 def prices(
-    name: Annotated[str | None, typer.Argument(metavar="[INSTANCE|ACCELERATOR]", help="All when left out.", show_default=False)] = None,
-    on: Annotated[str | None, typer.Option("--on", metavar="DATE", help="YYYY-MM-DD; today when left out.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[INSTANCE|ACCELERATOR]", help="Default: all.", show_default=False)] = None,
+    on: Annotated[str | None, typer.Option("--on", metavar="DATE", help="Day, as YYYY-MM-DD. Default: today.", show_default=False)] = None,
     *,
-    kind: Annotated[str | None, typer.Option("--kind", help="on_demand, spot or reserved; all when left out.", show_default=False)] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="on_demand, spot or reserved. Default: all.", show_default=False)] = None,
     own: Annotated[
         str | None,
-        typer.Option("--owned", metavar="FIGURES", help=f"Compare with hardware of your own: {FIGURES}.", show_default=False),
+        typer.Option("--owned", metavar="FIGURES", help=f"Compare with your own hardware: {FIGURES}.", show_default=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what an instance or accelerator costs on a day: on-demand, then spot, then reserved, each cheapest accelerator-hour first.
+    """Show the price of an instance or accelerator on a day: on-demand, then spot, then reserved, cheapest accelerator-hour first.
 
-    The newest price per provider, instance, region and kind that is known to be in force on that day, for the whole instance.
+    Lists the newest known price per provider, instance, region and kind in force on that day, for the whole instance.
+
+    With --owned, the last column is the number of hours of use per year from which an owned machine is cheaper than one
+    accelerator of the offer. A dash means that renting is always cheaper. An accelerator that nobody rents out is shown with
+    the hourly cost of the owned machine only.
 
     Examples
     --------
@@ -41,42 +42,42 @@ def prices(
     - `tunemark prices nvidia-h100-80gb-sxm --kind on_demand --on 2026-11-20 --json`
 
     - `tunemark prices nvidia-rtx-4090 --owned purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30,resale=500`
-
-    With --owned, one accelerator of each offer stands beside the owned one: the last column says from how many hours of use a
-    year owning is cheaper, and has a dash where renting is, however much it is used. What an hour on it costs is shown also
-    for an accelerator that nobody rents out.
     """
-    from tunemark.collector.owned_hardware_cost import NEVER, owned
-    from tunemark.collector.price_book import kind_of, offer_json, offer_table, offers, remarks
+    from tunemark.collector.predict import price_book  # noqa: PLC0415 - not needed for --help
+    from tunemark.collector.predict.owned_hardware_cost import parse_owned  # noqa: PLC0415 - as above
 
-    machine = owned(own) if own else None
-    facts, day, wanted = FactBase.of_project(), day_of("--on", on), kind_of(kind)
-    if machine and name and facts.recognise_accelerator(name) and not _has_price(facts, name):
-        _alone(machine, name, as_json=as_json)
+    owned = parse_owned(own) if own else None
+    facts, day, wanted = FactBase.of_project(), date_option("--on", on), price_book.kind_of(kind)
+    card = facts.recognise_accelerator(name) if name else None
+    if owned and name and card and not any(row.accelerator == card.key for row in facts.prices):
+        _show_owned(owned, name, as_json=as_json)
         return
-    found = offers(facts, name, day, wanted)
+    shown = price_book.offers(facts, name, day, wanted)
+    hours = [owned.break_even_hours_per_year(offer.usd_per_accelerator_hour) if owned else None for offer in shown]
     if as_json:
-        print_json([offer_json(offer) | (machine.facts(offer) if machine else {}) for offer in found])
+        print_json(
+            [
+                offer.as_json()
+                | ({"owned_usd_per_hour": owned.usd_per_hour(), "owned_break_even_hours_per_year": break_even} if owned else {})
+                for offer, break_even in zip(shown, hours, strict=True)
+            ]
+        )
         return
-    columns, lines = offer_table(found)
-    if machine:
-        say(machine.sentence())
-        columns, lines = [*columns, "own from h/year"], [(*line, machine.cell(offer)) for line, offer in zip(lines, found, strict=True)]
-    print_table(columns, lines)
-    for remark in (*remarks(found, day, datetime.now(tz=UTC).date()), *([NEVER] if machine else [])):
+    if owned:
+        say(owned.sentence())
+        rows = [(*offer.cells(), MISSING if even is None else f"{even:,.0f}") for offer, even in zip(shown, hours, strict=True)]
+        print_table([*price_book.COLUMNS, "own from h/year"], rows)
+    else:
+        print_table(price_book.COLUMNS, [offer.cells() for offer in shown])
+    for remark in (*price_book.remarks(shown, day, datetime.now(tz=UTC).date()), *([NEVER] if owned else [])):
         say(remark)
 
 
-def _has_price(facts: FactBase, name: str) -> bool:
-    card = facts.recognise_accelerator(name)
-    return any(card and row.accelerator == card.key for row in facts.prices)
-
-
-def _alone(machine: "Owned", name: str, *, as_json: bool) -> None:
-    """Show what an hour on hardware of one's own costs that nobody rents out."""
+def _show_owned(owned: "OwnedHardware", name: str, *, as_json: bool) -> None:
+    """Show the hourly cost of an owned accelerator that nobody rents out."""
     if as_json:
-        print_json([machine.facts()])
+        print_json([{"owned_usd_per_hour": owned.usd_per_hour()}])
         return
-    say(machine.sentence())
-    print_table(["accelerator", "owned usd/h"], [(name, machine.hardware.usd_per_hour())])
+    say(owned.sentence())
+    print_table(["accelerator", "owned usd/h"], [(name, owned.usd_per_hour())])
     say("the price book has no offer of it, so there is no break-even")

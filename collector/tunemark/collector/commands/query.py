@@ -1,15 +1,11 @@
-"""The command `query`: ask the database with SQL."""
+"""The command `query`: query the database with SQL."""
 
 from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.options import AsJson, Database, database_of
-from tunemark.collector.output import print_csv, print_json, print_table
+from tunemark.collector.commands.terminal import AsJson, Database, database_of, print_csv, print_json, print_table
 from tunemark.schema.errors import TunemarkError
-
-# Modules that need duckdb, pyarrow or numpy are imported by the command that uses them, so that --help is instant.
-# ruff: noqa: PLC0415
 
 
 def query(
@@ -20,7 +16,7 @@ def query(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV on standard output.")] = False,
     views: Annotated[bool, typer.Option("--views", help="List tables and views with their columns.")] = False,
 ) -> None:
-    """Ask the database with SQL.
+    """Query the database with SQL.
 
     The connection cannot write, and reads nothing but the database. Start with the view `results`.
 
@@ -36,21 +32,20 @@ def query(
 
     - `tunemark query --views`
     """
-    from tunemark.collector.asking import Answer, ask
+    # Needs duckdb, which --help does not.
+    from tunemark.collector.store.sql_query import relation_reference, run_query  # noqa: PLC0415
 
     if as_json and as_csv:
         raise TunemarkError("--csv", "with --json", "an answer has one form; give one of the two")
     if views:
-        from tunemark.collector.documentation import view_reference
-
-        answer = Answer(["relation", "column", "type", "meaning"], view_reference())
+        result = relation_reference()
     elif sql is None:
-        raise TunemarkError("sql", "", "give a SELECT, or --views to see what can be asked")
+        raise TunemarkError("sql", "", "give a SELECT, or --views to list tables and columns")
     else:
-        answer = ask(sql, database_of(db))
+        result = run_query(sql, database_of(db))
     if as_json:
-        print_json(answer.records())
+        print_json(result.records())
     elif as_csv:
-        print_csv(answer.columns, answer.rows)
+        print_csv(result.columns, result.rows)
     else:
-        print_table(answer.columns, answer.rows)
+        print_table(result.columns, result.rows)

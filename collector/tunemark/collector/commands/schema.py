@@ -1,21 +1,43 @@
-"""The command `schema`: the JSON Schema files and the fields of a record."""
+"""The command `schema`: the committed JSON Schema files, and the fields of a record."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.options import AsJson
-from tunemark.collector.output import print_json, print_table, say
-from tunemark.schema.errors import Exit
-from tunemark.schema.files import project_root
+from tunemark.collector.commands.terminal import AsJson, print_json, print_table, say
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.files import project_root, write_atomically
+from tunemark.schema.records.json_schema import field_reference, schema_files
+from tunemark.schema.records.upgrade import MODELS
 
-# Modules that need duckdb, pyarrow or numpy are imported by the command that uses them, so that --help is instant.
-# ruff: noqa: PLC0415
+FOLDER = Path("schema") / "json"
+
+
+def outdated(root: Path) -> list[str]:
+    """Return the names of schema files that are missing or differ from the generated ones."""
+    paths = {name: (root / FOLDER / name, content.encode()) for name, content in schema_files().items()}
+    return [name for name, (path, content) in paths.items() if not path.is_file() or path.read_bytes() != content]
+
+
+def write_schemas(root: Path) -> list[Path]:
+    """Write all schema files and return their paths."""
+    for name, content in schema_files().items():
+        write_atomically(root / FOLDER / name, content.encode())
+    return [root / FOLDER / name for name in schema_files()]
+
+
+def fields_of_kind(kind: str) -> list[tuple[str, str, str]]:
+    """Return (path, type, meaning) of each field of `submission`, `published`, `source` or `converted`."""
+    kinds = {name.removeprefix("tunemark.").partition("/")[0]: model for name, model in MODELS.items()}
+    if kind not in kinds:
+        raise TunemarkError("--fields", kind, did_you_mean(kind, kinds))
+    return field_reference(kinds[kind])
 
 
 def schema(
     *,
-    write: Annotated[bool, typer.Option("--write", help="Write schema/json; without it only say whether it is current.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write schema/json. Default: only check that it is current.")] = False,
     fields: Annotated[
         str | None,
         typer.Option(
@@ -24,7 +46,7 @@ def schema(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the JSON Schema files and show the fields of a record.
+    """Write the JSON Schema files, or show the fields of a record.
 
     Exit codes: 0 current or written, 3 the files in schema/json are not current.
 
@@ -36,25 +58,23 @@ def schema(
 
     - `tunemark schema --fields submission`
     """
-    from tunemark.collector import schema_folder
-
     if fields is not None:
-        reference = schema_folder.fields_of(fields)
+        reference = fields_of_kind(fields)
         if as_json:
             print_json([{"field": path, "type": kind, "meaning": meaning} for path, kind, meaning in reference])
         else:
             print_table(["field", "type", "meaning"], reference)
         return
     root = project_root()
-    written = schema_folder.write(root) if write else []
-    stale = schema_folder.outdated(root)
+    written = write_schemas(root) if write else []
+    stale = outdated(root)
     if as_json:
         print_json({"written": [str(path.relative_to(root)) for path in written], "outdated": stale})
     else:
         for path in written:
             typer.echo(f"wrote {path.relative_to(root)}")
         for name in stale:
-            say(f"{schema_folder.FOLDER / name}: not current; run `tunemark schema --write`")
+            say(f"{FOLDER / name}: not current; run `tunemark schema --write`")
         if not written and not stale:
-            typer.echo(f"{schema_folder.FOLDER} is current")
+            typer.echo(f"{FOLDER} is current")
     raise typer.Exit(Exit.INVALID if stale else Exit.OK)

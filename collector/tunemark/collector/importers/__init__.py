@@ -1,1 +1,1 @@
-"""Importers: results, workloads and prices that other tools wrote. They read; only `collect` writes the database."""
+"""Importers: results, workloads and prices written by other tools, one module per format. Only `collect` writes the database."""

@@ -1,30 +1,131 @@
 """MLPerf Training: from result logs and system descriptions to one converted result per entry."""
 
+import json
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from pydantic import ValidationError
 
-from tunemark.collector.importers.archive import Member, members
-from tunemark.collector.importers.mllog import LogProblem, finite, printable
-from tunemark.collector.importers.mlperf_conditions import accelerator_key, agreed, conditions_of
-from tunemark.collector.importers.mlperf_run import RunLog, read_run
-from tunemark.collector.importers.mlperf_system import lines_of_keys, read_system, software_of, system_of
+from tunemark.collector.commands.terminal import AsJson, print_json, print_table, progress, say
+from tunemark.collector.importers.import_io import LogProblem, Member, members, printable, write_changed
+from tunemark.collector.importers.mlperf_log import RunLog, count, finite, read_run
+from tunemark.schema.errors import Exit
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import project_root
+from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedResult, ConvertedSystem
+from tunemark.schema.records.published import Conditions, Scalar
+from tunemark.schema.vocabulary import Method, Padding
 
 BENCHMARK = "llama2_70b_lora"
+USUAL_LOGS = 1_400
 PLACE = re.compile(
     r"(?:.*/)?(?:training_results_)?(?P<round>v\d{1,3}\.\d{1,3})/(?P<submitter>[^/]+)/"
     r"(?:systems/(?P<description>[^/]+)\.json|results/(?P<system>[^/]+)/(?P<benchmark>[^/]+)/(?P<log>result_[^/]+\.txt))"
 )
 """<round>/<submitter>/systems/<system>.json and <round>/<submitter>/results/<system>/<benchmark>/result_<n>.txt."""
+EXPECTED = "logs are expected as <round>/<submitter>/results/<system>/llama2_70b_lora/result_<n>.txt, such as v5.1/Dell/results/..."
 
 Place = tuple[str, str, str]
 """Round, submitter, system folder."""
+
+
+def mlperf(
+    archive: Annotated[
+        Path, typer.Argument(help="A tar archive of MLPerf Training results, or the folder it was unpacked to.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder to write to. Default: `data/converted/mlperf` of the checkout.", show_default=False),
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Convert MLPerf Training logs (llama2_70b_lora): one file per entry, `<round>/<id>.json`.
+
+    Reads `<round>/<submitter>/results/<system>/llama2_70b_lora/result_<n>.txt` and `<round>/<submitter>/systems/<system>.json`
+    in memory: nothing in an archive is extracted. Raw values of each run are kept; statistics are computed when they are shown.
+    A log without run_stop is kept as incomplete, a success without an evaluation at the target as missed. The results are an
+    unofficial conversion, not verified by MLCommons Association.
+
+    Exit codes: 0 all converted, 2 no archive, 3 a log or file could not be used.
+
+    Examples
+    --------
+    - `tunemark import mlperf mlperf-training.tar.xz`
+
+    - `tunemark import mlperf training_results/ --out /tmp/converted --json`
+    """
+    started = time.perf_counter()
+    root = project_root()
+    folder = root / "data" / "converted" / "mlperf" if out is None else out
+    with progress("import mlperf", USUAL_LOGS) as advance:
+        entries = read_entries(archive, FactBase(root / "data"), advance)
+    written = sum(write_changed(folder / result.round / f"{result.id}.json", canonical_json(result)) for result in entries.results)
+    seconds = time.perf_counter() - started
+    for problem in entries.problems:
+        say(str(problem))
+    if not entries.results:
+        say(f"{archive.name}: no entry was found in {entries.other_files + entries.logs + entries.descriptions} files; {EXPECTED}")
+    if as_json:
+        print_json(entries.as_json() | {"written": written, "seconds": round(seconds, 3)})
+    else:
+        print_table(["round", "entries", "runs", "incomplete", "without card"], entries.rounds())
+        unresolved = sorted(spelling for spelling, key in entries.spellings.items() if key is None)
+        if unresolved:
+            say(f"no card in data/accelerators for {len(unresolved)} of {len(entries.spellings)} spellings: {', '.join(unresolved)}")
+        say(f"{entries.logs} logs and {entries.descriptions} system descriptions in {seconds:.1f} s; {written} files written to {folder}")
+    raise typer.Exit(Exit.OK if entries.results and all(problem.noted for problem in entries.problems) else Exit.INVALID)
+
+
+# Entries -------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Entries:
+    """The contents of an archive."""
+
+    results: list[ConvertedResult] = field(default_factory=list)
+    """By round, submitter and system."""
+    problems: list[LogProblem] = field(default_factory=list)
+    """Unreadable or suspicious content."""
+    logs: int = 0
+    """Number of logs of the benchmark."""
+    descriptions: int = 0
+    """Number of system descriptions."""
+    spellings: dict[str, str | None] = field(default_factory=dict)
+    """Each spelling of an accelerator in the descriptions, with its card; null where the catalogue has none."""
+    other_files: int = 0
+    """Number of files that are neither."""
+
+    def rounds(self) -> list[tuple[str, int, int, int, int]]:
+        """Return one row per round: entries, runs, incomplete runs, entries without an accelerator card."""
+        rows = []
+        for name in sorted({result.round for result in self.results}):
+            results = [result for result in self.results if result.round == name]
+            statuses = [run.status for result in results for run in result.runs]
+            without_card = sum(result.conditions.accelerator is None for result in results)
+            rows.append((name, len(results), len(statuses), statuses.count("incomplete"), without_card))
+        return rows
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the entries as JSON values."""
+        return {
+            "entries": [
+                {"id": result.id, "round": result.round, "runs": len(result.runs), "accelerator": result.conditions.accelerator}
+                for result in self.results
+            ],
+            "logs": self.logs,
+            "spellings": self.spellings,
+            "problems": [
+                {"file": problem.file, "line": problem.line, "reason": problem.reason, "noted": problem.noted} for problem in self.problems
+            ],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +136,6 @@ class Description:
     raw: dict[str, Any]
     lines: dict[str, int]
     """Line of each key."""
-
-
-@dataclass(slots=True)
-class Entries:
-    """What an archive gave."""
-
-    results: list[ConvertedResult] = field(default_factory=list)
-    """By round, submitter and system."""
-    problems: list[LogProblem] = field(default_factory=list)
-    """What could not be read or is doubtful."""
-    logs: int = 0
-    """Logs of the benchmark that were read."""
-    descriptions: int = 0
-    """System descriptions that were read."""
-    spellings: dict[str, str | None] = field(default_factory=dict)
-    """Each spelling of an accelerator in the descriptions, with its card; null where the catalogue has none."""
-    other_files: int = 0
-    """Files that are neither."""
 
 
 def read_entries(source: Path, facts: FactBase, advance: Callable[[], object] = lambda: None) -> Entries:
@@ -68,40 +151,42 @@ def read_entries(source: Path, facts: FactBase, advance: Callable[[], object] = 
         Called after each log.
 
     """
-    found = Entries()
+    entries = Entries()
     logs: dict[Place, list[RunLog]] = {}
     descriptions: dict[Place, Description] = {}
     broken: list[str] = []
-    for member in members(source, found.problems, broken):
+    for member in members(source, entries.problems, broken):
         place = PLACE.fullmatch(member.name)
         if place and place["description"]:
-            _description(member, (place["round"], place["submitter"], place["description"]), descriptions, found, facts)
+            description = _description(member, entries, facts)
+            if description is not None:
+                descriptions[place["round"], place["submitter"], place["description"]] = description
         elif place and place["benchmark"] == BENCHMARK:
             logs.setdefault((place["round"], place["submitter"], place["system"]), []).append(read_run(member.name, member.content))
-            found.logs += 1
+            entries.logs += 1
             advance()
         else:
-            found.other_files += 1
-    _leave_out_broken(logs, broken, found)
+            entries.other_files += 1
+    _leave_out_broken(logs, broken, entries.problems)
+    results = []
     for key in sorted(logs):
-        found.problems.extend(problem for log in logs[key] for problem in log.problems)
-        result = _entry(key, logs[key], descriptions.get(key), facts, found.problems)
+        entries.problems.extend(problem for log in logs[key] for problem in log.problems)
+        result = _entry(key, logs[key], descriptions.get(key), facts, entries.problems)
         if result is not None:
-            found.results.append(result)
-    _refuse_same_ids(found)
-    found.results = _with_notes_on_equal_runs(found.results)
-    return found
+            results.append(result)
+    entries.results = _with_notes_on_equal_runs(_unique(results, entries.problems))
+    return entries
 
 
-def _description(member: Member, key: Place, into: dict[Place, Description], found: Entries, facts: FactBase) -> None:
-    raw = read_system(member.name, member.content, found.problems)
+def _description(member: Member, entries: Entries, facts: FactBase) -> Description | None:
+    raw = read_system(member.name, member.content, entries.problems)
     if raw is None:
-        return
-    into[key] = Description(member.name, raw, lines_of_keys(member.content))
-    found.descriptions += 1
+        return None
+    entries.descriptions += 1
     spelling = raw.get("accelerator_model_name")
     if isinstance(spelling, str) and spelling.strip():
-        found.spellings[spelling.strip()] = accelerator_key(spelling.strip(), facts)
+        entries.spellings[spelling.strip()] = accelerator_key(spelling.strip(), facts)
+    return Description(member.name, raw, lines_of_keys(member.content))
 
 
 def entry_id(key: Place) -> str:
@@ -122,9 +207,7 @@ def _entry(
     if description is None:
         problems.append(LogProblem(folder, None, f"has no system description systems/{key[2]}.json; machine unknown"))
     raw = description.raw if description else {}
-    system = (
-        system_of(raw, key[2], description.file, description.lines, problems) if description else ConvertedSystem(name=printable(key[2]))
-    )
+    system = system_of(description, key[2], problems) if description else ConvertedSystem(name=printable(key[2]))
     settings = agreed(read, notes)
     target = finite(settings.get("target_accuracy"))
     try:
@@ -140,7 +223,7 @@ def _entry(
             ),
             target_eval_loss=MLPERF_TARGET_EVAL_LOSS if target is None else target,
             runs=tuple(log.run for log in read if log.run is not None),
-            notes=(*notes, *_memory_doubt(system, facts)),
+            notes=(*notes, *_memory_contradiction(system, facts)),
         )
     except ValidationError as error:
         first = error.errors()[0]
@@ -149,56 +232,54 @@ def _entry(
 
 
 def _lost(logs: list[RunLog]) -> list[str]:
-    """Return a note that names the logs of an entry that hold no run; none where all do."""
+    """Return a note that names the logs of an entry without a run; no note if all have one."""
     files = sorted((printable(log.file.rsplit("/", 1)[-1]) for log in logs if log.run is None), key=_natural)
     return [f"{len(files)} of its {len(logs)} logs hold no run and are left out: {', '.join(files)}."[:500]] if files else []
 
 
-def _leave_out_broken(logs: dict[Place, list[RunLog]], broken: list[str], found: Entries) -> None:
-    """Drop the entries in the middle of which an archive breaks off: some of their logs are missing, and nobody knows how many."""
+def _leave_out_broken(logs: dict[Place, list[RunLog]], broken: list[str], problems: list[LogProblem]) -> None:
+    """Drop the entries in the middle of which an archive breaks off: an unknown number of their logs is missing."""
     for name in broken:
         place = PLACE.fullmatch(name)
         key = (place["round"], place["submitter"], place["description"] or place["system"]) if place else None
         if key in logs:
             del logs[key]
-            found.problems.append(
-                LogProblem(name, None, f"the archive breaks off in or after this file; the entry {entry_id(key)} is left out")
-            )
+            reason = f"the archive breaks off in or after this file; the entry {entry_id(key)} is left out"
+            problems.append(LogProblem(name, None, reason))
 
 
-def _memory_doubt(system: ConvertedSystem, facts: FactBase) -> Iterator[str]:
-    """Yield a note where the description gives another memory than the card: such fields are copied between systems."""
+def _memory_contradiction(system: ConvertedSystem, facts: FactBase) -> Iterator[str]:
+    """Yield a note if the description gives another memory than the card: such fields are copied between systems."""
     card = facts.recognise_accelerator(system.accelerator_printed) if system.accelerator_printed else None
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(GB|GiB|G|MiB)", system.accelerator_memory_printed or "")
-    if card is None or card.memory_gib is None or not found:
+    size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(GB|GiB|G|MiB)", system.accelerator_memory_printed or "")
+    if card is None or card.memory_gib is None or not size:
         return
-    gib = float(found[1]) / (1_024 if found[2] == "MiB" else 1)
+    gib = float(size[1]) / (1_024 if size[2] == "MiB" else 1)
     if abs(gib - card.memory_gib) > card.memory_gib / 10:
         yield f"The system description gives {system.accelerator_memory_printed} of memory to a {card.name}, which has {card.memory_gib:g} GiB."
 
 
-def _refuse_same_ids(found: Entries) -> None:
+def _unique(results: list[ConvertedResult], problems: list[LogProblem]) -> list[ConvertedResult]:
     kept: dict[str, ConvertedResult] = {}
-    for result in found.results:
+    for result in results:
         if result.id in kept:
-            found.problems.append(LogProblem(result.folder, None, f"has the id {result.id} of {kept[result.id].folder}; left out"))
+            problems.append(LogProblem(result.folder, None, f"has the id {result.id} of {kept[result.id].folder}; left out"))
         kept.setdefault(result.id, result)
-    found.results = list(kept.values())
+    return list(kept.values())
 
 
 def _with_notes_on_equal_runs(results: list[ConvertedResult]) -> list[ConvertedResult]:
-    """Return the entries with a note on those whose runs are those of another entry: resubmitted, or listed twice."""
-    groups: dict[tuple[object, ...], list[str]] = {}
-    keys = {result.id: tuple((run.seed, run.time_to_target_s, run.curve) for run in result.runs) for result in results}
+    """Return the entries, with a note on those that share their runs with another entry: resubmitted, or listed twice."""
+    groups: dict[str, list[str]] = {}
+    keys = {result.id: repr([(run.seed, run.time_to_target_s, run.curve) for run in result.runs]) for result in results}
     for name, key in keys.items():
-        groups.setdefault(tuple(map(repr, key)), []).append(name)
-    others = {name: [other for other in group if other != name] for group in groups.values() for name in group}
-    return [
-        result.model_copy(update={"notes": (*result.notes, f"Its runs are those of {', '.join(others[result.id])}.")})
-        if others[result.id]
-        else result
-        for result in results
-    ]
+        groups.setdefault(key, []).append(name)
+    noted = []
+    for result in results:
+        others = [name for name in groups[keys[result.id]] if name != result.id]
+        note = (f"Its runs are those of {', '.join(others)}.",) if others else ()
+        noted.append(result.model_copy(update={"notes": (*result.notes, *note)}))
+    return noted
 
 
 def _text(value: object) -> str | None:
@@ -209,3 +290,160 @@ def _natural(file: str) -> tuple[int, str]:
     """Return a key that sorts result_10 after result_9."""
     digits = re.search(r"(\d{1,9})\D*$", file)
     return (int(digits[1]) if digits else -1, file)
+
+
+# Conditions: stated by the logs, or fixed by the rules of the benchmark ----------------------------
+
+SEQUENCE_LENGTH = 8_192
+DATASET = "SCROLLS GovReport, packed"
+ASSUMED = ("model", "method", "dataset", "sequence_length", "packing", "padding", "settings.optimizer")
+SETTING_KEYS = {
+    "learning_rate": "opt_base_learning_rate",
+    "weight_decay": "opt_adamw_weight_decay",
+    "max_grad_norm": "opt_gradient_clip_norm",
+    "scheduler_steps": "opt_learning_rate_training_steps",
+    "warmup_factor": "opt_learning_rate_warmup_factor",
+    "lora_rank": "lora_rank",
+    "lora_alpha": "lora_alpha",
+    "train_samples": "train_samples",
+    "eval_samples": "eval_samples",
+}
+"""Our name -> key of the log."""
+
+
+def accelerator_key(spelling: str, facts: FactBase) -> str | None:
+    """Return the card of an accelerator by a submitter's name for it, or None if there is none."""
+    card = facts.recognise_accelerator(" ".join(spelling.split()))
+    return None if card is None else card.key
+
+
+def conditions_of(
+    system: ConvertedSystem, settings: dict[str, Any], software: dict[str, str], facts: FactBase, assumed: tuple[str, ...] = ()
+) -> Conditions:
+    """Return the conditions of an entry, from its logs, its system description and the rules of the benchmark."""
+
+    def plain(value: float) -> Scalar:
+        return int(value) if value.is_integer() and abs(value) >= 1 else value
+
+    numbers = {name: finite(settings.get(key)) for name, key in SETTING_KEYS.items()}
+    devices = system.nodes * system.accelerators_per_node if system.nodes and system.accelerators_per_node else None
+    return Conditions(
+        model="llama-2-70b",
+        method=Method.LORA,
+        accelerator=accelerator_key(system.accelerator_printed, facts) if system.accelerator_printed else None,
+        accelerator_count=devices,
+        gradient_accumulation=count(settings.get("gradient_accumulation_steps")) or None,
+        global_batch=count(settings.get("global_batch_size")) or None,
+        sequence_length=SEQUENCE_LENGTH,
+        padding=Padding.NONE,
+        packing=True,
+        dataset=DATASET,
+        framework=software,
+        settings={"optimizer": "adamw", **{name: plain(number) for name, number in numbers.items() if number is not None}},
+        assumed=(*ASSUMED, *assumed),
+    )
+
+
+def agreed(logs: list[RunLog], notes: list[str]) -> dict[str, Any]:
+    """Return the settings that all runs of an entry share; a setting that differs between runs is unknown and noted."""
+    shared: dict[str, Any] = {}
+    for key in sorted({key for log in logs for key in log.settings} - {"seed"}):
+        values = {repr(log.settings[key]): log.settings[key] for log in logs if key in log.settings}
+        if len(values) == 1:
+            shared |= {key: next(iter(values.values()))}
+        else:
+            notes.append(f"{key} differs between its runs: {', '.join(sorted(values))}"[:500])
+    return shared
+
+
+# System descriptions: the machine in the submitter's words ------------------------------------------
+
+TEXTS = {
+    "name": "system_name",
+    "availability": "status",
+    "accelerator_printed": "accelerator_model_name",
+    "accelerator_memory_printed": "accelerator_memory_capacity",
+    "accelerator_interconnect_printed": "accelerator_interconnect",
+    "host_processor_printed": "host_processor_model_name",
+    "host_memory_printed": "host_memory_capacity",
+    "framework_printed": "framework",
+    "operating_system": "operating_system",
+}
+"""Our field -> key of the description."""
+COUNTS = {
+    "nodes": "number_of_nodes",
+    "accelerators_per_node": "accelerators_per_node",
+    "host_processors_per_node": "host_processors_per_node",
+}
+NOTES = ("hw_notes", "sw_notes")
+EMPTY = {"", "n/a", "none", "-"}
+LONGEST = 2_000
+JSON_KEY = re.compile(r'[\s{,]*"([^"\\]{1,200})"\s*:')
+
+
+def read_system(file: str, content: bytes, problems: list[LogProblem]) -> dict[str, Any] | None:
+    """Return a system description, or None if it is not a JSON object."""
+    try:
+        raw = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", 1)
+        problems.append(LogProblem(file, line, f"not a system description: {error}"))
+        return None
+    if isinstance(raw, dict):
+        return raw
+    problems.append(LogProblem(file, 1, f"not a system description: a JSON {type(raw).__name__}, not an object"))
+    return None
+
+
+def system_of(description: Description, folder: str, problems: list[LogProblem]) -> ConvertedSystem:
+    """Return the machine of a description; invalid counts are unknown and reported."""
+    raw, file = description.raw, description.file
+    fields: dict[str, Any] = {name: printed(raw.get(key)) for name, key in TEXTS.items()}
+    fields["name"] = fields["name"] or folder
+    for name, key in COUNTS.items():
+        fields[name] = _count(raw.get(key))
+        if fields[name] is None:
+            reason = f"{key} is {str(raw.get(key))[:40]!r}, not a number of things; left unknown"
+            problems.append(LogProblem(file, description.lines.get(key), reason))
+    fields["notes"] = tuple(text for key in NOTES if (text := printed(raw.get(key))))
+    try:
+        return ConvertedSystem(**fields)
+    except ValidationError as error:
+        problems.append(LogProblem(file, 1, f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}"))
+        return ConvertedSystem(name=folder)
+
+
+def lines_of_keys(content: bytes) -> dict[str, int]:
+    """Return the line of each key at the beginning of a line of a JSON object."""
+    lines: dict[str, int] = {}
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
+        key = JSON_KEY.match(line)
+        if key:
+            lines.setdefault(key[1], number)
+    return lines
+
+
+def software_of(raw: Mapping[str, Any]) -> dict[str, str]:
+    """Return the software stack by name, as printed: an object, a list of objects, or words."""
+    stack = raw.get("other_software_stack")
+    software: dict[str, str] = {}
+    for part in stack if isinstance(stack, list) else [stack]:
+        if isinstance(part, dict):
+            software |= {str(name)[:80]: text for name, value in part.items() if (text := printed(value))}
+        elif text := printed(part):
+            software[f"other_{len(software) + 1}" if "other" in software else "other"] = text
+    framework = printed(raw.get("framework"))
+    return ({"framework": framework} if framework else {}) | software
+
+
+def printed(value: object) -> str | None:
+    """Return a value of a description as text, or None if it is empty."""
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return None
+    text = printable(str(value))
+    return text[:LONGEST] if text.lower() not in EMPTY else None
+
+
+def _count(value: object) -> int | None:
+    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    return int(text) if text.isascii() and text.isdigit() and int(text[:12]) > 0 else None

@@ -1,15 +1,50 @@
-"""Days of a library's releases, from the JSON that the Python Package Index serves of a project, at /pypi/NAME/json."""
+"""Release dates of libraries, from the JSON that the Python Package Index serves at /pypi/NAME/json."""
 
 import json
 from collections.abc import Iterable
-from datetime import date, datetime
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated
 
+import tomlkit
+import typer
 from packaging.version import InvalidVersion, Version
 
+from tunemark.collector.commands.terminal import say
+from tunemark.collector.importers.import_io import read_bytes
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.world_facts import Library
+from tunemark.schema.files import write_atomically
 
 SOURCE = "Python Package Index, /pypi/{}/json: day of the first file"
+
+
+def releases(
+    files: Annotated[list[Path], typer.Argument(help="JSON files, as the index serves a project at /pypi/NAME/json.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="File to write, such as `data/known/pypi.toml`. Default: standard output.", show_default=False),
+    ] = None,
+) -> None:
+    """Write the release date of each final version of libraries; the audit checks documents against them.
+
+    Nothing is fetched: such dates are facts with a source, to be reviewed before they are committed.
+
+    Exit codes: 0 written, 2 no such file, 3 not such JSON.
+
+    Examples
+    --------
+    - `tunemark import releases torch.json transformers.json --out data/known/pypi.toml`
+
+    - `tunemark import releases torch.json`
+    """
+    today = datetime.now(tz=UTC).date()
+    text = as_toml([library_of(read_bytes(file), today) for file in files])
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    write_atomically(out, text.encode())
+    say(f"wrote {out}: {len(files)} libraries")
 
 
 def library_of(content: bytes, read_on: date) -> Library:
@@ -18,13 +53,13 @@ def library_of(content: bytes, read_on: date) -> Library:
     Raises
     ------
     TunemarkError
-        With exit code 3 when it is not such JSON.
+        With exit code 3 when the content is not such JSON.
 
     """
     try:
         answer = json.loads(content)
-        name, releases = answer["info"]["name"], answer["releases"]
-        days = {version: _first_day(files) for version, files in releases.items() if files and _final(version)}
+        name, files = answer["info"]["name"], answer["releases"]
+        days = {version: _first_day(uploads) for version, uploads in files.items() if uploads and _final(version)}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         fix = f"is not the JSON of a project on PyPI ({error}); fetch /pypi/NAME/json of the index"
         raise TunemarkError("releases", content[:40], fix, exit_code=Exit.INVALID) from error
@@ -34,10 +69,9 @@ def library_of(content: bytes, read_on: date) -> Library:
 
 def _final(version: str) -> bool:
     try:
-        read = Version(version)
+        return not Version(version).is_prerelease
     except InvalidVersion:
         return False
-    return not read.is_prerelease
 
 
 def _first_day(files: list[dict[str, str]]) -> date:
@@ -46,9 +80,7 @@ def _first_day(files: list[dict[str, str]]) -> date:
 
 def as_toml(libraries: Iterable[Library]) -> str:
     """Return the text of a file of data/known."""
-    lines = ["# Written by `tunemark import releases`: when each final version of a library came out."]
-    for one in libraries:
-        lines += ["", "[[libraries]]", f"library = {json.dumps(one.library)}", f"source = {json.dumps(one.source)}"]
-        lines += [f"read_on = {one.read_on.isoformat()}", "", "[libraries.released_on]"]
-        lines += [f"{json.dumps(version)} = {day.isoformat()}" for version, day in one.released_on.items()]
-    return "\n".join(lines) + "\n"
+    document = tomlkit.document()
+    document.add(tomlkit.comment("Written by `tunemark import releases`: when each final version of a library came out."))
+    document.add("libraries", tomlkit.item([library.model_dump() for library in libraries]))
+    return tomlkit.dumps(document)

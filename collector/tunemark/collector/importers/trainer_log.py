@@ -1,205 +1,194 @@
-"""Trainer logs: the final dictionary or table of the HF Trainer, progress bars of tqdm, and the output of `time`.
+"""Trainer logs as published results: the printed figures, and the conditions that only the person who ran it knows."""
 
-Nothing of a log is ever evaluated: a dictionary is parsed as Python literals, all else with regular expressions.
-"""
+import json
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated, Any
 
-import re
-from dataclasses import dataclass, field
+import typer
 
-from tunemark.collector.importers import trainer_lines as lines
-from tunemark.collector.importers.mllog import LogProblem
-from tunemark.collector.importers.trainer_checks import contradictions, step_of
-from tunemark.schema.records.published import Claim
+from tunemark.collector.commands.terminal import AsJson, print_json, print_table, say
+from tunemark.collector.gate.read import DOCUMENT
+from tunemark.collector.importers.import_io import read_text, refuse_existing
+from tunemark.collector.importers.trainer_output import TrainerRun, read_trainer_log
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import write_atomically
+from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.published import Conditions, Origin, PublishedResult, SourceDocument
+from tunemark.schema.vocabulary import Method, PublishedStatus
 
-LONGEST_LINE = 100_000
-NOTHING = "holds neither a final dictionary of a Trainer ({'train_runtime': ...}) nor its table, a progress bar or the output of `time`"
-
-
-@dataclass(slots=True)
-class TrainerRun:
-    """What a log says about one training."""
-
-    line: int
-    """Line of its first figure."""
-    claims: dict[str, Claim] = field(default_factory=dict)
-    """Figures by quantity, as printed."""
-    finished: bool = False
-    """True once its final dictionary or table was seen."""
-    timed: bool = False
-    """True once the output of `time` was seen."""
-    tabled: bool = False
-    """True once its table was begun."""
-    out_of_memory: int | None = None
-    """Line that says that memory was used up."""
-    not_a_number: str | None = None
-    """Loss that is no number, with its line."""
-    notes: list[str] = field(default_factory=list)
-    """Contradictions between its figures."""
+LARGEST_NUMBER = 999
+UNFINISHED = "The log ends without the final line of the Trainer."
 
 
-@dataclass(slots=True)
-class TrainerLog:
-    """What a log gave."""
+def trainer_log(
+    file: Annotated[str, typer.Argument(help="The log, or - for standard input.", show_default=False)],
+    *,
+    source: Annotated[
+        str | None, typer.Option("--source", help="Three digits: the document that contains the log; needed by --out.", show_default=False)
+    ] = None,
+    first_number: Annotated[int, typer.Option("--first-number", min=1, help="Number of the first record in that document.")] = 1,
+    section: Annotated[str, typer.Option("--section", help="Place in the document.")] = "Log",
+    model: Annotated[str | None, typer.Option("--model", help="Model card or alias.", show_default=False)] = None,
+    method: Annotated[
+        str | None,
+        typer.Option("--method", help="Method of fine-tuning, full, lora or qlora; a log does not contain it.", show_default=False),
+    ] = None,
+    accelerator: Annotated[str | None, typer.Option("--accelerator", help="Accelerator card or alias.", show_default=False)] = None,
+    accelerator_count: Annotated[int | None, typer.Option("--accelerator-count", min=1, help="Devices used.", show_default=False)] = None,
+    instance: Annotated[str | None, typer.Option("--instance", help="Instance, as its provider writes it.", show_default=False)] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of published results to write to, such as `data/published`.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read the end of a trainer's log: the HF Trainer's last dictionary or table, the tqdm bar, and the output of `time`.
 
-    file: str
-    runs: list[TrainerRun] = field(default_factory=list)
-    problems: list[LogProblem] = field(default_factory=list)
-    unassigned: TrainerRun | None = None
-    """Bars after a finished training: of an evaluation, or of the next training if a final dictionary follows."""
-    table: str | None = None
-    """`train` or `eval` within such a table."""
+    A log may contain several runs. Without --out the claims are shown. With --out one record is written per run, which needs
+    --source and --method, because a log does not contain the method. A skeleton of the source's `source.json` is written if
+    there is none; otherwise its number of results is updated.
 
-    def doubt(self, number: int, reason: str, *, noted: bool = False) -> None:
-        """Add a problem of a line."""
-        self.problems.append(LogProblem(self.file, number, reason, noted))
+    Exit codes: 0 read, 2 no such file, an unknown name, or --source or --method missing, 3 nothing found or a line could not be read.
 
-    def run(self, number: int, *, new: bool) -> TrainerRun:
-        """Return the training that a line belongs to."""
-        if new or not self.runs:
-            self.runs.append(TrainerRun(number))
-        return self.runs[-1]
+    Examples
+    --------
+    - `tunemark import trainer-log train.log`
 
-
-def read_trainer_log(text: str, file: str) -> TrainerLog:
-    """Return the trainings of a log, in order. A final dictionary, or a bar that starts again, begins the next one."""
-    log = TrainerLog(file)
-    # Progress bars rewrite their line: a carriage return separates as a line feed does.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if len(line) > LONGEST_LINE:
-            log.doubt(number, f"a line of {len(line):,} characters; none of a trainer is longer than {LONGEST_LINE:,}; passed over")
-            continue
-        for part in line.split("\r"):
-            _read(log, lines.plain(part), number)
-    for run in log.runs:
-        step = step_of(run.claims)
-        if step is not None:
-            run.claims["step_time_s"] = step
-        for note in contradictions(run.claims):
-            run.notes.append(note)
-            log.doubt(run.line, note, noted=True)
-    if not log.runs:
-        log.doubt(1, NOTHING)
-    return log
-
-
-def _read(log: TrainerLog, line: str, number: int) -> None:
-    if lines.OUT_OF_MEMORY.search(line):
-        run = log.run(number, new=bool(log.runs) and log.runs[-1].finished)
-        run.out_of_memory = run.out_of_memory or number
-        return
-    times = lines.times_in(line)
-    if times:
-        _times(log, times, number)
-        return
-    if _table(log, line, number):
-        return
-    found = lines.dictionary_in(line)
-    before, dictionary = found or (line, None)
-    bars = list(lines.BAR.finditer(before))
-    if bars:
-        _bar(log, bars[-1], number)
-    if dictionary is not None:
-        _dictionary(log, dictionary, number)
+    - `tunemark import trainer-log - --source 005 --first-number 3 --method lora --model qwen3-8b --out data/published < train.log`
+    """
+    if source is not None and (len(source) != 3 or not (source.isascii() and source.isdigit())):  # noqa: PLR2004 - three digits
+        raise TunemarkError("--source", source, "a source has three digits, such as 005")
+    if out is not None and source is None:
+        raise TunemarkError("--source", "", "--out writes records of a document; give its three digits, such as 005")
+    stated = StatedConditions(source or "000", first_number, section, model, method_of(method), accelerator, accelerator_count, instance)
+    facts = FactBase.of_project()
+    conditions_of(stated, facts)
+    log = read_trainer_log(read_text(file), "standard input" if file == "-" else file)
+    for problem in log.problems:
+        say(str(problem))
+    wanted = source is not None and (stated.method is not None or out is not None)
+    records = [record(run, index, stated, facts) for index, run in enumerate(log.runs)] if wanted else []
+    if out is not None and records:
+        _write(out, records)
+    names = [f"{source}-{first_number + index:03d}" if source else f"run {index + 1}" for index in range(len(log.runs))]
+    claims = [(name, dict(sorted(run.claims.items()))) for name, run in zip(names, log.runs, strict=True)]
+    if as_json and records:
+        print_json([result.model_dump(mode="json") for result in records])
+    elif as_json:
+        plain = [{name: claim.model_dump(mode="json") for name, claim in figures.items()} for _, figures in claims]
+        print_json([{"id": name if source else None, "claims": figures} for name, figures in zip(names, plain, strict=True)])
+    else:
+        rows = [(name, quantity, claim.value, claim.printed, claim.note) for name, figures in claims for quantity, claim in figures.items()]
+        print_table(["record", "quantity", "value", "printed", "note"], rows)
+    raise typer.Exit(Exit.OK if all(problem.noted for problem in log.problems) else Exit.INVALID)
 
 
-def _times(log: TrainerLog, times: dict[str, tuple[float, str]], number: int) -> None:
-    run = log.run(number, new=bool(log.runs) and not log.runs[-1].claims.keys().isdisjoint(times))
-    for name, (seconds, printed) in times.items():
-        if name == "wall_s" and not seconds:
-            log.doubt(number, f"the process took {printed}; left out")
-        else:
-            run.claims[name] = Claim(value=seconds, printed=printed)
-    run.timed = True
+@dataclass(frozen=True, slots=True)
+class StatedConditions:
+    """Conditions given on the command line, for all runs of a log, because the log does not contain them."""
+
+    source: str
+    first_number: int
+    section: str
+    model: str | None = None
+    method: Method | None = None
+    accelerator: str | None = None
+    accelerator_count: int | None = None
+    instance: str | None = None
 
 
-def _table(log: TrainerLog, line: str, number: int) -> bool:
-    """Read a line of the Trainer's table; return whether it is one."""
-    heading = lines.HEADING.search(line)
-    if heading:
-        log.table = heading["part"]
-        last = log.runs[-1] if log.runs else None
-        if log.table == "train":
-            log.run(number, new=last is not None and (last.tabled or (last.timed and last.finished))).tabled = True
-        return True
-    cell = lines.TABLE_LINE.match(line) if log.table else None
-    if cell is None:
-        log.table = None if line else log.table
-        return False
-    key, printed = cell["key"], cell["value"]
-    if key in lines.FIGURES and not (key == "epoch" and log.table == "eval"):
-        run = log.run(number, new=False)
-        # The dictionary has more digits than the table.
-        if lines.FIGURES[key] not in run.claims:
-            _claim(log, run, (key, printed), lines.table_value(key, printed), number)
-        run.finished = run.finished or key == lines.FINAL
-    return True
+def method_of(text: str | None) -> Method | None:
+    """Return the stated method; raises TunemarkError for an unknown word."""
+    if text is None:
+        return None
+    if text not in list(Method):
+        raise TunemarkError("--method", text, did_you_mean(text, Method))
+    return Method(text)
 
 
-def _dictionary(log: TrainerLog, text: str, number: int) -> None:
+def conditions_of(stated: StatedConditions, facts: FactBase) -> dict[str, Any]:
+    """Return the stated conditions with the keys of cards; raises TunemarkError for a name without a card."""
+    model = facts.model(stated.model).key if stated.model else None
+    accelerator = facts.accelerator(stated.accelerator).key if stated.accelerator else None
+    instance = facts.instance(stated.instance) if stated.instance else None
+    installed = {row.accelerator for row in facts.prices if row.instance == instance}
+    if accelerator and installed and accelerator not in installed:
+        raise TunemarkError("--accelerator", stated.accelerator, f"an instance {instance} has {' or '.join(sorted(installed))}")
+    return {"model": model, "accelerator": accelerator, "accelerator_count": stated.accelerator_count, "instance": instance}
+
+
+def record(run: TrainerRun, index: int, stated: StatedConditions, facts: FactBase) -> PublishedResult:
+    """Return the record of the index-th run (from 0) of a log.
+
+    Raises
+    ------
+    TunemarkError
+        If the method is missing, a card does not exist, or the numbers of a source are used up.
+
+    """
+    number = stated.first_number + index
+    if number > LARGEST_NUMBER:
+        raise TunemarkError("--first-number", stated.first_number, f"a source has numbers up to {LARGEST_NUMBER}")
+    if stated.method is None:
+        raise TunemarkError("--method", "", f"a log does not say how the weights were tuned; give one of {', '.join(Method)}")
+    labels = {"model": stated.model, "accelerator": stated.accelerator, "instance": stated.instance}
+    status, reasons = _status(run)
+    return PublishedResult(
+        id=f"{stated.source}-{number:03d}",
+        source=stated.source,
+        section=stated.section,
+        origin=Origin(kind="document"),
+        labels={name: text for name, text in labels.items() if text},
+        conditions=Conditions(method=stated.method, **conditions_of(stated, facts)),
+        claims=dict(sorted(run.claims.items())),
+        status=status,
+        note=" ".join([*reasons, *run.notes]) or None,
+    )
+
+
+def _status(run: TrainerRun) -> tuple[PublishedStatus, list[str]]:
+    """Return the status of a run, and the reason for it."""
+    if run.out_of_memory is not None:
+        return PublishedStatus.OOM, [f"Out of memory in line {run.out_of_memory} of the log."]
+    if run.not_a_number is not None:
+        return PublishedStatus.FAILED, [f"The training diverged: {run.not_a_number} of the log."]
+    return (PublishedStatus.OK, []) if run.finished else (PublishedStatus.PARTIAL, [UNFINISHED])
+
+
+def _write(out: Path, records: list[PublishedResult]) -> None:
+    """Write all records and their document, or nothing."""
+    folder = out / records[0].source
+    paths = [folder / f"{result.id}.json" for result in records]
+    for path in paths:
+        refuse_existing(path)
+    new = not (folder / DOCUMENT).exists()
+    document = document_of(folder, records[0].source, len(records), datetime.now(UTC).date())
+    for path, result in zip(paths, records, strict=True):
+        write_atomically(path, canonical_json(result))
+        say(f"wrote {path}")
+    write_atomically(folder / DOCUMENT, document)
+    say(f"wrote {folder / DOCUMENT}: {'a skeleton; describe in it where the logs come from' if new else 'its number of results'}")
+
+
+def document_of(folder: Path, source: str, added: int, read_on: date) -> bytes:
+    """Return the document of a source with its number of results increased; a skeleton if there is none yet.
+
+    Raises
+    ------
+    TunemarkError
+        With exit code 3 when the existing document cannot be read.
+
+    """
+    path = folder / DOCUMENT
+    if not path.exists():
+        title = f"Trainer logs, source {source}"
+        summary = "Imported from trainer logs; say here what they measure, and in `url` and `authors` where they come from."
+        return canonical_json(SourceDocument(id=source, title=title, summary=summary, results=added, read_on=read_on))
     try:
-        pairs = lines.printed_pairs(text)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        if lines.FINAL in text:
-            log.doubt(number, "a dictionary that is cut off or no Python literal; passed over")
-        return
-    final = lines.FINAL in pairs
-    if not final and not any(key.startswith("eval_") for key in pairs):
-        if any(lines.is_nan(pairs.get(key, "")) for key in lines.LOSSES):
-            _not_a_number(log.run(number, new=bool(log.runs) and log.runs[-1].finished), "loss", pairs, number)
-        return
-    if final and log.unassigned is not None:
-        log.runs.append(log.unassigned)
-    log.unassigned = None
-    run = log.run(number, new=final and bool(log.runs) and (log.runs[-1].finished or log.runs[-1].timed))
-    for key, printed in pairs.items():
-        if key in lines.FIGURES and not (key == "epoch" and not final):
-            _claim(log, run, (key, printed), lines.number(printed), number)
-    if lines.is_nan(pairs.get("train_loss", "")):
-        _not_a_number(run, "train_loss", pairs, number)
-    run.finished = run.finished or final
-
-
-def _not_a_number(run: TrainerRun, key: str, pairs: dict[str, str], number: int) -> None:
-    run.not_a_number = run.not_a_number or f"{key} is {pairs[key]} in line {number}"
-
-
-def _claim(log: TrainerLog, run: TrainerRun, said: tuple[str, str], value: float | None, number: int) -> None:
-    key, printed = said
-    if value is None:
-        log.doubt(number, f"{key} is {printed[:40]}, not a finite number; left out")
-    elif value < 0 or (key in lines.AMOUNTS and not value):
-        log.doubt(number, f"{key} is {printed[:40]}, not an amount; left out")
-    else:
-        run.claims[lines.FIGURES[key]] = Claim(value=value, printed=printed)
-
-
-def _bar(log: TrainerLog, bar: re.Match[str], number: int) -> None:
-    last = log.runs[-1] if log.runs else None
-    if last is not None and last.finished and not last.timed and not _closes(last, bar):
-        log.unassigned = log.unassigned or TrainerRun(number)
-        _claim_bar(log.unassigned, bar)
-    else:
-        _claim_bar(log.run(number, new=last is not None and last.timed), bar)
-
-
-def _closes(run: TrainerRun, bar: re.Match[str]) -> bool:
-    """Return whether a bar after the final dictionary is the last state of that training's own bar."""
-    known = run.claims.get("total_steps") or run.claims.get("steps")
-    return bar["done"] == bar["total"] and (known is None or known.value == int(bar["total"]))
-
-
-def _claim_bar(run: TrainerRun, bar: re.Match[str]) -> None:
-    # Bars of an evaluation show less time than that of the training around them.
-    elapsed, before = lines.clock_s(bar["elapsed"]), run.claims.get("progress_elapsed_s")
-    if before is not None and elapsed < before.value:
-        return
-    run.claims["progress_elapsed_s"] = Claim(value=elapsed, printed=bar["elapsed"])
-    run.claims["steps"] = Claim(value=int(bar["done"]), printed=bar["done"])
-    run.claims.pop("total_steps", None)
-    if bar["done"] != bar["total"]:
-        run.claims["total_steps"] = Claim(value=int(bar["total"]), printed=bar["total"])
-    rate = float(bar["number"])
-    if bar["unit"] == "s/it":
-        run.claims["step_time_s"] = Claim(value=rate, printed=bar["rate"])
-    elif rate:
-        run.claims["step_time_s"] = Claim(value=1 / rate, printed=bar["rate"], note="Printed as steps a second.")
+        content = json.loads(path.read_bytes())
+        before = int(content["results"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise TunemarkError(str(path), "", "is not the document of a source; correct it first", exit_code=Exit.INVALID) from error
+    return canonical_json(content | {"results": before + added})

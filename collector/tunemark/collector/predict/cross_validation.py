@@ -1,40 +1,42 @@
-"""How good predictions are: each accelerator and each model is left out in turn, and its rows are predicted from the others."""
+"""The accuracy of predictions: leave out each accelerator and each model in turn, and predict its rows from the others."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from tunemark.collector.predict.fit import fit
-from tunemark.collector.predict.predicted import Range, predict
-from tunemark.collector.predict.rows import Combination, Observed
-from tunemark.collector.predict.work import Missing
+import numpy as np
+
+from tunemark.collector.predict.estimate import QUANTILE, Range, predict
+from tunemark.collector.predict.fit import Combination, Fit, Missing, Observed, fit, meaning_of_parameter, uses
+from tunemark.collector.store.rows import Row, Rows
 
 LeftOut = Literal["accelerator", "model"]
 GROUP: dict[LeftOut, Callable[[Combination], str]] = {
-    "accelerator": lambda of: of.accelerator.key,
-    "model": lambda of: of.architecture,
+    "accelerator": lambda config: config.accelerator.key,
+    "model": lambda config: config.architecture,
 }
-"""What goes out together: an accelerator card; all models of one architecture, as Llama 3 and 3.1 share theirs."""
+"""What is left out together: an accelerator card, or all models of one architecture (Llama 3 and 3.1 share theirs)."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """One row beside its prediction from rows without its accelerator, or without its model."""
+    """A row and its prediction from rows without its accelerator, or without its model."""
 
     row: Observed
     left_out: LeftOut
     group: str
-    """Which one was left out."""
+    """The accelerator or architecture that was left out."""
     tokens_per_s: Range | None
-    """Predicted, all devices; None where nothing similar was left."""
+    """Predicted rate of all devices; None if nothing similar was left."""
     reason: str | None
-    """Why there is none."""
+    """Why there is no prediction."""
 
     @property
     def measured(self) -> float:
-        """Tokens/s of all devices that the result has."""
-        return self.row.of.devices / self.row.device_seconds_per_token
+        """Tokens/s of all devices in the result."""
+        return self.row.config.devices / self.row.device_seconds_per_token
 
     @property
     def error(self) -> float | None:
@@ -43,7 +45,7 @@ class HeldOut:
 
     @property
     def covered(self) -> bool | None:
-        """Whether the interval holds the measured rate."""
+        """True if the interval contains the measured rate."""
         return None if self.tokens_per_s is None else self.tokens_per_s.low <= self.measured <= self.tokens_per_s.high
 
 
@@ -54,34 +56,82 @@ class Errors:
     rows: int
     """Rows with a prediction."""
     no_data: int
-    """Rows without: nothing similar was left."""
+    """Rows without one."""
     median: float
     """Median absolute error, a share."""
     worst: float
     """Largest absolute error, a share."""
     coverage: float
-    """Share of rows that lie within their interval of 90%."""
+    """Share of rows within their 90% interval."""
 
 
 def leave_out(rows: Sequence[Observed], left_out: LeftOut) -> Iterator[HeldOut]:
-    """Yield each row with its prediction from the rows of all other groups; what is learnt never sees the group."""
+    """Yield each row with its prediction from the rows of all other groups; the fit never sees the group."""
     key = GROUP[left_out]
-    for group in sorted({key(row.of) for row in rows}):
-        fitted = fit(row for row in rows if key(row.of) != group)
+    for group in sorted({key(row.config) for row in rows}):
+        fitted = fit(row for row in rows if key(row.config) != group)
         for row in rows:
-            if key(row.of) == group:
-                found = predict(fitted, row.of)
-                if isinstance(found, Missing):
-                    yield HeldOut(row, left_out, group, None, found.reason)
+            if key(row.config) == group:
+                predicted = predict(fitted, row.config)
+                if isinstance(predicted, Missing):
+                    yield HeldOut(row, left_out, group, None, predicted.reason)
                 else:
-                    yield HeldOut(row, left_out, group, found.tokens_per_s, None)
+                    yield HeldOut(row, left_out, group, predicted.tokens_per_s, None)
 
 
 def summarise(rows: Iterable[HeldOut]) -> Errors | None:
-    """Summarise held-out rows; None when none of them has a prediction."""
+    """Return the errors of held-out rows; None when none of them has a prediction."""
     rows = list(rows)
     errors = [abs(row.error) for row in rows if row.error is not None]
     if not errors:
         return None
     covered = [row.covered for row in rows if row.covered is not None]
     return Errors(len(errors), len(rows) - len(errors), median(errors), max(errors), sum(covered) / len(covered))
+
+
+def throughput_rows(rows: Sequence[Observed], refused: Mapping[str, str]) -> Rows:
+    """Return the rows of `throughput_model`, `throughput_errors` and `throughput_refused`; `refused` is result id -> reason."""
+    ways: tuple[LeftOut, ...] = ("accelerator", "model")
+    return {
+        "throughput_model": list(_parameters(fit(rows))),
+        "throughput_errors": [_error_row(held_out) for way in ways for held_out in leave_out(rows, way)],
+        "throughput_refused": [{"result_id": result, "reason": reason} for result, reason in sorted(refused.items())],
+    }
+
+
+def _parameters(fitted: Fit) -> Iterator[Row]:
+    deviations = np.sqrt(np.diag(fitted.covariance))
+    for name, mean, deviation in zip(fitted.names, fitted.mean, deviations, strict=True):
+        kind, _, level = name.partition(": ")
+        yield {
+            "parameter": name,
+            "kind": kind,
+            "level": level,
+            "value": math.exp(mean),
+            "low": math.exp(mean - QUANTILE * deviation),
+            "high": math.exp(mean + QUANTILE * deviation),
+            "rows": uses(fitted.rows, name),
+            "meaning": meaning_of_parameter(name),
+        }
+
+
+def _error_row(held_out: HeldOut) -> Row:
+    config, rate = held_out.row.config, held_out.tokens_per_s
+    return {
+        "left_out": held_out.left_out,
+        "result_id": held_out.row.id,
+        "left_out_group": held_out.group,
+        "stack": config.stack,
+        "model": config.shape.model.key,
+        "method": config.shape.method.value,
+        "accelerator": config.accelerator.key,
+        "accelerator_count": config.devices,
+        "tokens_per_s": held_out.measured,
+        "predicted_tokens_per_s": rate.value if rate else None,
+        "predicted_low": rate.low if rate else None,
+        "predicted_high": rate.high if rate else None,
+        "error": held_out.error,
+        "covered": held_out.covered,
+        "no_data": held_out.reason,
+        "same": list(held_out.row.same),
+    }

@@ -1,29 +1,249 @@
-"""The model, and what accepted results say about its few constants.
+"""The model of throughput: a roofline with a few constants that are fitted to accepted results.
 
-    log(device-seconds per token) = log(sum over terms of factor x seconds at the limit) + effects + noise
+1. `work_seconds`: the time per token of each class of work at the limits of the accelerator's card,
+   FLOPs / dense peak + bytes / memory bandwidth + bytes / link. This is the roofline of Williams, Waterman and Patterson
+   (2009), with a sum instead of the larger term, because real training loops overlap little. FLOPs are those of `flops/1`.
+2. `fit`: how far real loops stay from these limits,
 
-A *factor* says how many times longer than at the limit a class of work takes. An *effect* says how much slower a kind of
-software, a generation, an accelerator, a method or a model is than that. All have a prior (`FACTORS`, `EFFECTS`,
-`SLOPES`, `SPREADS`), a normal distribution in log space: what no row speaks of keeps its prior, so an unseen accelerator
-takes the mean of its generation and software and the uncertainty of an unseen one. The posterior is that of Laplace's
-approximation, found by Gauss-Newton steps (Gelman et al., Bayesian Data Analysis, chapters 4 and 15).
+       log(device-seconds per token) = log(sum over terms of factor x seconds at the limit) + effects + noise
 
-Standard deviations of effects were chosen by leaving out accelerators and models (`held_out`), once, in steps of a half
-or more; whatever was tried, the median error over all results stayed between 7 and 13%. Without the effect of the
-model the interval covers 63% of held-out models in place of 90%; without that of the release errors are 1.5 points
-larger; a pace of an accelerator under one software and all methods brought nothing and is left out.
+   A *factor* is how many times longer than at the limit a class of work takes. An *effect* is how much slower a software,
+   a generation, an accelerator, a method or a model is. All have a normal prior in log space (`FACTORS`, `EFFECTS`, `SLOPES`,
+   `SPREADS`). A parameter without rows keeps its prior, so an unseen accelerator gets the mean of its generation and software
+   and the uncertainty of an unseen one. The posterior is Laplace's approximation, found by Gauss-Newton steps (Gelman et al.,
+   Bayesian Data Analysis, chapters 4 and 15).
+
+Standard deviations of effects were chosen once by leaving out accelerators and models (`cross_validation`), in steps of a half
+or more; with every choice the median error over all results was between 7 and 13%. Without the effect of the model the interval
+covers 63% of held-out models instead of 90%; without the effect of the release errors are 1.5 points larger; an effect of an
+accelerator under one software and all methods brought nothing and is left out.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunemark.collector.predict.rows import Combination, Observed
-from tunemark.collector.predict.work import MEANING, TERMS, Missing, Term, work_seconds
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.physics.architecture import block_linears
+from tunemark.schema.physics.flops import flops_ledger
+from tunemark.schema.physics.training_shape import BYTES, TrainingShape
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+
+Term = Literal["matmul", "attention", "elementwise", "adapters", "scores", "exchange"]
+TERMS: tuple[Term, ...] = get_args(Term)
+
+MEANING: dict[Term, str] = {
+    "matmul": "matrix products, recomputed ones included, over the dense peak of the format that multiplies",
+    "attention": "attention as s^2 pairs, heads filled up to a power of two, over the dense peak of the format of the activations",
+    "elementwise": "norms, activations, residuals and rotations: bytes over memory bandwidth",
+    "adapters": "what adapters add: their inputs cast to their format, dropped out and kept: bytes over memory bandwidth",
+    "scores": "attention scores where the kernel writes them (eager): bytes over memory bandwidth",
+    "exchange": "weights that sharding gathers and gradients that it scatters: bytes over the link between devices or to the host",
+}
+HOST_LINK_BYTES_PER_S = 32e9
+"""PCI Express 4.0 x16, one direction: the card of an accelerator does not name its host."""
+TERA, GIGA = 1e12, 1e9
+FP32_ONLY = (Dtype.FP32, Dtype.TF32)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The reason why there is no figure."""
+
+    reason: str
+
+
+def work_seconds(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Term, float] | Missing:
+    """Return seconds of one device per token of its micro-step, by class of work, each at the limit of the card.
+
+    Tensor-parallel devices share the tokens: their seconds add up to those of one device that does all the work.
+    """
+    products, kept = matmul_dtype(shape), shape.activations
+    peaks, bandwidth = accelerator.peak_tflops, accelerator.memory_bandwidth_gb_s
+    for dtype in (products, kept):
+        if dtype not in peaks:
+            return Missing(f"the card of {accelerator.name} has no dense peak for {dtype.value}")
+    if bandwidth is None:
+        return Missing(f"the card of {accelerator.name} has no memory bandwidth")
+    attention, matmul = _flops(shape)
+    moved = bandwidth * GIGA * shape.tokens
+    link = HOST_LINK_BYTES_PER_S if shape.offload else (accelerator.interconnect_gb_s or 64) / 2 * GIGA
+    return {
+        "matmul": matmul / (peaks[products] * TERA * shape.tokens),
+        "attention": attention / (peaks[kept] * TERA * shape.tokens),
+        "elementwise": elementwise_bytes(shape) / moved,
+        "adapters": adapter_bytes(shape) / moved,
+        "scores": score_bytes(shape) / moved,
+        "exchange": exchanged_bytes(shape) / (link * shape.tokens),
+    }
+
+
+def matmul_dtype(shape: TrainingShape) -> Dtype:
+    """Return the format of matrix products: that of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise.
+
+    The default of `bnb_4bit_compute_dtype` is fp32; with it, errors of the QLoRA rows of held-out models are half as large.
+    """
+    return shape.activations
+
+
+def _flops(shape: TrainingShape) -> tuple[float, float]:
+    """Return FLOPs of attention (all s^2 pairs, recomputed ones included) and of everything else in a micro-step.
+
+    Kernels work in tiles: a head of 96 takes as long as one of 128.
+    """
+    square = flops_ledger(shape, "square")
+    again = square.of("forward_attention") if shape.checkpointing is Checkpointing.FULL else 0
+    attention = square.of("forward_attention", "backward_attention") + again
+    tile = 2 ** math.ceil(math.log2(shape.model.head_dim)) / shape.model.head_dim
+    return attention * tile, square.executed - attention
+
+
+def passes(shape: TrainingShape) -> int:
+    """Return the number of passes of activations through memory: forward, twice that backward, and the recomputed forward."""
+    return 4 if shape.checkpointing is Checkpointing.FULL else 3
+
+
+def elementwise_bytes(shape: TrainingShape) -> float:
+    """Return bytes moved by element-wise work of all blocks and the head in a micro-step.
+
+    A block reads and writes about ten tensors as wide as the model (two norms, two residuals, rotations) and four as wide as
+    its feed-forward layer (gate, activation, product); the head three as wide as the vocabulary.
+    """
+    model = shape.model
+    block = 10 * model.hidden_size + 4 * model.intermediate_size * (model.active_experts or 1)
+    return shape.slots * (model.layers * block * passes(shape) + 3 * model.vocabulary * 2) * BYTES[shape.activations]
+
+
+def adapter_bytes(shape: TrainingShape) -> float:
+    """Return bytes moved by adapters: input cast and dropped out, output added, in their format."""
+    widths = sum((3 if shape.lora_dropout else 1) * linear.inputs + 2 * linear.outputs for linear in shape.adapted)
+    return shape.slots * shape.model.layers * widths * BYTES[shape.adapters] * passes(shape)
+
+
+def score_bytes(shape: TrainingShape) -> float:
+    """Return bytes of attention scores written and read by an eager kernel: product, mask, softmax in fp32, cast."""
+    if shape.attention != "eager":
+        return 0.0
+    return shape.micro_batch * shape.model.attention_heads * shape.sequence_length**2 * shape.model.layers * 16.0 * passes(shape)
+
+
+def exchanged_bytes(shape: TrainingShape) -> float:
+    """Return bytes exchanged by a device in a micro-step: 16-bit weights per gather, and gradients in full fine-tuning."""
+    if shape.world_size == 1 or shape.sharding == "single":
+        return 0.0
+    weights = shape.model.layers * sum(linear.inputs * linear.outputs * linear.copies for linear in block_linears(shape.model))
+    gathers = {"zero3": passes(shape) - 1, "fsdp1": passes(shape) - 1, "fsdp2": passes(shape) - 1}.get(shape.sharding, 0)
+    gradients = 1 if shape.method is Method.FULL else 0
+    return weights * 2.0 * (gathers + gradients)
+
+
+# Combinations and calibration rows ---------------------------------------------------------------
+
+# The fit -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """A configuration: work of a shape, on an accelerator, with a software."""
+
+    accelerator: AcceleratorCard
+    """The card of one device."""
+    devices: int
+    """Number of devices that work together."""
+    shape: TrainingShape
+    """A micro-step of one device, or of the devices that share a row."""
+    stack: str
+    """Source of the training loop: a document, `mlperf`, or `measured`."""
+    release: str = ""
+    """Version of that software, such as a round of MLPerf."""
+    devices_per_row: float = 1.0
+    """Devices that share a row (tensor, context and pipeline parallel)."""
+
+    def __post_init__(self) -> None:
+        """Refuse counts below 1."""
+        if self.devices < 1:
+            raise TunemarkError("devices", self.devices, "must be 1 or more")
+        if self.devices_per_row < 1:
+            raise TunemarkError("devices_per_row", self.devices_per_row, "must be 1 or more")
+
+    @property
+    def generation(self) -> str:
+        """Vendor and architecture of the accelerator."""
+        return f"{self.accelerator.vendor} {self.accelerator.architecture or self.accelerator.key}"
+
+    @property
+    def architecture(self) -> str:
+        """The shape of the model: Llama 3 and 3.1 have the same."""
+        return architecture_of(self.shape.model)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A calibration row: a result with its combination and rate."""
+
+    id: str
+    """Id of the result, or of the first of several equal ones."""
+    config: Combination
+    device_seconds_per_token: float
+    """Devices x seconds / computed tokens (slots); the inverse is tokens/s per device."""
+    terms: dict[Term, float]
+    """Seconds per token of each class of work at the limits of the card."""
+    same: tuple[str, ...] = ()
+    """Results with the same combination and the same digits, which are not further evidence."""
+
+    @property
+    def log_seconds(self) -> float:
+        """The modelled quantity."""
+        return math.log(self.device_seconds_per_token)
+
+
+def observe(result_id: str, config: Combination, tokens_per_s: float) -> Observed | Missing:
+    """Return a calibration row from tokens/s of all devices together, or the reason why it cannot be one."""
+    terms = work_seconds(config.shape, config.accelerator)
+    if isinstance(terms, Missing):
+        return terms
+    if not (math.isfinite(tokens_per_s) and tokens_per_s > 0):
+        return Missing(f"{tokens_per_s:g} tokens/s is no rate")
+    return Observed(result_id, config, config.devices / tokens_per_s, terms)
+
+
+def architecture_of(model: ModelCard) -> str:
+    """Return the numbers of a model that determine the time per token, except the vocabulary."""
+    return (
+        f"{model.layers} blocks of {model.hidden_size}/{model.intermediate_size}, "
+        f"{model.attention_heads}/{model.key_value_heads} heads of {model.head_dim}"
+        + (f", {model.experts} experts" if model.experts else "")
+    )
+
+
+def without_copies(rows: Iterable[Observed]) -> tuple[Observed, ...]:
+    """Return rows without those that repeat another row's digits at the same combination: a copy is not a second measurement."""
+    kept: dict[tuple[object, ...], Observed] = {}
+    for row in rows:
+        config = row.config
+        what = (
+            config.accelerator.key,
+            config.devices,
+            config.stack,
+            config.release,
+            config.architecture,
+            config.shape.method,
+            config.devices_per_row,
+        )
+        size = (config.shape.sequence_length, config.shape.micro_batch, config.shape.checkpointing, f"{row.device_seconds_per_token:.4g}")
+        first = kept.get((*what, *size))
+        kept[*what, *size] = (
+            row if first is None else Observed(first.id, first.config, first.device_seconds_per_token, first.terms, (*first.same, row.id))
+        )
+    return tuple(kept.values())
+
+
+# ---
 
 Array = NDArray[np.floating[Any]]
 STEPS = 60
@@ -32,7 +252,7 @@ CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is believed before any row is seen, in log space."""
+    """A prior distribution, in log space."""
 
     mean: float
     sd: float
@@ -47,7 +267,7 @@ FACTORS: dict[Term, Prior] = {
     "scores": Prior(math.log(1.5), 0.7, "several passes over the scores, not fused"),
     "exchange": Prior(math.log(1.5), 0.7, "partly behind computing, partly over a slower link than the card names"),
 }
-"""Term -> its factor, how many times longer than at the limit."""
+"""Term -> prior of its factor, how many times longer than at the limit it takes."""
 EFFECTS: dict[str, float] = {
     "stack": 0.6,
     "stack, method": 0.2,
@@ -61,18 +281,18 @@ EFFECTS: dict[str, float] = {
 """Effect -> standard deviation among its levels, in log space; their mean is zero.
 
 Training loops differ by factors (`stack`), less by method within one (`stack, method`) and from round to round (`release`).
-How near a peak can be reached is a matter of the generation, in general (`generation`) and of the kernels that a loop has for
-it (`stack, generation`); devices of one generation differ by clocks and power (`accelerator`), and shapes suit kernels more or
-less (`model`). `stack, accelerator, method` is what is left over between rows that share all of that.
+How close to the peak a device gets depends on its generation (`generation`) and on the kernels that a loop has for it
+(`stack, generation`). Devices of one generation differ in clocks and power (`accelerator`), and shapes suit kernels more or
+less (`model`). `stack, accelerator, method` is the rest between rows that share all of that.
 """
 SLOPES: dict[str, Prior] = {
     "devices doubled": Prior(0.03, 0.03, "a few percent for each doubling of the devices"),
     "devices per row doubled": Prior(0.05, 0.05, "sharing a row costs more than having one each"),
 }
 SPREADS = {"factor of stack": 0.5, "factor of accelerator": 0.07}
-"""How far the factors of one kind of software, and of it on one accelerator, are from those of all, in log space."""
+"""Standard deviation of the factors of one software, and of it on one accelerator, about the common ones, in log space."""
 LINK = 3
-"""Links to the host and between devices differ so many times more: they are of the machine, and cards do not know it."""
+"""The spread of links is larger by this factor: they belong to the machine, which cards do not describe."""
 NOISE = 0.06
 """Standard deviation of a row about the model, in log space."""
 
@@ -84,14 +304,14 @@ class Estimate:
     log_seconds: float
     """Logarithm of device-seconds per token."""
     sd: float
-    """Standard deviation of one further row: of the parameters, of levels that no row has, and the noise."""
+    """Standard deviation of one further row: parameters, unseen levels, and noise."""
     unseen: tuple[str, ...]
-    """Parameters that no row spoke of."""
+    """Parameters without rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The posterior: a mean for each parameter that rows speak of, and their covariance."""
+    """The posterior: a mean for each parameter with rows, and their covariance."""
 
     names: tuple[str, ...]
     mean: Array
@@ -99,22 +319,22 @@ class Fit:
     rows: tuple[Observed, ...]
     _index: dict[str, int] = field(repr=False)
 
-    def predict(self, of: Combination) -> Estimate | Missing:
-        """Return the prediction for a combination, or why there is none."""
-        terms = work_seconds(of.shape, of.accelerator)
-        return terms if isinstance(terms, Missing) else self.of_terms(of, terms)
+    def predict(self, config: Combination) -> Estimate | Missing:
+        """Return the prediction for a combination, or the reason why there is none."""
+        terms = work_seconds(config.shape, config.accelerator)
+        return terms if isinstance(terms, Missing) else self.of_terms(config, terms)
 
-    def of_terms(self, of: Combination, terms: Mapping[Term, float]) -> Estimate:
-        """Return the prediction for seconds at the limits that are computed already."""
-        names = parameters(of, terms)
-        design = Design([(of, terms)], names)
+    def of_terms(self, config: Combination, terms: Mapping[Term, float]) -> Estimate:
+        """Return the prediction for a combination with known seconds at the limits."""
+        names = parameters(config, terms)
+        design = Design([(config, terms)], names)
         known = [name in self._index for name in names]
         mean = np.array([self.mean[self._index[name]] if seen else prior_of(name).mean for name, seen in zip(names, known, strict=True)])
         value, slopes = design.linear(mean)
         seen = [self._index[name] for name, is_known in zip(names, known, strict=True) if is_known]
         slope = slopes[0][known]
         new = sum(
-            (float(one) * prior_of(name).sd) ** 2 for name, one, is_known in zip(names, slopes[0], known, strict=True) if not is_known
+            (float(weight) * prior_of(name).sd) ** 2 for name, weight, is_known in zip(names, slopes[0], known, strict=True) if not is_known
         )
         variance = float(slope @ self.covariance[np.ix_(seen, seen)] @ slope) + new
         return Estimate(
@@ -125,19 +345,19 @@ class Fit:
 
 
 class Design:
-    """Which parameters each row depends on, as matrices: rows down, parameters across."""
+    """The parameters that each row depends on, as matrices of shape (rows, parameters)."""
 
     def __init__(self, rows: Sequence[tuple[Combination, Mapping[Term, float]]], names: Sequence[str]) -> None:
         place = {name: number for number, name in enumerate(names)}
         self._seconds = np.array([[terms[term] for term in TERMS] for _, terms in rows]).reshape(len(rows), len(TERMS))
         self._effects = np.zeros((len(rows), len(names)))
         self._factors = np.zeros((len(TERMS), len(rows), len(names)))
-        for line, (of, terms) in enumerate(rows):
-            for name, weight in effects_of(of).items():
+        for line, (config, terms) in enumerate(rows):
+            for name, weight in effects_of(config).items():
                 self._effects[line, place[name]] = weight
             for number, term in enumerate(TERMS):
                 if terms[term] > 0:
-                    self._factors[number, line, [place[name] for name in factors_of(of, term)]] = 1
+                    self._factors[number, line, [place[name] for name in factors_of(config, term)]] = 1
 
     def linear(self, mean: Array) -> tuple[Array, Array]:
         """Return log seconds of each row at these parameters, and their derivatives."""
@@ -150,13 +370,13 @@ class Design:
 def fit(rows: Iterable[Observed]) -> Fit:
     """Return the posterior given rows; without rows it is the prior."""
     rows = tuple(rows)
-    names = tuple(sorted({name for row in rows for name in parameters(row.of, row.terms)}))
+    names = tuple(sorted({name for row in rows for name in parameters(row.config, row.terms)}))
     index = {name: place for place, name in enumerate(names)}
     if not rows:
         return Fit((), np.zeros(0), np.zeros((0, 0)), (), {})
-    design = Design([(row.of, row.terms) for row in rows], names)
+    design = Design([(row.config, row.terms) for row in rows], names)
     priors = [prior_of(name) for name in names]
-    middle, precision = np.array([one.mean for one in priors]), np.array([1 / one.sd**2 for one in priors])
+    middle, precision = np.array([prior.mean for prior in priors]), np.array([1 / prior.sd**2 for prior in priors])
     observed = np.array([row.log_seconds for row in rows])
     mean, moved = middle, math.inf
     for _ in range(STEPS):
@@ -171,32 +391,36 @@ def fit(rows: Iterable[Observed]) -> Fit:
     return Fit(names, mean, covariance, rows, index)
 
 
-def parameters(of: Combination, terms: Mapping[Term, float]) -> list[str]:
+def parameters(config: Combination, terms: Mapping[Term, float]) -> list[str]:
     """Return the names of all parameters that a combination depends on."""
-    return [*(name for term in TERMS if terms[term] > 0 for name in factors_of(of, term)), *effects_of(of)]
+    return [*(name for term in TERMS if terms[term] > 0 for name in factors_of(config, term)), *effects_of(config)]
 
 
-def factors_of(of: Combination, term: Term) -> tuple[str, ...]:
+def factors_of(config: Combination, term: Term) -> tuple[str, ...]:
     """Return the parameters whose sum is the logarithm of a term's factor."""
-    return f"factor: {term}", f"factor of stack: {term}, {of.stack}", f"factor of accelerator: {term}, {of.stack}, {of.accelerator.key}"
+    return (
+        f"factor: {term}",
+        f"factor of stack: {term}, {config.stack}",
+        f"factor of accelerator: {term}, {config.stack}, {config.accelerator.key}",
+    )
 
 
-def effects_of(of: Combination) -> dict[str, float]:
+def effects_of(config: Combination) -> dict[str, float]:
     """Return the effects on a combination with their weights."""
-    method, chip = of.shape.method.value, of.accelerator.key
+    method, chip = config.shape.method.value, config.accelerator.key
     effects = {
-        f"stack: {of.stack}": 1.0,
-        f"stack, method: {of.stack}, {method}": 1.0,
-        f"generation: {of.generation}": 1.0,
-        f"stack, generation: {of.stack}, {of.generation}": 1.0,
+        f"stack: {config.stack}": 1.0,
+        f"stack, method: {config.stack}, {method}": 1.0,
+        f"generation: {config.generation}": 1.0,
+        f"stack, generation: {config.stack}, {config.generation}": 1.0,
         f"accelerator: {chip}": 1.0,
-        f"stack, accelerator, method: {of.stack}, {chip}, {method}": 1.0,
-        f"model: {of.architecture}": 1.0,
-        "slope: devices doubled": math.log2(of.devices),
-        "slope: devices per row doubled": math.log2(of.devices_per_row),
+        f"stack, accelerator, method: {config.stack}, {chip}, {method}": 1.0,
+        f"model: {config.architecture}": 1.0,
+        "slope: devices doubled": math.log2(config.devices),
+        "slope: devices per row doubled": math.log2(config.devices_per_row),
     }
-    if of.release:
-        effects[f"release: {of.stack}, {of.release}"] = 1.0
+    if config.release:
+        effects[f"release: {config.stack}, {config.release}"] = 1.0
     return {name: weight for name, weight in effects.items() if weight}
 
 
@@ -211,12 +435,12 @@ def prior_of(name: str) -> Prior:
 
 
 def uses(rows: Iterable[Observed], name: str) -> int:
-    """Return how many rows speak of a parameter."""
-    return sum(name in parameters(row.of, row.terms) for row in rows)
+    """Return the number of rows that depend on a parameter."""
+    return sum(name in parameters(row.config, row.terms) for row in rows)
 
 
 def meaning_of_parameter(name: str) -> str:
-    """Return what a parameter is, in words."""
+    """Return the meaning of a parameter in words."""
     kind, _, level = name.partition(": ")
     if kind == "factor":
         return f"times longer than at the limit: {MEANING[level]}"  # type: ignore[index]

@@ -1,36 +1,51 @@
-"""Predicted memory beside what was measured, line by line."""
+"""Predicted memory compared with measured memory, line by line, and with published memory, row by row."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from tunemark.collector.store.rows import Row
 from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.world_facts import MemoryConvention
+from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import MemoryLedger, MemoryLine
-from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
+from tunemark.schema.physics.memory_states import MemoryLedger
+from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape, shape_of_plan, shape_problem
 from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.published import Claim, Conditions, PublishedResult
 from tunemark.schema.records.submission import MemoryReading, ModelFacts, Submission
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
-MEASURED = {
+# Measured memory -----------------------------------------------------------------------------------
+
+WEIGHED = {
     "base weights": ("weights", "4-bit weights", "4-bit scales"),
     "adapters": ("adapters",),
     "gradients": ("gradients",),
     "optimizer states": ("optimizer states", "fp32 master weights"),
 }
-"""What the harness weighs -> the lines of the estimate that it is made of."""
+"""State that the harness weighs -> lines of the estimate that it consists of."""
+MOMENTS = {
+    "loss": "the loss is computed",
+    "backward begins": "the backward pass begins",
+    "backward ends": "the backward pass ends",
+    "optimizer": "weights are updated",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """Bytes of one kind, predicted and measured."""
+class MemoryComparison:
+    """Predicted and measured bytes of one kind."""
 
     key: str
-    """What it is."""
+    """Name of the line."""
     group: str
-    """`state`: tensors that were weighed. `peak`: of the allocator. `part`: predicted only."""
+    """`state`: weighed tensors. `peak`: peak of the allocator. `part`: predicted only."""
     predicted_bytes: int | None
     measured_bytes: int | None
     note: str
-    """The formula, and what keeps the two from being compared."""
+    """The formula, and anything that prevents comparing the two."""
 
     @property
     def error(self) -> float | None:
@@ -38,14 +53,13 @@ class Beside:
         return self.predicted_bytes / self.measured_bytes - 1 if self.predicted_bytes is not None and self.measured_bytes else None
 
 
-def memory_beside(submission: Submission, card: ModelCard | None) -> tuple[tuple[Beside, ...], str | None]:
-    """Return the lines, and why there is no prediction, or None."""
+def compare_memory(submission: Submission, card: ModelCard | None) -> tuple[tuple[MemoryComparison, ...], str | None]:
+    """Return the lines, and the reason why there is no prediction, or None."""
     reason = _no_prediction(submission.plan, card)
     if reason is not None or card is None:
         return (), reason
     ledger = estimate_memory(shape_of_plan(submission.plan, card))
-    lines = [*_states(ledger, submission), *_peaks(ledger, submission)]
-    return (*lines, *_parts(ledger.lines)), None
+    return (*_states(ledger, submission), *_peaks(ledger, submission), *_parts(ledger)), None
 
 
 def _no_prediction(plan: Plan, card: ModelCard | None) -> str | None:
@@ -58,68 +72,198 @@ def _no_prediction(plan: Plan, card: ModelCard | None) -> str | None:
     return shape_problem(plan, card)
 
 
-def _states(ledger: MemoryLedger, submission: Submission) -> Iterable[Beside]:
-    """Yield tensors of one process: those that are sharded with the part that it holds."""
+def _states(ledger: MemoryLedger, submission: Submission) -> Iterator[MemoryComparison]:
+    """Yield the tensors of one process; of sharded tensors, the part that it holds."""
     model = submission.model
-    for key, names in MEASURED.items():
+    reasons = {
+        "gradients": model.gradient_bytes_reason if model else None,
+        "optimizer states": model.optimizer_state_bytes_reason if model else None,
+    }
+    for key, names in WEIGHED.items():
         parts = [line for line in ledger.lines if line.key in names]
-        weighed = _weighed(key, model, stateless=_stateless(submission))
+        weighed = None if model is None else _weighed(model, submission)[key]
         if parts or weighed:
-            formula = "; ".join(line.formula for line in parts)
-            yield Beside(key, "state", sum(line.bytes for line in parts), weighed, _sentence(formula, _not_weighed(key, model)))
+            missing = "the run ended before the model was weighed" if model is None else reasons.get(key) or ""
+            note = _sentence("; ".join(line.formula for line in parts), missing)
+            yield MemoryComparison(key, "state", sum(line.bytes for line in parts), weighed, note)
 
 
-def _stateless(submission: Submission) -> bool:
-    """Return whether the optimizer took its steps without keeping anything between them."""
-    return submission.plan.optimizer.name == "sgd" and len(submission.trace) > 0
-
-
-def _weighed(key: str, model: ModelFacts | None, *, stateless: bool) -> int | None:
-    if model is None:
-        return None
+def _weighed(model: ModelFacts, submission: Submission) -> dict[str, int | None]:
+    # Plain SGD takes its steps without keeping any state between them.
+    stateless = submission.plan.optimizer.name == "sgd" and len(submission.trace) > 0
     return {
         "base weights": sum(model.parameter_bytes.values()) - model.adapter_bytes,
         "adapters": model.adapter_bytes,
-        # Nothing is trained without gradients: in older records 0 stands for gradients that were not seen.
+        # Nothing is trained without gradients: in older records 0 means that gradients were not seen.
         "gradients": model.gradient_bytes or None,
-        # In older records 0 also stands for a run that ended before there were states to be weighed.
+        # In older records 0 also means that the run ended before there were states to weigh.
         "optimizer states": model.optimizer_state_bytes if stateless else model.optimizer_state_bytes or None,
-    }[key]
+    }
 
 
-def _not_weighed(key: str, model: ModelFacts | None) -> str:
-    if model is None:
-        return "the run ended before the model was weighed"
-    reasons = {"gradients": model.gradient_bytes_reason, "optimizer states": model.optimizer_state_bytes_reason}
-    return reasons.get(key) or ""
+def _peaks(ledger: MemoryLedger, submission: Submission) -> Iterator[MemoryComparison]:
+    def peak(key: str, predicted: int, reading: MemoryReading, formula: str) -> MemoryComparison:
+        note = _sentence(formula, reading.method or "", reading.reason or "")
+        return MemoryComparison(key, "peak", predicted, reading.peak_bytes, note)
+
+    memory, moment = submission.memory, MOMENTS[ledger.peak_moment]
+    yield peak("peak allocated", ledger.peak_allocated, memory.device_allocated, f"all that is alive when {moment}")
+    yield peak("peak reserved", ledger.peak_reserved, memory.device_reserved, "the same, and what the allocator caches")
 
 
-def _peaks(ledger: MemoryLedger, submission: Submission) -> Iterable[Beside]:
-    memory = submission.memory
-    formula = f"all that is alive when {_MOMENTS[ledger.peak_moment]}"
-    yield Beside("peak allocated", "peak", ledger.peak_allocated, *_read(memory.device_allocated, formula))
-    yield Beside("peak reserved", "peak", ledger.peak_reserved, *_read(memory.device_reserved, "the same, and what the allocator caches"))
-
-
-_MOMENTS = {
-    "loss": "the loss is computed",
-    "backward begins": "the backward pass begins",
-    "backward ends": "the backward pass ends",
-    "optimizer": "weights are updated",
-}
-
-
-def _read(reading: MemoryReading, formula: str) -> tuple[int | None, str]:
-    return reading.peak_bytes, _sentence(formula, reading.method or "", reading.reason or "")
-
-
-def _parts(lines: Iterable[MemoryLine]) -> Iterable[Beside]:
-    """Yield the lines of the estimate that nothing weighs one by one."""
-    weighed = {name for names in MEASURED.values() for name in names}
-    for line in lines:
+def _parts(ledger: MemoryLedger) -> Iterator[MemoryComparison]:
+    """Yield the lines of the estimate that are not weighed one by one."""
+    weighed = {name for names in WEIGHED.values() for name in names}
+    for line in ledger.lines:
         if line.key not in weighed:
-            yield Beside(line.key, "part", line.bytes, None, line.formula)
+            yield MemoryComparison(line.key, "part", line.bytes, None, line.formula)
 
 
 def _sentence(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
+
+
+# Published memory ----------------------------------------------------------------------------------
+
+SOURCE_004: dict[Method, tuple[float, float]] = {Method.FULL: (2, 20), Method.LORA: (2, 4), Method.QLORA: (0.5, 2)}
+"""Method -> (bytes of precision, factor) of source 004: Memory (GB) = parameters x precision bytes x factor / 1e9."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """A published peak of memory and its predictions, in bytes."""
+
+    id: str
+    """The published result."""
+    model: str
+    """The model card."""
+    method: Method
+    """full, lora or qlora."""
+    accelerator: str | None
+    """The accelerator card."""
+    devices: int
+    """Number of devices."""
+    published: float
+    """The figure, read as data/known/memory_readings.toml defines."""
+    predicted: int
+    """The same quantity, from `estimate_memory`."""
+    formula_004: float
+    """The formula of source 004."""
+    accelerate: float | None
+    """`accelerate estimate-memory`, where it gives a figure."""
+
+    @property
+    def error(self) -> float:
+        """Predicted over published, less 1."""
+        return self.predicted / self.published - 1
+
+
+def memory_error_rows(facts: FactBase, results: Iterable[object]) -> list[Row]:
+    """Return the rows of `memory_errors`: results of documents with a known reading of their memory figures."""
+    reasons = {reading.source: " ".join(reading.because) for reading in facts.known.memory_readings}
+    compared = [result for result in results if isinstance(result, PublishedResult) and result.source in reasons]
+    return [
+        {
+            "result_id": row.id,
+            "model": row.model,
+            "method": row.method.value,
+            "accelerator": row.accelerator,
+            "accelerator_count": row.devices,
+            "published_bytes": row.published,
+            "predicted_bytes": row.predicted,
+            "formula_004_bytes": row.formula_004,
+            "accelerate_bytes": row.accelerate,
+            "error": row.error,
+            "reading": reasons[row.id.split("-")[0]],
+        }
+        for row in memory_errors(compared, facts)
+    ]
+
+
+def memory_errors(results: Iterable[PublishedResult], facts: FactBase) -> tuple[MemoryRow, ...]:
+    """Return a row for each result that has a peak of memory and enough conditions to predict it, in their order."""
+    rows = []
+    for result in results:
+        claim, shape = result.claims.get("peak_memory_bytes"), published_shape(result, facts)
+        if claim is None or shape is None:
+            continue
+        reading, conditions, ledger = facts.known.memory_reading(result.source), result.conditions, estimate_memory(shape)
+        rows.append(
+            MemoryRow(
+                id=result.id,
+                model=shape.model.key,
+                method=shape.method,
+                accelerator=conditions.accelerator,
+                devices=conditions.accelerator_count or 1,
+                published=_bytes(claim, reading),
+                predicted=ledger.peak_reserved if reading.quantity == "reserved" else ledger.peak_allocated,
+                formula_004=source_004_bytes(shape.model, shape.method),
+                accelerate=accelerate_bytes(shape),
+            )
+        )
+    return tuple(rows)
+
+
+def source_004_bytes(model: ModelCard, method: Method) -> float:
+    """Return the memory by the formula of source 004, which ignores batch and length."""
+    size, factor = SOURCE_004[method]
+    return count_parameters(model).total * size * factor
+
+
+def accelerate_bytes(shape: TrainingShape) -> float | None:
+    """Return the memory that `accelerate estimate-memory` (1.15) prints under "Training using Adam" for bf16: 2 x the fp32 model.
+
+    The command needs a repository on the hub; this applies its rule (`estimate_training_usage`) to the card. It covers
+    full fine-tuning only, ignores batch and length, and gives no training figure for 4-bit weights.
+    """
+    return None if shape.method is Method.QLORA else 2.0 * 4 * count_parameters(shape.model).total
+
+
+def published_shape(result: PublishedResult, facts: FactBase) -> TrainingShape | None:
+    """Return the shape of a published result, or None when model, length or micro-batch is unknown."""
+    conditions, reading = result.conditions, facts.known.memory_reading(result.source)
+    if conditions.model is None or conditions.sequence_length is None or conditions.micro_batch is None:
+        return None
+    devices, settings = conditions.accelerator_count or 1, conditions.settings
+    rank, dropout = settings.get("lora_r"), settings.get("lora_dropout")
+    # peft's recipe for quantised models leaves or makes everything fp32 that is not quantised.
+    stored = Dtype.FP32 if conditions.method is Method.QLORA else _dtype(conditions)
+    return TrainingShape(
+        facts.model(conditions.model),
+        conditions.method,
+        conditions.sequence_length,
+        conditions.micro_batch,
+        gradient_accumulation=conditions.gradient_accumulation or 1,
+        lora_rank=rank if isinstance(rank, int) else 8,
+        lora_targets=_targets(conditions),
+        lora_dropout=float(dropout) if isinstance(dropout, int | float) else 0.0,
+        checkpointing=Checkpointing.FULL if settings.get("gradient_checkpointing") else Checkpointing.NONE,
+        reentrant=reading.reentrant,
+        loss=reading.loss,
+        parameters=stored,
+        activations=stored,
+        double_quantisation="double" in str(settings.get("quantisation", "double")),
+        sharding="fsdp1" if devices > 1 else "single",
+        world_size=devices,
+        offload=bool(settings.get("fsdp_cpu_offload")),
+    )
+
+
+def _bytes(claim: Claim, reading: MemoryConvention) -> float:
+    """Return a claim in bytes; read as GB, it is the printed number times 10^9."""
+    number = re.match(r"[~\s]*([0-9]+(?:\.[0-9]+)?)", claim.printed)
+    return float(number[1]) * 1e9 if reading.unit == "GB" and number else claim.value
+
+
+def _dtype(conditions: Conditions) -> Dtype:
+    printed = (conditions.precision or "").lower()
+    known = (("bfloat16", Dtype.BF16), ("bf16", Dtype.BF16), ("float16", Dtype.FP16), ("fp16", Dtype.FP16), ("32", Dtype.FP32))
+    return next((dtype for word, dtype in known if word in printed), Dtype.BF16)
+
+
+def _targets(conditions: Conditions) -> tuple[str, ...]:
+    """Return the names of the adapted layers; documents shorten q_proj to q."""
+    printed = conditions.settings.get("lora_targets")
+    if not isinstance(printed, str):
+        return ALL_LINEAR
+    return tuple(name if "_" in name or "." in name else f"{name}_proj" for name in printed.replace(" ", "").split(","))

@@ -1,1 +1,1 @@
-"""Series of runs, each run in a fresh process and each a submission: sweep, repeat, frontier, A/B."""
+"""Series of runs, each in a fresh process and each a submission: sweep, repeats, frontier, A/B."""

@@ -1,14 +1,14 @@
 """The frontier: the largest micro-batch and the longest sequence that fit, each try in a short process of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from tunemark.harness.planning import Options, Resolved
-from tunemark.harness.sharing import HOST_BACKENDS
-from tunemark.harness.studies.points import Point, card_with
-from tunemark.harness.studies.question import Over, Question
-from tunemark.harness.studies.search import Largest, largest
-from tunemark.harness.studies.series import Bench, Series, Stopped, say
+from tunemark.harness.plan.resolve import Options, Resolved
+from tunemark.harness.run.show import say
+from tunemark.harness.studies.series import Bench, Series, Stopped
+from tunemark.harness.studies.settings_grid import Over, Point, Question, card_with
+from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
@@ -18,13 +18,13 @@ from tunemark.schema.vocabulary import DataSource, Status, Task
 TRY_STEPS = 3
 """The second step is the first with optimizer states and gradients together; the third shows growth."""
 HOST_SHARE = 0.8
-"""Of the host's memory, where none is named: a machine that runs out of it ends other programs too."""
+"""Fraction of the host's memory to use by default: a machine that runs out of memory kills other programs too."""
 UNIT_TOKENS = 64
 DOES_NOT_FIT = (Status.OOM_DEVICE, Status.OOM_HOST)
 
 
 class Failed(Exception):
-    """A try ended in a way that says nothing of memory."""
+    """A try failed for a reason other than memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Edge:
     micro_batch: int | None
     """The largest that fits; None when 1 does not."""
     first_failed: str | None
-    """The smallest that does not fit; None when the largest that was tried does."""
+    """The smallest that does not fit; None when the largest try fits."""
     peak_memory_bytes: int | None
-    """Of the largest that fits."""
+    """Peak memory of the largest that fits."""
     tries: int
 
 
@@ -55,10 +55,10 @@ class Frontier:
 
     @classmethod
     def of(cls, workload: str, options: Options, bench: Bench, question: Question, *, again: bool = False) -> "Frontier":
-        """Return a search that goes on where an earlier one of the same settings was."""
+        """Return a search that resumes an earlier one with the same settings."""
         card = card_with(bench.facts.workload(workload), options)
         short = short_options(card, options)
-        if question.limit_bytes is None and bench.machine.backend in HOST_BACKENDS:
+        if question.limit_bytes is None and vendor_of(bench.machine.backend).on_host:
             question = replace(question, limit_bytes=int(HOST_SHARE * bench.machine.memory_bytes))
         base = limited(bench.plan(workload, short), question.limit_bytes)
         if base.unsupported:
@@ -67,81 +67,73 @@ class Frontier:
         return cls(workload, card, short, bench, question, series)
 
     def search(self) -> str | None:
-        """Find all edges; return why it ended early, or None."""
+        """Find all edges; return why the search ended early, or None."""
         say(f"{self.workload}: frontier {self.series.study_id}")
         try:
             with self.series.stoppable():
                 for length in self._lengths():
-                    self._micro_batch_at(length)
+                    self._search_micro_batch(length)
         except Stopped as stopped:
-            return f"stopped at {stopped}; the same command goes on there"
+            return f"stopped at {stopped}; the same command resumes there"
         except Failed as failed:
             return str(failed)
         return None
 
     def _lengths(self) -> Sequence[int]:
-        """Return the sequence lengths whose largest micro-batch is to be found; the longest one is found here where it is asked for."""
-        asked, over, own = sorted(self.question.lengths), self.question.over, self.card.data.sequence_length
+        """Return the sequence lengths whose largest micro-batch to find. The longest one that fits is found here on request."""
+        requested, over, own = sorted(self.question.lengths), self.question.over, self.card.data.sequence_length
         if over is Over.MICRO_BATCH:
-            return asked or [own]
-        longest = self._longest(self.card.batch.micro_batch if over is Over.SEQUENCE_LENGTH else 1)
+            return requested or [own]
+        longest = self._search_length(self.card.batch.micro_batch if over is Over.SEQUENCE_LENGTH else 1)
         if over is Over.SEQUENCE_LENGTH or longest is None:
             return []
         doubled = [own * 2**power for power in range(32) if own * 2**power <= longest]
-        return asked or doubled or [longest]
+        return requested or doubled or [longest]
 
-    def _longest(self, micro_batch: int) -> int | None:
+    def _search_length(self, micro_batch: int) -> int | None:
         unit = min(UNIT_TOKENS, self.card.data.sequence_length)
-        context = self.bench.facts.model(self.card.model).context_length
+        most = max(1, self.bench.facts.model(self.card.model).context_length // unit)
         before = len(self.series.done)
-        found = largest(
-            lambda units: self._fits(units * unit, micro_batch),
-            self.card.data.sequence_length // unit,
-            max(1, context // unit),
-            self.question.within,
-        )
-        longest = None if found.fits is None else found.fits * unit
-        failed = None if found.fails is None else f"{found.fails * unit} tokens"
-        tries = len(self.series.done) - before
-        self.edges.append(Edge(longest or unit, micro_batch if longest else None, failed, self._peak(longest or 0, micro_batch), tries))
+        start = self.card.data.sequence_length // unit
+        largest = find_largest(lambda units: self._fits(units * unit, micro_batch), start, most, self.question.within)
+        longest = None if largest.fits is None else largest.fits * unit
+        failed = None if largest.fails is None else f"{largest.fails * unit} tokens"
+        peak, tries = self._peak(longest or 0, micro_batch), len(self.series.done) - before
+        self.edges.append(Edge(longest or unit, micro_batch if longest else None, failed, peak, tries))
         return longest
 
-    def _micro_batch_at(self, length: int) -> None:
+    def _search_micro_batch(self, length: int) -> None:
         before = len(self.series.done)
-        found: Largest = largest(lambda rows: self._fits(length, rows), self._guess(length), self.question.most, self.question.within)
-        failed = None if found.fails is None else f"{found.fails} rows"
-        tries = len(self.series.done) - before
-        self.edges.append(Edge(length, found.fits, failed, self._peak(length, found.fits or 0), tries))
-
-    def _guess(self, length: int) -> int:
-        """Return where to begin: as many tokens as fitted at the length before, else the card's micro-batch."""
+        # Start with the tokens that fitted at the previous length, else with the card's micro-batch.
         known = [edge for edge in self.edges if edge.micro_batch]
-        return known[-1].sequence_length * (known[-1].micro_batch or 1) // length if known else self.card.batch.micro_batch
+        start = known[-1].sequence_length * (known[-1].micro_batch or 1) // length if known else self.card.batch.micro_batch
+        largest = find_largest(lambda rows: self._fits(length, rows), start, self.question.most, self.question.within)
+        failed = None if largest.fails is None else f"{largest.fails} rows"
+        peak, tries = self._peak(length, largest.fits or 0), len(self.series.done) - before
+        self.edges.append(Edge(length, largest.fits, failed, peak, tries))
 
     def _point(self, length: int, rows: int) -> Point:
         return Point((("data.sequence_length", str(length)), ("batch.micro_batch", str(rows))))
 
-    def _name(self, length: int, rows: int, plan: Resolved) -> str:
-        limit = plan.limit_memory_bytes
-        return self._point(length, rows).text + (f", memory limited to {formats.gib(limit)} a process" if limit else "")
-
     def _fits(self, length: int, rows: int) -> bool:
-        plan = limited(self.bench.plan(self.workload, self._point(length, rows).applied(self.options)), self.question.limit_bytes)
-        done = self.series.run(self._name(length, rows, plan), plan)
+        point = self._point(length, rows)
+        plan = limited(self.bench.plan(self.workload, point.applied(self.options)), self.question.limit_bytes)
+        memory = f", memory limited to {formats.gib(plan.limit_memory_bytes)} per process" if plan.limit_memory_bytes else ""
+        done = self.series.run(point.text + memory, plan)
         outcome = done.record.submission.outcome
-        if done.status is not Status.OK and done.status not in DOES_NOT_FIT:
-            raise Failed(f"{done.point} ended with status {done.status.value} ({outcome.message}); {outcome.fix or 'mend that first'}")
-        if done.status is not Status.OK:
+        if done.status in DOES_NOT_FIT:
             return False
+        if done.status is not Status.OK:
+            raise Failed(f"{done.point} ended with status {done.status.value} ({outcome.message}); {outcome.fix or 'fix that first'}")
         peak, limit = derive(done.record.submission).peak_memory.peak_bytes, self.question.limit_bytes
-        # A process is only stopped in allocating: what it reads into memory besides counts too.
+        # The limit stops allocations only; other memory of a process counts too.
         if peak is None or limit is None or peak <= limit:
             return True
         say(f"{done.point} ran, but its peak of {formats.gib(peak)} is over the limit of {formats.gib(limit)}: it does not fit")
         return False
 
     def _peak(self, length: int, rows: int) -> int | None:
-        """Return the peak memory of a try that was made, or None."""
+        """Return the peak memory of an earlier try, or None."""
         start = self._point(length, rows).text
         for done in self.series.done:
             if done.point == start or done.point.startswith(f"{start}, memory"):
@@ -150,7 +142,7 @@ class Frontier:
 
 
 def short_options(card: WorkloadCard, options: Options) -> Options:
-    """Return options of a try: few steps on full rows, nothing beside training. What that changes is declared as overrides."""
+    """Return the options of a try: few steps on full rows, and only training. The changes are declared as overrides."""
     sets = []
     if card.data.evaluation_rows:
         sets.append("data.evaluation_rows=0")
@@ -173,18 +165,43 @@ def short_options(card: WorkloadCard, options: Options) -> Options:
 
 
 def limited(resolved: Resolved, limit_bytes: int | None) -> Resolved:
-    """Return the plan with the memory limit of its processes.
-
-    Raises
-    ------
-    TunemarkError
-        For a device with memory of its own, which no limit on a process reaches.
-
-    """
+    """Return the plan with the memory limit of its processes. Raises TunemarkError for a device with its own memory."""
     device = resolved.plan.device
-    if device.backend not in HOST_BACKENDS:
-        if limit_bytes is not None:
-            fix = f"only the host's memory can be limited; a {device.backend.value} device is tried up to its own"
-            raise TunemarkError("--limit-memory", formats.gib(limit_bytes), fix)
-        return resolved
-    return replace(resolved, limit_memory_bytes=None if limit_bytes is None else limit_bytes // (device.count // device.nodes))
+    if vendor_of(device.backend).on_host:
+        return replace(resolved, limit_memory_bytes=None if limit_bytes is None else limit_bytes // (device.count // device.nodes))
+    if limit_bytes is not None:
+        fix = f"only the host's memory can be limited; a {device.backend.value} device is tried up to its own"
+        raise TunemarkError("--limit-memory", formats.gib(limit_bytes), fix)
+    return resolved
+
+
+class Largest(NamedTuple):
+    """The result of a search."""
+
+    fits: int | None
+    """The largest number that fits; None when not even the smallest does."""
+    fails: int | None
+    """The smallest number that does not fit; None when the upper end fits too."""
+
+
+def find_largest(fits: Callable[[int], bool], start: int, most: int, within: float = 0.0) -> Largest:
+    """Return the largest number from 1 to `most` that fits, by doubling and then bisecting: about 2 log2(answer) calls of `fits`.
+
+    `fits` is called at most once per number, and first with `start`. The search stops once the gap is at most the fraction
+    `within` of what fits.
+    """
+    low, high, at = 0, most + 1, min(max(start, 1), most)
+    while low < at < high:
+        if fits(at):
+            low, at = at, min(2 * at, most)
+        else:
+            high = at
+            break
+    while low == 0 and high > 1:
+        at = high // 2
+        low, high = (at, high) if fits(at) else (low, at)
+    while low and high - low > max(1, within * low):
+        at = (low + high) // 2
+        low, high = (at, high) if fits(at) else (low, at)
+    # Above `most` nothing is known to fail.
+    return Largest(low or None, high if high <= most else None)

@@ -1,8 +1,7 @@
-"""The engine of all series: run a point unless it is done, tell, and stop after the record when asked to."""
+"""The engine of all series: run a point unless it is done, report it, and stop after the record on request."""
 
 import getpass
 import hashlib
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +11,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from tunemark.harness.machine import Machine
-from tunemark.harness.planning import Options, Resolved, resolve
-from tunemark.harness.runner import run_once
-from tunemark.harness.signals import stop_signals
-from tunemark.harness.studies.elsewhere import left_alone
-from tunemark.harness.studies.identity import Kind, Record, find_series, records_with, settings_sha256
+from tunemark.harness.plan.machine import Machine
+from tunemark.harness.plan.resolve import Options, Resolved, resolve
+from tunemark.harness.run.process import stop_signals
+from tunemark.harness.run.show import say
+from tunemark.harness.studies.resume import Kind, Record, find_series, other_software_message, records_with, settings_sha256
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
@@ -27,20 +25,18 @@ from tunemark.schema.records.trace import Study
 from tunemark.schema.vocabulary import Status
 
 Runner = Callable[[Resolved, Study], tuple[Submission, Path]]
-"""Runs a plan once and writes its submission. Tests give a scripted one."""
+"""Runs a plan once and writes its submission. Tests use a scripted one."""
+TRIED_AGAIN = (Status.INTERRUPTED, Status.CRASH, Status.TIMEOUT)
+"""Endings that say nothing about the point: the next command runs it again."""
 
 
 class Stopped(Exception):
-    """Somebody stopped the series; what was done is kept."""
-
-
-TRIED_AGAIN = (Status.INTERRUPTED, Status.CRASH, Status.TIMEOUT)
-"""A point that ended so says nothing of what was asked: the next command runs it again."""
+    """The user stopped the series; finished runs are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a series runs on and where it writes."""
+    """What a series runs on, and where it writes."""
 
     facts: FactBase
     machine: Machine
@@ -50,10 +46,12 @@ class Bench:
     @classmethod
     def here(cls, facts: FactBase, machine: Machine, out: Path | None) -> "Bench":
         """Return the bench of this machine: fresh processes, submissions in a folder."""
+        from tunemark.harness.run.launch import run_once  # noqa: PLC0415 - scripted benches start no process
+
         return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study))
 
     def plan(self, workload: str, options: Options) -> Resolved:
-        """Resolve a run of the series."""
+        """Return the plan of a run of the series."""
         return resolve(workload, self.facts, self.machine, options)
 
 
@@ -64,17 +62,17 @@ class Done:
     point: str
     record: Record
     earlier: bool
-    """True when it was there before this command began."""
+    """True when it was done before this command began."""
 
     @property
     def status(self) -> Status:
-        """Return how its run ended."""
+        """Return the status of its run."""
         return self.record.submission.outcome.status
 
 
 @dataclass
 class Series:
-    """Runs of one study: those that are done already, and those that this command adds."""
+    """Runs of one study: those done before, and those that this command adds."""
 
     kind: Kind
     study_id: str
@@ -82,7 +80,7 @@ class Series:
     bench: Bench
     earlier: list[Record]
     expected: int | None = None
-    """How many points there are, where that is known beforehand."""
+    """Number of runs, where it is known beforehand."""
     done: list[Done] = field(default_factory=list)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -90,84 +88,65 @@ class Series:
     def find(cls, kind: Kind, base: Resolved, points: Sequence[str], bench: Bench, *, again: bool, expected: int | None = None) -> "Series":
         """Return the series of these points: the newest of the same settings by this source on this machine, or a new one.
 
-        Where runs of the same settings are there that other software measured, that is told.
+        When another software has measured the same settings, a message names its runs.
         """
         settings = settings_sha256(kind, base.plan, points)
         identity, records = find_series(settings, base.plan, bench.machine, bench.out, again=again)
-        # Once a series of this software has begun, it was told.
+        # Once a series of this software has begun, the message was shown.
         if not records and not again:
-            told = left_alone(records_with(settings, base.plan.workload, bench.out), base.plan, bench.machine, identity)
-            if told:
-                say(told)
+            same_settings = records_with(settings, base.plan.workload, bench.out)
+            message = other_software_message(same_settings, base.plan, bench.machine, identity)
+            if message:
+                say(message)
         return cls(kind, identity, settings, bench, records, expected)
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:
-        """Take Ctrl-C as the wish to stop, also between two runs; during a run it ends the run, which leaves its record.
+        """Treat Ctrl-C as a request to stop, also between two runs. During a run it ends the run, which leaves its record.
 
-        Raises
-        ------
-        TunemarkError
-            When another command of this user runs the same series on this machine.
-
+        Raises TunemarkError when another command of this user runs the same series on this machine.
         """
-        with only_one(self), stop_signals() as self._stopped:
+        with _only_one(self), stop_signals() as self._stopped:
             yield
 
     def run(self, point: str, resolved: Resolved) -> Done:
-        """Return the record of a point: the earlier one, or that of a run made now.
+        """Return the record of a point: the earlier one, or that of a new run. Raises Stopped when the user stopped it.
 
-        Raises
-        ------
-        Stopped
-            When somebody stopped it; an interrupted run has left its record, and is run again by the next command.
-
+        An interrupted run leaves its record, and the next command runs it again.
         """
-        known = self._known(point)
-        if known is not None:
-            done = Done(point, known, earlier=True)
-        else:
-            if self._stopped.is_set():
-                raise Stopped(point)
-            submission, path = self.bench.runner(resolved, self._study(point))
-            done = Done(point, Record(submission, path), earlier=False)
-            if done.status is Status.INTERRUPTED:
-                raise Stopped(point)
-        self._take(done)
-        return done
-
-    def _known(self, point: str) -> Record | None:
-        """Return the newest earlier record of a point that somebody did not stop."""
-        found = [record for record in self.earlier if _point(record) == point and record.submission.outcome.status not in TRIED_AGAIN]
-        return found[-1] if found else None
+        done = [record for record in self.earlier if record.study.point == point and record.submission.outcome.status not in TRIED_AGAIN]
+        if done:
+            return self._report(Done(point, done[-1], earlier=True))
+        if self._stopped.is_set():
+            raise Stopped(point)
+        submission, path = self.bench.runner(resolved, self._study(point))
+        if submission.outcome.status is Status.INTERRUPTED:
+            raise Stopped(point)
+        return self._report(Done(point, Record(submission, path), earlier=False))
 
     def _study(self, point: str) -> Study:
-        positions = [record.submission.study.position for record in self.earlier if record.submission.study]
+        last = max((record.study.position for record in self.earlier), default=0)
         added = sum(not done.earlier for done in self.done)
-        return Study(
-            kind=self.kind,
-            study_id=self.study_id,
-            point=point,
-            position=max(positions, default=0) + added + 1,
-            settings_sha256=self.settings_sha256,
-        )
+        position = last + added + 1
+        return Study(kind=self.kind, study_id=self.study_id, point=point, position=position, settings_sha256=self.settings_sha256)
 
-    def _take(self, done: Done) -> None:
+    def _report(self, done: Done) -> Done:
         self.done.append(done)
         total = f"/{self.expected}" if self.expected else ""
         say(f"{len(self.done)}{total} {done.point}: {'done before, ' if done.earlier else ''}{in_short(done.record.submission)}")
+        return done
 
 
 @contextmanager
-def only_one(series: Series) -> Iterator[None]:
-    """Keep a second command of the same user from running the same points into the same folder: they would measure each other."""
+def _only_one(series: Series) -> Iterator[None]:
+    """Keep a second command of the same user from running the same points into the same folder: they would disturb each other."""
     folder = series.bench.out.resolve() if series.bench.out else ""
-    of = hashlib.sha256(f"{getpass.getuser()} {series.settings_sha256} {folder}".encode()).hexdigest()
-    lock = FileLock(Path(tempfile.gettempdir()) / f"tunemark-{of[:16]}.lock")
+    name = hashlib.sha256(f"{getpass.getuser()} {series.settings_sha256} {folder}".encode()).hexdigest()
+    lock = FileLock(Path(tempfile.gettempdir()) / f"tunemark-{name[:16]}.lock")
     try:
         lock.acquire(blocking=False)
     except Timeout:
-        fix = "another command runs this very series now; wait until it has ended, or stop it with Ctrl-C: its runs are then gone on with"
+        fix = "another command runs this series now; wait until it has ended, or stop it with Ctrl-C and the next run resumes it"
         raise TunemarkError(series.kind, series.study_id, fix) from None
     try:
         yield
@@ -175,25 +154,14 @@ def only_one(series: Series) -> Iterator[None]:
         lock.release()
 
 
-def _point(record: Record) -> str | None:
-    study = record.submission.study
-    return study.point if study else None
-
-
 def in_short(submission: Submission) -> str:
     """Return status, step time, rate and memory of a run in one line."""
-    derived = derive(submission)
-    parts = [submission.outcome.status.value]
-    if submission.outcome.message and submission.outcome.status is not Status.OK:
-        parts.append(submission.outcome.message.splitlines()[0][:120])
+    derived, outcome = derive(submission), submission.outcome
+    parts = [outcome.status.value]
+    if outcome.message and outcome.status is not Status.OK:
+        parts.append(outcome.message.splitlines()[0][:120])
     if derived.step_time and derived.tokens_per_s:
-        parts += [f"{formats.duration(derived.step_time.p50)} a step", f"{formats.significant(derived.tokens_per_s.value)} tokens/s"]
+        parts += [f"{formats.duration(derived.step_time.p50)} per step", f"{formats.significant(derived.tokens_per_s.value)} tokens/s"]
     if derived.peak_memory.peak_bytes:
         parts.append(formats.gib(derived.peak_memory.peak_bytes))
     return ", ".join(parts)
-
-
-def say(text: str) -> None:
-    """Tell on standard error: standard output is for answers."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

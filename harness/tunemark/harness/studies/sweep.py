@@ -1,58 +1,45 @@
-"""A sweep: every point of a grid, and each as often as asked, in fresh processes. A point that fails is a result and stops nothing."""
+"""A sweep: every point of a grid, repeated as requested, in fresh processes. A point that fails is a result and stops nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tunemark.harness.planning import Options, Resolved
-from tunemark.harness.studies.identity import Kind
-from tunemark.harness.studies.points import Point, axis_of, card_with, grid, star_of_card
-from tunemark.harness.studies.rows import Row, rows_of
-from tunemark.harness.studies.series import Bench, Series, Stopped, say
+from tunemark.harness.plan.resolve import Options, Resolved
+from tunemark.harness.run.show import say
+from tunemark.harness.studies.report import Row, summarise_points
+from tunemark.harness.studies.resume import Kind
+from tunemark.harness.studies.series import Bench, Series, Stopped
+from tunemark.harness.studies.settings_grid import Point, axis_of, card_with, grid, star_of_card
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import WorkloadCard
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """What a sweep came to."""
+    """The points of a sweep."""
 
     kind: Kind
     study_id: str
     rows: list[Row]
     missing: int
-    """Runs without a record, since somebody stopped it."""
+    """Runs without a record, because the user stopped the sweep."""
 
     @property
     def exit_code(self) -> Exit:
-        """Return 0 when each run has a record and one of them is ok."""
+        """Return 0 when every run has a record and one of them is ok."""
         good = any(row.ok for row in self.rows) and not self.missing
         return Exit.OK if good else Exit.UNTRUSTWORTHY
 
 
 def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Bench, *, repeats: int = 1, again: bool = False) -> SweepResult:
-    """Run all points that are not done yet.
-
-    Raises
-    ------
-    TunemarkError
-        Before anything runs: for a setting, value or workload that does not exist, and where nothing varies.
-
-    """
+    """Run all points that are not done yet. Raises TunemarkError before anything runs for an unknown name, or where nothing varies."""
     card = card_with(bench.facts.workload(workload), options)
     plans = {point: bench.plan(workload, point.applied(options)) for point in _points(overs, card, repeats)}
     return _run_points(workload, options, bench, plans if overs else different(plans), repeats, again=again)
 
 
 def run_repeats(workload: str, options: Options, bench: Bench, repeats: int, *, again: bool = False) -> SweepResult:
-    """Run the workload so often as it is asked for, in fresh processes."""
-    as_asked = Point(())
-    return _run_points(workload, options, bench, {as_asked: bench.plan(workload, options)}, repeats, again=again)
-
-
-def refuse_superseding(identity: str | None) -> None:
-    """Raise TunemarkError where several runs were to replace one result."""
-    if identity is not None:
-        raise TunemarkError("--supersedes", identity, "one run replaces one result; leave --repeats out")
+    """Run the workload as requested, `repeats` times, in fresh processes."""
+    return _run_points(workload, options, bench, {Point(()): bench.plan(workload, options)}, repeats, again=again)
 
 
 def _run_points(workload: str, options: Options, bench: Bench, plans: dict[Point, Resolved], repeats: int, *, again: bool) -> SweepResult:
@@ -68,24 +55,22 @@ def _run_points(workload: str, options: Options, bench: Bench, plans: dict[Point
                 series.run(text, plans[point])
     except Stopped as stopped:
         missing = len(runs) - len(series.done)
-        say(f"stopped at {stopped}; {missing} of {len(runs)} runs are not done, the same command goes on with them")
+        say(f"stopped at {stopped}; {missing} of {len(runs)} runs are not done, the same command resumes them")
     texts = {text: point.text for text, point in runs}
-    return SweepResult(kind, series.study_id, rows_of(series.done, texts), missing)
+    return SweepResult(kind, series.study_id, summarise_points(series.done, texts), missing)
 
 
 def _points(overs: Sequence[str], card: WorkloadCard, repeats: int) -> list[Point]:
     if overs:
         return grid([axis_of(text, card) for text in overs])
     if not card.axes and not card.points and repeats == 1:
-        fix = (
-            "the card has no axes of its own; say what to vary, such as --over batch_size=8,16,32, or how often to repeat it with --repeats"
-        )
+        fix = "the card has no axes; name what to vary, such as --over batch_size=8,16,32, or repeat it with --repeats N"
         raise TunemarkError("--over", card.key, fix)
     return star_of_card(card)
 
 
 def different(plans: dict[Point, Resolved]) -> dict[Point, Resolved]:
-    """Return the points whose plans differ: an axis goes through the card's own value too, and some mean nothing on this machine."""
+    """Return the points whose plans differ: an axis includes the card's own value, and some settings have no effect here."""
     seen: dict[str, Point] = {}
     for point, resolved in plans.items():
         seen.setdefault(resolved.plan.model_dump_json(exclude={"reasons"}), point)
@@ -93,7 +78,7 @@ def different(plans: dict[Point, Resolved]) -> dict[Point, Resolved]:
 
 
 def _runs(points: Sequence[Point], repeats: int) -> list[tuple[str, Point]]:
-    """Return name and point of each run: all points once, then all again, so that a machine that changes spares none."""
+    """Return name and point of each run: all points once, then all again, so that a drift of the machine affects all alike."""
     if repeats == 1:
         return [(point.text, point) for point in points]
     return [(f"{point.text}, repeat {number}", point) for number in range(1, repeats + 1) for point in points]

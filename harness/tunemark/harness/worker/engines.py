@@ -1,23 +1,38 @@
-"""Who does forward, backward and update: accelerate on one device and under DDP, DeepSpeed's ZeRO through it, or torch's FSDP2.
+"""Forward, backward and update: accelerate on one device and under DDP, DeepSpeed's ZeRO through it, or torch's FSDP2.
 
-One small class for each way, so that the loop has no branch for any of them.
+One small class for each, so that the loop has no branch for any of them. Also how FSDP2 shards the model, how the trained
+weights are gathered and saved, and what each process reports.
 """
 
 import contextlib
 import os
+import shutil
 import warnings
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
-from tunemark.harness.devices import Device
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator, DeepSpeedPlugin
+from accelerate.utils import DistributedType, InitProcessGroupKwargs
+from torch.distributed import fsdp
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+
+from tunemark.harness.vendors.protocol import Device
+from tunemark.harness.worker.levers import blocks
 from tunemark.harness.worker.models import Gradients, gradients_of
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Dtype, Strategy
 
 LOADING = timedelta(hours=12)
-"""For what one process does while others wait for it; torch's own limit is 10 minutes with NCCL."""
+"""Time that processes may wait while one loads the model; torch's own limit is 10 minutes with NCCL."""
 STAGES = {Strategy.ZERO1: 1, Strategy.ZERO2: 2, Strategy.ZERO3: 3}
+Signature = list[tuple[str, tuple[int, ...], str]]
 
 
 @dataclass(slots=True)
@@ -29,20 +44,25 @@ class Engine:
     optimizer: Any
     max_grad_norm: float | None
     sharding: str | None = None
-    """Engine that shares states over the devices, as it calls itself."""
+    """What shards states over the devices, by its own name."""
 
     @property
     def processes(self) -> int:
         """World size that the library reports."""
         return int(self.accelerator.num_processes)
 
-    def backward(self, loss: Any, *, last: bool) -> None:  # noqa: ANN401, ARG002 - `exchange` has seen to the last
-        """Add the gradient of a micro-batch; with a step's last one the processes exchange theirs."""
-        self.accelerator.backward(loss)
+    @property
+    def bare(self) -> Any:  # noqa: ANN401 - a torch module
+        """The model without the library's wrapper."""
+        return self.accelerator.unwrap_model(self.model)
 
     def exchange(self, *, last: bool) -> Any:  # noqa: ANN401 - a context manager
-        """Return the context of a micro-batch: without exchange before the last."""
+        """Return the context of a micro-batch: gradients are exchanged with a step's last one only."""
         return contextlib.nullcontext() if last else self.accelerator.no_sync(self.model)
+
+    def backward(self, loss: Any, *, last: bool) -> None:  # noqa: ANN401, ARG002 - `exchange` has handled the last
+        """Add the gradient of a micro-batch."""
+        self.accelerator.backward(loss)
 
     def update(self) -> None:
         """Clip and apply the gradients."""
@@ -51,20 +71,15 @@ class Engine:
         self.optimizer.step()
 
     def gradients(self) -> Gradients:
-        """Return what the gradients of this process weigh, asked between `update` and `forget_gradients`."""
+        """Return the size of this process's gradients. Call between `update` and `forget_gradients`."""
         return gradients_of(self.model)
 
     def forget_gradients(self) -> None:
         """Free the gradients."""
         self.optimizer.zero_grad(set_to_none=True)
 
-    @property
-    def bare(self) -> Any:  # noqa: ANN401 - a torch module
-        """The model without what the library wrapped around it."""
-        return self.accelerator.unwrap_model(self.model)
-
     def gathered(self) -> dict[str, Any] | None:
-        """Return the weights that were trained, whole, in the first process; None where its model holds them itself."""
+        """Return the trained weights, complete, in the first process; None where its model holds them itself."""
         return None
 
     def close(self) -> None:
@@ -73,7 +88,7 @@ class Engine:
 
 
 class FsdpEngine(Engine):
-    """Torch's FSDP2: each block's parameters, gradients and states are shards, gathered for their use."""
+    """Torch's FSDP2: each block's parameters, gradients and states are shards, gathered while they are used."""
 
     def exchange(self, *, last: bool) -> Any:  # noqa: ANN401 - a context manager
         """Return an empty context; gradients are scattered with the last micro-batch only."""
@@ -82,39 +97,37 @@ class FsdpEngine(Engine):
 
     def gathered(self) -> dict[str, Any] | None:
         """Return the trained weights in host memory, gathered from the shards."""
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict  # noqa: PLC0415
-
         frozen = any(not parameter.requires_grad for parameter in self.model.parameters())
         options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=frozen)
         return dict(get_model_state_dict(self.model, options=options))
 
 
 class ZeroEngine(Engine):
-    """DeepSpeed clips, steps and frees by itself, told which micro-batch is a step's last."""
+    """DeepSpeed clips, updates and frees by itself; it must know which micro-batch is a step's last."""
+
+    def exchange(self, *, last: bool) -> Any:  # noqa: ANN401, ARG002 - `backward` sets the boundary
+        """Return an empty context."""
+        return contextlib.nullcontext()
 
     def backward(self, loss: Any, *, last: bool) -> None:  # noqa: ANN401 - a torch tensor
-        """Add a gradient. DeepSpeed divides by the accumulation, which the weights of our loss already hold."""
+        """Add a gradient. DeepSpeed divides by the accumulation, which the weights of our loss already include."""
         engine = self.model
         engine.set_gradient_accumulation_boundary(is_boundary=last)
         engine.backward(loss * engine.gradient_accumulation_steps())
-
-    def exchange(self, *, last: bool) -> Any:  # noqa: ANN401, ARG002 - the boundary says it
-        """Return an empty context."""
-        return contextlib.nullcontext()
 
     def update(self) -> None:
         """Clip and apply the gradients."""
         self.model.step()
 
     def gradients(self) -> Gradients:
-        """Return that they are not known. Parameters have none, and what DeepSpeed gives out are copies in fp32."""
-        return Gradients(None, "DeepSpeed keeps gradients in buffers of its own, and its API does not tell their size")
+        """Return an unknown size: parameters hold no gradients, and DeepSpeed returns copies in fp32."""
+        return Gradients(None, "DeepSpeed keeps gradients in its own buffers, and its API does not report their size")
 
     def forget_gradients(self) -> None:
-        """Nothing is left: the step freed them."""
+        """Do nothing: the update freed them."""
 
     def gathered(self) -> dict[str, Any] | None:
-        """Return all weights, which stage 3 gathers; the stages before it leave each process the whole model."""
+        """Return all weights, which stage 3 gathers; in earlier stages each process has the whole model."""
         if self.model.zero_optimization_stage() < STAGES[Strategy.ZERO3]:
             return None
         return self.accelerator.get_state_dict(self.model) or {}
@@ -123,43 +136,29 @@ class ZeroEngine(Engine):
 def open_accelerator(plan: Plan, device: Device) -> Any:  # noqa: ANN401 - torch objects
     """Return accelerate's Accelerator for a plan.
 
-    Raises
-    ------
-    RuntimeError
-        When it runs with another number of processes than the plan or the launcher says: on CPUs that went unseen.
-
+    Raises RuntimeError when it runs another number of processes than the plan or the launcher: on CPUs that goes unnoticed.
     """
-    from accelerate import Accelerator  # noqa: PLC0415
-    from accelerate.utils import InitProcessGroupKwargs  # noqa: PLC0415
-
     autocast = plan.precision.compute in {Dtype.BF16, Dtype.FP16} and plan.precision.parameters is Dtype.FP32
     settings: dict[str, Any] = {"mixed_precision": plan.precision.compute.value if autocast else "no"}
     if plan.device.count > 1:
-        # On CPUs accelerate leaves the back end unset under DeepSpeed, and every process then believes to be alone.
-        # Those that wait while the first loads the model must not give up: how long is too long, the parent decides.
+        # On CPUs accelerate leaves the backend unset under DeepSpeed, and every process then believes it is alone.
+        # Processes that wait while the first loads the model must not give up: the parent's watchdog decides.
         settings["kwargs_handlers"] = [InitProcessGroupKwargs(backend=device.collectives, timeout=LOADING)]
     if plan.device.strategy in STAGES:
         settings["deepspeed_plugin"] = _zero_plugin(plan)
     else:
-        # On CPUs accelerate knows DeepSpeed only where it is not told of them.
+        # With DeepSpeed on CPUs, accelerate must not be told about the CPU.
         settings["cpu"] = device.torch_name == "cpu"
     accelerator = Accelerator(**settings)
-    told = int(os.environ.get("WORLD_SIZE", "1"))
-    if not accelerator.num_processes == told == plan.device.count:
-        msg = f"accelerate runs {accelerator.num_processes} processes and the launcher {told}, the plan has {plan.device.count}"
+    launched = int(os.environ.get("WORLD_SIZE", "1"))
+    if not accelerator.num_processes == launched == plan.device.count:
+        msg = f"accelerate runs {accelerator.num_processes} processes and the launcher {launched}, the plan has {plan.device.count}"
         raise RuntimeError(msg)
     return accelerator
 
 
 def wrap(plan: Plan, accelerator: Any, model: Any, optimizer: Any) -> Engine:  # noqa: ANN401 - torch objects
-    """Return model and optimizer prepared for the plan's strategy.
-
-    Raises
-    ------
-    RuntimeError
-        When something else came out than the strategy asks for: on CPUs that went unseen.
-
-    """
+    """Return model and optimizer prepared for the plan's strategy. Raises RuntimeError when the library chose another one."""
     clip = plan.optimizer.max_grad_norm
     if plan.device.strategy is Strategy.FSDP2:
         return FsdpEngine(accelerator, model, stepped(accelerator.prepare(optimizer)), clip, f"torch {type(model).__mro__[1].__name__}")
@@ -169,7 +168,7 @@ def wrap(plan: Plan, accelerator: Any, model: Any, optimizer: Any) -> Engine:  #
     if plan.device.strategy in STAGES:
         stage = getattr(wrapped, "zero_optimization_stage", lambda: None)()
         if stage != STAGES[plan.device.strategy]:
-            msg = f"{plan.device.strategy.value} was asked for, {type(wrapped).__name__} of stage {stage} came out"
+            msg = f"the plan has {plan.device.strategy.value}, DeepSpeed runs {type(wrapped).__name__} of stage {stage}"
             raise RuntimeError(msg)
         return ZeroEngine(accelerator, wrapped, prepared, clip, f"DeepSpeed ZeRO stage {stage}")
     return Engine(accelerator, wrapped, stepped(prepared), clip)
@@ -178,28 +177,22 @@ def wrap(plan: Plan, accelerator: Any, model: Any, optimizer: Any) -> Engine:  #
 def stepped(prepared: Any) -> Any:  # noqa: ANN401 - accelerate's optimizer, or torch's
     """Return the optimizer to step: torch's own where accelerate's wrapper adds nothing.
 
-    The wrapper scales losses of fp16 and gathers gradients on XLA. Elsewhere all it does in a step is to look twice on
-    the disk for an optimizer package that we do not use: 0.3 ms on a CPU, as much as a small model's own work.
+    The wrapper scales losses of fp16 and gathers gradients on XLA. Otherwise it only searches the disk twice per step for an
+    optimizer package that we do not use: 0.3 ms on a CPU, as much as a small model's own work.
     """
-    from accelerate.utils import DistributedType  # noqa: PLC0415
-
     needed = prepared.scaler is not None or prepared.accelerator_state.distributed_type == DistributedType.XLA
     return prepared if needed else prepared.optimizer
 
 
 def _zero_plugin(plan: Plan) -> Any:  # noqa: ANN401 - a class of accelerate
-    from accelerate import DeepSpeedPlugin  # noqa: PLC0415
-
-    stage = STAGES[plan.device.strategy]
-    zero: dict[str, Any] = {"stage": stage}
+    zero: dict[str, Any] = {"stage": STAGES[plan.device.strategy]}
     if plan.device.offload != "none":
         zero["offload_optimizer"] = {"device": "cpu"}
     if plan.device.offload == "all":
         zero["offload_param"] = {"device": "cpu"}
     if plan.device.strategy is Strategy.ZERO3:
-        # DeepSpeed gathers no weights for saving unless told beforehand.
+        # DeepSpeed gathers weights for saving only if configured to.
         zero["stage3_gather_16bit_weights_on_model_save"] = plan.measurement.save
-    low = plan.precision.parameters
     return DeepSpeedPlugin(
         hf_ds_config={
             "train_micro_batch_size_per_gpu": plan.batch.micro_batch,
@@ -208,7 +201,96 @@ def _zero_plugin(plan: Plan) -> Any:  # noqa: ANN401 - a class of accelerate
             "zero_optimization": zero,
             "zero_allow_untested_optimizer": True,
             "zero_force_ds_cpu_optimizer": False,
-            "bf16": {"enabled": low is Dtype.BF16},
+            "bf16": {"enabled": plan.precision.parameters is Dtype.BF16},
             "fp16": {"enabled": plan.precision.compute is Dtype.FP16},
         }
     )
+
+
+# FSDP2: the first process builds the model, and its blocks are broadcast and sharded one after the other. The others build
+# shapes without weights, on torch's `meta` device. So a machine holds the whole model in host memory at most once, and a
+# device never more than its shards and one block, or the layers outside all blocks: embeddings, last norm, head.
+
+
+def shapes_only(plan: Plan, rank: int) -> bool:
+    """Return True if a process builds its model without weights, and receives them from the first one."""
+    return plan.device.strategy is Strategy.FSDP2 and rank > 0
+
+
+def shard(plan: Plan, model: Any, device: Device) -> None:  # noqa: ANN401 - a torch module
+    """Shard a model in place, block by block, before its optimizer is created. Raises RuntimeError if processes built different models.
+
+    So far this has run between CPU processes over gloo only, where host and device are one.
+    """
+    settings: dict[str, Any] = {"mesh": init_device_mesh(torch.device(device.torch_name).type, (plan.device.count,))}
+    if plan.device.offload == "all":
+        settings["offload_policy"] = fsdp.CPUOffloadPolicy()
+    refuse_another_model(model)
+    for unit in (*blocks(model), model):
+        receive(unit, device.torch_name)
+        fsdp.fully_shard(unit, **settings)
+
+
+def refuse_another_model(model: Any) -> None:  # noqa: ANN401 - a torch module
+    """Raise RuntimeError in a process whose tensors differ from those of the first one: broadcasting would hang."""
+    own = signature(model)
+    shared: list[Any] = [own]
+    dist.broadcast_object_list(shared, src=0)
+    theirs: Signature = shared[0]
+    if own != theirs:
+        other = sorted(set(own) ^ set(theirs)) or own
+        msg = f"process {dist.get_rank()} and the first one built different models: {other[0]} is in one of them only, or elsewhere"
+        raise RuntimeError(msg)
+
+
+def signature(model: Any) -> Signature:  # noqa: ANN401 - a torch module
+    """Return name, shape and number format of each tensor in broadcast order; a tied tensor once."""
+    return [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in chain(model.named_parameters(), model.named_buffers())]
+
+
+def receive(unit: Any, device: str) -> None:  # noqa: ANN401 - a torch module
+    """Put the whole tensors of a unit on a device, with the first process's values; shards stay as they are."""
+    first = dist.get_rank() == 0
+    for tensor in chain(unit.parameters(), unit.buffers()):
+        if isinstance(tensor, DTensor):
+            continue
+        value = tensor.detach().to(device).contiguous() if first else torch.empty_like(tensor, device=device)
+        dist.broadcast(value, src=0)
+        # A view, since the finished broadcast may still hold the value itself.
+        placed = torch.nn.Parameter(value, requires_grad=tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else value.detach()
+        # Swap the object's content: tied layers share the object, and modules may hold it under a second name.
+        torch.utils.swap_tensors(tensor, placed)
+
+
+# Save the trained weights
+
+
+def save_weights(engine: Engine, folder: Path, *, rank: int) -> int:
+    """Write adapters, or the whole model without adapters, as safetensors, and remove them; return the bytes written.
+
+    All processes take part: each contributes its part and waits until the first one has written everything.
+    """
+    state, written = engine.gathered(), 0
+    if rank == 0:
+        try:
+            # Otherwise peft asks the hub whether the vocabulary was changed.
+            further = {"save_embedding_layers": False} if hasattr(engine.bare, "peft_config") else {}
+            engine.bare.save_pretrained(folder, state_dict=state, **further)
+            written = flush_weights(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        if not written:
+            msg = "saving wrote no weights"
+            raise RuntimeError(msg)
+    engine.accelerator.wait_for_everyone()
+    return written
+
+
+def flush_weights(folder: Path) -> int:
+    """Wait until the weights in a folder are on the disk and not only in memory; return their bytes."""
+    size = 0
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        size += path.stat().st_size
+    return size

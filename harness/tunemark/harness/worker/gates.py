@@ -1,28 +1,37 @@
-"""Checks that training is right, made before it is timed: a speed counts only when they pass."""
+"""Measurements around training: gates before it, the device's matrix rate before and after, held-out quality at the end.
 
+A speed counts only when the gates pass.
+"""
+
+import gc
+import math
 from collections.abc import Iterator
 from typing import Any
 
-from tunemark.harness.devices import Device
-from tunemark.harness.worker.batches import MicroBatch
-from tunemark.harness.worker.models import switch_to_evaluation
-from tunemark.schema.records.plan import Plan
-from tunemark.schema.vocabulary import Method, Strategy
+import torch
 
+from tunemark.harness.vendors.protocol import Device, vendor_of
+from tunemark.harness.worker.data import MicroBatch, Sample, Shape, micro_batches
+from tunemark.harness.worker.models import switch_to_evaluation, torch_dtype
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.statistics.intervals import weighted_mean
+from tunemark.schema.vocabulary import Backend, Dtype, Method, Padding, Strategy, Task
+
+GATES = ("adapter_gradient", "packed_documents")
 SHARDED = (Strategy.FSDP2, Strategy.ZERO3)
 NOISE = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
-"""Largest difference of logits, relative to their spread, that rounding may cause: kernels may change with nothing."""
+"""Largest difference of logits, relative to their spread, that rounding may cause: kernels may depend on the input."""
 ZERO_AT_FIRST = ("lora_B", "lora_embedding_A")
-"""The matrix of an adapter that peft fills with zeros: of a linear layer the second, of an embedding the first."""
+"""The adapter matrix that peft initialises with zeros: of a linear layer the second, of an embedding the first."""
+ROUNDS = 5
+PRODUCTS = 4
 
 
 def check(plan: Plan, model: Any, device: Device, batch: MicroBatch) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a torch module
-    """Yield the gates of a plan as `submission.gates` holds them, the state of random numbers unchanged."""
-    import torch  # noqa: PLC0415
-
+    """Yield the gates of a plan as `submission.gates` holds them. The random number generators are left unchanged."""
     if plan.device.strategy in SHARDED:
         why = f"the model is sharded by {plan.device.strategy.value}; run the workload on one device for this check"
-        yield from ({"name": name, "passed": None, "detail": why} for name in ("adapter_gradient", "packed_documents"))
+        yield from ({"name": name, "passed": None, "detail": why} for name in GATES)
         return
     model.to(device.torch_name)
     tensors = to_device(batch.tensors, device.torch_name)
@@ -32,43 +41,40 @@ def check(plan: Plan, model: Any, device: Device, batch: MicroBatch) -> Iterator
 
 
 def to_device(value: Any, name: str) -> Any:  # noqa: ANN401 - tensors in dictionaries
-    """Return tensors, also those in nested dictionaries, on a device, without waiting."""
+    """Return tensors, also in nested dictionaries, on a device, without waiting."""
     if isinstance(value, dict):
         return {key: to_device(inner, name) for key, inner in value.items()}
     return value.to(name, non_blocking=True)
 
 
 def adapter_gradient(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
-    """Check that a backward pass reaches every weight that is to be trained, and every adapter with a value other than zero."""
-    import torch  # noqa: PLC0415
-
+    """Return the gate that a backward pass reaches every trained weight, and every adapter with a nonzero gradient."""
     model(**tensors).loss.backward()
+    full = plan.method is Method.FULL
     trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     without = [name for name, parameter in trained if parameter.grad is None]
-    # Of an adapter's two matrices, the one that is not zero has no gradient while the other still is.
-    matters = [parameter for name, parameter in trained if plan.method is Method.FULL or any(zero in name for zero in ZERO_AT_FIRST)]
-    arrived = sum(parameter.grad is not None and bool(torch.count_nonzero(parameter.grad)) for parameter in matters)
+    # While one of an adapter's two matrices is zero, the other one has no gradient.
+    relevant = [parameter for name, parameter in trained if full or any(zero in name for zero in ZERO_AT_FIRST)]
+    reached = sum(parameter.grad is not None and bool(torch.count_nonzero(parameter.grad)) for parameter in relevant)
     model.zero_grad(set_to_none=True)
-    enough = arrived == len(matters) if plan.method is not Method.FULL else arrived > 0
-    what = "adapters" if plan.method is not Method.FULL else "weights"
+    enough = reached > 0 if full else reached == len(relevant)
+    missing = f"; none exists for {without[0]}" if without else ""
     return {
         "name": "adapter_gradient",
-        "passed": not without and enough and bool(matters),
-        "detail": f"a gradient reaches {arrived} of {len(matters)} {what}" + (f"; none exists for {without[0]}" if without else ""),
+        "passed": not without and enough and bool(relevant),
+        "detail": f"a gradient reaches {reached} of {len(relevant)} {'weights' if full else 'adapters'}{missing}",
     }
 
 
 def packed_documents(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
-    """Change every token of a row's first document and look at the logits of the second: they may not change."""
-    import torch  # noqa: PLC0415
-
+    """Return the gate that the logits of a row's second document do not change with the tokens of the first."""
     gate = {"name": "packed_documents", "passed": None}
     if not plan.data.packing:
         return gate | {"detail": "documents are not packed"}
     if not plan.data.document_borders:
-        return gate | {"detail": "packed documents see each other, as the plan says"}
+        return gate | {"detail": "packed documents attend to each other, as planned"}
     borders = (tensors["position_ids"][0] == 0).nonzero().flatten().tolist()
-    if len(borders) < 2:  # noqa: PLR2004 - two documents are needed to tell them apart
+    if len(borders) < 2:  # noqa: PLR2004 - two documents are needed
         return gate | {"detail": "the first row holds one document only"}
     start, end = [*borders, tensors["position_ids"].shape[1]][1:3]
     training = model.training
@@ -83,4 +89,60 @@ def packed_documents(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[st
     return gate | {
         "passed": difference <= NOISE[plan.precision.compute.value],
         "detail": f"another first document changes the logits of the second by {difference:.1e} of their spread",
+    }
+
+
+def matrix_rate(device: Device, backend: Backend, dtype: Dtype) -> dict[str, Any] | None:
+    """Return `dtype`, `size` and `flop_per_s`: the best of five rounds of products of square matrices; None without memory for them.
+
+    The rate reveals a device that is throttled, shared or a poor specimen. MAFU is measured against it (definitions#mfu).
+    """
+    size = vendor_of(backend).probe_size
+    if size is None:
+        return None
+    best_s = float("inf")
+    try:
+        # A generator of its own: training is the same with and without a probe.
+        own = torch.Generator(device=device.torch_name).manual_seed(0)
+        left, right = (torch.randn(size, size, generator=own, dtype=torch_dtype(dtype), device=device.torch_name) for _ in range(2))
+        product = left @ right
+        for _ in range(ROUNDS):
+            device.synchronise()
+            started_s = device.now()
+            for _ in range(PRODUCTS):
+                torch.matmul(left, right, out=product)
+            device.synchronise()
+            best_s = min(best_s, device.now() - started_s)
+    except (RuntimeError, MemoryError):
+        return None
+    finally:
+        left = right = product = None
+        gc.collect()
+    # A scripted clock may not advance.
+    return {"dtype": dtype.value, "size": size, "flop_per_s": 2 * size**3 * PRODUCTS / best_s} if best_s > 0 else None
+
+
+def evaluate(plan: Plan, model: Any, shape: Shape, device: Device, samples: list[Sample]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
+    """Return mean loss on held-out rows, weighted by supervised tokens, its standard error, and the accuracy of a classifier."""
+    # One held-out document per row: packing would drop those that do not fill a row.
+    if plan.data.packing:
+        plan = plan.model_copy(update={"data": plan.data.model_copy(update={"packing": False, "padding": Padding.DYNAMIC})})
+    classified = plan.model.task is Task.SEQUENCE_CLASSIFICATION
+    switch_to_evaluation(model)
+    losses, supervised, correct, rows = [], [], 0, 0
+    with torch.no_grad():
+        for batch in micro_batches(plan, iter(samples), shape):
+            tensors = to_device(batch.tensors, device.torch_name)
+            output = model(**tensors)
+            losses.append(float(output.loss))
+            supervised.append(batch.counts.supervised_tokens)
+            rows += batch.counts.rows
+            if classified:
+                correct += int((output.logits.argmax(dim=-1) == tensors["labels"]).sum())
+    loss, error = weighted_mean(losses, supervised)
+    return {
+        "rows": rows,
+        "loss": loss if math.isfinite(loss) else None,
+        "loss_standard_error": error if error is not None and math.isfinite(error) else None,
+        "accuracy": correct / rows if classified else None,
     }

@@ -1,8 +1,11 @@
-"""Levers on speed and memory that change no result: recomputation, fused kernels, compilation. And what of them took effect."""
+"""Levers on speed and memory that do not change results: recomputation, fused kernels, compilation. And a readback of what took effect."""
 
+import os
+import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from tunemark.harness.worker.observed import places_of, quantisation_of, sdpa_kernel, stochastic_rounding
+from tunemark.schema.records.effective import short
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Checkpointing
 
@@ -22,15 +25,17 @@ KEPT = frozenset(
         "flash_attn_3::fwd",
     }
 )
-"""Operators whose results selective checkpointing keeps, by torch's names: those of packages exist once these are imported."""
+"""Operators whose results selective checkpointing keeps, by torch's names. Those of packages exist once these are imported."""
+SDPA_KERNELS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
+"""Values of torch.nn.attention.SDPBackend."""
+STOCHASTIC_ROUNDING = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
 
 
 def recompute(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
     """Turn on recomputation of activations.
 
-    Full: each block keeps its input only. Selective: it also keeps the results of matrix products and attention, so
-    that only cheap element-wise work is done twice. Kernels of attention under other names than those in `KEPT`, such as
-    builds of the kernels hub, are run twice.
+    Full: each block keeps its input only. Selective: it also keeps the results of matrix products and attention, so that
+    only cheap element-wise work is repeated. Attention kernels that are not in `KEPT` run twice.
     """
     if plan.model.gradient_checkpointing is Checkpointing.NONE:
         return
@@ -50,29 +55,22 @@ def _selective_contexts() -> Any:  # noqa: ANN401 - two context managers of torc
 
 
 def fuse(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
-    """Put in Liger's kernels, before adapters wrap the model."""
+    """Install Liger's kernels, before adapters wrap the model."""
     if plan.model.fused_kernels == "liger":
         from liger_kernel.transformers import _apply_liger_kernel_to_instance  # noqa: PLC0415 - its documented way for an instance
 
         _apply_liger_kernel_to_instance(model=model)
 
 
-def _fused(model: Any) -> str:  # noqa: ANN401 - a torch module
-    """Return whose kernels run. Liger leaves each module its class and gives it another `forward`, so that is what is read."""
-    return "liger" if any(module.forward.__module__.startswith("liger_kernel.") for module in model.modules()) else "none"
-
-
 def blocks(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
-    """Return the repeated blocks of a transformers model."""
+    """Return the repeated blocks of a transformers model: the list of modules that holds the most parameters."""
     from torch import nn  # noqa: PLC0415
 
+    def weights(module: Any) -> int:  # noqa: ANN401 - a torch module
+        return sum(parameter.numel() for parameter in module.parameters())
+
     lists: list[Any] = [module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
-    # Of all lists of modules the blocks are the one that holds most parameters.
-    return list(max(lists, key=_weights)) if lists else []
-
-
-def _weights(module: Any) -> int:  # noqa: ANN401 - a torch module
-    return sum(parameter.numel() for parameter in module.parameters())
+    return list(max(lists, key=weights)) if lists else []
 
 
 def compile_model(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
@@ -85,48 +83,131 @@ def compile_model(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch mod
 
 
 def compiled_graphs() -> int:
-    """Return how many graphs this process has compiled so far."""
-    import sys  # noqa: PLC0415
-
+    """Return the number of graphs that this process has compiled so far."""
     if "torch_xla" in sys.modules:
-        from tunemark.harness.devices.neuron import compiled_graphs as of_xla  # noqa: PLC0415
+        import torch_xla.debug.metrics as xla_metrics  # noqa: PLC0415
 
-        return of_xla()
+        return int(xla_metrics.counter_value("UncachedCompile") or 0)
     dynamo = sys.modules.get("torch._dynamo.utils")
     return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
 
 
-def _compiled(model: Any, stack: list[Any]) -> str:  # noqa: ANN401 - torch modules
-    """Return what was given to torch.compile, read from the modules."""
-    if getattr(model, "_compiled_call_impl", None) is not None:
-        return "model, inductor"
-    return "blocks, inductor" if stack and all(getattr(block, "_compiled_call_impl", None) is not None for block in stack) else "none"
+# Read back what took effect
 
 
 def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_group: str | None, sharding: str | None) -> dict[str, Any]:  # noqa: ANN401
-    """Return what really runs, read from the model and the optimizer, as `submission.effective` holds it."""
+    """Return the settings in effect, read from the model and the optimizer, as `submission.effective` holds them."""
     inner = getattr(model, "module", model)
     trained = [parameter for parameter in inner.parameters() if parameter.requires_grad]
     stack = blocks(inner)
     recomputing = sum(bool(getattr(block, "gradient_checkpointing", False)) for block in stack)
-    word = plan.model.gradient_checkpointing.value
+    checkpointing = plan.model.gradient_checkpointing.value if recomputing == len(stack) else f"{recomputing} of {len(stack)} blocks"
     bare = getattr(optimizer, "optimizer", optimizer)
     return {
         "attention": str(getattr(inner.config, "_attn_implementation", "unknown")),
-        "fused_kernels": _fused(inner),
+        "fused_kernels": _fused_kernels(inner),
         "compile": _compiled(inner, stack),
-        "gradient_checkpointing": "none"
-        if not recomputing
-        else word
-        if recomputing == len(stack)
-        else f"{recomputing} of {len(stack)} blocks",
+        "gradient_checkpointing": checkpointing if recomputing else "none",
         "attention_kernel": sdpa_kernel(plan, inner),
         "quantisation": quantisation_of(inner),
         "parameters_on": places_of(inner.parameters()),
-        "stochastic_rounding": stochastic_rounding(),
+        "stochastic_rounding": {"0": False, "1": True}.get(os.environ.get(STOCHASTIC_ROUNDING, "")),
         "optimizer": f"{type(bare).__module__.split('.')[0]} {type(bare).__name__}",
         "trainable_dtypes": sorted({str(parameter.dtype).removeprefix("torch.") for parameter in trained}),
         "processes": processes,
         "process_group": process_group,
         "sharding": sharding,
     }
+
+
+def _fused_kernels(model: Any) -> str:  # noqa: ANN401 - a torch module
+    # Liger leaves each module its class and replaces its `forward`.
+    return "liger" if any(module.forward.__module__.startswith("liger_kernel.") for module in model.modules()) else "none"
+
+
+def _is_compiled(module: Any) -> bool:  # noqa: ANN401 - a torch module
+    return getattr(module, "_compiled_call_impl", None) is not None
+
+
+def _compiled(model: Any, stack: list[Any]) -> str:  # noqa: ANN401 - torch modules
+    if _is_compiled(model):
+        return "model, inductor"
+    return "blocks, inductor" if stack and all(map(_is_compiled, stack)) else "none"
+
+
+def quantisation_of(model: Any) -> str:  # noqa: ANN401 - a torch module
+    """Return the four-bit format of the weights and if its constants are quantised too; `none` without such weights."""
+    states = [state for parameter in model.parameters() if (state := getattr(parameter, "quant_state", None)) is not None]
+    kinds = {f"{state.quant_type}{', double' if getattr(state, 'nested', False) else ''}" for state in states}
+    return "; ".join(sorted(kinds)) or "none"
+
+
+def places_of(tensors: Iterable[Any]) -> list[str]:
+    """Return the kinds of device that tensors are on; for a ZeRO 3 parameter, of this process's part. Scalars do not count."""
+    own = (getattr(tensor, "ds_tensor", tensor) for tensor in tensors)
+    return sorted({tensor.device.type for tensor in own if hasattr(tensor, "device") and tensor.numel() > 1})
+
+
+def states_of(optimizer: Any) -> list[str]:  # noqa: ANN401 - a torch optimizer
+    """Return the kinds of device that an optimizer's states are on, after its first step."""
+    return places_of(value for state in optimizer.state.values() for value in state.values() if hasattr(value, "numel"))
+
+
+def sdpa_kernel(plan: Plan, model: Any) -> str | None:  # noqa: ANN401 - a torch module
+    """Return the attention kernel that torch selects for the plan's shapes on this device; None without sdpa.
+
+    This asks torch and observes no run: a compiled graph, or rows without padding where some have it, can get another kernel.
+    """
+    import torch  # noqa: PLC0415
+
+    config = model.config
+    if getattr(config, "_attn_implementation", None) != "sdpa" or plan.model.compile != "none":
+        return None
+    try:
+        heads, hidden = config.num_attention_heads, config.hidden_size
+        width = getattr(config, "head_dim", None) or hidden // heads
+        device = next(model.parameters()).device
+        if device.type not in {"cpu", "cuda", "xpu"}:
+            # On other devices the question itself would queue work.
+            return None
+        kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(plan.precision.compute.value, torch.float32)
+        length, masked = plan.data.sequence_length, plan.data.packing
+        # One row: the choice does not depend on their number, and memory must not be disturbed.
+        query = torch.empty(1, heads, length, width, dtype=kind, device=device, requires_grad=True)
+        mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=device) if masked else None
+        causal = not masked and plan.model.task.value == "causal_lm"
+        chosen = torch._fused_sdp_choice(query, query, query, mask, 0.0, causal)  # noqa: SLF001 - there is no public name for it
+        return SDPA_KERNELS.get(int(chosen))
+    except (AttributeError, RuntimeError, TypeError):
+        return None
+
+
+def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) -> None:  # noqa: ANN401 - torch modules
+    """Report the number format of training's first matrix product, once; nothing where all products are in compiled graphs."""
+    layer = _observable_layer(model, stack)
+    if layer is None:
+        return
+
+    def hook(module: Any, _inputs: Any, output: Any) -> None:  # noqa: ANN401 - torch objects
+        import torch  # noqa: PLC0415
+
+        handle.remove()
+        # A four-bit layer multiplies in a format of its own and casts back.
+        kind = short(str(getattr(module, "compute_dtype", None) or output.dtype))
+        fast = kind == "fp32" and output.device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
+        on_seen("tf32" if fast else kind)
+
+    handle = layer.register_forward_hook(hook)
+
+
+def _observable_layer(model: Any, stack: list[Any]) -> Any:  # noqa: ANN401 - torch modules
+    """Return a linear layer outside compiled graphs, the first of a block if possible; None without one."""
+    from torch import nn  # noqa: PLC0415
+
+    if _is_compiled(model) or not stack:
+        return None
+    inside = {id(module) for block in stack for module in block.modules()}
+    outside = (module for module in model.modules() if id(module) not in inside)
+    # GPT-2's layers are not nn.Linear, and have its weight transposed.
+    layers = outside if any(map(_is_compiled, stack)) else stack[0].modules()
+    return next((layer for layer in layers if isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D"), None)

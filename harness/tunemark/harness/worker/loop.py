@@ -1,29 +1,36 @@
 """The training loop: take a step's micro-batches, forward, backward, update, mark; read the marks once they are reached."""
 
 import math
+import os
+import resource
 import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from tunemark.harness.devices import Device, Stamp
-from tunemark.harness.worker.batches import Counts, MicroBatch
+import torch
+
+from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter
+from tunemark.harness.vendors.protocol import Device, Stamp
+from tunemark.harness.worker.data import Counts, MicroBatch
 from tunemark.harness.worker.engines import Engine
 from tunemark.harness.worker.gates import to_device
 from tunemark.harness.worker.levers import compiled_graphs
-from tunemark.harness.worker.log import Log
 from tunemark.harness.worker.models import NO_GRADIENTS, Gradients
-from tunemark.harness.worker.stopping import StopRule
+from tunemark.schema.records.plan import Plan
 
 AHEAD = 2
 """Steps that processes may be ahead of the one whose vote ends training: all stop after the same step."""
 NAP_S = 1e-4
+ENDLESS = 1_000_000
+"""More steps than any run takes, for schedules and trainers that need a number."""
 
 
 class LossNotFinite(ArithmeticError):
-    """A step's loss is NaN or infinite: going on would measure nothing."""
+    """A step's loss is NaN or infinite: continuing would measure nothing."""
 
 
 @dataclass(slots=True)
@@ -33,52 +40,48 @@ class Trainer:
     engine: Engine
     scheduler: Any
     device: Device
-    log: Log
+    log: LogWriter
     gradient_accumulation: int
-    stop: StopRule
+    stop: "StopRule"
     rank: int = 0
     strict: bool = False
     """Wait for the device after each step."""
     effective: dict[str, Any] = field(default_factory=dict)
-    """What was seen of the levers, as `submission.effective` holds it."""
+    """The settings in effect, as `submission.effective` holds them."""
     own_work_s: list[float] = field(default_factory=list)
-    """Of each step, seconds before gradients are exchanged; filled with several processes only."""
+    """Seconds of each step before gradients are exchanged; filled with several processes only."""
     votes: list[bool] = field(default_factory=list)
-    """Of each completed step, whether the first process wants to stop."""
+    """For each completed step, True if the first process wants to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A step whose work was handed to the device."""
+    """A step that was submitted to the device."""
 
     stamp: Stamp
     own: Stamp | None
-    """Just before gradients are exchanged."""
+    """Mark just before gradients are exchanged."""
     result: Any
-    """Loss and vote, shape (2,), that may be read once the stamp is reached."""
+    """Loss and vote, shape (2,), readable once the stamp is reached."""
     counts: Counts
     graphs: int
-    """Graphs that were compiled in it."""
+    """Graphs compiled in this step."""
     held_bytes: int | None
-    """What the allocator held after it."""
+    """Bytes that the allocator held after this step."""
 
 
 def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
-    """Train until told to stop or the batches end; return what the gradients weigh. Each step is logged as it completes.
+    """Train until the stop rule or the end of the batches; log each completed step and return the size of the gradients.
 
-    Raises
-    ------
-    LossNotFinite
-        After logging the step whose loss is not a finite number.
-
+    Raises LossNotFinite after logging the step whose loss is not a finite number.
     """
     device, engine, pending, gradients, step = trainer.device, trainer.engine, deque[Done](), NO_GRADIENTS, 0
     device.begin()
     started_s = device.now()
     graphs = compiled_graphs()
-    reading = Reading(trainer, pending, started_s, device.held_bytes())
+    reader = StepReader(trainer, pending, started_s, device.held_bytes())
     trainer.log.event("training", started_at_s=trainer.log.since_spawn(started_s))
-    while not trainer.stop.planned(step) and not reading.voted_to_stop(step):
+    while not trainer.stop.planned(step) and not reader.voted_to_stop(step):
         micro_batches = list(islice(batches, trainer.gradient_accumulation))
         if not micro_batches:
             break
@@ -94,17 +97,17 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
         pending.append(Done(device.stamp(), own, result, counts, graphs - graphs_before, device.held_bytes()))
         if trainer.strict:
             device.synchronise()
-        reading.reached()
+        reader.log_reached()
     device.synchronise()
-    reading.reached()
+    reader.log_reached()
     return gradients
 
 
 def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> tuple[Any, Counts, Stamp | None]:
-    """Run forward and backward of a step; return this process' share of its loss, the counts of all, and the mark before the exchange.
+    """Run forward and backward of a step; return this process's share of its loss, the counts of all, and the mark before the exchange.
 
-    Each micro-batch weighs by its supervised tokens among those of all processes, so that the gradient is the one that
-    a single process with the same global batch would have.
+    Each micro-batch is weighted by its supervised tokens among those of all processes, so that the gradient equals that of
+    a single process with the same global batch.
     """
     counts, engine = Counts(), trainer.engine
     for micro_batch in micro_batches:
@@ -127,8 +130,6 @@ def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> t
 
 def agree(trainer: Trainer, share: Any, *, wants: bool) -> Any:  # noqa: ANN401 - torch tensors
     """Return the loss over all processes and the first one's vote to stop, shape (2,), still on the device."""
-    import torch  # noqa: PLC0415
-
     result = torch.stack([share.float(), torch.full_like(share, float(wants and trainer.rank == 0), dtype=torch.float32)])
     if trainer.engine.processes > 1:
         torch.distributed.all_reduce(result)
@@ -136,15 +137,15 @@ def agree(trainer: Trainer, share: Any, *, wants: bool) -> Any:  # noqa: ANN401 
 
 
 @dataclass(slots=True)
-class Reading:
-    """Takes in steps as the device completes them, oldest first."""
+class StepReader:
+    """Logs steps as the device completes them, oldest first."""
 
     trainer: Trainer
     pending: deque[Done]
     before_s: float
     held_bytes: int | None
 
-    def reached(self) -> None:
+    def log_reached(self) -> None:
         """Log the steps that the device has completed, without waiting for the others."""
         device, log = self.trainer.device, self.trainer.log
         while self.pending:
@@ -161,14 +162,14 @@ class Reading:
             self.before_s = completed_s
             loss, vote = float(done.result[0]), float(done.result[1])
             self.trainer.votes.append(vote > 0)
-            self._events(done)
+            self._log_disturbances(done)
             finite = math.isfinite(loss)
             log.event("step", completed_at_s=log.since_spawn(completed_s), loss=loss if finite else None, **done.counts._asdict())
             if not finite:
                 msg = f"the loss became {loss}"
                 raise LossNotFinite(msg)
 
-    def _events(self, done: Done) -> None:
+    def _log_disturbances(self, done: Done) -> None:
         step = len(self.trainer.votes)
         if done.graphs:
             self.trainer.log.event("disturbed", step=step, what="compile", amount=done.graphs)
@@ -177,10 +178,71 @@ class Reading:
             self.held_bytes = done.held_bytes
 
     def voted_to_stop(self, step: int) -> bool:
-        """Return whether the first process wanted to stop; several look at the vote of the same earlier step, waiting for it."""
+        """Return True if the first process wanted to stop. Several processes read the vote of the same earlier step, waiting for it."""
         ahead = AHEAD if self.trainer.engine.processes > 1 else 0
         votes = self.trainer.votes
         while ahead and len(votes) < step - ahead:
             time.sleep(NAP_S)
-            self.reached()
+            self.log_reached()
         return step > ahead and votes[step - ahead - 1] if ahead else bool(votes) and votes[-1]
+
+
+# When to stop. The worker never judges its own steadiness: that would take time inside the window.
+
+
+@dataclass(frozen=True, slots=True)
+class StopRule:
+    """Planned steps, the time limit, or the parent's stop file, whichever comes first."""
+
+    steps: int | None
+    """Planned steps, which every process knows."""
+    seconds: float | None
+    stop_file: Path
+    at_least: int = 0
+    """Steps before which the time limit does not apply."""
+
+    def planned(self, done: int) -> bool:
+        """Return True if all planned steps are done."""
+        return self.steps is not None and done >= self.steps
+
+    def wants(self, trained_s: float, done: int) -> bool:
+        """Return True if this process wants to stop now. Clocks and files differ between processes, so they vote."""
+        late = self.seconds is not None and trained_s >= self.seconds and done >= self.at_least
+        return late or os.path.exists(self.stop_file)  # noqa: PTH110 - each step asks, and this is the faster way
+
+
+def stop_rule(plan: Plan, training_rows: int | None, folder: Path) -> StopRule:
+    """Return the stop rule of a plan."""
+    rules = plan.measurement
+    return StopRule(planned_steps(plan, training_rows), rules.max_train_s, folder / STOP_FILE, rules.min_steps)
+
+
+def planned_steps(plan: Plan, training_rows: int | None) -> int | None:
+    """Return the number of optimizer steps in a plan; None when only time or steadiness ends it."""
+    limits = []
+    if plan.measurement.max_steps is not None:
+        limits.append(plan.measurement.max_steps)
+    if plan.measurement.epochs is not None:
+        if training_rows is None:
+            msg = "epochs need a data set with an end; give data.training_rows, a file or a hub data set"
+            raise ValueError(msg)
+        limits.append(math.ceil(training_rows * plan.measurement.epochs / plan.batch.global_batch))
+    return min(limits) if limits else None
+
+
+def report_ranks(trainer: Trainer) -> None:
+    """Gather each process's measurements and log them, as `submission.ranks` holds them; nothing for a single process."""
+    if trainer.engine.processes == 1:
+        return
+    peaks = trainer.device.memory()
+    own: dict[str, Any] = {
+        "rank": trainer.rank,
+        "own_work_s": trainer.own_work_s,
+        "device_allocated_bytes": peaks.allocated.peak_bytes,
+        "device_reserved_bytes": peaks.reserved.peak_bytes,
+        "host_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT,
+    }
+    everyone: list[Any] = [None] * trainer.engine.processes
+    torch.distributed.all_gather_object(everyone, own)
+    for process in everyone:
+        trainer.log.event("rank", **process)

@@ -9,8 +9,8 @@ from typing import Literal
 from pydantic import Field
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.physics.training_shape import Loss
 from tunemark.schema.records.base import Frozen, Key, PositiveCount, Text
+from tunemark.schema.vocabulary import Loss
 
 
 class Release(Frozen):

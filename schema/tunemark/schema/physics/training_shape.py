@@ -13,7 +13,7 @@ from tunemark.schema.physics.architecture import Linear, adapted_linears, adapts
 from tunemark.schema.records.plan import OptimizerName, Plan
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
-from tunemark.schema.vocabulary import Backend, Checkpointing, Dtype, Method, Strategy, Task
+from tunemark.schema.vocabulary import Backend, Checkpointing, Dtype, Loss, Method, Strategy, Task
 
 BYTES: dict[Dtype, float] = {
     Dtype.FP32: 4,
@@ -27,7 +27,6 @@ BYTES: dict[Dtype, float] = {
 """Bytes per number. TF32 is a way to multiply numbers stored in 32 bits."""
 
 Attention = Literal["sdpa", "flash", "eager"]
-Loss = Literal["plain", "upcast", "fused"]
 Sharding = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"]
 OptimizerKind = Literal["adamw", "adamw-fused", "adamw-8bit", "sgd", "adafactor"]
 ALL_LINEAR = ("all-linear",)

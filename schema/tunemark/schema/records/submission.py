@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, Field, model_validator
 from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, Seconds, Text
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.trace import DeviceUse, Effective, Energy, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
-from tunemark.schema.vocabulary import Backend, Division, Doubt, Phase, Status
+from tunemark.schema.vocabulary import Backend, Division, Phase, Status, WarningKind
 
 # Names in mappings, such as of packages, and the maximum number of entries.
 Name = Annotated[str, Field(min_length=1, max_length=100)]
@@ -233,10 +233,10 @@ class Evaluation(Frozen):
     """Share of rows classified correctly, for classification."""
 
 
-class Warned(Frozen):
+class MeasurementWarning(Frozen):
     """A warning about this measurement."""
 
-    doubt: Doubt
+    kind: WarningKind
     """Kind of warning."""
     message: Text
     """What was observed."""
@@ -293,7 +293,7 @@ class Submission(Frozen):
     """Quality; null when not evaluated."""
     saved_bytes: Bytes | None = None
     """Bytes written in the phase `save`: adapters or the whole model; null if nothing was saved."""
-    warnings: Annotated[tuple[Warned, ...], Field(max_length=100)] = ()
+    warnings: Annotated[tuple[MeasurementWarning, ...], Field(max_length=100)] = ()
     """Warnings about this measurement."""
 
     @model_validator(mode="after")

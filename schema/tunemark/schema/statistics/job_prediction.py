@@ -22,7 +22,7 @@ from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.comparison import t_quantile
 from tunemark.schema.statistics.intervals import CONFIDENCE, Interval, ratio_interval
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS, SteadyWindow
-from tunemark.schema.vocabulary import Doubt, Phase, PriceKind
+from tunemark.schema.vocabulary import Phase, PriceKind, WarningKind
 
 HOUR_S = 3_600
 ONCE = (Phase.IMPORT, Phase.LOAD, Phase.DATA, Phase.SAVE, Phase.TEARDOWN)
@@ -61,7 +61,7 @@ class Prediction:
     """Total: one-time cost, training and evaluations."""
     usd: Interval | None
     """Cost of the total; None without a price."""
-    doubts: tuple[str, ...]
+    caveats: tuple[str, ...]
     """Reasons why the prediction may be wrong."""
 
 
@@ -184,8 +184,8 @@ def _caveats(runs: Sequence[Submission], derived: Sequence[Derived]) -> Iterable
 
 def _caveats_of(run: Submission, derived: Derived) -> Iterable[str]:
     for warning in run.warnings:
-        if warning.doubt not in {Doubt.NOT_STABLE, Doubt.RANDOM_WEIGHTS, Doubt.UNKNOWN_ACCELERATOR, Doubt.FEW_STEPS}:
-            yield f"warning of the run: {warning.doubt.value}, {warning.message}"
+        if warning.kind not in {WarningKind.NOT_STABLE, WarningKind.RANDOM_WEIGHTS, WarningKind.UNKNOWN_ACCELERATOR, WarningKind.FEW_STEPS}:
+            yield f"warning of the run: {warning.kind.value}, {warning.message}"
     if derived.window is not None and not derived.window.stable:
         yield f"the run never became steady: {derived.window.verdict}"
     if run.plan.optimizer.scheduler != "constant" and run.plan.measurement.max_steps is None and run.plan.measurement.epochs is None:

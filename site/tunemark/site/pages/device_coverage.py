@@ -149,4 +149,4 @@ def _measured_runs(catalogue: Catalogue) -> Iterator[MeasuredRun]:
     for row in catalogue.results_where(source="measured"):
         facts, warnings = catalogue.facts.get(row["result_id"], ()), catalogue.warnings.get(row["result_id"], ())
         plan = {fact["name"]: str(fact["value"]) for fact in facts if fact["topic"] == "plan"}
-        yield MeasuredRun(row, plan, frozenset(warning["doubt"] for warning in warnings))
+        yield MeasuredRun(row, plan, frozenset(warning["kind"] for warning in warnings))

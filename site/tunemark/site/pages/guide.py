@@ -11,7 +11,7 @@ from tunemark.schema.quantities import QUANTITIES, Quantity
 from tunemark.schema.records.json_schema import field_reference
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Environment, Submission
-from tunemark.schema.vocabulary import Doubt, Status
+from tunemark.schema.vocabulary import Status, WarningKind
 from tunemark.site import tables, wording
 from tunemark.site.page import Page
 from tunemark.site.queries import Catalogue
@@ -80,7 +80,7 @@ def pages(catalogue: Catalogue, guide_pages: Sequence[Page]) -> Iterator[Page]:
         "trust": wording.TRUST,
         "keys": [(wording.words(key), meaning) for key, meaning in COMPARABILITY_KEYS.items()],
         "statuses": [wording.words(status.value) for status in Status],
-        "warnings": [wording.words(warning.value) for warning in Doubt],
+        "warnings": [wording.words(warning.value) for warning in WarningKind],
     }
     yield Page("guide/index", "How to read a number", "reading.md.j2", reading)
 

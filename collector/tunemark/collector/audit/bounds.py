@@ -1,0 +1,137 @@
+"""Bounds from physics: least FLOPs, least memory, and dense peaks. An unknown setting takes its cheapest value."""
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from tunemark.collector.audit.evidence import AuditedResult, grouped
+from tunemark.collector.audit.interval import Interval
+from tunemark.collector.audit.printed_figures import precision_class
+from tunemark.collector.audit.token_rates import Rate, token_rates
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.physics.activations import block_activations
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.physics.flops import flops_ledger
+from tunemark.schema.physics.memory_states import count_weights
+from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+
+SIXTEEN_BIT = (Dtype.BF16, Dtype.FP16)
+FEWEST_LABELS = 2
+"""Fewest classes of a classifier; the head of an encoder is negligible."""
+FIRST_LORA_TARGETS = {"gpt2": ("c_attn",), "phi3": ("qkv_proj",), "bert": ("query", "value")}
+"""Projections for queries and values, which the first LoRA recipes adapted, where a family names them differently."""
+
+
+@lru_cache(maxsize=1_024)
+def least_shape(
+    model: ModelCard,
+    method: Method,
+    sequence_length: int,
+    micro_batch: int,
+    rank: int = 1,
+    checkpointing: Checkpointing = Checkpointing.NONE,
+) -> TrainingShape:
+    """Return the shape with the least work and memory: flash attention, fused loss, 16-bit adapters of the fewest projections."""
+    return TrainingShape(
+        model,
+        method,
+        sequence_length,
+        micro_batch,
+        labels=FEWEST_LABELS if model.family == "bert" else None,
+        lora_rank=rank,
+        lora_targets=ALL_LINEAR if rank > 1 else FIRST_LORA_TARGETS.get(model.family, ("q_proj", "v_proj")),
+        checkpointing=checkpointing,
+        loss="fused",
+        adapters=Dtype.BF16,
+    )
+
+
+@lru_cache(maxsize=4_096)
+def least_flop_per_token(
+    model: ModelCard, method: Method, sequence_length: int, rank: int = 1, *, recompute: bool = False, attention: bool = False
+) -> float:
+    """Return the minimum FLOPs per token, with recomputed blocks and attention only on request. See definitions#model-flops."""
+    kept = Checkpointing.FULL if recompute else Checkpointing.NONE
+    ledger = flops_ledger(least_shape(model, method, sequence_length, 1, rank, kept))
+    flops = ledger.hardware_flops if recompute else ledger.model_flops
+    return (flops - (0 if attention else ledger.of("forward_attention", "backward_attention"))) / ledger.tokens
+
+
+def flop_per_token(result: AuditedResult, model: ModelCard, sequence_length: int, *, recompute: bool = False) -> float:
+    """Return the least FLOPs of a token of a result."""
+    # Documents that share a row need not attend to each other, and their lengths are unknown: attention is left out.
+    attention = not result.conditions.packing
+    rank = result.setting("lora_r") or 1
+    return least_flop_per_token(model, result.conditions.method, sequence_length, rank, recompute=recompute, attention=attention)
+
+
+def dense_peak(card: AcceleratorCard | None, formats: Iterable[Dtype] = SIXTEEN_BIT) -> float | None:
+    """Return the highest dense peak of one device over number formats in FLOP/s, or None where the card has none of them."""
+    return max((card.peak_tflops[dtype] * 1e12 for dtype in formats if dtype in card.peak_tflops), default=None) if card else None
+
+
+def peak_flop_per_s(result: AuditedResult) -> float | None:
+    """Return the dense peak of all devices in FLOP/s: of the named formats, else of the fastest format. None for unknown cards."""
+    named = precision_class(result.conditions.precision)
+    formats = [Dtype(name) for name in named.split("/")] if named else [*SIXTEEN_BIT, Dtype.FP8]
+    # A format without matrix units is emulated: it cannot be faster than the fastest 16-bit format.
+    peak = dense_peak(result.accelerator, formats) or dense_peak(result.accelerator)
+    return None if peak is None else peak * result.devices
+
+
+def utilisation(result: AuditedResult, rate: Rate, *, recompute: bool = False) -> tuple[Interval, str] | None:
+    """Return the share of the dense peak that a rate needs, with the calculation; None where model, length or peak is unknown."""
+    peak, length, tokens = peak_flop_per_s(result), result.conditions.sequence_length, rate.tokens_per_s
+    if peak is None or result.model is None or length is None:
+        return None
+    each = flop_per_token(result, result.model, length, recompute=recompute)
+    share = tokens * each / peak
+    words = (
+        f"{f'{rate.formula} = ' if rate.formula else ''}{tokens.value:,.0f} tokens/s x {each / 1e9:.2f} GFLOP"
+        f"{', every block computed twice' if recompute else ''} = {tokens.value * each / 1e12:,.1f} TFLOP/s, "
+        f"{share.value:.1%} of {result.devices} x {peak / result.devices / 1e12:g} TFLOP/s dense"
+    )
+    return share, words
+
+
+def rates_below_peak(result: AuditedResult) -> list[Rate]:
+    """Return tokens per second by the first figure that the peak allows, without the readings that it excludes."""
+    plain = (rate for rate in token_rates(result) if not rate.quantity.endswith("_reported"))
+    for rates in grouped(plain, lambda rate: rate.quantity).values():
+        possible = [rate for rate in rates if (share := utilisation(result, rate)) is None or share[0].low <= 1]
+        if possible:
+            return possible
+    return []
+
+
+def weight_bytes(model: ModelCard, method: Method) -> tuple[float, str]:
+    """Return the least bytes of the weights, with the calculation: 16 bits, or 4 bits with scales for the blocks under QLoRA."""
+    if method is not Method.QLORA:
+        total = count_parameters(model).total
+        return 2.0 * total, f"{total:,} parameters x 2 bytes"
+    weights = count_weights(least_shape(model, method, 1, 1))
+    scales = 1 / 64 + 4 / (64 * 256)
+    size = weights.quantised * (0.5 + scales) + weights.plain * 2
+    return size, f"{weights.quantised:,} x (0.5 + {scales:.4f}) + {weights.plain:,} x 2 bytes"
+
+
+def activations_kept(result: AuditedResult, model: ModelCard, sequence_length: int, micro_batch: int) -> tuple[float, str]:
+    """Return the least bytes of activations without recompute, with the calculation.
+
+    The results of matrix products and attention are kept until the backward pass, and the input of each block
+    (Korthikanti et al. 2022, section 4). All element-wise results are taken as recomputed for free.
+    """
+    shape = least_shape(model, result.conditions.method, sequence_length, micro_batch, result.setting("lora_r") or 1)
+    block = block_activations(shape)
+    each = block.input + block.products
+    return model.layers * each, f"{model.layers} blocks x {shape.slots:,} tokens x {each / shape.slots:,.0f} bytes"
+
+
+def block_inputs_kept(result: AuditedResult, model: ModelCard, sequence_length: int, micro_batch: int) -> tuple[float, str]:
+    """Return the least bytes of activations when every block is computed twice: block inputs, and one input of the head."""
+    rank = result.setting("lora_r") or 1
+    shape = least_shape(model, result.conditions.method, sequence_length, micro_batch, rank, Checkpointing.FULL)
+    block = block_activations(shape)
+    head = 0 if shape.labels else shape.slots * model.hidden_size * 2
+    words = f"{model.layers} blocks x {shape.slots:,} tokens x {block.input / shape.slots:,.0f} bytes"
+    return model.layers * block.input + head, words

@@ -1,0 +1,97 @@
+"""Printed figures as intervals: `4.7 s` is any value from 4.65 to 4.75 s, and arithmetic carries the bounds.
+
+All figures of the audit are positive, so the bounds of a product or quotient are products or quotients of bounds (Moore 1966).
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Union
+
+from tunemark.schema.records.claims import Claim
+
+ROUGHLY = 1.25
+"""Factor within which rough figures agree: rules of thumb, tables of requirements, rooflines, and words such as 'slightly'."""
+MORE_MEMORY = 1.05
+"""Factor above which one peak memory counts as higher than another: allocator caches differ by a few per cent."""
+GB_OR_GIB = 0.09
+"""Share by which two amounts of memory may differ: 7% between GB and GiB, and rounding."""
+UNIT_S = {"week": 604_800.0, "day": 86_400.0, "hour": 3_600.0, "h": 3_600.0, "minute": 60.0, "min": 60.0, "m": 60.0, "ms": 1e-3}
+"""Seconds in a unit of time; any other unit is a second."""
+PARTS = re.compile(r"(\d+(?:\.(\d+))?)\s*(week|day|hour|minute|min|second|sec|ms|h|m|s)s?\b", re.IGNORECASE)
+CLOCK = re.compile(r"(?:\d+:)?\d{1,2}:\d{2}(?:\.(\d+))?")
+NUMBER = re.compile(r"[0-9][0-9,]*(?:\.([0-9]+))?")
+APPROXIMATE = re.compile(r"~|about|around|\bca\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A value with its lower and upper bound."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def exact(cls, value: float) -> "Interval":
+        """Return a value without uncertainty."""
+        return cls(value, value, value)
+
+    @classmethod
+    def of(cls, claim: Claim, value: float | None = None) -> "Interval":
+        """Return a claim, or one of its readings, with the width of its last printed digit."""
+        reading, half = claim.value if value is None else value, half_digit(claim)
+        return cls(reading, reading * (1 - half), reading * (1 + half))
+
+    def widened(self, share: float) -> "Interval":
+        """Return the same value with bounds wider by a share."""
+        return Interval(self.value, self.low * (1 - share), self.high * (1 + share))
+
+    def overlaps(self, other: "Interval") -> bool:
+        """Return True if both can be the same figure."""
+        return self.low <= other.high and other.low <= self.high
+
+    def __mul__(self, other: Union["Interval", float]) -> "Interval":
+        """Multiply."""
+        factor = other if isinstance(other, Interval) else Interval.exact(other)
+        return Interval(self.value * factor.value, self.low * factor.low, self.high * factor.high)
+
+    def __truediv__(self, other: Union["Interval", float]) -> "Interval":
+        """Divide."""
+        divisor = other if isinstance(other, Interval) else Interval.exact(other)
+        return Interval(self.value / divisor.value, self.low / divisor.high, self.high / divisor.low if divisor.low > 0 else float("inf"))
+
+    def __add__(self, other: "Interval") -> "Interval":
+        """Add."""
+        return Interval(self.value + other.value, self.low + other.low, self.high + other.high)
+
+
+def half_digit(claim: Claim) -> float:
+    """Return half of the last printed digit as a share of the figure.
+
+    The last part of a duration sets its precision. Words such as `about` double the width. In a sentence
+    (`76.3% of the available 40GB`) the first number sets the precision.
+    """
+    factor = 2.0 if APPROXIMATE.search(claim.printed) else 1.0
+    half_s = _duration_half_s(claim.printed)
+    if half_s is not None and claim.value > 0:
+        return factor * half_s / claim.value
+    match = NUMBER.search(claim.printed)
+    number = float(match[0].replace(",", "")) if match else 0.0
+    return factor * _half(match[1]) / number if match and number else 0.0
+
+
+def _duration_half_s(printed: str) -> float | None:
+    """Return half of the last unit of a duration in seconds, or None for a figure that is not a duration."""
+    clock = CLOCK.fullmatch(printed.strip())
+    if clock:
+        return _half(clock[1])
+    parts = PARTS.findall(printed)
+    if not parts:
+        return None
+    _, decimals, unit = parts[-1]
+    return _half(decimals) * UNIT_S.get(unit.lower(), 1.0)
+
+
+def _half(decimals: str | None) -> float:
+    """Return half of the last of these decimals."""
+    return 0.5 * 10.0 ** -len(decimals or "")

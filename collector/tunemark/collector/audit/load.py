@@ -1,0 +1,165 @@
+"""Load the evidence of a checkout: documents and results of data/published, converted results, and submissions."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tunemark.collector.audit.evidence import AuditedResult, Evidence
+from tunemark.collector.gate.read import CONVERTED, DOCUMENT, RESULT, SUBMISSIONS, read_or_none, records_in, submission_id
+from tunemark.schema.derive import Derived, derive
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.utilisation import physics
+from tunemark.schema.records.converted import ConvertedResult, training_rate
+from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.upgrade import InvalidRecord, read_record
+from tunemark.schema.vocabulary import PublishedStatus, Status
+
+
+def load_evidence(root: Path, facts: FactBase | None = None, measured: Iterable[AuditedResult] | None = None) -> Evidence:
+    """Return the evidence of a checkout. Unreadable files are left out: `tunemark validate` reports them.
+
+    Parameters
+    ----------
+    root
+        The checkout.
+    facts
+        Its facts; read when left out.
+    measured
+        Its submissions; read when left out.
+
+    """
+    facts = facts or FactBase(root / "data")
+    published = records_in(root / "data" / "published").files
+    files = [*(path for path in published if RESULT.fullmatch(path.name)), *records_in(root / CONVERTED).files]
+    records = [record for path in files if isinstance(record := read_or_none(path), PublishedResult | ConvertedResult)]
+    documents = [document for path in published if path.name == DOCUMENT and isinstance(document := read_or_none(path), SourceDocument)]
+    if measured is None:
+        submissions = (_read_submission(path, facts) for path in records_in(root / SUBMISSIONS).files)
+        measured = [result for result in submissions if result is not None]
+    results = (*(audited_record(record, facts) for record in records), *measured)
+    return Evidence(results, tuple(documents), facts, tuple(records))
+
+
+def add_files(evidence: Evidence, paths: Iterable[Path]) -> tuple[Evidence, list[str]]:
+    """Return the evidence with the records of further files, and the ids of these records.
+
+    Raises
+    ------
+    TunemarkError
+        With exit code 3 for a file that is not a record.
+
+    """
+    results, documents = dict(evidence.by_id), dict(evidence.documents_by_id)
+    ids: list[str] = []
+    for path in paths:
+        try:
+            record = read_record(path.read_bytes())
+        except (InvalidRecord, ValueError, OSError) as error:
+            message = f"is not a record: {error}; run `tunemark validate` for details"
+            raise TunemarkError(str(path), "", message, exit_code=Exit.INVALID) from error
+        if isinstance(record, SourceDocument):
+            documents[record.id] = record
+            ids.extend(statement.id for statement in record.statements)
+        elif isinstance(record, PublishedResult | ConvertedResult | Submission):
+            facts = evidence.facts
+            result = (
+                audited_submission(record, submission_id(path), facts) if isinstance(record, Submission) else audited_record(record, facts)
+            )
+            results[result.id] = result
+            ids.append(result.id)
+    return replace(evidence, results=tuple(results.values()), documents=tuple(documents.values())), ids
+
+
+def audited_record(record: PublishedResult | ConvertedResult, facts: FactBase) -> AuditedResult:
+    """Return a result of a document, or an entry of another harness with its rate over all runs that reached the target."""
+    conditions = record.conditions
+    shared: dict[str, Any] = {
+        "conditions": conditions,
+        "model": facts.models.get(conditions.model or ""),
+        "accelerator": facts.accelerators.get(conditions.accelerator or ""),
+        "dataset": facts.known.dataset(conditions.dataset),
+    }
+    if isinstance(record, PublishedResult):
+        return AuditedResult(
+            id=record.id,
+            source=record.source,
+            section=record.section,
+            claims=dict(record.claims),
+            labels=dict(record.labels),
+            out_of_memory=record.status is PublishedStatus.OOM,
+            **shared,
+        )
+    rate = training_rate(record)
+    return AuditedResult(
+        id=record.id,
+        source=f"{record.harness}-{record.round}",
+        section=record.submitter,
+        claims=_as_claims({"samples_per_s": rate.value if rate else None}),
+        labels={"accelerator": record.system.accelerator_printed or ""},
+        out_of_memory=False,
+        converted=True,
+        **shared,
+    )
+
+
+def audited_submission(submission: Submission, result_id: str, facts: FactBase, known: Derived | None = None) -> AuditedResult:
+    """Return a submission with its derived figures, all digits included, in place of claims."""
+    plan = submission.plan
+    model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
+    derived = known or derive(submission)
+    figures: dict[str, float | None] = {
+        "tokens_per_s": derived.tokens_per_s.value if derived.tokens_per_s else None,
+        "peak_memory_bytes": submission.memory.device_allocated.peak_bytes,
+        "wall_s": submission.process.wall_s,
+    }
+    if submission.outcome.status is Status.OK:
+        figures |= {name: figure.value for name, figure in physics(submission, derived, model, accelerator).figures().items()}
+    return AuditedResult(
+        id=result_id,
+        source="measured",
+        section=plan.workload,
+        conditions=_conditions(submission),
+        claims=_as_claims(figures),
+        labels={"accelerator": submission.environment.devices[0].name},
+        out_of_memory=submission.outcome.status in {Status.OOM_DEVICE, Status.OOM_HOST},
+        model=model,
+        accelerator=accelerator,
+        dataset=None,
+        measured=True,
+    )
+
+
+def _read_submission(path: Path, facts: FactBase) -> AuditedResult | None:
+    submission = read_or_none(path)
+    if not isinstance(submission, Submission):
+        return None
+    try:
+        return audited_submission(submission, submission_id(path), facts)
+    except (ArithmeticError, ValueError, IndexError):
+        # `tunemark validate` refuses a submission that nothing can be derived from.
+        return None
+
+
+def _conditions(submission: Submission) -> Conditions:
+    plan = submission.plan
+    return Conditions(
+        model=plan.model.key,
+        method=plan.method,
+        accelerator=plan.device.accelerator,
+        accelerator_count=plan.device.count,
+        micro_batch=plan.batch.micro_batch,
+        gradient_accumulation=plan.batch.gradient_accumulation,
+        sequence_length=plan.data.sequence_length,
+        padding=plan.data.padding,
+        packing=plan.data.packing,
+        precision=plan.precision.compute.value,
+        framework=dict(submission.environment.packages),
+        settings={"gradient_checkpointing": plan.model.gradient_checkpointing.value != "none", "data_parallel": plan.batch.data_parallel},
+    )
+
+
+def _as_claims(figures: Mapping[str, float | None]) -> dict[str, Claim]:
+    return {name: Claim(value=value, printed=f"{value:.12g}") for name, value in figures.items() if value is not None}

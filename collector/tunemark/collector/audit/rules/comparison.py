@@ -1,0 +1,375 @@
+"""Comparisons: ratios and words against the figures, columns relative to a baseline, and whether results may be compared at all."""
+
+from collections.abc import Iterator
+from operator import attrgetter
+
+from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, rates_below_peak
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, quoted
+from tunemark.collector.audit.interval import ROUGHLY, Interval
+from tunemark.collector.audit.printed_figures import precision_class
+from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.token_rates import rows_per_step, training_or_wall_time
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.records.claims import Comparison, Extreme, Range
+from tunemark.schema.vocabulary import Method
+
+RATIO_TOLERANCE = 0.004
+"""Share that a printed ratio may differ beyond its digits, since documents divide figures before rounding them."""
+COLUMN_TOLERANCE = 0.006
+"""The same for a column of a table, in which both figures are rounded."""
+TIMES_TOLERANCE = 0.05
+"""Share by which a ratio of rates may differ from the ratio of the times of the same work."""
+SIMILAR_SIZE = 1.6
+"""Factor within which models have about the same size: utilisation changes slowly with it."""
+FEWEST_STEPS = 20
+"""A run of fewer steps is mostly warm-up (definitions#steady-window)."""
+TIMES = frozenset({"train_time_s", "wall_s", "epoch_time_s", "step_time_s"})
+TIMES_AND_RATES = TIMES | {"tokens_per_s", "samples_per_s", "samples_per_s_reported", "relative_speed"}
+TABLE = attrgetter("source", "section")
+TOTAL_OF = {"host_memory_peak_share": "host_memory_total_bytes", "device_memory_peak_share": "device_memory_total_bytes"}
+CONDITION_OF = {
+    "model": "model",
+    "method": "method",
+    "dataset": "dataset",
+    "sequence length": "sequence_length",
+    "rows of the training": "dataset",
+    "precision": "precision",
+    "rows of a step": "global_batch",
+    "torch": "framework",
+}
+"""What must agree in a comparison, with the condition it belongs to."""
+CHANGES_WORK = frozenset({"model", "method", "dataset", "sequence length", "rows of the training"})
+"""What changes the work; the others change how it is done."""
+
+
+@rule(id="printed-change", family="comparison", verdicts=(INCONSISTENT,))
+def printed_changes(evidence: Evidence) -> Iterator[Finding]:
+    """Ratio or difference that the figures do not give.
+
+    A speed-up is time before over time after. A share is the ratio less 1.
+    """
+    for statement, compared in evidence.assertions(Comparison):
+        figures = _figures(evidence, compared)
+        if compared.change is None or compared.change_is == "points" or figures is None:
+            continue
+        first, last = figures
+        ratio = last / first if compared.quantity in TIMES else first / last
+        less = 1 if compared.change_is == "share" else 0
+        computed, printed = Interval(ratio.value - less, ratio.low - less, ratio.high - less), Interval.of(compared.change)
+        low, high = (bound + sign * abs(bound) * RATIO_TOLERANCE for bound, sign in ((computed.low, -1), (computed.high, 1)))
+        if not Interval(computed.value, low, high).overlaps(printed):
+            claim = f"{compared.change.printed} from {label(compared.quantity)} {_printed(evidence, compared)}"
+            words = f"{compared.change_is} = {computed.value:.3f}, not {compared.change.printed}"
+            numbers = {"computed": computed.value, "printed": printed.value}
+            yield Finding(INCONSISTENT, (statement.id, *compared.records), claim, words, numbers, quantities=(compared.quantity,))
+
+
+@rule(id="words-against-figures", family="comparison", verdicts=(INCONSISTENT,))
+def words_against_figures(evidence: Evidence) -> Iterator[Finding]:
+    """Words that the figures contradict.
+
+    Higher means above 1, and slightly means less than a quarter. Shares of different totals are multiplied by them first.
+    """
+    for statement, compared in evidence.assertions(Comparison):
+        figures = _figures(evidence, compared)
+        if compared.relation == "beside" or figures is None:
+            continue
+        reasons = (
+            _against_ratio(compared, *figures),
+            _against_amounts(evidence, compared, *figures),
+            _against_times(evidence, compared, *figures),
+        )
+        claim = f"{label(compared.quantity)} {compared.relation}: {_printed(evidence, compared)}{quoted(statement)}"
+        for words, numbers in filter(None, reasons):
+            yield Finding(INCONSISTENT, (statement.id, *compared.records), claim, words, numbers, quantities=_compared_quantities(compared))
+
+
+def _figures(evidence: Evidence, compared: Comparison) -> tuple[Interval, Interval] | None:
+    """Return the first and last figure of a comparison, or None where one is missing, ambiguous or not positive."""
+    first = evidence.claims_of(compared.records[0]).get(compared.quantity)
+    last = evidence.claims_of(compared.records[-1]).get(compared.base_quantity or compared.quantity)
+    if first is None or last is None or first.readings or last.readings or min(first.value, last.value) <= 0:
+        return None
+    return Interval.of(first), Interval.of(last)
+
+
+def _printed(evidence: Evidence, compared: Comparison) -> str:
+    first = evidence.claims_of(compared.records[0])[compared.quantity].printed
+    last = evidence.claims_of(compared.records[-1])[compared.base_quantity or compared.quantity].printed
+    return f"{first} compared with {last}"
+
+
+def _compared_quantities(compared: Comparison) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((compared.quantity, compared.base_quantity or compared.quantity)))
+
+
+Contradiction = tuple[str, dict[str, float]] | None
+
+
+def _against_ratio(compared: Comparison, first: Interval, last: Interval) -> Contradiction:
+    ratio = first / last
+    wrong = {
+        "higher": ratio.high < 1,
+        "slightly higher": ratio.high < 1 or ratio.low > ROUGHLY,
+        "lower": ratio.low > 1,
+        "slightly lower": ratio.low > 1 or ratio.high < 1 / ROUGHLY,
+        "about equal": ratio.low > ROUGHLY or ratio.high < 1 / ROUGHLY,
+    }[compared.relation]
+    words = f"{first.value:g} / {last.value:g} = {ratio.value:.2f}, which is not '{compared.relation}'"
+    return (words, {"ratio": ratio.value}) if wrong else None
+
+
+def _against_amounts(evidence: Evidence, compared: Comparison, first: Interval, last: Interval) -> Contradiction:
+    """Return a contradiction if shares of different totals compare the other way round as amounts."""
+    results = evidence.with_ids((compared.records[0], compared.records[-1]))
+    totals = [_total(evidence, result, compared.quantity) for result in results]
+    if len(totals) < 2 or totals[0] is None or totals[1] is None or totals[0][0] == totals[1][0]:  # noqa: PLR2004 - a pair
+        return None
+    (total, unit), (last_total, _) = totals[0], totals[1]
+    amount, last_amount = first.value * total, last.value * last_total
+    amounts, shares = (first * total) / (last * last_total), first / last
+    if (shares.value < 1) == (amounts.value < 1):
+        return None
+    words = (
+        f"{first.value:.2%} x {total:g} {unit} = {amount:.2f}, {last.value:.2%} x {last_total:g} {unit} = {last_amount:.2f}: a ratio of "
+        f"{amounts.value:.1f}, but the shares have a ratio of {shares.value:.2f}. Shares of different totals cannot be compared"
+    )
+    return words, {"ratio of amounts": amounts.value, "ratio of shares": shares.value}
+
+
+def _total(evidence: Evidence, result: AuditedResult, quantity: str) -> tuple[float, str] | None:
+    """Return the total of a share with its unit, or None where it is not known."""
+    if quantity == "cpu_utilisation_mean":
+        cores = next((row.vcpus for row in evidence.facts.prices if row.vcpus and row.instance == result.conditions.instance), None)
+        return (float(cores), "vCPU") if cores else None
+    claim = result.claims.get(TOTAL_OF.get(quantity, ""))
+    return (claim.value / 1e9, "GB") if claim else None
+
+
+def _against_times(evidence: Evidence, compared: Comparison, first: Interval, last: Interval) -> Contradiction:
+    """Return a contradiction if the times of the same work have another ratio than the rates."""
+    results = evidence.with_ids((compared.records[0], compared.records[-1]))
+    if not compared.quantity.startswith("samples_per_s") or len(results) < 2 or len({one.training_rows for one in results}) > 1:  # noqa: PLR2004 - a pair
+        return None
+    mine, theirs = (result.interval("epoch_time_s") or result.interval("train_time_s") for result in results)
+    if mine is None or theirs is None or (first / last).widened(TIMES_TOLERANCE).overlaps(theirs / mine):
+        return None
+    by_rate, by_time = first.value / last.value, theirs.value / mine.value
+    words = f"rates {first.value:g} / {last.value:g} = {by_rate:.2f}, but times of the same rows {theirs.value:g} s / {mine.value:g} s = {by_time:.2f}"
+    return words, {"ratio of rates": by_rate, "ratio of times": by_time}
+
+
+@rule(id="headline-range", family="comparison", verdicts=(INCONSISTENT,))
+def headline_ranges(evidence: Evidence) -> Iterator[Finding]:
+    """Headline range that leaves out a row.
+
+    A range over rows reaches from the lowest to the highest of them.
+    """
+    for statement, claimed in evidence.assertions(Range):
+        values = {result.id: value for result in evidence.with_ids(claimed.records) if (value := result.interval(claimed.quantity))}
+        low, high = Interval.of(claimed.low), Interval.of(claimed.high)
+        outside = [record for record, value in values.items() if value.high < low.low or value.low > high.high]
+        if outside:
+            rows = ", ".join(f"{evidence.by_id[record].claims[claimed.quantity].printed} ({record})" for record in values)
+            claim = f"{label(claimed.quantity)} {claimed.low.printed} to {claimed.high.printed} over {len(values)} rows{quoted(statement)}"
+            words = f"the rows are {rows}. Outside the range: {', '.join(outside)}"
+            numbers = {"lowest": min(value.value for value in values.values()), "highest": max(value.value for value in values.values())}
+            yield Finding(INCONSISTENT, (statement.id, *outside, *values), claim, words, numbers, quantities=(claimed.quantity,))
+
+
+@rule(id="superlative", family="comparison", verdicts=(INCONSISTENT,))
+def superlatives(evidence: Evidence) -> Iterator[Finding]:
+    """Superlative that another row beats.
+
+    The best of several is the extreme of their figures.
+    """
+    for statement, claimed in evidence.assertions(Extreme):
+        claims = {record: claim for record in claimed.among if (claim := evidence.claims_of(record).get(claimed.quantity))}
+        if claimed.best not in claims:
+            continue
+        extreme = (max if claimed.where == "highest" else min)(claims, key=lambda record: claims[record].value)
+        best, stated = claims[extreme], claims[claimed.best]
+        if best.value != stated.value:
+            words = f"{claimed.where} {label(claimed.quantity)}: {stated.printed}{quoted(statement)}"
+            records, numbers = (statement.id, claimed.best, extreme), {"claimed": stated.value, "best": best.value}
+            yield Finding(INCONSISTENT, records, words, f"{extreme} has {best.printed}", numbers, quantities=(claimed.quantity,))
+
+
+@rule(id="relative-column", family="comparison", verdicts=(INCONSISTENT,))
+def relative_speed(evidence: Evidence) -> Iterator[Finding]:
+    """Relative speed that is not the ratio.
+
+    Relative speed is throughput over the throughput of the row that is 1.00x.
+    """
+    for results in grouped(evidence.with_figure("relative_speed"), TABLE).values():
+        reference = next((result for result in results if result.claims["relative_speed"].value == 1), None)
+        base = reference.interval("tokens_per_s") if reference else None
+        for result in results:
+            rate = result.interval("tokens_per_s")
+            if reference and rate and base:
+                yield from wrong_column(result, reference, "relative_speed", rate / base, f"{rate.value:g} / {base.value:g}")
+
+
+@rule(id="saving-column", family="comparison", verdicts=(INCONSISTENT,))
+def memory_saved(evidence: Evidence) -> Iterator[Finding]:
+    """Memory saving that is not the difference.
+
+    A saving is (before - after) / before.
+    """
+    baselines = [result for result in evidence.with_figure("peak_memory_bytes") if result.conditions.method is Method.FULL]
+    for result in evidence.with_figure("memory_reduction"):
+        full = next((one for one in baselines if TABLE(one) == TABLE(result) and one.conditions.model == result.conditions.model), None)
+        mine, theirs = result.interval("peak_memory_bytes"), full.interval("peak_memory_bytes") if full else None
+        if full and mine and theirs:
+            left = mine / theirs
+            words = f"({theirs.value / 1e9:g} - {mine.value / 1e9:g}) / {theirs.value / 1e9:g}"
+            yield from wrong_column(result, full, "memory_reduction", Interval(1 - left.value, 1 - left.high, 1 - left.low), words)
+
+
+def wrong_column(result: AuditedResult, other: AuditedResult, quantity: str, computed: Interval, words: str) -> Iterator[Finding]:
+    """Yield a finding if a relative figure differs from the computed one."""
+    printed = result.interval(quantity)
+    if printed is not None and not computed.widened(COLUMN_TOLERANCE).overlaps(printed):
+        words = f"{words} = {computed.value:.3f}, not {result.claims[quantity].printed}"
+        numbers = {"computed": computed.value, "printed": printed.value}
+        yield Finding(INCONSISTENT, (result.id, other.id), result.printed(quantity), words, numbers, quantities=(quantity,))
+
+
+@rule(id="comparability", family="comparison", verdicts=(INCONSISTENT, SUSPICIOUS))
+def comparability(evidence: Evidence) -> Iterator[Finding]:
+    """Comparison of results that did different work.
+
+    Times and rates compare devices only when model, method, data, length, batch and precision agree (definitions#comparability).
+    """
+    for statement, compared in evidence.assertions(Comparison):
+        results = evidence.with_ids(dict.fromkeys(compared.records))
+        devices = {(result.conditions.accelerator, result.devices) for result in results}
+        if compared.quantity not in TIMES_AND_RATES or len(devices) < 2:  # noqa: PLR2004 - one device is not compared
+            continue
+        keys = {result.id: _comparability_keys(result) for result in results}
+        differing = {}
+        for name, condition in CONDITION_OF.items():
+            values = {record: known[name] for record, known in keys.items() if known[name] is not None}
+            if len(set(values.values())) > 1:
+                differing[name] = (condition, values)
+        if not differing:
+            continue
+        other_work = bool(CHANGES_WORK & set(differing))
+        lines = (
+            f"{name}: {', '.join(f'{value} ({record})' for record, value in values.items())}" for name, (_, values) in differing.items()
+        )
+        ending = "Their times and rates are not of the same work" if other_work else "The work is the same, the conditions are not"
+        yield Finding(
+            INCONSISTENT if other_work else SUSPICIOUS,
+            (statement.id, *compared.records),
+            f"{label(compared.quantity)} of {len(results)} results compared",
+            f"{'; '.join(lines)}. {ending}",
+            {"differing": ", ".join(differing)},
+            quantities=(compared.quantity,),
+            conditions=tuple(dict.fromkeys(condition for condition, _ in differing.values())),
+        )
+
+
+def _comparability_keys(result: AuditedResult) -> dict[str, object]:
+    conditions, rows, steps = result.conditions, rows_per_step(result), result.interval("steps")
+    return {
+        "model": conditions.model,
+        "method": conditions.method.value,
+        "dataset": conditions.dataset,
+        "sequence length": conditions.sequence_length,
+        "rows of the training": round(steps.value) * rows if steps and rows else None,
+        "precision": precision_class(conditions.precision),
+        "rows of a step": rows,
+        "torch": conditions.framework.get("torch"),
+    }
+
+
+@rule(id="cross-source", family="comparison", verdicts=(SUSPICIOUS,))
+def across_sources(evidence: Evidence) -> Iterator[Finding]:
+    """Far better than other sources on the same device.
+
+    Utilisation of one method on one device changes slowly with model and stack. Large factors need an explanation.
+    """
+    limit = evidence.facts.known.practice("cross-source")
+    utilised = [(result, *known) for result in evidence.results if (known := _utilisation(result))]
+    device_and_method = attrgetter("conditions.accelerator", "conditions.method", "devices")
+    for group in grouped(utilised, lambda item: device_and_method(item[0])).values():
+        published = [item for item in group if not item[0].measured]
+        for result, share, quantity in group:
+            # Measured results may be many: each is compared with documents only.
+            others = published if result.measured else group
+            peers = [(other, theirs) for other, theirs, _ in others if other.source != result.source and _similar_size(other, result)]
+            middle = sorted(theirs for _, theirs in peers)[len(peers) // 2] if peers else share
+            if share > limit * middle:
+                claim = f"{result.printed(quantity)} on {result.device_name}"
+                words = (
+                    f"{share:.1%} of the dense peak. {len(peers)} results of other sources with the same device, method and model size reach "
+                    f"{middle:.1%}: {share / middle:.1f} times less"
+                )
+                numbers = {"utilisation": share, "peers": middle}
+                yield Finding(SUSPICIOUS, (result.id, *(other.id for other, _ in peers)), claim, words, numbers, quantities=(quantity,))
+
+
+def _utilisation(result: AuditedResult) -> tuple[float, str] | None:
+    """Return the share of the dense peak with the quantity it follows from; None where it is unknown or ambiguous."""
+    rates, peak, length = rates_below_peak(result), peak_flop_per_s(result), result.conditions.sequence_length
+    if len(rates) != 1 or peak is None or length is None or result.model is None:
+        return None
+    return rates[0].tokens_per_s.value * flop_per_token(result, result.model, length) / peak, rates[0].quantity
+
+
+def _similar_size(one: AuditedResult, other: AuditedResult) -> bool:
+    if one.model is None or other.model is None:
+        return False
+    small, large = sorted((count_parameters(one.model).total, count_parameters(other.model).total))
+    return large <= SIMILAR_SIZE * small
+
+
+@rule(id="same-run", family="comparison", verdicts=(INCONSISTENT,))
+def repeated_runs(evidence: Evidence) -> Iterator[Finding]:
+    """One run with times that are factors apart.
+
+    A run repeated on the same device takes about the same time. Large factors mean that something else was run, or another device.
+    """
+    limit = evidence.facts.known.practice("same-run")
+    printed = ("epochs", "steps", "total_steps", "train_time_s", "wall_s")
+    for one, other in evidence.published_pairs():
+        first, last = _seconds_per_row(one), _seconds_per_row(other)
+        if first is None or last is None or not _same_conditions(one, other):
+            continue
+        fast, slow = sorted((first[0], last[0]))
+        if slow > limit * fast:
+            yield Finding(
+                INCONSISTENT,
+                (one.id, other.id),
+                f"{one.printed(*printed)} and {other.printed(*printed)} for the same model, method, batch and length on the same device",
+                f"{first[1]} = {1e3 * first[0]:.2f} ms per row; {last[1]} = {1e3 * last[0]:.2f} ms per row: {slow / fast:.2f} times as long",
+                {"s_per_row": first[0], "s_per_row, other": last[0]},
+                quantities=tuple(name for name in ("train_time_s", "wall_s") if name in one.claims or name in other.claims),
+            )
+
+
+def _seconds_per_row(result: AuditedResult) -> tuple[float, str] | None:
+    """Return seconds per row of the training data, by whole epochs or by the steps that were done, with the calculation."""
+    steps, planned, epochs = result.interval("steps"), result.interval("total_steps"), result.interval("epochs")
+    time, conditions, rows = training_or_wall_time(result), result.conditions, result.training_rows
+    if time is None:
+        return None
+    unfinished = steps is not None and planned is not None and steps.value < planned.value
+    if epochs is not None and rows is not None and not unfinished:
+        return time.value / (epochs.value * rows), f"{time.value:g} s / ({epochs.value:g} x {rows:,} rows)"
+    batch = conditions.global_batch or (conditions.micro_batch if result.devices == 1 else None)
+    if steps is None or batch is None or steps.value < FEWEST_STEPS:
+        return None
+    return time.value / (steps.value * batch), f"{time.value:g} s / ({steps.value:,.0f} steps x {batch} rows)"
+
+
+def _same_conditions(one: AuditedResult, other: AuditedResult) -> bool:
+    """Return True if two results have the same batch, length and format, and no setting that is known to differ."""
+    a, b = one.conditions, other.conditions
+    required = ("micro_batch", "sequence_length", "precision", "accelerator", "accelerator_count")
+    optional = ("global_batch", "gradient_accumulation", "padding", "packing", "dataset")
+    same = all(getattr(a, name) is not None and getattr(a, name) == getattr(b, name) for name in required)
+    agree = all(None in {getattr(a, name), getattr(b, name)} or getattr(a, name) == getattr(b, name) for name in optional)
+    fewer, more = sorted((dict(a.settings), dict(b.settings)), key=len)
+    return same and agree and all(more.get(name) == value for name, value in fewer.items()) and (not fewer or len(fewer) == len(more))

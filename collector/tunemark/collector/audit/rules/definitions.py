@@ -1,0 +1,263 @@
+"""Definitions: what a figure counts, in which unit, and over what; rooflines and formulas."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label
+from tunemark.collector.audit.interval import ROUGHLY, Interval
+from tunemark.collector.audit.rule import AMBIGUOUS, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
+from tunemark.schema.formats import GIB
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.records.claims import Formula, Metric, Roof, Term
+from tunemark.schema.vocabulary import Method
+
+BYTES_OF = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
+NOT_A_PEAK = {"held by the allocator at the end of a step"}
+PEAKS = frozenset({"peak_memory_bytes", "device_memory_peak_share"})
+COUNTERS = {"batches x training batch", "rows of the data set"}
+MEANINGS = {
+    "tokens": frozenset({"real tokens", "slots of tokens"}),
+    "a step": frozenset({"micro-step", "optimizer step"}),
+    "peak memory": frozenset(
+        {"peak of live tensors", "peak held by the allocator", "held by the allocator at the end of a step", "used of the device"}
+    ),
+}
+"""What documents count under one name."""
+FLOP_UNIT = re.compile(r"([0-9][0-9,.]*) ?([KMGTP])(?:F|FLOP|FLOPS|FLOPs)", re.IGNORECASE)
+PREFIXES = "KMGTP"
+SAME_VALUE = 0.01
+"""Share by which a stored figure may differ from the printed one in the unit that was used."""
+NOT_IN_MEMORY = {"gradient_accumulation": "micro-steps follow each other, so activations of two are never in memory together"}
+"""Factors that a formula for memory must not have, with the reason."""
+
+
+@rule(id="metric", family="definitions", verdicts=(SUSPICIOUS, INCONSISTENT, AMBIGUOUS))
+def metrics(evidence: Evidence) -> Iterator[Finding]:
+    """Figure that is not what its name says.
+
+    A peak is the highest value, a rate measures work that was done, and a unit is what bytes were divided by (definitions#throughput, definitions#memory).
+    """
+    for statement, metric in evidence.assertions(Metric):
+        name, quantities, counted = label(metric.quantity), (metric.quantity,), {"counts": metric.counts}
+        records, claim = (statement.id, *metric.records), f"printed as {label(metric.quantity)}"
+        if metric.quantity in PEAKS and metric.counts in NOT_A_PEAK:
+            words = (
+                f"the code reads memory {metric.counts}, on one {metric.scope or 'device'}. It misses tensors that were freed before, and counts "
+                "cached blocks (definitions#memory)"
+            )
+            yield Finding(SUSPICIOUS, records, claim, words, counted, quantities=quantities)
+        if metric.counts in COUNTERS:
+            words = f"the code divides {metric.counts} by the time, whatever work was done"
+            yield Finding(INCONSISTENT, records, claim, words, counted, quantities=quantities)
+        results = evidence.with_ids(metric.records)
+        yield from _wrong_unit(statement.id, metric, results)
+        several = [result.id for result in results if result.devices > 1]
+        if metric.scope in {"rank", "core"} and several:
+            words = f"the code reads one {metric.scope} only; the others may have more"
+            records, claim = (statement.id, *several), f"{name} of results on several devices"
+            yield Finding(AMBIGUOUS, records, claim, words, {"scope": metric.scope}, quantities=quantities)
+
+
+def _wrong_unit(statement: str, metric: Metric, results: list[AuditedResult]) -> Iterator[Finding]:
+    if metric.bytes_per_unit is None:
+        return
+    wrong = []
+    for result in results:
+        claim = result.claims.get(metric.quantity)
+        unit = re.search(r"[GM]i?B", claim.printed) if claim else None
+        if claim and unit and BYTES_OF[unit[0]] != metric.bytes_per_unit:
+            wrong.append((result.id, unit[0], claim.printed))
+    if wrong:
+        _, unit_name, printed = wrong[0]
+        size = BYTES_OF[unit_name]
+        excess = size / metric.bytes_per_unit - 1
+        shown = f"{label(metric.quantity)} in {unit_name}"
+        words = (
+            f"the code divides bytes by {metric.bytes_per_unit:g}, but {unit_name} is {size:g} bytes: "
+            f"the printed {printed} is {abs(excess):.1%} too {'high' if excess > 0 else 'low'}"
+        )
+        numbers = {"bytes_per_unit": metric.bytes_per_unit, "printed_unit_bytes": size}
+        yield Finding(INCONSISTENT, (statement, *(record for record, _, _ in wrong)), shown, words, numbers, quantities=(metric.quantity,))
+
+
+@rule(id="counted-differently", family="definitions", verdicts=(AMBIGUOUS,))
+def counted_differently(evidence: Evidence) -> Iterator[Finding]:
+    """One name for different counts in several sources.
+
+    Slots, real tokens and supervised tokens are three counts (definitions#tokens). So are allocated, reserved and used memory (definitions#memory).
+    """
+    for name, meanings in MEANINGS.items():
+        metrics_of = [(statement.id, metric) for statement, metric in evidence.assertions(Metric) if metric.counts in meanings]
+        counted = grouped(metrics_of, lambda item: item[1].counts)
+        if len(counted) < 2:  # noqa: PLR2004 - one count under one name
+            continue
+        every = [item for items in counted.values() for item in items]
+        records = (*(statement for statement, _ in every), *(record for _, metric in every for record in metric.records))
+        claim = f"{name} in several sources"
+        words = (
+            "; ".join(
+                f"{counts}: {', '.join(f'{statement} ({len(metric.records)} results)' for statement, metric in items)}"
+                for counts, items in counted.items()
+            )
+            + ". One name for several counts (definitions#step, definitions#tokens, definitions#memory): such figures share no ranking"
+        )
+        numbers = {str(counts): len(items) for counts, items in counted.items()}
+        yield Finding(AMBIGUOUS, records, claim, words, numbers, quantities=tuple(dict.fromkeys(metric.quantity for _, metric in every)))
+
+
+@rule(id="roof", family="definitions", verdicts=(INCONSISTENT,))
+def roofs(evidence: Evidence) -> Iterator[Finding]:
+    """Roofline of the whole device over points of a part.
+
+    A roofline compares the work of a unit with the peak of the same unit (Williams et al. 2009).
+    """
+    for statement, roof in evidence.assertions(Roof):
+        card, peak = evidence.facts.accelerators.get(roof.accelerator), Interval.of(roof.peak_flop_per_s)
+        implied = {result.id: found for result in evidence.with_ids(roof.records) if (found := _implied_peak(result)) is not None}
+        off = {record: (value, words) for record, (value, words) in implied.items() if peak.low > value.high * ROUGHLY}
+        if not off or card is None:
+            continue
+        middle = sorted(value.value for value, _ in off.values())[len(off) // 2]
+        claim = f"roof {roof.peak_flop_per_s.printed}, points of {len(implied)} results"
+        calculation = (
+            "; ".join(f"{record}: {words}" for record, (_, words) in off.items())
+            + f". The points are of one core and the roof is of {card.cores_per_unit or 1} cores: the distance is overstated {peak.value / middle:.1f} times"
+        )
+        numbers = {"roof_flop_per_s": peak.value, "implied_peak_flop_per_s": middle}
+        yield Finding(INCONSISTENT, (statement.id, *off), claim, calculation, numbers, quantities=("attained_flop_per_s", "hfu"))
+
+
+def _implied_peak(result: AuditedResult) -> tuple[Interval, str] | None:
+    """Return the peak that a result's attained FLOP/s and HFU imply, with the calculation, or None."""
+    flop, time, share = result.interval("hardware_flop"), result.interval("profile_step_time_s"), result.interval("hfu")
+    attained = flop / time if flop and time else result.interval("attained_flop_per_s")
+    if attained is None or share is None:
+        return None
+    claims = result.claims
+    printed = (
+        f"{claims['hardware_flop'].printed} / {claims['profile_step_time_s'].printed} = {attained.value / 1e12:.2f} TFLOP/s"
+        if flop and time
+        else claims["attained_flop_per_s"].printed
+    )
+    implied = attained / share
+    words = f"{printed} at HFU {share.value:.2%} implies a peak of {implied.value / 1e12:.1f} TFLOP/s"
+    return implied, words
+
+
+@rule(id="flop-unit", family="definitions", verdicts=(AMBIGUOUS,))
+def flop_units(evidence: Evidence) -> Iterator[Finding]:
+    """FLOPs with a decimal prefix that count in powers of two.
+
+    G is 10^9 (SI brochure, 9th edition, table 7) and 2^30 is Gi. Comparing the two is wrong by 7.4%.
+    """
+    for result in evidence.results:
+        for name, claim in result.claims.items():
+            match = FLOP_UNIT.fullmatch(claim.printed.strip())
+            if match is None or claim.readings:
+                continue
+            printed, power = float(match[1].replace(",", "")), PREFIXES.index(match[2].upper()) + 1
+            decimal, binary = printed * 1e3**power, printed * 2.0 ** (10 * power)
+            if abs(claim.value / binary - 1) < SAME_VALUE < abs(claim.value / decimal - 1):
+                words = (
+                    f"read as 10^{3 * power}: {decimal:.4e} FLOP; read as 2^{10 * power}, as the trainer's code shifts by {10 * power} bits: "
+                    f"{binary:.4e} FLOP, {binary / decimal - 1:.1%} more. The printed unit means the first"
+                )
+                numbers = {"decimal_flop": decimal, "binary_flop": binary}
+                yield about_figures(AMBIGUOUS, result, (name,), words, numbers)
+
+
+@rule(id="memory-unit", family="definitions", verdicts=(INCONSISTENT,))
+def unit_of_memory(evidence: Evidence) -> Iterator[Finding]:
+    """Memory unit that the parameters contradict.
+
+    GiB is 2^30 bytes and GB is 10^9. They are 7% apart, enough for the parameters of a model to show which was meant.
+    """
+    for result in evidence.results:
+        readings = result.readings("model_memory_bytes")
+        if result.model is None or len(readings) < 2 or result.conditions.method is Method.QLORA:  # noqa: PLR2004 - one reading is no choice
+            continue
+        size = 2.0 * count_parameters(result.model).total
+        fitting = [(meaning, memory) for meaning, memory in readings if memory.low <= size <= memory.high]
+        printed = readings[0]
+        if fitting and printed not in fitting and abs(printed[1].value / size - 1) > abs(fitting[0][1].value / size - 1):
+            words = (
+                f"{size / 2:,.0f} parameters x 2 bytes = {size / 1e9:.2f} GB = {size / GIB:.2f} GiB: the figure is right when read as {fitting[0][0]}, "
+                "and wrong as printed"
+            )
+            numbers = {"claimed_bytes": printed[1].value, "parameter_bytes": size}
+            yield about_figures(INCONSISTENT, result, ("model_memory_bytes",), words, numbers)
+
+
+@rule(id="formula-units", family="definitions", verdicts=(INCONSISTENT,))
+def formula_units(evidence: Evidence) -> Iterator[Finding]:
+    """Wrong units in a formula.
+
+    Both sides of an equation have the same unit, and memory of one micro-step does not grow with the number of micro-steps.
+    """
+    for statement, formula in evidence.assertions(Formula):
+        written = " x ".join(f"{term.name}{'' if term.power == 1 else f'^{term.power}'} [{term.unit}]" for term in formula.terms)
+        name, units = label(formula.quantity), _units_of(formula.terms)
+        if units != _parsed(formula.unit):
+            claim, words = f"a formula for {name} in {formula.unit}", f"{written} has the unit {_written(units)}, not {formula.unit}"
+            yield Finding(INCONSISTENT, (statement.id,), claim, words, {"unit": _written(units)}, quantities=(formula.quantity,))
+        for term in formula.terms:
+            reason = NOT_IN_MEMORY.get(term.name)
+            if reason and formula.quantity.endswith("_bytes"):
+                claim = f"a formula in which {name} grows with {term.name}"
+                words, quantities = f"{written}: {reason}", (formula.quantity,)
+                yield Finding(INCONSISTENT, (statement.id,), claim, words, {"factor": term.name}, quantities, (term.name,))
+
+
+@rule(id="formula-values", family="definitions", verdicts=(INCONSISTENT,))
+def formula_values(evidence: Evidence) -> Iterator[Finding]:
+    """Tables that contradict a formula of the same document.
+
+    A formula and a table of one document describe the same amounts.
+    """
+    for statement, formula in evidence.assertions(Formula):
+        for result in evidence.with_ids(formula.records):
+            claimed = result.interval(formula.quantity)
+            factors = [(term, term.value if term.value is not None else _from_card(term, result)) for term in formula.terms]
+            if claimed is None or any(factor is None for _, factor in factors):
+                continue
+            value = 1.0
+            for term, factor in factors:
+                value *= (factor or 0.0) ** term.power
+            if claimed.low / ROUGHLY <= value <= claimed.high * ROUGHLY:
+                continue
+            product = " x ".join(f"{factor:.4g} {term.name}" for term, factor in factors)
+            claim = f"{label(formula.quantity)} {result.claims[formula.quantity].printed} in a table, and a formula for it"
+            words = f"{product} = {value / 1e9:.4g} x 10^9, {value / claimed.value:.2f} times the table"
+            numbers = {"formula": value, "table": claimed.value}
+            yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, numbers, quantities=(formula.quantity,))
+
+
+def _from_card(term: Term, result: AuditedResult) -> float | None:
+    if term.name != "parameters":
+        return None
+    printed = result.claims.get("parameters")
+    return printed.value if printed else float(count_parameters(result.model).total) if result.model else None
+
+
+def _units_of(terms: tuple[Term, ...]) -> dict[str, int]:
+    total: dict[str, int] = defaultdict(int)
+    for term in terms:
+        for unit, power in _parsed(term.unit).items():
+            total[unit] += power * term.power
+    return {unit: power for unit, power in total.items() if power}
+
+
+def _parsed(text: str) -> dict[str, int]:
+    """Return powers of units: `FLOP/token*s` is FLOP per token and per second."""
+    above, _, below = text.replace(" ", "").partition("/")
+    powers: dict[str, int] = defaultdict(int)
+    for part, sign in ((above, 1), (below, -1)):
+        for unit in part.replace("/", "*").split("*"):
+            if unit and unit != "1":
+                powers[unit] += sign
+    return {unit: power for unit, power in powers.items() if power}
+
+
+def _written(units: dict[str, int]) -> str:
+    return " ".join(f"{unit}^{power}" if power != 1 else unit for unit, power in sorted(units.items(), key=lambda item: -item[1])) or "1"

@@ -1,0 +1,142 @@
+"""Duplicates: digits that agree too well in rows of different models, methods or devices."""
+
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from operator import attrgetter
+
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped, label
+from tunemark.collector.audit.rule import SUSPICIOUS, Finding, rule
+
+FEWEST_FIGURES = 2
+"""Figures that two rows must share to be suspicious."""
+FEWEST_DIGITS = 3
+"""Significant digits that a shared figure must have."""
+FEWEST_DEVICES = 3
+"""Kinds of device with one accuracy that cannot be chance."""
+RATES = ("tokens_per_s", "samples_per_s", "train_time_s")
+QUALITY = ("accuracy", "eval_loss", "train_loss")
+WORK = ("sequence_length", "micro_batch", "global_batch")
+"""Conditions that change what a step sees."""
+MODEL_AND_DEVICES = attrgetter("source", "conditions.model", "conditions.accelerator", "conditions.accelerator_count")
+PLACE = attrgetter(
+    "source",
+    "section",
+    *(f"conditions.{name}" for name in ("method", "accelerator", "accelerator_count", "micro_batch", "sequence_length")),
+)
+"""The place of a row in its table, besides its model."""
+MEASURED = (
+    "epoch_time_s",
+    "eval_loss",
+    "model_memory_bytes",
+    "peak_memory_bytes",
+    "samples_per_s",
+    "step_time_s",
+    "tokens_per_s",
+    "train_loss",
+    "train_time_s",
+)
+
+
+@rule(id="copied-rows", family="duplicates", verdicts=(SUSPICIOUS,))
+def copied_rows(evidence: Evidence) -> Iterator[Finding]:
+    """Rows of different models that agree to the digit.
+
+    Times of two runs differ by chance. Several rows that agree to the last digit were not measured twice.
+    """
+    pairs = [pair for group in grouped(_of_models(evidence), PLACE).values() for pair in combinations(group, 2)]
+    pairs = [pair for pair in pairs if pair[0].conditions.model != pair[1].conditions.model]
+    for (_, first, second), compared in grouped(pairs, _models).items():
+        equal = [(one, other) for one, other in compared if _agree(one, other)]
+        if equal:
+            shown = "; ".join(f"{one.id} = {other.id}: {one.printed(*_shared(one, other))}" for one, other in equal)
+            yield Finding(
+                SUSPICIOUS,
+                tuple(result.id for pair in equal for result in pair),
+                f"{first} and {second} in {len(equal)} pairs of rows",
+                f"{len(equal)} of {len(compared)} pairs agree to the last digit: {shown}. Two measurements sometimes differ in the last digit",
+                {"equal pairs": len(equal), "pairs": len(compared)},
+                quantities=tuple(dict.fromkeys(name for pair in equal for name in _shared(*pair))),
+            )
+
+
+def _of_models(evidence: Evidence) -> list[AuditedResult]:
+    return [result for result in evidence.published if result.conditions.model is not None]
+
+
+def _models(pair: Pair) -> tuple[str, str, str]:
+    first, second = sorted(str(result.conditions.model) for result in pair)
+    return pair[0].source, first, second
+
+
+def _shared(one: AuditedResult, other: AuditedResult) -> list[str]:
+    return [name for name in MEASURED if name in one.claims and name in other.claims]
+
+
+def _agree(one: AuditedResult, other: AuditedResult) -> bool:
+    shared = _shared(one, other)
+    return len(shared) >= FEWEST_FIGURES and all(one.claims[name].printed == other.claims[name].printed for name in shared)
+
+
+@rule(id="equal-rates", family="duplicates", verdicts=(SUSPICIOUS,))
+def equal_rates(evidence: Evidence) -> Iterator[Finding]:
+    """Different methods with the same digits.
+
+    Different work takes different time. Equal digits are copied or estimated.
+    """
+    for group in grouped(_of_models(evidence), MODEL_AND_DEVICES).values():
+        for one, other in combinations(group, 2):
+            methods = one.conditions.method, other.conditions.method
+            for name in RATES:
+                if methods[0] is methods[1] or name not in one.claims or name not in other.claims:
+                    continue
+                value, digits = one.claims[name].value, re.sub(r"[^0-9]", "", one.claims[name].printed).strip("0")
+                if len(digits) >= FEWEST_DIGITS and value == other.claims[name].value:
+                    claim = f"{one.method_name}: {one.printed(name)}; {other.method_name}: {other.printed(name)}"
+                    words = f"{label(name)} is {value:g} for both, although their work differs"
+                    yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, {name: value}, quantities=(name,))
+
+
+@rule(id="equal-quality", family="duplicates", verdicts=(SUSPICIOUS,))
+def equal_quality(evidence: Evidence) -> Iterator[Finding]:
+    """Several devices with the same accuracy to the digit.
+
+    Sums in another order give other last bits, and training amplifies them: accuracies of separate runs differ by some rows.
+    """
+    accurate = [result for result in evidence.with_figure("accuracy") if result.accelerator is not None and not result.measured]
+    table = attrgetter("source", "section", "conditions.model")
+    for results in grouped(accurate, lambda result: (*table(result), result.claims["accuracy"].printed)).values():
+        devices = {result.conditions.accelerator for result in results}
+        if len(devices) < FEWEST_DEVICES:
+            continue
+        printed, dataset = results[0].claims["accuracy"].printed, results[0].dataset
+        rows = dataset.test_rows if dataset else None
+        step = f"; one row of {rows:,} changes it by {100 / rows:.2f} points" if rows else ""
+        claim = f"accuracy {printed} on {len(devices)} kinds of device"
+        words = (
+            f"{', '.join(result.device_name for result in results)} all reach {printed}{step}. Devices add up in different orders, so separate runs "
+            "differ in a few rows. It was measured once"
+        )
+        yield Finding(SUSPICIOUS, tuple(result.id for result in results), claim, words, {"devices": len(devices)}, quantities=("accuracy",))
+
+
+@rule(id="equal-figures", family="duplicates", verdicts=(SUSPICIOUS,))
+def equal_figures(evidence: Evidence) -> Iterator[Finding]:
+    """Different work with the same quality to the last digit.
+
+    Another length or batch gives other sums. Several quality figures that agree in every digit come from one run.
+    """
+    for one, other in evidence.published_pairs():
+        values = {name: (getattr(one.conditions, name), getattr(other.conditions, name)) for name in WORK}
+        differing = {name: pair for name, pair in values.items() if None not in pair and pair[0] != pair[1]}
+        both = [name for name in QUALITY if name in one.claims and name in other.claims]
+        equal = [name for name in both if one.claims[name].printed == other.claims[name].printed]
+        if differing and len(equal) >= FEWEST_FIGURES:
+            work = ", ".join(f"{name} {first} and {second}" for name, (first, second) in differing.items())
+            claim = f"{one.printed(*equal)} in both"
+            words = (
+                f"{work}: each sees other rows or other parts of them, so two separate runs differ in the last digits. Either one was not run, or the "
+                "setting had no effect"
+            )
+            numbers = {"equal figures": len(equal)}
+            yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, numbers, quantities=tuple(equal), conditions=tuple(differing))

@@ -1,0 +1,223 @@
+"""Memory: never more than the device has, never less than what must be in memory at the same time."""
+
+from collections.abc import Iterator
+
+from tunemark.collector.audit.bounds import block_inputs_kept, weight_bytes
+from tunemark.collector.audit.evidence import AuditedResult, Evidence
+from tunemark.collector.audit.interval import Interval
+from tunemark.collector.audit.printed_figures import precision_class
+from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.formats import GIB
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.physics.memory import CONTEXT
+from tunemark.schema.vocabulary import Method
+
+MODEL_MEMORY_TOLERANCE = 0.1
+"""Share for buffers, rounding of the allocator, and adapters counted with the model."""
+PEAK = "peak_memory_bytes"
+HOST_MEMORY = ("host_memory_peak_share", "host_memory_total_bytes")
+MEMORY_SETTINGS = frozenset({"gradient_checkpointing", "fsdp_cpu_offload", "quantisation", "lora_r", "variant"})
+"""Settings that change the memory of a micro-step."""
+
+
+@rule(id="memory-capacity", family="memory", verdicts=(IMPOSSIBLE, INCONSISTENT))
+def above_capacity(evidence: Evidence) -> Iterator[Finding]:
+    """More memory than the device has.
+
+    A peak cannot exceed the memory of the device, nor the part that the driver leaves to a process.
+    """
+    usable = evidence.facts.known.practice("usable-memory")
+    for result in evidence.results:
+        capacity = result.accelerator.memory_gib if result.accelerator else None
+        # A total over several devices does not describe one device.
+        readings = [(meaning, peak) for meaning, peak in result.readings(PEAK) if "together" not in meaning]
+        if not capacity or not readings:
+            continue
+        limit = capacity * GIB * usable
+        over = [(meaning, peak) for meaning, peak in readings if (peak.value if len(readings) > 1 else peak.low) > limit]
+        if not over:
+            continue
+        fits = [meaning for meaning, peak in readings if (meaning, peak) not in over]
+        ending = f"; it fits when read as {fits[0]}, so the printed unit is wrong" if fits else ""
+        words = (
+            f"{over[0][1].value / GIB:.1f} GiB > {limit / GIB:.1f} GiB, the {usable:.1%} of {capacity:g} GiB that a process can get{ending}"
+        )
+        numbers = {"claimed_bytes": over[0][1].value, "usable_bytes": limit}
+        yield about_figures(INCONSISTENT if fits else IMPOSSIBLE, result, (PEAK,), words, numbers)
+
+
+@rule(id="memory-floor", family="memory", verdicts=(IMPOSSIBLE,))
+def below_floor(evidence: Evidence) -> Iterator[Finding]:
+    """Less memory than the weights need.
+
+    Weights, their gradients under full fine-tuning, and the inputs of all blocks are in memory together, whatever the optimizer
+    (Rajbhandari et al. 2020, section 3; Chen et al. 2016).
+    """
+    for result, model, readings in _on_one_device(evidence):
+        high = max(peak.high for _, peak in readings)
+        floor, words = _floor(result, model)
+        if high < floor:
+            words = f"{words} = {floor / 1e9:.1f} GB, more than {high / 1e9:.1f} GB even at the upper end of the last digit"
+            yield about_figures(IMPOSSIBLE, result, (PEAK,), words, {"claimed_bytes": readings[0][1].value, "floor_bytes": floor})
+
+
+@rule(id="memory-states", family="memory", verdicts=(SUSPICIOUS,))
+def below_usual_states(evidence: Evidence) -> Iterator[Finding]:
+    """Less memory than the usual optimizer states need.
+
+    AdamW keeps 16 bytes per parameter in mixed precision and 8 in pure 16 bits (Rajbhandari et al. 2020, section 3.1). Logits and the
+    inputs of blocks are added.
+    """
+    for result, model, readings in _on_one_device(evidence):
+        if result.conditions.method is not Method.FULL:
+            continue
+        mixed = "mixed" in (result.conditions.precision or "").lower()
+        each, names = (
+            (16, "fp32 weights, gradients and both moments of Adam, as in mixed precision")
+            if mixed
+            else (8, "16-bit weights, gradients and both moments of Adam")
+        )
+        total = count_parameters(model).total
+        length, rows = result.conditions.sequence_length, result.conditions.micro_batch
+        states, logits = each * total, _logits_bytes(model, length, rows)
+        kept = block_inputs_kept(result, model, length, rows)[0] if length and rows else 0.0
+        needed, high = states + logits + kept, max(peak.high for _, peak in readings)
+        if high < needed:
+            words = (
+                f"{total:,} parameters x {each} bytes ({names}) = {states / 1e9:.1f} GB, logits {logits / 1e9:.1f} GB, inputs of blocks "
+                f"{kept / 1e9:.1f} GB: {needed / 1e9:.1f} GB > {high / 1e9:.1f} GB. It needs another optimizer or precision than the document states"
+            )
+            yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": readings[0][1].value, "needed_bytes": needed})
+
+
+@rule(id="memory-usual", family="memory", verdicts=(SUSPICIOUS,))
+def below_usual_needs(evidence: Evidence) -> Iterator[Finding]:
+    """Adapters in less memory than logits and the device need.
+
+    Besides weights and the inputs of blocks, memory holds the logits of a plain loss and half a GiB for the driver.
+    """
+    for result, model, readings in _on_one_device(evidence):
+        length, rows = result.conditions.sequence_length, result.conditions.micro_batch or 1
+        if length is None or result.conditions.method is Method.FULL:
+            continue
+        floor, words = _floor(result, model)
+        logits, high = _logits_bytes(model, length, rows), max(peak.high for _, peak in readings)
+        needed = floor + logits + CONTEXT
+        if floor <= high < needed:
+            words = (
+                f"{words}, logits of {rows} x {length:,} tokens {logits / 1e9:.2f} GB, driver {CONTEXT / 1e9:.2f} GB = {needed / 1e9:.1f} GB > "
+                f"{high / 1e9:.1f} GB. Only a fused loss and a tool that leaves out the driver report less"
+            )
+            yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": readings[0][1].value, "needed_bytes": needed})
+
+
+def _on_one_device(evidence: Evidence) -> Iterator[tuple[AuditedResult, ModelCard, list[tuple[str, Interval]]]]:
+    """Yield results of documents with a known model that is whole on one device, and the readings of their peak."""
+    for result in evidence.results:
+        readings = result.readings(PEAK)
+        if result.model is not None and result.devices == 1 and not result.offloads_to_host and readings and not result.measured:
+            yield result, result.model, readings
+
+
+def _floor(result: AuditedResult, model: ModelCard) -> tuple[float, str]:
+    """Return the least bytes of weights, gradients and block inputs, with the calculation."""
+    size, words = weight_bytes(model, result.conditions.method)
+    parts = [f"weights {size / 1e9:.2f} GB ({words})"]
+    if result.conditions.method is Method.FULL:
+        gradients = 2.0 * count_parameters(model).total
+        size, parts = size + gradients, [*parts, f"gradients {gradients / 1e9:.2f} GB"]
+    length = result.conditions.sequence_length
+    if length is not None:
+        kept, words = block_inputs_kept(result, model, length, result.conditions.micro_batch or 1)
+        size, parts = size + kept, [*parts, f"inputs of blocks {kept / 1e9:.2f} GB ({words})"]
+    return size, " + ".join(parts)
+
+
+def _logits_bytes(model: ModelCard, length: int | None, rows: int | None) -> float:
+    return 0.0 if length is None or rows is None or model.family == "bert" else 2.0 * rows * length * model.vocabulary
+
+
+@rule(id="memory-failure", family="memory", verdicts=(INCONSISTENT,))
+def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
+    """Out of memory where the same work fits.
+
+    The same micro-step needs about the same memory on any device.
+    """
+    usable = evidence.facts.known.practice("usable-memory")
+    for result in evidence.results:
+        if not result.out_of_memory or result.accelerator is None or result.accelerator.memory_gib is None:
+            continue
+        limit = result.accelerator.memory_gib * GIB * usable
+        for other in evidence.published:
+            readings = other.readings(PEAK)
+            if other.source == result.source and readings and _same_work(result, other) and max(peak.high for _, peak in readings) < limit:
+                needed, claim = readings[0][1].value, f"out of memory, and {other.printed(PEAK)} elsewhere"
+                words = f"{needed / GIB:.1f} GiB of the same work fit into {limit / GIB:.1f} GiB"
+                numbers = {"needed_bytes": needed, "usable_bytes": limit}
+                yield Finding(INCONSISTENT, (result.id, other.id), claim, words, numbers, quantities=(PEAK,))
+
+
+def _same_work(one: AuditedResult, other: AuditedResult) -> bool:
+    """Return True if two results do the same micro-step: model, method, rows, length, precision and settings that change memory."""
+    return one.model is not None and _memory_conditions(one) == _memory_conditions(other)
+
+
+def _memory_conditions(result: AuditedResult) -> tuple[object, ...]:
+    conditions = result.conditions
+    shape = (conditions.model, conditions.method, conditions.micro_batch, conditions.sequence_length, conditions.accelerator_count)
+    return (*shape, precision_class(conditions.precision), *(conditions.settings.get(name) for name in MEMORY_SETTINGS))
+
+
+@rule(id="model-memory", family="memory", verdicts=(INCONSISTENT,))
+def model_memory(evidence: Evidence) -> Iterator[Finding]:
+    """Model memory that the parameters do not take.
+
+    Model memory is parameters x bytes of their format. 4-bit weights carry one scale per 64 (Dettmers et al. 2023).
+    """
+    for result in evidence.results:
+        readings = result.readings("model_memory_bytes")
+        if result.model is None or not readings:
+            continue
+        expected = _parameter_bytes(result.model, result.conditions.method)
+        if any(size.widened(MODEL_MEMORY_TOLERANCE).overlaps(Interval.exact(one)) for _, size in readings for one in expected.values()):
+            continue
+        formats = " or ".join(f"{size / 1e9:.1f} GB ({name})" for name, size in expected.items())
+        claimed = readings[0][1].value
+        words = f"the parameters take {formats}; {claimed / 1e9:.1f} GB is not within {MODEL_MEMORY_TOLERANCE:.0%} of either"
+        numbers = {"claimed_bytes": claimed, **{f"bytes, {name}": size for name, size in expected.items()}}
+        yield about_figures(INCONSISTENT, result, ("model_memory_bytes",), words, numbers)
+
+
+def _parameter_bytes(model: ModelCard, method: Method) -> dict[str, float]:
+    count = count_parameters(model)
+    if method is not Method.QLORA:
+        return {"16 bits": 2.0 * count.total, "32 bits": 4.0 * count.total}
+    low, _ = weight_bytes(model, Method.QLORA)
+    not_quantised = count.total - count.attention - count.feed_forward
+    return {"4 bits, the rest in 16": low, "4 bits, the rest in 32": low + 2.0 * not_quantised}
+
+
+@rule(id="host-memory-floor", family="memory", verdicts=(SUSPICIOUS,))
+def host_below_weights(evidence: Evidence) -> Iterator[Finding]:
+    """Less host memory than the weights that pass through it.
+
+    Weights are read through host memory.
+    """
+    for result in evidence.results:
+        peak = host_bytes(result)
+        if peak is None or result.model is None or not result.model.parameters:
+            continue
+        weights = 2.0 * result.model.parameters
+        if peak.high < weights / 2:
+            words = (
+                f"peak {peak.value / 1e9:.2f} GB, but the 16-bit weights of {result.model.name} are {weights / 1e9:.1f} GB. A peak that covers "
+                "loading cannot be so low, unless files are mapped piece by piece"
+            )
+            yield about_figures(SUSPICIOUS, result, HOST_MEMORY, words, {"host_bytes": peak.value, "weight_bytes": weights})
+
+
+def host_bytes(result: AuditedResult) -> Interval | None:
+    """Return the peak of host memory from its share and total, or None."""
+    share, total = (result.interval(quantity) for quantity in HOST_MEMORY)
+    return share * total if share and total else None

@@ -1,0 +1,121 @@
+"""Scaling: N devices do at most N times the work of one, and need no more memory each."""
+
+from collections.abc import Iterator
+from itertools import product
+
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped
+from tunemark.collector.audit.interval import MORE_MEMORY, Interval
+from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.rules.comparison import TABLE, wrong_column
+from tunemark.collector.audit.rules.memory import HOST_MEMORY, host_bytes
+
+SUPERLINEAR = 1.05
+"""Efficiency up to which more than linear scaling happens, where shards fit into caches or free memory allows a larger batch."""
+TWICE = 2.0
+"""Efficiency above which a speed-up is impossible, and growth per process above which host memory is suspicious."""
+TIMES = ("train_time_s", "wall_s", "epoch_time_s", "step_time_s")
+
+
+def _pairs(evidence: Evidence) -> Iterator[Pair]:
+    """Yield results that differ in the number of devices only: fewer devices first."""
+    for group in evidence.same_setup:
+        results = _one_per_setting(group)
+        for few, many in product(results, results):
+            if few.devices < many.devices and _work(few) == _work(many):
+                yield few, many
+
+
+def _one_per_setting(group: tuple[AuditedResult, ...]) -> list[AuditedResult]:
+    """Return results with a known number of devices. Of measured ones, which may be many, keep one per number of devices and kind of work."""
+    kept: dict[object, AuditedResult] = {}
+    for result in group:
+        if result.conditions.accelerator_count is not None:
+            kept[(result.devices, *_work(result)[:3]) if result.measured else result.id] = result
+    return list(kept.values())
+
+
+def _work(result: AuditedResult) -> tuple[object, ...]:
+    conditions = result.conditions
+    return conditions.micro_batch, conditions.sequence_length, conditions.dataset, result.offloads_to_host
+
+
+@rule(id="scaling-efficiency", family="scaling", verdicts=(SUSPICIOUS, IMPOSSIBLE))
+def efficiency(evidence: Evidence) -> Iterator[Finding]:
+    """Faster than the number of devices.
+
+    N devices do at most N times the work of one (Amdahl 1967). Caches may add a few per cent.
+    """
+    for few, many in _pairs(evidence):
+        factor = many.devices / few.devices
+        for quantity, words, speedup in _speedups(few, many):
+            share = speedup / factor
+            if share.low > SUPERLINEAR:
+                records = (many.id, few.id)
+                claim = f"{many.devices} devices compared with {few.devices}"
+                calculation = f"{words} = {speedup.value:.2f}x with {factor:g} times the devices: efficiency {share.value:.0%}"
+                numbers = {"speedup": speedup.value, "efficiency": share.value}
+                yield Finding(IMPOSSIBLE if share.low > TWICE else SUSPICIOUS, records, claim, calculation, numbers, quantities=(quantity,))
+
+
+def _speedups(few: AuditedResult, many: AuditedResult) -> Iterator[tuple[str, str, Interval]]:
+    """Yield the speed-up of more devices by each figure that both results have."""
+    for quantity in TIMES:
+        slow, fast = few.interval(quantity), many.interval(quantity)
+        if slow and fast:
+            yield quantity, f"{quantity} {slow.value:,.0f} s / {fast.value:,.0f} s", slow / fast
+    slow, fast = few.interval("tokens_per_s"), many.interval("tokens_per_s")
+    if slow and fast:
+        yield "tokens_per_s", f"tokens/s {fast.value:,.0f} / {slow.value:,.0f}", fast / slow
+
+
+@rule(id="memory-with-devices", family="scaling", verdicts=(SUSPICIOUS,))
+def memory_per_device(evidence: Evidence) -> Iterator[Finding]:
+    """More memory on each device with more devices.
+
+    Data-parallel devices hold the same activations and no more states than one device; ZeRO divides states (Rajbhandari et al. 2020).
+    """
+    for few, many in _pairs(evidence):
+        fewer = few.readings("peak_memory_bytes")
+        more = [peak for meaning, peak in many.readings("peak_memory_bytes") if "together" not in meaning]
+        if fewer and more and more[0].low > fewer[0][1].high * MORE_MEMORY:
+            before, after = fewer[0][1].value, more[0].value
+            claim = f"{many.printed('peak_memory_bytes')} on {many.devices} devices, {few.printed('peak_memory_bytes')} on {few.devices}"
+            words = (
+                f"{before / 1e9:.1f} GB -> {after / 1e9:.1f} GB on each device ({after / before - 1:+.0%}), with the same rows on each and states "
+                f"divided over {many.devices}"
+            )
+            numbers = {"bytes each, fewer": before, "bytes each, more": after}
+            yield Finding(SUSPICIOUS, (many.id, few.id), claim, words, numbers, quantities=("peak_memory_bytes",))
+
+
+@rule(id="host-memory-with-devices", family="scaling", verdicts=(SUSPICIOUS,))
+def host_memory(evidence: Evidence) -> Iterator[Finding]:
+    """Host memory that grows faster than processes.
+
+    Each process holds about the same amount on the host.
+    """
+    for few, many in _pairs(evidence):
+        before, after, factor = host_bytes(few), host_bytes(many), many.devices / few.devices
+        if before is None or after is None or (after / before).low <= factor * TWICE:
+            continue
+        growth = after.value / before.value
+        claim = f"{many.printed(*HOST_MEMORY)} compared with {few.printed(*HOST_MEMORY)}"
+        words = f"{before.value / 1e9:.2f} GB -> {after.value / 1e9:.2f} GB: {growth:.1f} times with {factor:g} times the processes"
+        numbers = {"bytes, fewer": before.value, "bytes, more": after.value}
+        yield Finding(SUSPICIOUS, (many.id, few.id), claim, words, numbers, quantities=HOST_MEMORY)
+
+
+@rule(id="efficiency-column", family="scaling", verdicts=(INCONSISTENT,))
+def efficiency_column(evidence: Evidence) -> Iterator[Finding]:
+    """Scaling efficiency that is not the ratio.
+
+    Efficiency is throughput over devices x the throughput of one device.
+    """
+    for results in grouped(evidence.with_figure("scaling_efficiency"), TABLE).values():
+        single = next((result for result in results if result.devices == 1), None)
+        base = single.interval("tokens_per_s") if single else None
+        for result in results:
+            rate = result.interval("tokens_per_s")
+            if single and rate and base:
+                words = f"{rate.value:g} / ({result.devices} x {base.value:g})"
+                yield from wrong_column(result, single, "scaling_efficiency", rate / (base * result.devices), words)

@@ -1,0 +1,441 @@
+"""Statements: settings stated in two places, advice, conclusions and their support, effects, and broken links."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+
+from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s
+from tunemark.collector.audit.evidence import METHOD_NAME, AuditedResult, Evidence, grouped, label, quoted, source_of
+from tunemark.collector.audit.interval import ROUGHLY, Interval
+from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.token_rates import samples_per_s, token_rates
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.formats import GIB
+from tunemark.schema.physics.architecture import FAMILIES, count_parameters
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.records.claims import Advice, Conclusion, Driver, Effect, Link, Scalar, Stated
+from tunemark.schema.records.published import Statement
+from tunemark.schema.vocabulary import Method
+
+BILLION = 1e9
+PEAK = "peak_memory_bytes"
+HELD_OUT = frozenset(
+    {"eval_loss", "accuracy", "token_accuracy", "eval_loss_epoch1", "eval_loss_epoch2", "accuracy_epoch1", "accuracy_epoch2"}
+)
+BUSY = frozenset({"device_utilisation_peak", "sm_utilisation", "device_busy_mean"})
+QUANTITIES_ABOUT = {
+    "speed": ("tokens_per_s", "step_time_s"),
+    "memory": (PEAK,),
+    "quality": ("eval_loss", "accuracy"),
+    "utilisation": ("mfu",),
+    "cost": ("cost_usd",),
+    "scaling": ("scaling_efficiency",),
+    "energy": ("energy_j",),
+}
+"""Quantities that a conclusion is about where it shows no basis."""
+LINES_SHOWN = 5
+SPARE_MEMORY = 1.1
+"""Factor of memory that a device should have compared with the need."""
+SIZE_TOLERANCE = 1.02
+"""Factor by which a model may exceed the largest advised size: names round the number of parameters."""
+EFFECT_TOLERANCE = 0.05
+"""Printed effects are round numbers: five points either way."""
+PROPERTY = {"memory_bandwidth_gb_s": ("memory bandwidth", "GB/s"), "memory_gib": ("memory", "GiB")}
+"""Properties of devices with their name and unit."""
+POWER = {"linear": 1.0, "quadratic": 2.0}
+UNKNOWN_LENGTHS = (1_024, 4_096)
+"""Lengths that bound what a rate of samples of unknown length attains."""
+
+
+@rule(id="stated-twice", family="statements", verdicts=(INCONSISTENT,))
+def stated_twice(evidence: Evidence) -> Iterator[Finding]:
+    """Different values of a setting in two places.
+
+    A run has one value of each setting. A heading, a footnote, a comment and a configuration that differ cannot all be right.
+    """
+    stated: dict[tuple[str, str], list[_Place]] = defaultdict(list)
+    for statement, assertion in evidence.assertions(Stated):
+        for record in assertion.records:
+            place = _Place(statement.id, f"{assertion.value!r} in {assertion.place}", assertion.value, at_most=assertion.at_most)
+            stated[record, assertion.setting].append(place)
+    differing: dict[tuple[str, ...], tuple[list[str], list[str]]] = {}
+    for (record, setting), places in stated.items():
+        result = evidence.by_id.get(record)
+        own = _value(result, setting) if result else None
+        if own is not None:
+            places.append(_Place(record, f"{own!r} in the conditions of {record}", own))
+        wrong = [one for one in places if any(_contradict(one, other) for other in places)]
+        if not wrong:
+            continue
+        elsewhere = [place for place in wrong if place.record != record]
+        key = (setting, *(place.record for place in elsewhere))
+        lines, records = differing.setdefault(key, ([f"{setting} is {place.words}" for place in elsewhere], []))
+        records.append(record)
+        lines.extend(place.words for place in wrong if place.record == record)
+    for (setting, *statements), (lines, records) in differing.items():
+        shown = lines if len(lines) <= LINES_SHOWN else [*lines[:LINES_SHOWN], f"and {len(lines) - LINES_SHOWN} more like these"]
+        claim = f"{setting}, stated in two places"
+        yield Finding(INCONSISTENT, (*statements, *records), claim, "; ".join(shown), {"setting": setting}, conditions=(setting,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A value of a setting and the record that states it."""
+
+    record: str
+    words: str
+    value: Scalar
+    at_most: bool = False
+
+
+def _contradict(one: _Place, other: _Place) -> bool:
+    if one.value == other.value:
+        return False
+    limit, place = (one, other) if one.at_most else (other, one)
+    if limit.at_most and isinstance(limit.value, int | float) and isinstance(place.value, int | float):
+        return place.value > limit.value
+    return True
+
+
+def _value(result: AuditedResult, name: str) -> Scalar:
+    """Return a condition or setting of a result, or None."""
+    stated = name in type(result.conditions).model_fields
+    value = getattr(result.conditions, name) if stated else result.conditions.settings.get(name)
+    return value if isinstance(value, str | int | float | bool) else None
+
+
+@rule(id="link", family="statements", verdicts=(INCONSISTENT,))
+def links(evidence: Evidence) -> Iterator[Finding]:
+    """Broken link.
+
+    A reader must be able to open what a document links to.
+    """
+    for statement, link in evidence.assertions(Link):
+        if not link.exists:
+            claim, words = f"link to {link.target}", f"not found in {link.checked_in}"
+            yield Finding(INCONSISTENT, (statement.id,), claim, words, {"target": link.target}, conditions=("link",))
+
+
+@rule(id="unsupported", family="statements", verdicts=(SUSPICIOUS,))
+def unsupported(evidence: Evidence) -> Iterator[Finding]:
+    """Conclusion that no figure supports.
+
+    A conclusion needs figures of its subject: held-out ones for quality, FLOPs for use of a device, two systems for a comparison, two
+    values for a threshold.
+    """
+    for statement, conclusion in evidence.assertions(Conclusion):
+        reason = _lack_of_support(evidence, conclusion)
+        if reason:
+            yield Finding(
+                SUSPICIOUS,
+                (statement.id, *conclusion.records),
+                f"a conclusion about {conclusion.about}{quoted(statement)}",
+                reason,
+                {"about": conclusion.about},
+                quantities=conclusion.basis or QUANTITIES_ABOUT[conclusion.about],
+                conditions=(conclusion.over,) if conclusion.over else (),
+            )
+
+
+def _lack_of_support(evidence: Evidence, conclusion: Conclusion) -> str:
+    """Return the reason why a conclusion is not supported; empty if it is."""
+    results = evidence.with_ids(conclusion.records)
+    shown = {quantity for record in conclusion.records for quantity in evidence.claims_of(record)} & set(conclusion.basis)
+    if conclusion.against is not None and not _has_figures_of(evidence, conclusion):
+        return f"it compares with {conclusion.against}, but gives no figure of it"
+    if conclusion.over is not None:
+        values = sorted({str(_value(result, conclusion.over)) for result in results})
+        if len(values) < 2:  # noqa: PLR2004 - a trend needs two
+            held = f"all {len(results)} results have {conclusion.over} = {', '.join(values) or 'unknown'}"
+            return f"it claims a threshold over {conclusion.over}, but {held}: nothing was varied"
+    if conclusion.about == "quality" and not shown & HELD_OUT:
+        basis = ", ".join(label(name) for name in sorted(shown)) or "no figure"
+        return f"it rests on {basis}{_training(results)}. A loss on training rows cannot tell learning from memorising, and there is no held-out figure"
+    if conclusion.about == "utilisation" and shown and shown <= BUSY:
+        basis = ", ".join(f"{result.printed(*sorted(shown))} ({result.id})" for result in results)
+        return f"it rests on {basis}, the share of time in which something ran, which does not measure work: {_attained(results)}"
+    return "" if shown else f"no figure of {conclusion.about} supports it"
+
+
+def _has_figures_of(evidence: Evidence, conclusion: Conclusion) -> bool:
+    """Return True if the same source has results that name the compared system in their software, device or words."""
+    sources = {result.source for result in evidence.with_ids(conclusion.records)}
+    wanted = (conclusion.against or "").lower()
+    return any(
+        wanted in " ".join((*result.conditions.framework, *result.labels.values(), result.section)).lower()
+        for result in evidence.results
+        if result.source in sources and result.claims and result.id not in conclusion.records
+    )
+
+
+def _training(results: list[AuditedResult]) -> str:
+    trained = [result for result in results if "epochs" in result.claims and result.training_rows]
+    epochs = [f"{result.claims['epochs'].value:g} epochs over {result.training_rows:,} rows" for result in trained]
+    return f" after {', '.join(dict.fromkeys(epochs))}" if epochs else ""
+
+
+def _attained(results: list[AuditedResult]) -> str:
+    parts = []
+    for result in results:
+        peak, rate, length, model = peak_flop_per_s(result), samples_per_s(result), result.conditions.sequence_length, result.model
+        if peak is None or model is None:
+            continue
+        if length is not None and token_rates(result):
+            share = token_rates(result)[0].tokens_per_s.value * flop_per_token(result, model, length) / peak
+            parts.append(f"{result.id} attains {share:.0%} of the dense peak")
+        elif rate is not None:
+            shares = [rate[0].value * each * flop_per_token(result, model, each) / peak for each in UNKNOWN_LENGTHS]
+            at = [f"{share:.0%} at {each:,} tokens per row" for share, each in zip(shares, UNKNOWN_LENGTHS, strict=True)]
+            parts.append(f"{result.id} attains, of the dense peak, {', '.join(at)}")
+    return "; ".join(parts) or "the attained FLOP/s are unknown"
+
+
+@rule(id="advice-contradicts", family="statements", verdicts=(INCONSISTENT,))
+def contradictions(evidence: Evidence) -> Iterator[Finding]:
+    """Advised in one place, advised against in another.
+
+    One document cannot call the same thing possible and not recommended.
+    """
+    advice = list(evidence.assertions(Advice))
+    recommended = [(statement, one) for statement, one in advice if one.says == "possible" and one.devices == 1]
+    for statement, yes in recommended:
+        for other, no in advice:
+            devices = ", ".join(sorted(set(yes.accelerators) & set(no.accelerators)))
+            methods = not yes.methods or not no.methods or set(yes.methods) & set(no.methods)
+            if source_of(statement.id) != source_of(other.id) or no.says == "possible" or not devices or not methods:
+                continue
+            if _sizes_overlap(yes, no):
+                claim = f"{_size(yes)} on {devices}: possible in one place, '{no.says}' in another"
+                words = f"{_words(statement)} contradicts {_words(other)}: {_size(yes)} lies in {_size(no)}"
+                numbers = {"device": devices}
+                yield Finding(INCONSISTENT, (statement.id, other.id), claim, words, numbers, conditions=("accelerator", "model"))
+
+
+def _sizes_overlap(yes: Advice, no: Advice) -> bool:
+    low, high = yes.parameters_from_b or 0.0, yes.parameters_to_b or float("inf")
+    from_, to = no.parameters_from_b or 0.0, no.parameters_to_b or float("inf")
+    # A single size on the edge is inside; two ranges that only touch do not overlap.
+    return from_ <= low <= to if low == high else max(low, from_) < min(high, to)
+
+
+def _size(advice: Advice) -> str:
+    low, high = advice.parameters_from_b, advice.parameters_to_b
+    if low == high and low is not None:
+        return f"{low:g}B"
+    if low is None and high is not None:
+        return f"up to {high:g}B"
+    return f"{low or 0:g}B to {high:g}B" if high is not None else f"{low or 0:g}B and more"
+
+
+def _words(statement: Statement) -> str:
+    return f"{statement.id} ({', '.join(statement.labels.values())})"
+
+
+def _advised_cards(evidence: Evidence, advice: Advice) -> list[AcceleratorCard]:
+    return [evidence.facts.accelerators[key] for key in advice.accelerators if key in evidence.facts.accelerators]
+
+
+def _stated_needs(evidence: Evidence, source: str, advice: Advice) -> Iterator[AuditedResult]:
+    """Yield the rows of a document's tables, on no device, for models of the advised sizes and methods."""
+    for result in evidence.results:
+        if (
+            result.source != source
+            or result.model is None
+            or result.accelerator is not None
+            or result.conditions.method not in advice.methods
+        ):
+            continue
+        printed = result.claims.get("parameters")
+        size = (printed.value if printed else count_parameters(result.model).total) / BILLION
+        if (advice.parameters_from_b or 0) <= size <= (advice.parameters_to_b or float("inf")) * SIZE_TOLERANCE:
+            yield result
+
+
+def _peak(result: AuditedResult) -> float:
+    return result.claims[PEAK].value
+
+
+@rule(id="advice-and-tables", family="statements", verdicts=(INCONSISTENT,))
+def advice_against_tables(evidence: Evidence) -> Iterator[Finding]:
+    """Advice that the document's memory tables do not allow.
+
+    The memory that a table requires has to fit into the advised device.
+    """
+    for statement, advice in evidence.assertions(Advice):
+        memory = max((card.memory_gib or 0 for card in _advised_cards(evidence, advice)), default=0)
+        if advice.says != "possible" or not memory or advice.devices > 1 or not advice.methods:
+            continue
+        for result in _stated_needs(evidence, source_of(statement.id), advice):
+            needed = result.interval(PEAK)
+            if needed and needed.low > memory * GIB:
+                model = result.model.name if result.model else result.conditions.model
+                records = (statement.id, result.id)
+                claim = f"{_size(advice)} {' or '.join(METHOD_NAME[method] for method in advice.methods)} on {memory:g} GB"
+                words = (
+                    f"{_words(statement)}: {result.id} requires {result.claims[PEAK].printed} for {model}, {result.method_name}: "
+                    f"{needed.value / BILLION:.0f} GB > {memory * GIB / BILLION:.0f} GB"
+                )
+                numbers = {"needed_bytes": needed.value, "memory_bytes": memory * GIB}
+                yield Finding(INCONSISTENT, records, claim, words, numbers, quantities=(PEAK,), conditions=("accelerator",))
+
+
+@rule(id="not-the-least", family="statements", verdicts=(INCONSISTENT,))
+def not_the_least(evidence: Evidence) -> Iterator[Finding]:
+    """Larger device than needed, called the smallest.
+
+    The smallest sufficient device is the smallest one with room for the memory that the document itself requires.
+    """
+    for statement, advice in evidence.assertions(Advice):
+        source = source_of(statement.id)
+        advised = min((card.memory_gib or 0 for card in _advised_cards(evidence, advice)), default=0)
+        needs = [
+            result for result in _stated_needs(evidence, source, advice) if not advice.models or result.conditions.model in advice.models
+        ]
+        if not advice.least or not advised or advice.devices > 1 or not needs:
+            continue
+        most = max(needs, key=_peak)
+        needed = _peak(most) * SPARE_MEMORY
+        smaller = [card for card in evidence.accelerators_of(source) if card.memory_gib and needed <= card.memory_gib * GIB < advised * GIB]
+        if smaller:
+            best = min(smaller, key=lambda card: (card.memory_gib or 0, card.key))
+            claim = f"smallest device: {_words(statement)}"
+            words = (
+                f"{most.id} requires {most.claims[PEAK].printed}. With a tenth more, {needed / BILLION:.1f} GB, it fits the {best.name} with "
+                f"{best.memory_gib:g} GiB, which the document names too"
+            )
+            numbers = {"needed_bytes": needed, "memory_bytes": (best.memory_gib or 0) * GIB}
+            yield Finding(INCONSISTENT, (statement.id, most.id), claim, words, numbers, quantities=(PEAK,), conditions=("accelerator",))
+
+
+@rule(id="memory-tables", family="statements", verdicts=(INCONSISTENT,))
+def memory_tables(evidence: Evidence) -> Iterator[Finding]:
+    """Tables with different memory for the same model and method.
+
+    A model and a method need one amount. The batch changes activations, but not the states that a table lists.
+    """
+    sized = [result for result in evidence.results if result.model is not None and result.interval(PEAK) and not result.measured]
+    sized = [result for result in sized if result.devices == 1 and "variant" not in result.conditions.settings]
+    for results in grouped(sized, attrgetter("source", "conditions.model", "conditions.method")).values():
+        tables = [result for result in results if result.accelerator is None]
+        if not tables:
+            continue
+        least, most = min(tables, key=_peak), max(tables, key=_peak)
+        lowest, highest = Interval.of(least.claims[PEAK]), Interval.of(most.claims[PEAK])
+        below = [result for result in results if result.accelerator and Interval.of(result.claims[PEAK]).high < lowest.low]
+        apart = highest.low > lowest.high * ROUGHLY
+        if not apart and not below:
+            continue
+        named = sorted({result.id: result for result in (*below, *tables)}.values(), key=_peak)
+        what = f"{least.model.name if least.model else ''} {least.method_name}"
+        required = f"{_peak(least) / BILLION:g} to {_peak(most) / BILLION:g} GB" if apart else f"{_peak(least) / BILLION:g} GB"
+        ran = f"; {', '.join(result.id for result in below)} ran in less" if below else ""
+        claim = "; ".join(f"{result.claims[PEAK].printed} ({result.id}, {result.section})" for result in named)
+        words = f"{'tables' if apart else 'a table'} of the document require{'' if apart else 's'} {required} for {what}{ran}"
+        numbers = {"lowest": _peak(named[0]), "highest": _peak(most)}
+        yield Finding(INCONSISTENT, tuple(result.id for result in named), claim, words, numbers, quantities=(PEAK,))
+
+
+@rule(id="effect", family="statements", verdicts=(INCONSISTENT, SUSPICIOUS))
+def effects(evidence: Evidence) -> Iterator[Finding]:
+    """Effect that the rows do not show.
+
+    The effect of a measure is the difference between rows with and without it.
+    """
+    for statement, effect in evidence.assertions(Effect):
+        if effect.low is None and effect.high is None:
+            continue
+        claim, quantities = f"{effect.measure}: {effect.printed}", (effect.quantity,)
+        results = evidence.with_ids(effect.records)
+        pairs = list(zip(results[::2], results[1::2], strict=False))
+        if not pairs:
+            words = f"there are no two results with and without {effect.measure}"
+            yield Finding(SUSPICIOUS, (statement.id,), claim, words, {"measure": effect.measure}, quantities=quantities)
+        low, high = effect.low if effect.low is not None else -math.inf, effect.high if effect.high is not None else math.inf
+        for treated, untreated in pairs:
+            after, before = treated.claims.get(effect.quantity), untreated.claims.get(effect.quantity)
+            if after is None or before is None or not before.value:
+                continue
+            reduction = 1 - after.value / before.value
+            if not low - EFFECT_TOLERANCE <= reduction <= high + EFFECT_TOLERANCE:
+                words = f"1 - {after.printed} / {before.printed} = {reduction:.1%}, but the claim is {low:.0%} to {high:.0%}"
+                records = (statement.id, treated.id, untreated.id)
+                yield Finding(INCONSISTENT, records, claim, words, {"measured": reduction}, quantities=quantities)
+
+
+@rule(id="growth", family="statements", verdicts=(SUSPICIOUS,))
+def growth(evidence: Evidence) -> Iterator[Finding]:
+    """Growth with length that memory does not have.
+
+    Without stored scores all activations are per token, so they grow linearly (Dao et al. 2022, FlashAttention).
+    """
+    for statement, effect in evidence.assertions(Effect):
+        model = _most_used_decoder(evidence, source_of(statement.id))
+        if effect.grows is None or effect.over != "sequence_length" or effect.quantity != PEAK or model is None:
+            continue
+        lengths = (model.context_length // 2, model.context_length)
+        flash, eager = (_growth_power(model, lengths, kernel) for kernel in ("flash", "eager"))
+        if abs(flash - POWER[effect.grows]) <= 0.5:  # noqa: PLR2004 - nearest whole power
+            continue
+        advised = any(
+            other.measure == "flash-attention" and source_of(one.id) == source_of(statement.id)
+            for one, other in evidence.assertions(Effect)
+        )
+        claim = f"{effect.measure}: {effect.printed}"
+        words = (
+            f"activations of {model.name} from {lengths[0]:,} to {lengths[1]:,} tokens grow with the power {flash:.2f} under a kernel that stores no "
+            f"scores{', which the same document advises' if advised else ''} (Dao et al. 2022), and {eager:.2f} with stored scores. {effect.grows.capitalize()} "
+            f"growth would have the power {POWER[effect.grows]:g}"
+        )
+        numbers = {"power, flash": flash, "power, eager": eager}
+        yield Finding(SUSPICIOUS, (statement.id,), claim, words, numbers, quantities=(PEAK,), conditions=("sequence_length",))
+
+
+def _most_used_decoder(evidence: Evidence, source: str) -> ModelCard | None:
+    """Return the decoder with the most results in a document, as an example, or None."""
+    models = [result.model for result in evidence.published if result.source == source and result.model]
+    decoders = Counter(model.key for model in models if not FAMILIES[model.family].encoder)
+    return evidence.facts.models[max(sorted(decoders), key=lambda key: decoders[key])] if decoders else None
+
+
+def _growth_power(model: ModelCard, lengths: tuple[int, int], kernel: str) -> float:
+    sizes = []
+    for length in lengths:
+        ledger = estimate_memory(TrainingShape(model, Method.LORA, length, attention=kernel))  # type: ignore[arg-type]
+        sizes.append(sum(line.bytes for line in ledger.lines if line.group == "activations"))
+    return math.log(sizes[1] / sizes[0]) / math.log(lengths[1] / lengths[0])
+
+
+@rule(id="driver", family="statements", verdicts=(SUSPICIOUS,))
+def drivers(evidence: Evidence) -> Iterator[Finding]:
+    """Property that is claimed to decide, but does not.
+
+    Where a property decides, more of it goes with more of the quantity at equal work.
+    """
+    for statement, driver in evidence.assertions(Driver):
+        amounts = [
+            (result, float(amount))
+            for result in evidence.with_ids(driver.records)
+            if result.accelerator and result.interval(driver.quantity) and (amount := getattr(result.accelerator, driver.property))
+        ]
+        against = [
+            (less, more, small, large)
+            for less, small in amounts
+            for more, large in amounts
+            if less.conditions.micro_batch == more.conditions.micro_batch
+            and small < large
+            and less.claims[driver.quantity].value > more.claims[driver.quantity].value
+        ]
+        if against:
+            records = (statement.id, *(result.id for less, more, *_ in against for result in (less, more)))
+            name, unit = PROPERTY[driver.property]
+            claim = f"{name} decides {label(driver.quantity)}"
+            words = "; ".join(
+                f"{less.device_name} with {small:g} {unit} has {less.claims[driver.quantity].printed}, {more.device_name} with {large:g} {unit} has "
+                f"{more.claims[driver.quantity].printed}"
+                for less, more, small, large in against
+            )
+            numbers = {"pairs against it": len(against)}
+            yield Finding(SUSPICIOUS, records, claim, words, numbers, quantities=(driver.quantity,), conditions=("accelerator",))

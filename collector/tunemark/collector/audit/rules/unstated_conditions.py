@@ -1,0 +1,168 @@
+"""Unstated conditions: which device or checkpoint a name means, what length a sample has, and whether a batch is per device or global."""
+
+from collections.abc import Iterator
+
+from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, weight_bytes
+from tunemark.collector.audit.evidence import METHOD_NAME, AuditedResult, Evidence, grouped
+from tunemark.collector.audit.rule import AMBIGUOUS, Finding, rule
+from tunemark.collector.audit.token_rates import samples_per_s
+from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.facts.world_facts import SharedName
+from tunemark.schema.formats import GIB
+from tunemark.schema.vocabulary import Dtype, Method
+
+SAME_PEAK = 1.1
+"""Factor within which the peaks of two devices of one name make no difference."""
+FITS = 0.9
+"""Share of a printed peak memory that a device must have to be the one that was meant."""
+SAMPLE_LENGTHS = (1_024, 2_048, 4_096)
+"""Lengths that show how utilisation depends on an unstated length."""
+
+
+@rule(id="device-not-said", family="definitions", verdicts=(AMBIGUOUS,))
+def devices(evidence: Evidence) -> Iterator[Finding]:
+    """Device that is sold in several kinds.
+
+    Devices of one name differ in peak and bandwidth, and so in the meaning of a time.
+    """
+    assumed = [
+        (result, result.accelerator) for result in evidence.published if result.accelerator and "accelerator" in result.conditions.assumed
+    ]
+    for rows in grouped(assumed, lambda row: (row[0].source, row[1].key, row[0].section)).values():
+        results, card = [result for result, _ in rows], rows[0][1]
+        needed = FITS * max(
+            (result.claims["peak_memory_bytes"].value for result in results if "peak_memory_bytes" in result.claims), default=0.0
+        )
+        kinds = [one for one in evidence.facts.accelerators.values() if _same_name(one, card) and (one.memory_gib or 0) * GIB >= needed]
+        peaks = [kind.peak_tflops.get(Dtype.BF16, 0.0) for kind in kinds]
+        if len(kinds) < 2 or max(peaks) <= min(peaks) * SAME_PEAK:  # noqa: PLR2004 - one kind leaves nothing open
+            continue
+        claim = f"device {results[0].labels.get('accelerator', card.name)!r}"
+        words = "; ".join(
+            f"read as {kind.name}: {peak:g} TFLOP/s in bf16, {kind.memory_bandwidth_gb_s or 0:g} GB/s"
+            for kind, peak in zip(kinds, peaks, strict=True)
+        )
+        numbers = {f"bf16_tflops, {kind.key}": peak for kind, peak in zip(kinds, peaks, strict=True)}
+        yield Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, numbers, conditions=("accelerator",))
+
+
+def _same_name(one: AcceleratorCard, other: AcceleratorCard) -> bool:
+    return one.vendor == other.vendor and one.name.split()[0] == other.name.split()[0]
+
+
+@rule(id="checkpoint-not-said", family="definitions", verdicts=(AMBIGUOUS,))
+def checkpoints(evidence: Evidence) -> Iterator[Finding]:
+    """Model name that several checkpoints share.
+
+    Checkpoints of one name may differ in context length, which decides whether a row length makes sense for them.
+    """
+    for shared in evidence.facts.known.shared_names:
+        unnamed = [result for result in evidence.published if _does_not_name_variant(result, shared)]
+        for (_, length), results in grouped(unnamed, lambda result: (result.source, result.conditions.sequence_length or 0)).items():
+            short = [variant for variant in shared.variants if variant.context_length < length]
+            long = [variant for variant in shared.variants if variant.context_length >= length]
+            if not short or not long:
+                continue
+            meanings = [f"read as {one.word}: beyond its context of {one.context_length:,}" for one in short]
+            meanings += [f"read as {one.word}: within its context of {one.context_length:,}" for one in long]
+            claim = f"model {results[0].labels.get('model', shared.model)!r} at {length:,} tokens"
+            words = f"{'; '.join(meanings)} ({shared.source}). Their weights have the same shapes, so no other figure can tell them apart"
+            numbers = {f"context, {one.word}": one.context_length for one in shared.variants}
+            yield Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, numbers, conditions=("model", "sequence_length"))
+
+
+def _does_not_name_variant(result: AuditedResult, shared: SharedName) -> bool:
+    printed = result.labels.get("model", "").lower()
+    named = any(variant.word in printed for variant in shared.variants)
+    return result.conditions.model == shared.model and result.conditions.sequence_length is not None and not named
+
+
+@rule(id="memory-of-which-device", family="definitions", verdicts=(AMBIGUOUS,))
+def memory_ran_out(evidence: Evidence) -> Iterator[Finding]:
+    """Out of memory on a device that is not named.
+
+    Running out of memory is a statement about a model and a device together.
+    """
+    for result in evidence.published:
+        if not result.out_of_memory or result.accelerator is not None or result.model is None:
+            continue
+        needed, words = weight_bytes(result.model, result.conditions.method)
+        if result.conditions.method is Method.FULL:
+            # Each weight has a gradient of the same size.
+            needed, words = 2 * needed, f"{words}, and the same for gradients"
+        sizes = sorted({card.memory_gib * GIB for card in evidence.accelerators_of(result.source) if card.memory_gib})
+        small, large = [size for size in sizes if size < needed], [size for size in sizes if size >= needed]
+        if not small or not large:
+            continue
+        claim = f"out of memory: {result.model.name}, {result.method_name}"
+        calculation = (
+            f"weights {needed / 1e9:.1f} GB ({words}). No device is named. On the document's devices with {', '.join(f'{size / GIB:g}' for size in small)} GiB "
+            f"the weights alone do not fit. On the one with {large[-1] / GIB:g} GiB they leave {(large[-1] - needed) / 1e9:.1f} GB for the rest, "
+            "which may be enough"
+        )
+        numbers = {"weights_bytes": needed, **{f"memory_bytes, {number}": size for number, size in enumerate(sizes, start=1)}}
+        yield Finding(AMBIGUOUS, (result.id,), claim, calculation, numbers, conditions=("accelerator",))
+
+
+@rule(id="batch-scope", family="definitions", verdicts=(AMBIGUOUS,))
+def batches(evidence: Evidence) -> Iterator[Finding]:
+    """Batch that may be per device or global.
+
+    A micro-batch is per device, a global batch covers all devices (definitions#throughput). The reading changes throughput by the number of
+    devices.
+    """
+    unscoped = [result for result in evidence.published if _has_unscoped_batch(result)]
+    for results in grouped(unscoped, lambda result: (result.source, result.section)).values():
+        first = results[0]
+        printed = first.labels.get("batch_size", "")
+        rows = int(printed) if printed.isdigit() else first.conditions.micro_batch or 0
+        claim = f"batch {rows} on {first.devices} devices"
+        words = f"read as per device: {rows} x {first.devices} = {rows * first.devices} rows in a micro-step; read as global: {rows}"
+        numbers = {"rows, of each": rows * first.devices, "rows, of all": rows}
+        yield Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, numbers, conditions=("micro_batch", "global_batch"))
+
+
+def _has_unscoped_batch(result: AuditedResult) -> bool:
+    conditions = result.conditions
+    stated = conditions.global_batch is not None or result.setting("data_parallel") is not None
+    return result.devices > 1 and conditions.micro_batch is not None and not stated and conditions.sequence_length is not None
+
+
+@rule(id="sample-length", family="definitions", verdicts=(AMBIGUOUS,))
+def missing_length(evidence: Evidence) -> Iterator[Finding]:
+    """Rate of samples without the length of a sample.
+
+    Work grows with the length of a row. Without it, a rate of rows does not describe a device.
+    """
+    for result in evidence.results:
+        rate, peak, model = samples_per_s(result), peak_flop_per_s(result), result.model
+        if rate is None or peak is None or model is None or result.conditions.sequence_length is not None:
+            continue
+        lengths = [length for length in SAMPLE_LENGTHS if length <= model.context_length] or [model.context_length]
+        shares = {length: rate[0].value * length * flop_per_token(result, model, length) / peak for length in lengths}
+        claim = "a rate of samples without the length of a sample"
+        words = f"{rate[1]} = {rate[0].value:.3f} rows/s; " + ", ".join(
+            f"{share:.1%} of the dense peak at {length:,} tokens" for length, share in shares.items()
+        )
+        numbers = {f"utilisation at {length}": share for length, share in shares.items()}
+        yield Finding(AMBIGUOUS, (result.id,), claim, words, numbers, quantities=("samples_per_s",), conditions=("sequence_length",))
+
+
+@rule(id="method-not-said", family="definitions", verdicts=(AMBIGUOUS,))
+def method_not_said(evidence: Evidence) -> Iterator[Finding]:
+    """Unstated method, LoRA or QLoRA.
+
+    Parameter-efficient means LoRA or QLoRA: weights of 16 or 4 bits, and different speeds.
+    """
+    for result in evidence.published:
+        if "method" not in result.conditions.assumed or result.model is None:
+            continue
+        sizes = {method: weight_bytes(result.model, method)[0] for method in (Method.LORA, Method.QLORA)}
+        peak = result.readings("peak_memory_bytes")
+        both_fit = bool(peak) and peak[0][1].value > max(sizes.values())
+        claim = f"method: {result.labels.get('method', 'not stated')}"
+        words = "; ".join(f"read as {METHOD_NAME[method]}: weights of {size / 1e9:.1f} GB" for method, size in sizes.items()) + (
+            f", and {result.claims['peak_memory_bytes'].printed} holds both" if both_fit else ""
+        )
+        numbers = {f"bytes, {method.value}": size for method, size in sizes.items()}
+        yield Finding(AMBIGUOUS, (result.id,), claim, words, numbers, conditions=("method",))

@@ -1,0 +1,126 @@
+"""Utilisation: no device exceeds its dense peak, and few runs exceed six tenths of it."""
+
+from collections.abc import Iterator
+
+from tunemark.collector.audit.bounds import activations_kept, utilisation, weight_bytes
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
+from tunemark.collector.audit.interval import Interval
+from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
+from tunemark.collector.audit.token_rates import Rate, settled_reading, token_rates
+
+PROFILE_TO_RUN = 1.5
+"""Factor by which a profiled step may beat the whole run: a profile leaves out waiting, but not a third of the time."""
+
+Share = tuple[Interval, str]
+"""A share of the dense peak, with its calculation."""
+
+
+@rule(id="utilisation", family="utilisation", verdicts=(IMPOSSIBLE, SUSPICIOUS, AMBIGUOUS))
+def above_peak(evidence: Evidence) -> Iterator[Finding]:
+    """More FLOPs per second than the devices can do.
+
+    The FLOPs of a token follow from the model (6 N for full fine-tuning, 4 N for adapters, plus attention: Kaplan et al. 2020, Hu et al.
+    2021). Multiplied by tokens per second, they cannot exceed the dense peak. Impossible readings of an ambiguous figure are excluded.
+    """
+    high, low = evidence.facts.known.practice("high-utilisation"), evidence.facts.known.practice("low-utilisation")
+    for result in evidence.results:
+        for quantity, rates in grouped(token_rates(result), lambda rate: rate.quantity).items():
+            shares = [(rate, share) for rate in rates if (share := utilisation(result, rate))]
+            if len(shares) == 1:
+                yield from _plain_rate(result, quantity, shares[0][1], high, low)
+            elif shares and settled_reading(result, quantity) is None:
+                yield _ambiguous_rate(result, quantity, shares)
+
+
+def _plain_rate(result: AuditedResult, quantity: str, utilised: Share, high: float, low: float) -> Iterator[Finding]:
+    share, words = utilised
+    if share.low > 1:
+        verdict, ending = IMPOSSIBLE, ""
+    elif share.low > high:
+        verdict, ending = SUSPICIOUS, f"; tuned stacks stay below {high:.0%}"
+    elif share.high < low and not result.measured:
+        verdict, ending = SUSPICIOUS, "; at this rate the device is almost idle"
+    else:
+        return
+    yield about_figures(verdict, result, (quantity,), f"{words}{ending}", {"utilisation": share.value})
+
+
+def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[Rate, Share]]) -> Finding:
+    possible = [rate for rate, (share, _) in shares if share.low <= 1]
+    excluded = [rate for rate, (share, _) in shares if share.low > 1]
+    lines = [f"{'impossible' if rate in excluded else 'possible'} if read as '{rate.meaning}': {words}" for rate, (_, words) in shares]
+    ending = f"; only '{possible[0].meaning}' remains" if len(possible) == 1 and excluded else ""
+    return Finding(
+        AMBIGUOUS if possible else IMPOSSIBLE,
+        (result.id,),
+        result.printed(quantity),
+        "; ".join(lines) + ending,
+        {f"utilisation, {rate.meaning}": share.value for rate, (share, _) in shares},
+        quantities=(quantity,),
+        excluded=tuple(rate.meaning_words for rate in excluded),
+    )
+
+
+@rule(id="utilisation-and-memory", family="utilisation", verdicts=(IMPOSSIBLE, SUSPICIOUS))
+def with_recompute(evidence: Evidence) -> Iterator[Finding]:
+    """Fast, with less memory than the activations need.
+
+    The results of matrix products are kept for the backward pass or computed again (Chen et al. 2016). If they do not fit into the
+    printed memory, they were computed again, and that work has to fit under the peak too.
+    """
+    high = evidence.facts.known.practice("high-utilisation")
+    for result in evidence.results:
+        model, memory, conditions = result.model, result.readings("peak_memory_bytes"), result.conditions
+        if not memory or model is None or not conditions.sequence_length or not conditions.micro_batch or result.devices > 1:
+            continue
+        weights, weight_words = weight_bytes(model, conditions.method)
+        activations, words = activations_kept(result, model, conditions.sequence_length, conditions.micro_batch)
+        if weights + activations <= max(peak.high for _, peak in memory):
+            continue
+        for rate in token_rates(result):
+            plain, twice = utilisation(result, rate), utilisation(result, rate, recompute=True)
+            if rate.meaning or plain is None or twice is None or plain[0].low > 1 or twice[0].low <= high:
+                continue
+            verdict = IMPOSSIBLE if twice[0].low > 1 else SUSPICIOUS
+            ending = "" if verdict is IMPOSSIBLE else f"; tuned stacks stay below {high:.0%}"
+            calculation = (
+                f"weights {weights / 1e9:.1f} GB ({weight_words}) and activations without recompute {activations / 1e9:.1f} GB ({words}) do not "
+                f"fit into {result.claims['peak_memory_bytes'].printed}. So blocks are computed twice: {twice[1]}{ending}"
+            )
+            numbers = {"utilisation": twice[0].value, "weights_bytes": weights, "activations_bytes": activations}
+            yield about_figures(verdict, result, (rate.quantity, "peak_memory_bytes"), calculation, numbers)
+
+
+@rule(id="claimed-utilisation", family="utilisation", verdicts=(IMPOSSIBLE, INCONSISTENT))
+def claimed_shares(evidence: Evidence) -> Iterator[Finding]:
+    """Claimed utilisation above 1, or MFU above HFU.
+
+    HFU is MFU with recomputed work added (definitions#mfu, definitions#hfu). Neither can exceed 1.
+    """
+    for result in evidence.results:
+        mfu, hfu = result.interval("mfu"), result.interval("hfu")
+        for name, share in (("mfu", mfu), ("hfu", hfu)):
+            if share and share.low > 1:
+                yield about_figures(IMPOSSIBLE, result, (name,), f"{share.value:.1%} > 100%", {name: share.value})
+        if mfu and hfu and mfu.low > hfu.high:
+            words = f"MFU {mfu.value:.2%} > HFU {hfu.value:.2%}, but HFU adds recomputed work to MFU"
+            yield about_figures(INCONSISTENT, result, ("mfu", "hfu"), words, {"mfu": mfu.value, "hfu": hfu.value})
+
+
+@rule(id="mfu-and-rate", family="utilisation", verdicts=(SUSPICIOUS,))
+def claimed_against_rate(evidence: Evidence) -> Iterator[Finding]:
+    """Claimed utilisation that the result's own rate contradicts.
+
+    MFU is model FLOPs over time x peak, and the rate of the same result gives both (definitions#mfu).
+    """
+    for result in evidence.results:
+        mfu, rates = result.interval("mfu"), [rate for rate in token_rates(result) if rate.quantity in {"tokens_per_s", "samples_per_s"}]
+        settled = settled_reading(result, "samples_per_s")
+        rate = next((one for one in rates if settled and one.meaning == settled[0]), rates[0] if len(rates) == 1 else None)
+        utilised = utilisation(result, rate) if rate is not None else None
+        if result.measured or mfu is None or utilised is None or mfu.low <= utilised[0].high * PROFILE_TO_RUN:
+            continue
+        share, words = utilised
+        words = f"{words}: {mfu.value / share.value:.1f} times less than the claimed {mfu.value:.2%}, which describes a profiled graph, not the run"
+        claim, numbers = result.printed("mfu", "samples_per_s", "profile_step_time_s"), {"claimed": mfu.value, "utilisation": share.value}
+        yield Finding(SUSPICIOUS, (result.id,), claim, words, numbers, quantities=("mfu",))

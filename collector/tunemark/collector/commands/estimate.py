@@ -1,0 +1,287 @@
+"""The command `estimate`: the memory of a training step, the accelerators it fits on, and the predicted time and cost of a job."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from tunemark.collector.commands.terminal import AsJson, print_json, print_table
+from tunemark.schema import formats
+from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.formats import gib
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.memory_states import MOMENTS, MemoryLedger
+from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+
+if TYPE_CHECKING:
+    from tunemark.collector.predict.estimate import JobEstimate, MemoryFit, Range
+
+# The predictor needs numpy and the audit; it is imported by the functions that use it, so that --help stays fast.
+# ruff: noqa: PLC0415
+
+Word = TypeVar("Word", bound=StrEnum)
+
+
+def estimate(
+    model: Annotated[str, typer.Option("--model", "-m", help="A model card, by key or name.", show_default=False)],
+    method: Annotated[str, typer.Option("--method", help="full, lora or qlora.")] = "lora",
+    sequence_length: Annotated[int, typer.Option("--seq", help="Tokens in a row.")] = 2048,
+    micro_batch: Annotated[int, typer.Option("--micro-batch", help="Rows of one forward and backward on one device.")] = 1,
+    *,
+    accelerator: Annotated[
+        list[str] | None,
+        typer.Option("--accelerator", "-a", help="An accelerator card; may be repeated. Default: all.", show_default=False),
+    ] = None,
+    checkpointing: Annotated[str, typer.Option("--checkpointing", help="none, selective or full.")] = "none",
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            "--attention", help="sdpa, flash or eager. Default: sdpa, or eager for Gemma 2 as in transformers.", show_default=False
+        ),
+    ] = None,
+    loss: Annotated[str, typer.Option("--loss", help="plain, upcast (logits cast to fp32) or fused.")] = "upcast",
+    optimizer: Annotated[str, typer.Option("--optimizer", help="adamw, adamw-fused, adamw-8bit, sgd or adafactor.")] = "adamw",
+    gradient_accumulation: Annotated[int, typer.Option("--accumulate", help="Micro-steps in an optimizer step.")] = 1,
+    rank: Annotated[int, typer.Option("--rank", help="Rank of the adapters.")] = 16,
+    targets: Annotated[str, typer.Option("--targets", help="Layers with an adapter, separated by commas, or all-linear.")] = "all-linear",
+    dropout: Annotated[float, typer.Option("--dropout", help="Dropout in front of the adapters.")] = 0.0,
+    parameters: Annotated[
+        str | None,
+        typer.Option(
+            "--parameters",
+            help="Format of weights that are not quantised. Default: bf16, or fp32 for qlora as in peft's recipe.",
+            show_default=False,
+        ),
+    ] = None,
+    adapters: Annotated[str, typer.Option("--adapters", help="Format of the adapters.")] = "fp32",
+    single_quantisation: Annotated[bool, typer.Option("--single-quantisation", help="QLoRA without double quantisation.")] = False,
+    master_weights: Annotated[bool, typer.Option("--master-weights", help="Keep an fp32 copy of trained 16-bit weights.")] = False,
+    sharding: Annotated[
+        str | None,
+        typer.Option("--sharding", help="ddp, zero1 to zero3, fsdp1 or fsdp2. Default with several devices: fsdp2.", show_default=False),
+    ] = None,
+    devices: Annotated[int, typer.Option("--devices", help="Data-parallel devices.")] = 1,
+    tensor_parallel: Annotated[int, typer.Option("--tensor-parallel", help="Devices that share each matrix.")] = 1,
+    offload: Annotated[bool, typer.Option("--offload", help="Keep parameters and optimizer states in host memory.")] = False,
+    throughput: Annotated[bool, typer.Option("--throughput", help="Also predict tokens per second from accepted results.")] = False,
+    samples: Annotated[
+        int | None, typer.Option("--samples", help="Rows of the data, taken as full: also predict time and cost.", show_default=False)
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", help="Tokens of the data: also predict time and cost.", show_default=False)
+    ] = None,
+    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 1,
+    usd_per_hour: Annotated[
+        float | None,
+        typer.Option(
+            "--usd-per-hour", help="Price of all devices. Default: the cheapest on-demand instance of the price book.", show_default=False
+        ),
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like",
+            help="Software: a document such as 003, mlperf, or measured. Default: the one with the most results.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate the memory of a training step, line by line with formulas, and the accelerators it fits on.
+
+    Nothing is run or fetched: everything follows from the model card. A step fits if its live tensors and the memory that the
+    device holds outside the allocator fit. A caching allocator takes more memory while there is more, and gives it back.
+
+    With --throughput, --samples or --tokens the command also predicts speed, time and cost where the step fits, each with a 90%
+    interval, from the results that the audit accepts. Where nothing similar was measured, it gives the reason. The accuracy of
+    such predictions is computed by each `tunemark collect` and shown on the site.
+
+    Exit codes: 0 estimated, 2 an unknown model, accelerator or word.
+
+    Examples
+    --------
+    - `tunemark estimate --model llama-3.1-8b --method lora --seq 8192 --micro-batch 2 --checkpointing full`
+
+    - `tunemark estimate -m llama-3.1-8b --method qlora --seq 2048 -a "RTX 4090" -a L4 --json`
+
+    - `tunemark estimate -m llama-3.1-8b --method lora --seq 8192 --micro-batch 2 --checkpointing full --samples 10000 -a "H100 80GB" -a B200`
+
+    - `tunemark estimate -m llama-3.1-70b --method full --seq 4096 --devices 16 --sharding fsdp2 --checkpointing full --loss fused`
+    """
+    facts = FactBase.of_project()
+    card, method_used = facts.model(model), _word(Method, "--method", method)
+    stored = _word(Dtype, "--parameters", parameters or ("fp32" if method_used is Method.QLORA else "bf16"))
+    shape = TrainingShape(
+        card,
+        method_used,
+        sequence_length,
+        micro_batch,
+        gradient_accumulation=gradient_accumulation,
+        lora_rank=rank,
+        lora_targets=ALL_LINEAR if targets == ALL_LINEAR[0] else tuple(name.strip() for name in targets.split(",")),
+        lora_dropout=dropout,
+        checkpointing=_word(Checkpointing, "--checkpointing", checkpointing),
+        attention=attention or ("eager" if card.family == "gemma2" else "sdpa"),  # type: ignore[arg-type]
+        loss=loss,  # type: ignore[arg-type]
+        parameters=stored,
+        activations=stored,
+        adapters=_word(Dtype, "--adapters", adapters),
+        double_quantisation=not single_quantisation,
+        optimizer=optimizer,  # type: ignore[arg-type]
+        master_weights=master_weights,
+        sharding=sharding or ("fsdp2" if devices > 1 else "single"),  # type: ignore[arg-type]
+        world_size=devices,
+        tensor_parallel=tensor_parallel,
+        offload=offload,
+    )
+    from tunemark.collector.predict.estimate import memory_fits, tokens_of
+
+    ledger = estimate_memory(shape)
+    cards = [facts.accelerator(name) for name in accelerator] if accelerator else list(facts.accelerators.values())
+    fits, size = memory_fits(shape, cards), tokens_of(shape, samples, tokens, epochs)
+    stack = ""
+    jobs: list[JobEstimate] = []
+    if throughput or size is not None or like is not None or usd_per_hour is not None:
+        stack, jobs = _jobs(facts, shape, [known.key for known in cards], like, size, usd_per_hour)
+    if as_json:
+        print_json(_memory_json(shape, ledger, fits) | ({"throughput": _jobs_json(jobs, stack)} if stack else {}))
+        return
+    _print_memory(shape, ledger, fits)
+    if stack:
+        _print_jobs(jobs, stack)
+
+
+def _word(kind: type[Word], option: str, word: str) -> Word:
+    """Return a member of a closed list; raises TunemarkError with a suggestion."""
+    try:
+        return kind(word.lower())
+    except ValueError:
+        raise TunemarkError(option, word, did_you_mean(word, [known.value for known in kind])) from None
+
+
+def _jobs(
+    facts: FactBase, shape: TrainingShape, cards: list[str], like: str | None, tokens: int | None, usd_per_hour: float | None
+) -> "tuple[str, list[JobEstimate]]":
+    """Return the software predicted for, and the estimate for each accelerator."""
+    from tunemark.collector.predict.calibration_rows import calibrate
+    from tunemark.collector.predict.estimate import JobRequest, job_estimates, stack_named
+    from tunemark.collector.predict.fit import fit
+
+    fitted = fit(calibrate(facts.root.parent, facts).rows)
+    stack = stack_named(fitted, like, shape)
+    return stack, list(job_estimates(facts, fitted, shape, cards, JobRequest(stack, tokens, usd_per_hour)))
+
+
+# Tables for people ---------------------------------------------------------------------------------
+
+
+def _print_memory(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[MemoryFit]") -> None:
+    def when(moments: tuple[str, ...]) -> str:
+        return "always" if len(moments) == len(MOMENTS) else ", ".join(moments)
+
+    title = f"{shape.model.name}, {shape.method.value}, {shape.micro_batch} x {shape.sequence_length} tokens, per device"
+    lines = [(gib(line.bytes), line.key, when(line.moments), line.formula) for line in ledger.lines]
+    print_table(["memory", "what", "when", "how"], lines, title=title)
+    typer.echo("")
+    needed = f"needed of a device: the peak ({ledger.peak_moment}) and {gib(ledger.outside)} outside of the allocator"
+    peaks = [(gib(ledger.allocated_at(moment)), f"live tensors, {moment}") for moment in MOMENTS]
+    held = (gib(ledger.peak_reserved), "held by a caching allocator that is not short of memory")
+    print_table(["memory", "peak"], [*peaks, held, (gib(ledger.needed), needed)])
+    typer.echo("")
+    verdicts = [
+        (fit.name, gib(fit.memory), fit.verdict, f"{'+' if fit.fits else '-'}{gib(abs(fit.margin))}", fit.largest_micro_batch)
+        for fit in fits
+    ]
+    print_table(["accelerator", "has", "fits", "margin", "largest micro-batch"], verdicts)
+
+
+def _print_jobs(jobs: "Sequence[JobEstimate]", stack: str) -> None:
+    from tunemark.collector.predict.estimate import LEVEL
+
+    predicted = [(job, job.throughput) for job in jobs if job.throughput is not None]
+    predicted.sort(key=lambda pair: -pair[1].tokens_per_s.value)
+    if predicted:
+        columns = ["accelerator", "predicted tokens/s", "90% interval", "time", "90% interval", "usd", "90% interval", "at"]
+        title = f"Predicted, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving; software as in {stack}"
+        rows = [
+            (
+                job.name,
+                *_with_interval(throughput.tokens_per_s, formats.significant),
+                *_with_interval(job.seconds, formats.duration),
+                *_with_interval(job.usd, formats.usd),
+                "" if job.price is None else f"{job.price.usd_per_hour:g}/h {job.price.provider} {job.price.instance}",
+            )
+            for job, throughput in predicted
+        ]
+        typer.echo("")
+        print_table(columns, rows, title=title)
+        typer.echo("")
+        nearest = [
+            (job.name, ", ".join(row.id for row in throughput.neighbours), ", ".join(throughput.unseen) or "(all seen)")
+            for job, throughput in predicted
+        ]
+        print_table(["accelerator", "nearest results", "no result has its"], nearest)
+    reasons = [(job.name, job.reason) for job in jobs if job.throughput is None]
+    if reasons:
+        typer.echo("")
+        print_table(["accelerator", "no data"], reasons)
+
+
+def _with_interval(figure: "Range | None", show: Any) -> tuple[str, str]:  # noqa: ANN401 - a formatter of one number
+    return ("", "") if figure is None else (show(figure.value), f"{show(figure.low)} to {show(figure.high)}")
+
+
+# JSON for programs ---------------------------------------------------------------------------------
+
+
+def _memory_json(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[MemoryFit]") -> dict[str, Any]:
+    settings = {field.name: getattr(shape, field.name) for field in fields(shape)}
+    return {
+        "shape": settings | {"model": shape.model.key},
+        "lines": [
+            {"key": line.key, "group": line.group, "bytes": line.bytes, "formula": line.formula, "moments": list(line.moments)}
+            for line in ledger.lines
+        ],
+        "allocated_bytes": {moment: ledger.allocated_at(moment) for moment in MOMENTS},
+        "peak_moment": ledger.peak_moment,
+        "peak_allocated_bytes": ledger.peak_allocated,
+        "peak_reserved_bytes": ledger.peak_reserved,
+        "needed_bytes": ledger.needed,
+        "accelerators": [
+            {
+                "accelerator": fit.accelerator,
+                "memory_bytes": fit.memory,
+                "fits": fit.fits,
+                "margin_bytes": fit.margin,
+                "largest_micro_batch": fit.largest_micro_batch,
+            }
+            for fit in fits
+        ],
+    }
+
+
+def _jobs_json(jobs: "Sequence[JobEstimate]", stack: str) -> dict[str, Any]:
+    from tunemark.collector.predict.estimate import LABEL, LEVEL
+
+    accelerators = [
+        {
+            "accelerator": job.accelerator,
+            "tokens_per_s": _range_json(job.throughput.tokens_per_s if job.throughput else None),
+            "seconds": _range_json(job.seconds),
+            "usd": _range_json(job.usd),
+            "price": job.price and job.price.model_dump(mode="json"),
+            "rests_on": [row.id for row in job.throughput.neighbours] if job.throughput else [],
+            "unseen": list(job.throughput.unseen) if job.throughput else [],
+            "no_data": job.reason,
+        }
+        for job in jobs
+    ]
+    return {"label": LABEL, "level": LEVEL, "like": stack, "accelerators": accelerators}
+
+
+def _range_json(figure: "Range | None") -> dict[str, float] | None:
+    return None if figure is None else {"value": figure.value, "low": figure.low, "high": figure.high}

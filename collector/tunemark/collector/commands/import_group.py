@@ -1,0 +1,41 @@
+"""The command group `import`: one command for each importer.
+
+A module of `tunemark.collector.importers` is an importer if it has a function of its own name: `trainer_log()` in
+`trainer_log.py` is the command `tunemark import trainer-log`. Nothing else needs to be registered.
+"""
+
+import importlib
+import pkgutil
+
+import typer
+
+from tunemark.collector import importers
+
+HELP = {"help_option_names": ["-h", "--help"]}
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", context_settings=HELP)
+imports = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", context_settings=HELP)
+app.add_typer(imports, name="import")
+
+
+@imports.callback()
+def import_group() -> None:
+    """Import results, workloads, prices and release dates from other tools.
+
+    Nothing in a file is ever executed. Anything that cannot be read is reported with its file and line, and never stops the rest.
+
+    Examples
+    --------
+    - `tunemark import mlperf mlperf-training.tar.xz`
+
+    - `tunemark import axolotl qlora.yml --out data/workloads`
+
+    - `tunemark import prices catalogs/v8/lambda/vms.csv --out lambda.csv`
+
+    - `tunemark import releases torch.json transformers.json --out data/known/pypi.toml`
+    """
+
+
+for _module in pkgutil.iter_modules(importers.__path__):
+    _command = getattr(importlib.import_module(f"{importers.__name__}.{_module.name}"), _module.name, None)
+    if callable(_command):
+        imports.command(_module.name.replace("_", "-"))(_command)

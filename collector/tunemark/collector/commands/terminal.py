@@ -1,0 +1,147 @@
+"""Options and output that all commands share: rich tables, JSON and CSV for programs, messages, progress."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.files import project_root
+from tunemark.schema.formats import MISSING
+from tunemark.schema.records.upgrade import Problem
+
+# rich is imported by the functions that need it, so that --help stays fast.
+# ruff: noqa: PLC0415
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+Database = Annotated[
+    Path | None, typer.Option("--db", help="The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.", show_default=False)
+]
+MANY = 200
+"""Pieces of work above which progress is shown."""
+LARGEST_PLAIN = 1e6
+"""Numbers below this are shown with six digits, larger ones without decimals; exponents are avoided."""
+
+
+def database_of(path: Path | None) -> Path:
+    """Return the named database, or that of the checkout."""
+    return project_root() / "build" / "tunemark.duckdb" if path is None else path
+
+
+def date_option(option: str, text: str | None) -> date:
+    """Return the date given by an option, today without one; raises TunemarkError for anything but YYYY-MM-DD."""
+    try:
+        return datetime.now(tz=UTC).date() if text is None else date.fromisoformat(text)
+    except ValueError as error:
+        raise TunemarkError(option, text, "not a day; write it as YYYY-MM-DD") from error
+
+
+def say(message: str) -> None:
+    """Print a message for people on standard error."""
+    typer.echo(message, err=True)
+
+
+def problem_json(file: str, problem: Problem) -> dict[str, str]:
+    """Return a problem of a file as JSON values."""
+    return {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix}
+
+
+def print_json(value: object) -> None:
+    """Print JSON on standard output: ISO 8601 dates, numbers with full precision, null for NaN and infinities."""
+    typer.echo(json.dumps(_finite(value), indent=1, ensure_ascii=False, default=str, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 - any value of an answer
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print CSV on standard output; NULL is empty, lists are JSON."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(
+        [json.dumps(_finite(value), default=str) if isinstance(value, list | dict) else value for value in row] for row in rows
+    )
+    typer.echo(buffer.getvalue(), nl=False)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> None:
+    """Print a table: by rich, ruled and fitted to the window, on a terminal; plain and aligned in a pipe."""
+    shown = [[cell(value) for value in row] for row in rows]
+    values = [[row[index] for row in rows if row[index] is not None] for index in range(len(columns))]
+    numeric = [bool(column) and all(type(value) in {int, float} for value in column) for column in values]
+    if sys.stdout.isatty():
+        _print_ruled(columns, shown, numeric, title)
+        return
+    # rich takes about 1 ms per row, which is too slow for the many rows of a query in a pipe.
+    widths = [max(map(len, column)) for column in zip(columns, *shown, strict=True)]
+    if title:
+        typer.echo(title)
+    for cells in (columns, *shown):
+        aligned = (text.rjust(width) if right else text.ljust(width) for text, width, right in zip(cells, widths, numeric, strict=True))
+        typer.echo("  ".join(aligned).rstrip())
+
+
+def _print_ruled(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool], title: str | None) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for name, right in zip(columns, numeric, strict=True):
+        table.add_column(Text(name), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def cell(value: object) -> str:
+    """Return a value as shown in a table, on one line; numbers have six significant digits."""
+    if value is None:
+        return MISSING
+    if isinstance(value, float):
+        return f"{value:.6g}" if abs(value) < LARGEST_PLAIN else f"{value:.0f}"
+    if isinstance(value, list):
+        return ", ".join(cell(item) for item in value)
+    return " ".join(str(value).split())
+
+
+@contextmanager
+def progress(task: str, total: int) -> Iterator[Callable[[], None]]:
+    """Yield a function to call after each piece of work: shows a bar on a terminal, a line per 1,000 otherwise, nothing for few."""
+    if total <= MANY:
+        yield lambda: None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+        columns = *Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn()
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            bar_task = bar.add_task(task, total=total)
+            yield lambda: bar.advance(bar_task)
+    else:
+        done = 0
+
+        def advance() -> None:
+            nonlocal done
+            done += 1
+            if done % 1_000 == 0 or done == total:
+                say(f"{task}: {done:,} of {total:,}")
+
+        yield advance

@@ -1,0 +1,1 @@
+"""The gate: the verdict on one file, and the verdict on files together."""

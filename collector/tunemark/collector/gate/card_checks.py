@@ -1,0 +1,152 @@
+"""Checks of a record against the cards of data/: its cards exist, its device is the reported one, its settings are those of its workload."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from tunemark.schema.errors import did_you_mean
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.workloads import WorkloadCard
+from tunemark.schema.records.converted import ConvertedResult
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.vocabulary import Backend, Division, Weights
+
+
+def submission_problems(submission: Submission, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for each unknown card, each false device, and each undeclared difference from the workload card."""
+    plan = submission.plan
+    yield from _unknown("plan.workload", plan.workload, facts.workloads, "workloads")
+    yield from _unknown("plan.model.key", plan.model.key, facts.models, "models")
+    yield from _unknown("plan.device.accelerator", plan.device.accelerator, facts.accelerators, "accelerators")
+    yield from _backend(submission)
+    yield from _accelerator(submission, facts)
+    if ran_current_card(submission, facts):
+        yield from card_problems(submission, facts.workloads[plan.workload], facts)
+
+
+def published_problems(result: PublishedResult | ConvertedResult, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for each unknown card that a published or converted result names."""
+    yield from _unknown("conditions.model", result.conditions.model, facts.models, "models")
+    yield from _unknown("conditions.accelerator", result.conditions.accelerator, facts.accelerators, "accelerators")
+
+
+def outdated(submission: Submission, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for each fact that has changed since the run; it is a reason to refuse a new submission only."""
+    plan = submission.plan
+    if plan.workload in facts.workloads and submission.division is Division.STANDARD and not ran_current_card(submission, facts):
+        fix = f"the card {plan.workload} has changed since this run; run it again, or mark it 'open' with its overrides"
+        yield Problem("plan.workload_sha256", repr(plan.workload_sha256), fix)
+    known = facts.recognise_accelerator(submission.environment.devices[0].name)
+    if plan.device.accelerator is None and known is not None:
+        yield Problem("plan.device.accelerator", "null", f"the device is in the catalogue as {known.key}; run it again with this catalogue")
+
+
+def ran_current_card(submission: Submission, facts: FactBase) -> bool:
+    """Return True if the workload card has not changed since the run; a changed card is another workload."""
+    plan = submission.plan
+    return plan.workload in facts.workloads and plan.workload_sha256 == facts.workload_sha256(plan.workload)
+
+
+def _unknown(field: str, key: str | None, cards: Mapping[str, object], folder: str) -> Iterator[Problem]:
+    if key is not None and key not in cards:
+        yield Problem(field, repr(key), f"no such card in data/{folder}; {did_you_mean(key, cards)}")
+
+
+def _backend(submission: Submission) -> Iterator[Problem]:
+    planned, reported = submission.plan.device.backend, submission.environment.backend
+    if planned is not reported:
+        fix = f"plan.device.backend is {planned.value!r}; a run is on the devices it was planned for"
+        yield Problem("environment.backend", repr(reported.value), fix)
+    if Backend.FAKE in {planned, reported}:
+        yield Problem("plan.device.backend", repr(planned.value), "a scripted device measures nothing; run it on a real one")
+
+
+def _accelerator(submission: Submission, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for each device that reports a name of another card than the planned one."""
+    key = submission.plan.device.accelerator
+    if key not in facts.accelerators:
+        return
+    for name in dict.fromkeys(device.name for device in submission.environment.devices):
+        card = facts.recognise_accelerator(name)
+        if card is None or card.key != key:
+            owner = "a device of no card" if card is None else f"the device of {card.key}"
+            fix = f"environment.devices reports {name!r}, {owner}; name the card whose alias it is, null when there is none"
+            yield Problem("plan.device.accelerator", repr(key), fix)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting that both the workload card and the plan contain."""
+
+    field: str
+    """Dotted path in the card, as overrides name it."""
+    place: str
+    """Dotted path in the plan."""
+    card: object
+    """The card's value."""
+    run: object
+    """The plan's value."""
+
+
+def settings(plan: Plan, card: WorkloadCard) -> Iterator[Setting]:
+    """Yield every setting that a card and a plan share, as JSON values; seed and stop are left out, as they change no rate."""
+    yield Setting("method", "method", card.method.value, plan.method.value)
+    yield from _section("lora", card.lora, plan.lora)
+    yield Setting("model", "model.key", card.model, plan.model.key)
+    yield Setting("task", "model.task", card.task.value, plan.model.task.value)
+    yield Setting("labels", "model.labels", card.labels, plan.model.labels)
+    yield Setting("weights", "model.weights", card.weights.value, plan.model.weights.value)
+    checkpointing = card.gradient_checkpointing.value, plan.model.gradient_checkpointing.value
+    yield Setting("gradient_checkpointing", "model.gradient_checkpointing", *checkpointing)
+    for lever in ("attention", "fused_kernels", "compile"):
+        yield Setting(lever, f"model.{lever}", getattr(card, lever), getattr(plan.model, lever))
+    for name in ("quantisation", "data", "batch", "optimizer"):
+        yield from _section(name, getattr(card, name), getattr(plan, name))
+    if card.devices.count > 1:
+        yield Setting("devices.count", "device.count", card.devices.count, plan.device.count)
+    if card.devices.strategy != "auto":
+        yield Setting("devices.strategy", "device.strategy", card.devices.strategy.value, plan.device.strategy.value)
+    yield Setting("devices.offload", "device.offload", card.devices.offload, plan.device.offload)
+    if card.compute != "auto":
+        yield Setting("compute", "precision.compute", card.compute, plan.precision.compute.value)
+
+
+def _section(name: str, card: BaseModel | None, run: BaseModel | None) -> Iterator[Setting]:
+    """Yield each setting of a section, or the section itself where only one side has it."""
+    if card is None and run is None:
+        return
+    if card is None or run is None:
+        yield Setting(name, name, card and card.model_dump(mode="json"), run and run.model_dump(mode="json"))
+        return
+    run_values = run.model_dump(mode="json")
+    for field, value in card.model_dump(mode="json").items():
+        yield Setting(f"{name}.{field}", f"{name}.{field}", value, run_values[field])
+
+
+def card_problems(submission: Submission, card: WorkloadCard, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for each setting that differs from the card without a declared override."""
+    declared = {override.field for override in submission.overrides}
+    for setting in (*settings(submission.plan, card), *_weights_from(submission.plan, card, facts)):
+        if setting.run in (setting.card, *card.own_values(setting.field)) or _declared(declared, setting.field):
+            continue
+        if submission.division is Division.STANDARD:
+            fix = "a run of division 'standard' follows its card, a changed one is 'open' and lists its overrides"
+        else:
+            fix = f"a run of division 'open' lists what it changed, and {setting.field} is not among its overrides"
+        yield Problem(f"plan.{setting.place}", repr(setting.run), f"the card {card.key} has {setting.card!r}; {fix}")
+
+
+def _weights_from(plan: Plan, card: WorkloadCard, facts: FactBase) -> Iterator[Setting]:
+    """Yield the repository of pretrained weights, which the model card names."""
+    if plan.model.weights is Weights.PRETRAINED and card.model in facts.models:
+        yield Setting("weights.from", "model.hub_id", facts.models[card.model].hub_id, plan.model.hub_id)
+
+
+def _declared(declared: set[str], field: str) -> bool:
+    """Return True if an override names the setting, its section, or the method that the section belongs to."""
+    section = field.partition(".")[0]
+    return field in declared or section in declared or ("method" in declared and section in {"lora", "quantisation"})

@@ -1,0 +1,208 @@
+"""The verdict on one file, and on many: read, validated, re-derived, and checked against the facts and each other.
+
+Invalid content never raises: it becomes problems of a verdict.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel
+
+from tunemark.collector.gate import card_checks
+from tunemark.collector.gate.checks import record_problems
+from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files
+from tunemark.collector.gate.fact_files import document_problems, fact_problems
+from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, over_files, shown_path
+from tunemark.schema.derive import Derived, derive
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.privacy import identity_leaks
+from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.converted import ConvertedResult
+from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.upgrade import InvalidRecord, Problem, read_record
+
+LARGEST_FILE_BYTES = 16 * 2**20
+"""About 250,000 steps, more than any submission has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of checking one file."""
+
+    problems: tuple[Problem, ...]
+    """Reasons to refuse the file; empty when it is valid."""
+    record: BaseModel | None = None
+    """The record, upgraded to the newest format; null when it could not be read."""
+    derived: Derived | None = None
+    """Headline numbers of a submission; null when they cannot be derived."""
+    result_id: str = ""
+    """First digits of the hash of the file's bytes."""
+    sha256: str = ""
+    """Hash of the file's bytes."""
+    outdated: tuple[Problem, ...] = ()
+    """Changes of the facts since a submission was measured; a reason to refuse a new one."""
+
+    def candidate(self, file: str) -> Candidate:
+        """Return the file as the checks across files see it."""
+        if not isinstance(self.record, Submission):
+            return Candidate(file, self.problems)
+        # The device is compared by its name, which is there even when it had no card yet.
+        subject = {"workload": self.record.workload, "device": self.record.environment.devices[0].name}
+        return Candidate(file, self.problems, self.record.run_id, self.result_id, self.record.supersedes, subject, self.outdated)
+
+
+def judge(path: Path, facts: FactBase) -> Verdict:
+    """Return the verdict on a file, whatever its bytes are."""
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_FILE_BYTES:
+            return Verdict((Problem("file", f"{size} bytes", f"larger than {LARGEST_FILE_BYTES} bytes; a record is one run"),))
+        content = path.read_bytes()
+    except OSError as error:
+        return Verdict((Problem("file", "", f"cannot be read: {error.strerror}"),))
+    return judge_bytes(content, path, facts)
+
+
+def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
+    """Return the verdict on the bytes of a file at a path."""
+    try:
+        record = read_record(content)
+    except InvalidRecord as error:
+        return Verdict(tuple(error.problems))
+    except (ValueError, TypeError, RecursionError) as error:
+        # Infinite numbers written as 1e999 and the like get past the JSON parser.
+        return Verdict((Problem("file", "", f"cannot be read as a record: {error}"),))
+    problems: list[Problem] = []
+    derived = None
+    outdated: tuple[Problem, ...] = ()
+    if isinstance(record, Submission):
+        derived, underivable = rederive(record)
+        problems = [*_submission_problems(record, content, path, facts), *underivable]
+        outdated = tuple(card_checks.outdated(record, facts))
+    elif isinstance(record, PublishedResult | ConvertedResult):
+        problems = [*card_checks.published_problems(record, facts)]
+    return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated)
+
+
+def _submission_problems(record: Submission, content: bytes, path: Path, facts: FactBase) -> list[Problem]:
+    return [
+        *_canonical(record, content),
+        *_file_name(record, content, path),
+        *(
+            Problem(field, repr(value), f"looks like {what}; a submission names no machine and no person")
+            for field, value, what in identity_leaks(record.model_dump(mode="json"))
+        ),
+        *card_checks.submission_problems(record, facts),
+        *record_problems(record, facts, datetime.now(tz=UTC)),
+    ]
+
+
+def rederive(submission: Submission) -> tuple[Derived | None, list[Problem]]:
+    """Return the headline numbers, or the problem that prevents deriving them from the raw log."""
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            return derive(submission), []
+    except (ArithmeticError, ValueError, IndexError, MemoryError) as error:
+        return None, [Problem("trace", "", f"the headline numbers cannot be derived from it: {error}")]
+
+
+def _canonical(record: Submission, content: bytes) -> list[Problem]:
+    raw = json.loads(content)
+    # A record of an older format is canonical as it was written then.
+    as_read = record.model_dump(mode="json") if raw["format"] == record.format else raw
+    if content == canonical_json(raw) and _same(raw, as_read):
+        return []
+    fix = "its bytes are not those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the original file"
+    return [Problem("file", "", fix)]
+
+
+def _same(raw: object, as_read: object) -> bool:
+    """Return True if a file says what was read from it; fields that the format gained later may be missing."""
+    if isinstance(raw, dict) and isinstance(as_read, dict):
+        return all(name in as_read and _same(value, as_read[name]) for name, value in raw.items())
+    if isinstance(raw, list) and isinstance(as_read, list):
+        return len(raw) == len(as_read) and all(map(_same, raw, as_read))
+    return json.dumps(raw) == json.dumps(as_read)
+
+
+def _file_name(record: Submission, content: bytes, path: Path) -> list[Problem]:
+    parts = path.absolute().parts
+    if SUBMISSIONS not in parts[:-1]:
+        return []
+    root = len(parts) - 1 - parts[::-1].index(SUBMISSIONS)
+    inside = parts[root + 1 :]
+    identity = content_id(content)
+    if inside[:-1] == (record.workload,) and path.stem.endswith(f"-{identity}"):
+        return []
+    expected = f"{SUBMISSIONS}/{record.workload}/{path.stem.rsplit('-', 1)[0] or 'run'}-{identity}.json"
+    fix = (
+        "a submission is named by its workload and content. "
+        f"If the content was changed, restore it or run again; if only the name was, it is {expected}"
+    )
+    return [Problem("file name", repr("/".join((SUBMISSIONS, *inside))), fix)]
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """The result of checking many files."""
+
+    files: int
+    """Number of records checked."""
+    problems: FileProblems
+    """Each problem with its file, in the order of files."""
+    notes: FileProblems
+    """Notes on valid files."""
+    facts: int = 0
+    """Number of fact files checked."""
+    judged: bool = True
+    """False when wrong facts prevented checking the records."""
+
+    @property
+    def invalid(self) -> int:
+        """Number of files with a problem."""
+        return len({re.sub(r":\d+$", "", file) for file, _ in self.problems})
+
+
+def validate_all(records: RecordFiles, cards: Sequence[Path], root: Path, facts: FactBase, advance: Callable[[], object]) -> Validation:
+    """Check fact files first, then the records against them: wrong facts would make every record wrong."""
+    wrong = [*fact_problems(cards, root), *document_problems(records.files, root)]
+    try:
+        facts.read_all()
+        done = validate_files(records, root, facts, advance)
+    except TunemarkError as error:
+        # The invalid card may be in a file that is not among those to check.
+        stopped = (error.field, Problem("file", repr(error.value) if error.value else "", error.fix))
+        return Validation(0, wrong or [stopped], [], len(cards), judged=False)
+    return Validation(done.files, [*wrong, *done.problems], done.notes, len(cards))
+
+
+def validate_files(records: RecordFiles, root: Path, facts: FactBase, advance: Callable[[], object]) -> Validation:
+    """Check all record files; `advance` is called after each."""
+    candidates = []
+    for candidate in over_files(partial(_candidate, root=root, facts=facts), records.files):
+        candidates.append(candidate)
+        advance()
+    done = accept(candidates, committed_files(root), partial(_in_checkout, root=root, facts=facts))
+    return Validation(len(records.files), sorted(done.problems, key=lambda pair: pair[0]), done.notes)
+
+
+def _candidate(path: Path, root: Path, facts: FactBase) -> Candidate:
+    return judge(path, facts).candidate(shown_path(path, root))
+
+
+def _in_checkout(result_id: str, root: Path, facts: FactBase) -> Candidate | None:
+    """Return the valid submission with a result id in the checkout, or None; it need not be among the files to check."""
+    for path in sorted((root / SUBMISSIONS).glob(f"*/*-{result_id}.json")):
+        candidate = _candidate(path, root, facts)
+        if not candidate.problems and candidate.result_id == result_id:
+            return candidate
+    return None

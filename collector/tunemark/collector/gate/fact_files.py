@@ -1,0 +1,140 @@
+"""Checks of the fact files of data/: cards, the price book, documents. Each problem has its file and line."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tunemark.collector.gate.cross_file_checks import FileProblems
+from tunemark.collector.gate.read import DOCUMENT, RESULT, shown_path
+from tunemark.collector.store.fact_rows import price_id
+from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.fact_base import price_lines, price_of, read_card, read_known, workloads_of
+from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard
+from tunemark.schema.records.upgrade import Problem
+
+CARDS: dict[str, type[Any]] = {"accelerators": AcceleratorCard, "models": ModelCard, "golden": GoldenLosses}
+"""Folder of a card -> its model; a file of data/workloads may hold several cards."""
+WORKLOADS, KNOWN, PRICES = "workloads", "known", "prices.csv"
+
+
+def is_fact_file(path: Path) -> bool:
+    """Return True if a file is a card or a price book."""
+    return path.name == PRICES or (path.suffix == ".toml" and path.parent.name in {*CARDS, WORKLOADS, KNOWN})
+
+
+def fact_files(folders: Iterable[Path]) -> list[Path]:
+    """Return the fact files under folders, sorted."""
+    return sorted({path for folder in folders for path in folder.rglob("*") if path.is_file() and is_fact_file(path)})
+
+
+def fact_problems(files: Iterable[Path], root: Path) -> FileProblems:
+    """Return the problems of fact files, each with its file and, where known, its line."""
+    return [problem for path in files for problem in _file_problems(path, shown_path(path, root), root / "data")]
+
+
+def document_problems(files: Iterable[Path], root: Path) -> FileProblems:
+    """Return the problems of documents with results among the files: no source.json, or a wrong number of results in it."""
+    problems: FileProblems = []
+    for folder in sorted({path.parent for path in files if RESULT.fullmatch(path.name)}):
+        document = folder / DOCUMENT
+        results = sum(bool(RESULT.fullmatch(path.name)) for path in folder.iterdir())
+        if not document.is_file():
+            problems.append((shown_path(document, root), missing_document(folder.name, results)))
+        elif (stated := _stated_results(document)) is not None and stated != results:
+            problems.append((shown_path(document, root), wrong_count(stated, results)))
+    return problems
+
+
+def missing_document(source: str, results: int) -> Problem:
+    """Return the problem of results without a document."""
+    return Problem("source", repr(source), f"has {results} results but no {DOCUMENT}; describe the document there")
+
+
+def wrong_count(stated: int, results: int) -> Problem:
+    """Return the problem of a document with another number of results than it states."""
+    return Problem("results", repr(stated), f"there are {results} results of this source; correct the number or add what is missing")
+
+
+def _stated_results(document: Path) -> int | None:
+    try:
+        stated = json.loads(document.read_bytes()).get("results")
+    except (ValueError, AttributeError):
+        # An invalid document is reported where the file itself is checked.
+        return None
+    return stated if isinstance(stated, int) else None
+
+
+def _file_problems(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]:
+    if path.name == PRICES:
+        yield from _prices(path, shown, data)
+    elif path.parent.name == WORKLOADS:
+        yield from _workloads(path, shown, data)
+    else:
+        error = _error_of(lambda: read_known(path) if path.parent.name == KNOWN else read_card(path, CARDS[path.parent.name]))
+        if error:
+            yield _with_line(error, path, shown)
+
+
+def _workloads(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]:
+    cards: list[WorkloadCard] = []
+    error = _error_of(lambda: cards.extend(workloads_of(path)))
+    if error:
+        yield _with_line(error, path, shown)
+    models = _keys(data / "models")
+    for model in dict.fromkeys(card.model for card in cards):
+        if model not in models:
+            fix = f"no such card in data/models; {did_you_mean(model, models)}"
+            yield f"{shown}:{_line(path, 'model')}", Problem("model", repr(model), fix)
+
+
+def _prices(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]:
+    lines: dict[str, int] = {}
+    cards = _keys(data / "accelerators")
+    for line, content in price_lines(path):
+        place = f"{shown}:{line}"
+        try:
+            row = price_of(content, place)
+        except TunemarkError as error:
+            yield place, _as_problem(error, place)
+            continue
+        if row.accelerator not in cards:
+            fix = f"no such card in data/accelerators; {did_you_mean(row.accelerator, cards)}"
+            yield place, Problem("accelerator", repr(row.accelerator), fix)
+        if row.dated_by != "catalog" and lines.setdefault(price_id(row), line) != line:
+            fix = f"is in line {lines[price_id(row)]} already; an instance has one price in a region, of a kind, on a day"
+            yield place, Problem("price", repr(price_id(row)), fix)
+
+
+def _keys(folder: Path) -> set[str]:
+    """Return the keys of the cards in a folder, including unreadable ones: a key is the name of the file."""
+    return {path.stem for path in folder.glob("*.toml")}
+
+
+def _error_of(work: Callable[[], object]) -> TunemarkError | None:
+    try:
+        work()
+    except TunemarkError as error:
+        return error
+    return None
+
+
+def _with_line(error: TunemarkError, path: Path, shown: str) -> tuple[str, Problem]:
+    problem = _as_problem(error, str(path))
+    line = re.search(r"\(at line (\d+)", problem.fix)
+    number = int(line[1]) if line else _line(path, problem.field.rsplit(".", 1)[-1])
+    return f"{shown}:{number}", problem
+
+
+def _as_problem(error: TunemarkError, place: str) -> Problem:
+    field = error.field.removeprefix(place).lstrip(": ")
+    return Problem(field or "file", repr(error.value) if error.value not in {None, ""} else "", error.fix)
+
+
+def _line(path: Path, field: str) -> int:
+    """Return the line of a field in a TOML file, or 1 if it is not there."""
+    wanted = re.compile(rf"\s*\"?{re.escape(field)}\"?\s*=")
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((number for number, text in enumerate(lines, start=1) if wanted.match(text)), 1)

@@ -1,0 +1,143 @@
+"""Record files: which files under a path are records, where records are kept, and how many of them are read in parallel."""
+
+import os
+import re
+import signal
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeVar
+
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.records.upgrade import InvalidRecord, read_record
+
+SUBMISSIONS = "submissions"
+PUBLISHED = "data/published"
+CONVERTED = "data/converted"
+RESULT = re.compile(r"\d{3}-\d{3}\.json")
+"""File name of a published result."""
+DOCUMENT = "source.json"
+"""File name of the document of a source."""
+
+PARALLEL_ABOVE = 200
+"""Number of files above which starting worker processes pays off."""
+CHUNK = 50
+MAX_WORKERS = 8
+"""Each worker needs the memory of a Python with numpy and pyarrow."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(slots=True)
+class RecordFiles:
+    """Files to check, and files that were ignored."""
+
+    files: list[Path] = field(default_factory=list)
+    """Each file once, sorted by path."""
+    ignored: list[tuple[Path, str]] = field(default_factory=list)
+    """Files that are not records, with the reason."""
+
+
+def default_folders(root: Path) -> list[Path]:
+    """Return the existing folders of a checkout that hold records."""
+    return [folder for name in (SUBMISSIONS, PUBLISHED, CONVERTED) if (folder := root / name).is_dir()]
+
+
+def find_records(paths: Iterable[Path]) -> RecordFiles:
+    """Return the record files under paths.
+
+    A named file is a record whatever it is called. In folders only regular `.json` files are records. Links are not
+    followed, so that a folder cannot lead outside itself.
+
+    Raises
+    ------
+    TunemarkError
+        For a path that does not exist.
+
+    """
+    found = RecordFiles()
+    for path in paths:
+        if path.is_dir():
+            _search(path, found)
+        elif path.is_file():
+            found.files.append(path)
+        else:
+            raise TunemarkError("path", str(path), "no such file or folder; name a record, or a folder of records")
+    found.files = sorted(set(found.files))
+    return found
+
+
+def named_records(paths: Iterable[Path], others: Collection[Path] = ()) -> RecordFiles:
+    """Return the record files under paths given on the command line, without the `others`, which are fact files.
+
+    Raises
+    ------
+    TunemarkError
+        Also for a folder that contains neither a record nor a fact file.
+
+    """
+    paths = list(paths)
+    for path in paths:
+        if path.is_dir() and not find_records([path]).files and not any(other.is_relative_to(path) for other in others):
+            raise TunemarkError("path", str(path), "this folder holds no record (.json) and no facts; name one that does, or a file")
+    found = find_records(path for path in paths if path not in others)
+    found.ignored = [(path, reason) for path, reason in found.ignored if path not in others]
+    return found
+
+
+def records_in(folder: Path) -> RecordFiles:
+    """Return the record files of a folder; none when the folder does not exist."""
+    return find_records([folder] if folder.is_dir() else [])
+
+
+def _search(folder: Path, found: RecordFiles) -> None:
+    for path in sorted(folder.iterdir()):
+        if path.is_symlink():
+            found.ignored.append((path, "a symbolic link"))
+        elif path.is_dir():
+            _search(path, found)
+        elif path.suffix == ".json" and path.is_file():
+            found.files.append(path)
+        else:
+            found.ignored.append((path, "not a .json file"))
+
+
+def read_or_none(path: Path) -> object:
+    """Return the record in a file, or None for an invalid file; `tunemark validate` reports the reason."""
+    try:
+        return read_record(path.read_bytes())
+    except (InvalidRecord, TunemarkError, ValueError, OSError, RecursionError):
+        return None
+
+
+def submission_id(path: Path) -> str:
+    """Return the id of a submission, which is the last part of its file name."""
+    return path.stem.rsplit("-", 1)[-1]
+
+
+def shown_path(path: Path, root: Path) -> str:
+    """Return a path as it is stored and printed: relative to the checkout if it is inside, with forward slashes."""
+    absolute = path.absolute()
+    return absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else path.as_posix()
+
+
+def over_files(work: Callable[[Path], Result], files: Sequence[Path], *, parallel_above: int = PARALLEL_ABOVE) -> Iterator[Result]:
+    """Yield `work(file)` for each file, in order; many files go through a pool of processes, so `work` must be picklable."""
+    # In a container fewer cores may be usable than the machine has.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = min(cores, MAX_WORKERS)
+    if len(files) <= parallel_above or workers == 1:
+        yield from map(work, files)
+        return
+    # Spawned, not forked: this process has threads of numpy and DuckDB.
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_leave_interrupts_to_parent)
+    try:
+        yield from pool.map(work, files, chunksize=CHUNK)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _leave_interrupts_to_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,172 @@
+"""Input and output of the importers: files, archives read in memory, and problems with their file and line."""
+
+import lzma
+import os
+import sys
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunemark.collector.commands.terminal import say
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.files import write_atomically
+
+LARGEST_TEXT = 64 * 2**20
+"""Bytes of a log given on the command line."""
+LARGEST_MEMBER = 64 * 2**20
+"""Bytes of a file in an archive; the largest log of three MLPerf rounds has 1.5 MB."""
+NAME_ONE = "name a .tar.xz of result logs, or the folder it was unpacked to"
+
+
+@dataclass(frozen=True, slots=True)
+class LogProblem:
+    """A problem in a file, and its line."""
+
+    file: str
+    line: int | None
+    reason: str
+    noted: bool = False
+    """True for a remark: all of the file is kept."""
+
+    def __str__(self) -> str:
+        """Return `file:line: reason` without anything that a terminal would obey."""
+        return printable(f"{self.file}:{self.line}: {self.reason}" if self.line else f"{self.file}: {self.reason}")
+
+
+def printable(text: str) -> str:
+    """Return foreign text as one line without control characters, which can rewrite a terminal or a page."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+# Single files --------------------------------------------------------------------------------------
+
+
+def read_bytes(file: Path) -> bytes:
+    """Return the content of a file; raises TunemarkError when it cannot be read."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise TunemarkError("file", str(file), f"cannot be read: {error.strerror}") from error
+
+
+def read_text(file: str) -> str:
+    """Return the text of a file, or of standard input for `-`; bytes that are not UTF-8 are replaced."""
+    content = sys.stdin.buffer.read(LARGEST_TEXT + 1) if file == "-" else read_bytes(Path(file))
+    if len(content) > LARGEST_TEXT:
+        raise TunemarkError("file", file, f"larger than {LARGEST_TEXT:,} bytes; cut out the end of the log")
+    return content.decode("utf-8", "replace")
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file that does not exist yet: an import never overwrites facts."""
+    refuse_existing(path)
+    write_atomically(path, content)
+    say(f"wrote {path}")
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise TunemarkError if a file exists already."""
+    if path.exists():
+        raise TunemarkError("--out", str(path), "is there already; take another name or number, or remove it first")
+
+
+def write_changed(path: Path, content: bytes) -> bool:
+    """Write a file unless it has this content already; return True if it was written."""
+    if path.is_file() and path.read_bytes() == content:
+        return False
+    write_atomically(path, content)
+    return True
+
+
+# Archives and folders ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file in an archive or folder."""
+
+    name: str
+    """Path in it, with forward slashes."""
+    content: bytes
+
+
+def members(source: Path, problems: list[LogProblem], broken: list[str] | None = None) -> Iterator[Member]:
+    """Yield the files of a tar archive (plain, gz, bz2 or xz) or of a folder; skipped files are added to `problems`.
+
+    Nothing is extracted to disk. Where an archive breaks off, the names of the last whole file and of the incomplete one
+    are added to `broken`.
+
+    Raises
+    ------
+    TunemarkError
+        When the file does not exist or is not an archive.
+
+    """
+    if source.is_dir():
+        yield from _of_folder(source, problems)
+    elif source.is_file():
+        yield from _of_archive(source, problems, [] if broken is None else broken)
+    else:
+        raise TunemarkError("archive", str(source), f"no such file or folder; {NAME_ONE}")
+
+
+def unsafe(name: str) -> str | None:
+    """Return the reason why a name in an archive is not accepted, or None."""
+    if name.startswith(("/", "\\")) or name[1:2] == ":":
+        return "an absolute path"
+    return "a path that leads out of the archive" if ".." in name.replace("\\", "/").split("/") else None
+
+
+def _of_archive(source: Path, problems: list[LogProblem], broken: list[str]) -> Iterator[Member]:
+    last = incomplete = "its beginning"
+    seen: set[str] = set()
+    try:
+        # A stream reads the archive once from front to back and holds one file at a time.
+        with tarfile.open(source, "r|*") as archive:
+            for entry in archive:
+                reason = _refused(entry, seen)
+                if reason:
+                    problems.append(LogProblem(entry.name, None, f"{reason}; ignored"))
+                elif entry.isreg():
+                    incomplete = entry.name
+                    seen.add(entry.name)
+                    file = archive.extractfile(entry)
+                    yield Member(entry.name, file.read() if file else b"")
+                    last = entry.name
+    except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        if not seen and isinstance(error, tarfile.ReadError):
+            raise TunemarkError("archive", source.name, f"not a tar archive ({error}); {NAME_ONE}") from error
+        broken.extend(dict.fromkeys((last, incomplete)))
+        problems.append(LogProblem(source.name, None, f"cannot be read after {last}: {error}; everything before it is kept"))
+
+
+def _refused(entry: tarfile.TarInfo, seen: set[str]) -> str | None:
+    if unsafe(entry.name):
+        return unsafe(entry.name)
+    if entry.isdir():
+        return None
+    if not entry.isreg():
+        return "a link or device, not a file"
+    if entry.name in seen:
+        return "is in the archive already; the first one counts"
+    return f"{entry.size:,} bytes, more than {LARGEST_MEMBER:,}" if entry.size > LARGEST_MEMBER else None
+
+
+def _of_folder(source: Path, problems: list[LogProblem]) -> Iterator[Member]:
+    for folder, folders, files in os.walk(source, followlinks=False):
+        folders.sort()
+        for name in sorted(files):
+            path = Path(folder) / name
+            shown = path.relative_to(source).as_posix()
+            try:
+                size = path.lstat().st_size
+                if path.is_symlink() or not path.is_file():
+                    problems.append(LogProblem(shown, None, "a link or device, not a file; ignored"))
+                elif size > LARGEST_MEMBER:
+                    problems.append(LogProblem(shown, None, f"{size:,} bytes, more than {LARGEST_MEMBER:,}; ignored"))
+                else:
+                    yield Member(shown, path.read_bytes())
+            except OSError as error:
+                problems.append(LogProblem(shown, None, f"cannot be read: {error.strerror}"))

@@ -1,0 +1,278 @@
+"""One log of an MLPerf run: its MLLOG events, and the settings and raw values that follow from them.
+
+An MLLOG line contains `:::MLLOG ` and one JSON object with `key`, `time_ms`, `value` and `metadata`, among whatever else was
+printed; launchers put a rank in front of it. Only keys that a converted result needs are parsed.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from tunemark.collector.importers.import_io import LogProblem
+from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedRun, EvalCurve, RunStatus
+
+MARK = b":::MLLOG"
+KEY = b'"key":'
+LARGEST_LINE = 2**20
+"""Bytes; the longest MLLOG line of three rounds has 2,123."""
+SETTINGS = frozenset({
+    "eval_samples", "global_batch_size", "gradient_accumulation_steps", "lora_alpha", "lora_rank", "opt_adamw_weight_decay",
+    "opt_base_learning_rate", "opt_gradient_clip_norm", "opt_learning_rate_training_steps", "opt_learning_rate_warmup_factor", "seed",
+    "submission_benchmark", "submission_division", "target_accuracy", "train_samples",
+})  # fmt: skip
+"""Keys with one value per run; launchers may print them once per rank."""
+TIMES = frozenset({"init_start", "init_stop", "run_start", "run_stop", "block_start", "block_stop", "eval_accuracy", "tracked_stats"})
+"""Keys of events in time."""
+WANTED = SETTINGS | TIMES
+MS = 1_000
+
+# Events --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One MLLOG line."""
+
+    key: str
+    at_ms: float
+    """`time_ms`: milliseconds since 1970."""
+    value: Any
+    metadata: dict[str, Any]
+    offset: int
+    """Position of the line in the file, in bytes."""
+
+
+def events(content: bytes, file: str, problems: list[LogProblem]) -> Iterator[Event]:
+    """Yield the wanted events of a log in the order of its lines; unreadable lines are added to `problems`."""
+    start = content.find(MARK)
+    while start >= 0:
+        end = content.find(b"\n", start)
+        end = len(content) if end < 0 else end
+        if end - start > LARGEST_LINE:
+            reason = f"an MLLOG line of {end - start:,} bytes; none is longer than {LARGEST_LINE:,}"
+            problems.append(problem_at(content, file, start, reason))
+        elif _wanted(line := content[start + len(MARK) : end]):
+            event = _event(line, start)
+            if isinstance(event, Event):
+                yield event
+            else:
+                problems.append(problem_at(content, file, start, event))
+        start = content.find(MARK, end)
+
+
+def problem_at(content: bytes, file: str, offset: int, reason: str) -> LogProblem:
+    """Return a problem with the number of the line at a byte offset."""
+    return LogProblem(file, content.count(b"\n", 0, offset) + 1, reason)
+
+
+def finite(value: object) -> float | None:
+    """Return a number of a log, or None if it is not a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def count(value: object) -> int | None:
+    """Return a count, or None if it is not one; JSON writes some counts as 8.0."""
+    number = finite(value)
+    return int(number) if number is not None and 0 <= number < 2**53 and number.is_integer() else None
+
+
+def _wanted(line: bytes) -> bool:
+    """Return True if a line must be parsed; decided on its bytes, since most lines are not wanted."""
+    at = line.find(KEY)
+    if at < 0:
+        # Cut off before its key, or not an object: parsing gives the reason.
+        return True
+    first = line.find(b'"', at + len(KEY))
+    key = line[first + 1 : line.find(b'"', first + 1)]
+    if key == b"tracked_stats":
+        return b'"throughput"' in line
+    return key.decode("utf-8", "replace") in WANTED
+
+
+def _event(line: bytes, offset: int) -> Event | str:
+    """Return the event of a line, or what is wrong with it."""
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return f"not a whole MLLOG line: {error}"
+    if not isinstance(raw, dict) or not isinstance(raw.get("key"), str):
+        return "an MLLOG line is a JSON object with a key"
+    at_ms = finite(raw.get("time_ms"))
+    if at_ms is None or not 0 <= at_ms < 2**53:
+        return f"time_ms of {raw['key']!r} is {str(raw.get('time_ms'))[:40]!r}; it is milliseconds since 1970"
+    metadata = raw.get("metadata")
+    return Event(raw["key"], at_ms, raw.get("value"), metadata if isinstance(metadata, dict) else {}, offset)
+
+
+# Runs ----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class RunLog:
+    """The contents of one log."""
+
+    file: str
+    """Path in the archive."""
+    run: ConvertedRun | None = None
+    """Null when it is not the log of a run."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Values of the keys with one value per run."""
+    problems: list[LogProblem] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _RunState:
+    """The state between events."""
+
+    log: RunLog
+    content: bytes
+    init_from: float | None = None
+    init_s: float | None = None
+    start: float | None = None
+    stop: Event | None = None
+    block_from: float | None = None
+    blocks_ms: float = 0.0
+    train_ms: float | None = None
+    """`blocks_ms` at the last evaluation."""
+    samples: list[int] = field(default_factory=list)
+    at_s: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    evaluation: Event | None = None
+    """The last evaluation, even an invalid one."""
+
+    def problem(self, event: Event, reason: str) -> None:
+        """Add a problem at the line of an event."""
+        self.log.problems.append(problem_at(self.content, self.log.file, event.offset, reason))
+
+
+def read_run(file: str, content: bytes) -> RunLog:
+    """Return the contents of a log; invalid content becomes problems and never raises."""
+    log = RunLog(file)
+    state = _RunState(log, content)
+    for event in events(content, file, log.problems):
+        if event.key in SETTINGS:
+            _setting(state, event)
+        elif event.key == "run_start":
+            if state.start is None:
+                state.start = event.at_ms
+            else:
+                state.problem(event, "a second run_start; the first one counts")
+        elif event.key.startswith("init_"):
+            _init(state, event)
+        elif state.start is not None:
+            _in_run(state, event, state.start)
+        elif event.key != "tracked_stats":
+            state.problem(event, f"{event.key} before run_start is ignored")
+    if state.start is None:
+        reason = "has no run_start: not the log of a run, or cut off before it began" if content else "is empty: the log is lost"
+        log.problems.append(LogProblem(file, _last_line(content), reason))
+        return log
+    if state.stop is None:
+        log.problems.append(LogProblem(file, _last_line(content), "ends without run_stop; kept as incomplete", noted=True))
+    _finish(state, state.start)
+    return log
+
+
+def _last_line(content: bytes) -> int:
+    """Return the number of the last line, 1 for an empty file."""
+    return max(1, content.count(b"\n") + (not content.endswith(b"\n")))
+
+
+def _setting(state: _RunState, event: Event) -> None:
+    known = state.log.settings.setdefault(event.key, event.value)
+    if known != event.value:
+        here, above = str(event.value)[:40], str(known)[:40]
+        state.problem(event, f"{event.key} is {here!r} here and {above!r} above; the first one counts")
+
+
+def _init(state: _RunState, event: Event) -> None:
+    if event.key == "init_start":
+        state.init_from = event.at_ms if state.init_from is None else state.init_from
+    elif state.init_from is not None and state.init_s is None and event.at_ms >= state.init_from:
+        state.init_s = (event.at_ms - state.init_from) / MS
+
+
+def _in_run(state: _RunState, event: Event, start: float) -> None:
+    if event.at_ms < start:
+        state.problem(event, f"{event.key} is earlier than run_start; ignored")
+    elif state.stop is not None:
+        state.problem(event, f"{event.key} after run_stop is ignored")
+    elif event.key == "run_stop":
+        state.stop = event
+    elif event.key == "block_start":
+        state.block_from = event.at_ms
+    elif event.key == "block_stop":
+        if state.block_from is not None and event.at_ms >= state.block_from:
+            state.blocks_ms += event.at_ms - state.block_from
+        state.block_from = None
+    elif event.key == "eval_accuracy":
+        _evaluation(state, event, start)
+    elif isinstance(event.value, dict):
+        rate = finite(event.value.get("throughput"))
+        if rate is not None:
+            state.rates.append(rate)
+
+
+def _evaluation(state: _RunState, event: Event, start: float) -> None:
+    state.evaluation = event
+    loss, samples = finite(event.value), count(event.metadata.get("samples_count"))
+    if loss is None or samples is None:
+        shown = str(event.value)[:40], str(event.metadata.get("samples_count"))[:40]
+        state.problem(event, f"eval_accuracy is {shown[0]!r} after {shown[1]!r} samples; both must be numbers")
+        return
+    state.samples.append(samples)
+    state.at_s.append((event.at_ms - start) / MS)
+    state.losses.append(loss)
+    state.train_ms = state.blocks_ms
+
+
+def _finish(state: _RunState, start: float) -> None:
+    stop, log = state.stop, state.log
+    status: RunStatus = "incomplete" if stop is None else "aborted"
+    if stop is not None and stop.metadata.get("status") == "success":
+        missed = _missed(state)
+        status = "missed" if missed else "ok"
+        if missed:
+            state.problem(stop, f"{missed}; kept as a run that missed the target")
+    last = state.samples[-1] if state.samples else None
+    ended = count(stop.metadata.get("samples_count")) if stop else None
+    seed = finite(log.settings.get("seed"))
+    try:
+        log.run = ConvertedRun(
+            file=log.file.rsplit("/", 1)[-1],
+            status=status,
+            seed=None if seed is None else int(seed),
+            init_s=state.init_s,
+            time_to_target_s=(stop.at_ms - start) / MS if stop and status == "ok" else None,
+            samples=last if ended is None else ended,
+            trained_samples=last,
+            train_s=None if state.train_ms is None else state.train_ms / MS,
+            logged_samples_per_s=tuple(state.rates),
+            curve=EvalCurve(samples=tuple(state.samples), at_s=tuple(state.at_s), eval_loss=tuple(state.losses)),
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        log.problems.append(LogProblem(log.file, _last_line(state.content), f"{'.'.join(map(str, first['loc']))}: {first['msg']}"))
+
+
+def _missed(state: _RunState) -> str | None:
+    """Return the reason why a claimed success is not one, or None: the last evaluation must be a loss at the target."""
+    stated = finite(state.log.settings.get("target_accuracy"))
+    target = MLPERF_TARGET_EVAL_LOSS if stated is None else stated
+    if state.evaluation is None:
+        return "run_stop says success and there is no evaluation before it"
+    loss = finite(state.evaluation.value)
+    if loss is not None and 0 < loss <= target:
+        return None
+    return f"run_stop says success and the last evaluation is {str(state.evaluation.value)[:40]}, not a loss from 0 to {target:g}"

@@ -1,0 +1,563 @@
+"""SkyPilot catalogues as rows of the price book. Each known trap of a catalogue is a rule with its reason."""
+
+import ast
+import csv
+import io
+import math
+import re
+import statistics
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from tunemark.collector.commands.terminal import AsJson, date_option, print_json, say
+from tunemark.collector.importers.import_io import read_bytes
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, nearest, suggested
+from tunemark.schema.facts.cards import VERSION as DATED
+from tunemark.schema.facts.cards import PriceRow
+from tunemark.schema.facts.fact_base import FactBase, read_prices
+from tunemark.schema.facts.names import AWS, agrees, suggest_accelerator
+from tunemark.schema.files import write_atomically
+from tunemark.schema.vocabulary import PriceKind
+
+
+def prices(
+    file: Annotated[Path, typer.Argument(help="The vms.csv of a provider.", show_default=False)],
+    *,
+    layout: Annotated[str, typer.Option("--format", help="Format of the file; `skypilot` is known.")] = "skypilot",
+    provider: Annotated[
+        str | None,
+        typer.Option(
+            "--provider",
+            help="Provider: aws, gcp, azure, lambda, vast, runpod, ... Default: the file's folder, if it is a known provider.",
+            show_default=False,
+        ),
+    ] = None,
+    version: Annotated[
+        str | None,
+        typer.Option("--catalog-version", help="Version of the catalogue, such as v8. Default: from the path.", show_default=False),
+    ] = None,
+    read_on: Annotated[
+        str | None, typer.Option("--read-on", metavar="DATE", help="Day of reading, as YYYY-MM-DD. Default: today.", show_default=False)
+    ] = None,
+    source: Annotated[str | None, typer.Option("--source", help="Cited in each row; name the commit.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="New CSV file to write. Default: standard output.", show_default=False)] = None,
+    append: Annotated[bool, typer.Option("--append", help="Add the rows to the end of --out; none of them may be in it.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read a SkyPilot catalogue as rows of the price book.
+
+    Known traps are rules, each with its reason: GCP's a2, a3, a4 and g2 rows are the machine without its accelerators,
+    700.0 is a filler for TPUs, v4 and v5p slices count cores, Vast's spot price 0.00 is unknown, RunPod repeats the
+    on-demand price as spot. Zones of a region become their median. An accelerator is refused with a suggestion if it is not
+    in data/accelerators, if its memory contradicts the card, or if it may be several cards.
+
+    Exit codes: 0 all rows used or dropped for a known reason, 2 usage, 3 rows were refused.
+
+    Examples
+    --------
+    - `tunemark import prices catalogs/v8/lambda/vms.csv`
+
+    - `tunemark import prices vms.csv --provider gcp --catalog-version v8 --read-on 2026-11-20 --out gcp.csv`
+
+    - `tunemark import prices catalogs/v8/aws/vms.csv --out data/prices/prices.csv --append`
+    """
+    if layout != "skypilot":
+        raise TunemarkError("--format", layout, did_you_mean(layout, ["skypilot"]))
+    if append and out is None:
+        raise TunemarkError("--append", "", "adds rows to a file; name it with --out")
+    today, day = datetime.now(UTC).date(), date_option("--read-on", read_on)
+    if day > today:
+        raise TunemarkError("--read-on", read_on, f"is in the future; today is {today.isoformat()}")
+    facts = FactBase.of_project()
+    owner = provider_of(file, provider, providers(facts))
+    catalogue = read_catalogue(read_bytes(file), owner, day, cited(file, owner, version, source), facts)
+    if as_json:
+        rows = [row.model_dump(mode="json") for row in catalogue.rows]
+        print_json({"rows": rows, "lines": catalogue.lines, "dropped": catalogue.reasons()})
+    else:
+        for reason in catalogue.reasons():
+            more = f" ({len(reason['lines'])} rows)" if len(reason["lines"]) > 1 else ""
+            say(f"{file.name}:{reason['lines'][0]}: {reason['what']}: {reason['reason']}{more}")
+        say(f"{catalogue.lines} rows read, {len(catalogue.rows)} prices")
+    if out is not None:
+        write_prices(out, catalogue.rows, append=append)
+        say(f"added {len(catalogue.rows)} rows to {out}" if append else f"wrote {out}")
+    elif not as_json:
+        typer.echo(price_book_text(catalogue.rows), nl=False)
+    raise typer.Exit(Exit.INVALID if any(dropped.refused for dropped in catalogue.dropped) else Exit.OK)
+
+
+# The catalogue -------------------------------------------------------------------------------------
+
+NEEDED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region", "SpotPrice")
+LARGEST_FILE = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedRow:
+    """A row that is not used."""
+
+    line: int
+    what: str
+    """Instance or accelerator of the row."""
+    reason: str
+    refused: bool
+    """True if a person has to look at it; false for a known trap and for rows without an accelerator."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueOffer:
+    """A row of the catalogue that is used; prices in US dollars per hour, None where there is none."""
+
+    line: int
+    instance: str
+    accelerator: str
+    count: float
+    vcpus: int | None
+    memory_gib: float | None
+    region: str | None
+    on_demand: float | None
+    spot: float | None
+    notes: tuple[str, ...]
+
+
+class Drop(Exception):
+    """Raised within a row, with the reason why it is dropped."""
+
+    def __init__(self, reason: str, *, refused: bool = False) -> None:
+        self.reason, self.refused = reason, refused
+        super().__init__(reason)
+
+
+@dataclass(slots=True)
+class CataloguePrices:
+    """The contents of a catalogue file."""
+
+    rows: list[PriceRow] = field(default_factory=list)
+    dropped: list[DroppedRow] = field(default_factory=list)
+    lines: int = 0
+
+    def reasons(self) -> list[dict[str, Any]]:
+        """Return one entry per reason with all of its lines."""
+        groups: dict[tuple[str, bool], list[DroppedRow]] = {}
+        for row in self.dropped:
+            groups.setdefault((row.reason, row.refused), []).append(row)
+        return [
+            {
+                "reason": reason,
+                "refused": refused,
+                "what": ", ".join(dict.fromkeys(row.what for row in rows[:3])),
+                "lines": [row.line for row in rows],
+            }
+            for (reason, refused), rows in groups.items()
+        ]
+
+
+def read_catalogue(content: bytes, provider: str, read_on: date, source: str, facts: FactBase) -> CataloguePrices:
+    """Return the price rows of a catalogue file.
+
+    Parameters
+    ----------
+    content
+        A vms.csv of SkyPilot's catalogue.
+    provider
+        Its provider, which the file does not contain.
+    read_on
+        The day it was read: a catalogue has a version and no day.
+    source
+        Cited in each row.
+    facts
+        Resolves accelerators.
+
+    Raises
+    ------
+    TunemarkError
+        With exit code 3 when it is not such a file.
+
+    """
+    catalogue = CataloguePrices()
+    offers: list[CatalogueOffer] = []
+    for line, read in _lines(content):
+        catalogue.lines += 1
+        row = {name: (value or "").strip() for name, value in read.items() if isinstance(name, str)}
+        what = (row.get("InstanceType") or row.get("AcceleratorName") or "")[:80]
+        try:
+            _refuse_other_width(read)
+            offers.append(offer_of(row, line, provider, facts))
+        except Drop as drop:
+            catalogue.dropped.append(DroppedRow(line, what, drop.reason, drop.refused))
+    if not catalogue.lines:
+        raise TunemarkError("file", "", "a header without a row; nothing was read", exit_code=Exit.INVALID)
+    for price in _prices(_consistent(offers, catalogue), provider, read_on, source):
+        if isinstance(price, PriceRow):
+            catalogue.rows.append(price)
+        else:
+            catalogue.dropped.append(price)
+    catalogue.dropped.sort(key=lambda row: row.line)
+    return catalogue
+
+
+def _lines(content: bytes) -> Iterator[tuple[int, Mapping[Any, Any]]]:
+    if len(content) > LARGEST_FILE:
+        raise TunemarkError("file", f"{len(content):,} bytes", "larger than any catalogue", exit_code=Exit.INVALID)
+    try:
+        reader = csv.DictReader(io.StringIO(content.decode("utf-8"), newline=""))
+        missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
+        if missing:
+            raise TunemarkError(
+                "columns", ", ".join(missing), f"missing; a SkyPilot vms.csv has {', '.join(NEEDED)}", exit_code=Exit.INVALID
+            )
+        for row in reader:
+            yield reader.line_num, row
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TunemarkError("file", "", f"not a CSV file in UTF-8: {error}", exit_code=Exit.INVALID) from error
+
+
+def _refuse_other_width(row: Mapping[Any, Any]) -> None:
+    missing = [name for name, value in row.items() if value is None]
+    if missing:
+        raise Drop(
+            f"cut off: it has {len(row) - len(missing)} columns of {len(row)}, {missing[0]} and what follows is missing", refused=True
+        )
+    if None in row:
+        raise Drop(f"it has {len(row[None])} columns more than the header", refused=True)
+
+
+def _consistent(offers: list[CatalogueOffer], catalogue: CataloguePrices) -> Iterator[CatalogueOffer]:
+    """Yield the offers of instances with the same accelerators in all rows; the others are refused with their lines."""
+    machines: dict[str, set[tuple[str, float]]] = {}
+    for offer in offers:
+        machines.setdefault(offer.instance, set()).add((offer.accelerator, offer.count))
+    for offer in offers:
+        accelerators = sorted(machines[offer.instance])
+        if len(accelerators) == 1:
+            yield offer
+        else:
+            shown = " and ".join(f"{count:g} {key}" for key, count in accelerators)
+            catalogue.dropped.append(
+                DroppedRow(offer.line, offer.instance, f"{offer.instance} has {shown} in different rows", refused=True)
+            )
+
+
+def _prices(offers: Iterable[CatalogueOffer], provider: str, read_on: date, source: str) -> Iterator[PriceRow | DroppedRow]:
+    """Yield one row per instance, region and kind, with the median where zones or hosts differ."""
+    groups: dict[tuple[str, str | None, str, PriceKind], list[tuple[CatalogueOffer, float]]] = {}
+    for offer in offers:
+        for kind, usd in ((PriceKind.ON_DEMAND, offer.on_demand), (PriceKind.SPOT, offer.spot)):
+            if usd is not None:
+                groups.setdefault((offer.instance, offer.region, offer.accelerator, kind), []).append((offer, usd))
+    for (instance, region, accelerator, kind), members in groups.items():
+        first, prices = members[0][0], sorted(usd for _, usd in members)
+        spread = [f"median of {len(prices)} rows, {prices[0]:g} to {prices[-1]:g}"] if prices[0] != prices[-1] else []
+        try:
+            yield PriceRow(
+                provider=provider,
+                instance=instance,
+                accelerator=accelerator,
+                accelerator_count=first.count,
+                vcpus=first.vcpus,
+                memory_gib=first.memory_gib,
+                region=region,
+                kind=kind,
+                usd_per_hour=round(statistics.median(prices), 6),
+                effective_on=read_on,
+                dated_by="catalog",
+                source=source,
+                notes="; ".join(dict.fromkeys([*spread, *first.notes])) or None,
+            )
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            yield DroppedRow(first.line, instance, ": ".join((*map(str, wrong["loc"]), wrong["msg"])), refused=True)
+
+
+# One row of a catalogue -----------------------------------------------------------------------------
+
+NAMES_FILE = Path(__file__).with_name("skypilot.toml")
+TPU = re.compile(r"tpu-(?P<generation>v\d+\w*?)-(?P<number>\d{1,6})")
+CORES_PER_CHIP = 2
+TPU_FILLER_USD = 700.0
+VAST_FLOOR = (32.0, 64.0)
+HOST_ONLY = re.compile(r"(a2|a3|a4x?|g2|g4)-(high|mega|ultra|edge|max|standard)", re.IGNORECASE)
+"""GCP's machines for accelerators; no other provider has names of this form."""
+LOCAL_ZONE = re.compile(r"^[a-z]{2}-[a-z]+-\d-[a-z]{3}-\d")
+COUNTS = (1 / 16, 128)
+"""Accelerators in one instance: the smallest share and the largest machine on sale are well within."""
+USD_EACH = (0.001, 1_000)
+"""US dollars an hour for one accelerator."""
+
+
+def offer_of(row: Mapping[str, str], line: int, provider: str, facts: FactBase) -> CatalogueOffer:
+    """Return a row as an offer; raises Drop for a row that is not used."""
+    name, instance = row["AcceleratorName"], row["InstanceType"]
+    if not name:
+        if HOST_ONLY.match(instance):
+            raise Drop("host only: GCP lists the machine without its accelerators, whose price is in rows of their own")
+        raise Drop("no accelerator")
+    _refuse_foreign_instance(provider, instance, facts)
+    notes: list[str] = []
+    on_demand, spot = _usd(row["Price"], "Price"), _usd(row["SpotPrice"], "SpotPrice")
+    tpu = TPU.fullmatch(name)
+    if tpu:
+        accelerator, count = _tpu(tpu, notes)
+        if TPU_FILLER_USD in {on_demand, spot}:
+            raise Drop("700.0 is a filler for TPUs without a price")
+        instance = name
+    else:
+        count = _count(row["AcceleratorCount"])
+        if HOST_ONLY.match(instance) or (provider == "gcp" and not instance):
+            raise Drop("accelerator only: GCP's price of it does not include the machine that it needs")
+        accelerator = card_of(name, instance, provider, row.get("GpuInfo", ""), count, facts)
+    if LOCAL_ZONE.match(row.get("AvailabilityZone", "")):
+        raise Drop("a local zone, priced apart from its region")
+    if spot is not None and provider == "runpod" and spot == on_demand:
+        notes.append("file repeats the on-demand price as SpotPrice: left blank")
+        spot = None
+    if on_demand is None and spot is None:
+        raise Drop("no price")
+    for column, usd in (("Price", on_demand), ("SpotPrice", spot)):
+        _refuse_impossible(column, usd, count)
+    vcpus, memory = _host(row, provider, accelerator, count, facts, notes)
+    return CatalogueOffer(
+        line, instance, accelerator, count, vcpus, memory, row["Region"].lstrip(", ") or None, on_demand, spot, tuple(notes)
+    )
+
+
+def _refuse_foreign_instance(provider: str, instance: str, facts: FactBase) -> None:
+    """Refuse unknown AWS instances, and AWS instances in the file of another provider, for which the wrong rules would apply."""
+    unknown = facts.refused_aws_size(instance) or facts.unknown_aws_family(instance)
+    if unknown:
+        raise Drop(unknown, refused=True)
+    if provider != "aws" and AWS.fullmatch(instance.lower()):
+        raise Drop(f"{instance!r} is an instance of aws, but the provider is {provider}; use --provider aws", refused=True)
+
+
+def _refuse_impossible(column: str, usd: float | None, count: float) -> None:
+    least, most = USD_EACH
+    if usd is not None and not least <= usd / count <= most:
+        raise Drop(
+            f"{column} is {usd:g}, so {usd / count:g} USD an hour for one accelerator; nobody asks less than {least} or more than {most:,}",
+            refused=True,
+        )
+
+
+def _count(text: str) -> float:
+    count, (least, most) = _number(text, "AcceleratorCount"), COUNTS
+    if not least <= count <= most:
+        raise Drop(f"AcceleratorCount is {text[:40]!r}; no instance has fewer than 1/16 or more than {most} accelerators", refused=True)
+    return count
+
+
+def _usd(text: str, column: str) -> float | None:
+    """Return a price, or None for blank and 0 (Vast writes 0.00 for an unknown spot price)."""
+    if not text:
+        return None
+    value = _number(text, column, least=0.0)
+    return value or None
+
+
+def _number(text: str, column: str, least: float = 1e-9) -> float:
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise Drop(f"{column} is {text[:40]!r}, not a number", refused=True) from error
+    if not math.isfinite(value) or value < least:
+        raise Drop(f"{column} is {text[:40]!r}, not an amount", refused=True)
+    return value
+
+
+def _tpu(name: re.Match[str], notes: list[str]) -> tuple[str, float]:
+    known = _names()["tpus"].get(name["generation"])
+    if known is None:
+        raise Drop(
+            f"TPU {name['generation']!r} is not in the catalogue; {did_you_mean(name['generation'], _names()['tpus'])}", refused=True
+        )
+    number = int(name["number"])
+    of_cores = known["names_count"] == "cores"
+    if number < 1 or (of_cores and number % CORES_PER_CHIP):
+        raise Drop(
+            f"{name[0]!r} names {number} {known['names_count']}; a chip has {CORES_PER_CHIP} cores, so there is no such slice", refused=True
+        )
+    if of_cores:
+        notes.append(f"count = chips; the name counts TensorCores, {CORES_PER_CHIP} a chip")
+        return str(known["card"]), number / CORES_PER_CHIP
+    return str(known["card"]), float(number)
+
+
+def card_of(name: str, instance: str, provider: str, gpu_info: str, count: float, facts: FactBase) -> str:
+    """Return the card of a row's accelerator; raises Drop if it may be several cards."""
+    direct = facts.recognise_accelerator(name)
+    candidates = list(_names()["names"].get(name) or ([direct.key] if direct else []))
+    if not candidates:
+        known = suggest_accelerator(name, facts.accelerators)
+        raise Drop(f"accelerator {name!r} is not in data/accelerators; {known}", refused=True)
+    sizes = _memory_readings(gpu_info, count)
+    formed = _of_known_instance(candidates, provider, instance, facts) or _of_form(candidates, provider, instance)
+    fitting = [key for key in formed if not sizes or any(agrees(size, facts.accelerators[key]) for size in sizes)]
+    if not fitting:
+        raise Drop(f"{name} with {sizes[0]:.0f} GiB a device is none of {', '.join(formed)}; add a card for it", refused=True)
+    if len(fitting) > 1:
+        fix = "neither the instance's name nor GpuInfo says which; add the instance to data/prices/prices.csv with its card"
+        raise Drop(f"{name} may be {' or '.join(fitting)}: {fix}", refused=True)
+    return str(fitting[0])
+
+
+def _of_known_instance(candidates: list[str], provider: str, instance: str, facts: FactBase) -> list[str]:
+    """Return the candidates that the price book lists for an instance."""
+    known = {row.accelerator for row in facts.prices if row.provider == provider and row.instance == instance}
+    return [key for key in candidates if key in known]
+
+
+def _of_form(candidates: list[str], provider: str, instance: str) -> list[str]:
+    word = next(
+        (
+            form["word"]
+            for form in _names()["forms"]
+            if form.get("provider", provider) == provider and re.search(form["pattern"], instance.lower())
+        ),
+        None,
+    )
+    # A form that matches none of the cards does not distinguish them.
+    return [key for key in candidates if word and word in key] or candidates
+
+
+def providers(facts: FactBase) -> frozenset[str]:
+    """Return the known providers: those in the price book, and those of SkyPilot."""
+    return frozenset(_names()["providers"]) | {row.provider for row in facts.prices}
+
+
+def _memory_readings(gpu_info: str, count: float) -> list[float]:
+    """Return possible meanings of GpuInfo as GiB per device: some providers give MiB of one device, some of all, RunPod GiB as MiB."""
+    try:
+        size = float(ast.literal_eval(gpu_info)["Gpus"][0]["MemoryInfo"]["SizeInMiB"])
+    except (ValueError, SyntaxError, KeyError, IndexError, TypeError, RecursionError, MemoryError):
+        return []
+    if not math.isfinite(size) or size <= 0:
+        return []
+    one_gib = 1_024
+    return [size] if size < one_gib else [size / one_gib / count, size / one_gib]
+
+
+def _host(
+    row: Mapping[str, str], provider: str, accelerator: str, count: float, facts: FactBase, notes: list[str]
+) -> tuple[int | None, float | None]:
+    vcpus = _number(row["vCPUs"], "vCPUs") if row.get("vCPUs") else None
+    memory = _number(row["MemoryGiB"], "MemoryGiB", least=0.0) if row.get("MemoryGiB") else None
+    card = facts.accelerators[accelerator]
+    if provider == "vast" and (vcpus, memory) == VAST_FLOOR:
+        notes.append(
+            "marketplace ask, varies by host and hour; 32 vCPU and 64 GiB are the catalogue's floor for an offer, not the machine: left blank"
+        )
+        return None, None
+    if provider == "runpod" and memory and card.memory_gib and math.isclose(memory, card.memory_gib * count, rel_tol=0.02):
+        notes.append("file gives GPU memory in the MemoryGiB column: host memory left blank")
+        memory = None
+    return (int(vcpus) if vcpus else None), memory or None
+
+
+@cache
+def _names() -> dict[str, Any]:
+    return tomllib.loads(NAMES_FILE.read_text(encoding="utf-8"))
+
+
+# The price book as a CSV file ----------------------------------------------------------------------
+
+VERSION = re.compile(r"v\d{1,4}")
+PLACES = {"vms", "instances", "prices"}
+"""Names of catalogue files that do not name a provider."""
+
+
+def price_book_text(rows: Iterable[PriceRow], *, header: bool = True) -> str:
+    """Return rows as CSV in the columns of the price book."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(PriceRow.model_fields), lineterminator="\n")
+    if header:
+        writer.writeheader()
+    for row in rows:
+        written = row.model_dump(mode="json")
+        writer.writerow({name: int(value) if isinstance(value, float) and value.is_integer() else value for name, value in written.items()})
+    return buffer.getvalue()
+
+
+def write_prices(out: Path, rows: Sequence[PriceRow], *, append: bool) -> None:
+    """Write rows to a new file, or add them to the end of a price book.
+
+    Raises
+    ------
+    TunemarkError
+        If the file exists and `append` is False, or if one of the rows is in it already.
+
+    """
+    if not append:
+        if out.exists():
+            raise TunemarkError("--out", str(out), "is there already; --append adds rows to it, or take another name")
+        write_atomically(out, price_book_text(rows).encode())
+        return
+    before = out.read_bytes() if out.exists() else price_book_text(()).encode()
+    known = {same_price(row): line for line, row in read_prices(out)} if out.exists() else {}
+    for row in rows:
+        line = known.get(same_price(row))
+        if line is not None:
+            place = "/".join((row.provider, row.instance, row.region or "any", row.kind.value, row.effective_on.isoformat()))
+            raise TunemarkError("--append", place, f"is in {out}:{line} already; nothing was written", exit_code=Exit.INVALID)
+    ending = b"" if before.endswith(b"\n") else b"\n"
+    write_atomically(out, before + ending + price_book_text(rows, header=False).encode())
+
+
+def same_price(row: PriceRow) -> tuple[object, ...]:
+    """Return the values that identify a row of a price book."""
+    return row.provider, row.instance.lower(), row.region, row.kind, row.effective_on, row.source
+
+
+def provider_of(file: Path, stated: str | None, known: Iterable[str]) -> str:
+    """Return the provider of a catalogue: as stated, or the file's folder if it is the name of a provider.
+
+    Raises
+    ------
+    TunemarkError
+        For an unknown provider: the rules for its traps would be skipped silently.
+
+    """
+    known = sorted(set(known))
+    if stated is not None:
+        if stated.lower() not in known:
+            raise TunemarkError("--provider", stated, f"no provider of the price book or of SkyPilot; {_meant(stated, known)}")
+        return stated.lower()
+    guess = (file.absolute().parent.name if file.stem in PLACES else file.stem).lower()
+    if guess not in known:
+        fix = f"say whose prices these are; {guess!r}, from the path of the file, is no provider; {_meant(guess, known)}"
+        raise TunemarkError("--provider", "", fix)
+    return guess
+
+
+def _meant(word: str, known: list[str]) -> str:
+    near = nearest(word, {name: (name,) for name in known})
+    return suggested(near) if near else f"known are {', '.join(known)}"
+
+
+def cited(file: Path, provider: str, version: str | None, source: str | None) -> str:
+    """Return the source that each row cites: as given, or the catalogue with its version.
+
+    Raises
+    ------
+    TunemarkError
+        If neither the path nor an option gives the version: the day of reading alone dates no price.
+
+    """
+    if source is not None:
+        stated = f"{source}, catalogue version {version}" if version else source
+        if not DATED.search(stated):
+            raise TunemarkError("--source", source, "names no version of the catalogue; add its commit to it, or give --catalog-version")
+        return stated
+    folder = next((part for part in reversed(file.parts[:-1]) if VERSION.fullmatch(part)), None)
+    if version is None and folder is None:
+        fix = "the path of the file names no version; say which it is, such as v8, or give --source with its commit"
+        raise TunemarkError("--catalog-version", "", fix)
+    return f"skypilot-org/skypilot-catalog catalogs/{version or folder}/{provider}/vms.csv"

@@ -1,0 +1,378 @@
+"""Output of trainers: the last dictionary or table of the HF Trainer, progress bars of tqdm, and the output of `time`.
+
+Nothing in a log is ever evaluated: a dictionary is parsed as Python literals, everything else with regular expressions.
+"""
+
+import ast
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tunemark.collector.importers.import_io import LogProblem
+from tunemark.schema.records.published import Claim
+
+LONGEST_LINE = 100_000
+NOTHING = "contains neither a final dictionary of a Trainer ({'train_runtime': ...}) nor its table, a progress bar or the output of `time`"
+
+# The runs of a log ---------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class TrainerRun:
+    """The figures of one training in a log."""
+
+    line: int
+    """Line of its first figure."""
+    claims: dict[str, Claim] = field(default_factory=dict)
+    """Figures by quantity, as printed."""
+    finished: bool = False
+    """True once its final dictionary or table was seen."""
+    timed: bool = False
+    """True once the output of `time` was seen."""
+    tabled: bool = False
+    """True once its table has begun."""
+    out_of_memory: int | None = None
+    """Line of an out-of-memory error."""
+    not_a_number: str | None = None
+    """A loss that is not a number, with its line."""
+    notes: list[str] = field(default_factory=list)
+    """Contradictions between its figures."""
+
+
+@dataclass(slots=True)
+class TrainerLog:
+    """The contents of a log."""
+
+    file: str
+    runs: list[TrainerRun] = field(default_factory=list)
+    problems: list[LogProblem] = field(default_factory=list)
+    unassigned: TrainerRun | None = None
+    """Bars after a finished training: of an evaluation, or of the next training if a final dictionary follows."""
+    table: str | None = None
+    """`train` or `eval` within such a table."""
+
+    def problem(self, number: int, reason: str, *, noted: bool = False) -> None:
+        """Add a problem of a line."""
+        self.problems.append(LogProblem(self.file, number, reason, noted))
+
+    def run(self, number: int, *, new: bool) -> TrainerRun:
+        """Return the training that a line belongs to."""
+        if new or not self.runs:
+            self.runs.append(TrainerRun(number))
+        return self.runs[-1]
+
+
+def read_trainer_log(text: str, file: str) -> TrainerLog:
+    """Return the trainings of a log, in order. A final dictionary, or a bar that starts again, begins the next one."""
+    log = TrainerLog(file)
+    # Progress bars rewrite their line: a carriage return separates as a line feed does.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if len(line) > LONGEST_LINE:
+            log.problem(number, f"a line of {len(line):,} characters; a trainer prints none above {LONGEST_LINE:,}; ignored")
+            continue
+        for part in line.split("\r"):
+            _read(log, plain(part), number)
+    for run in log.runs:
+        step = step_of(run.claims)
+        if step is not None:
+            run.claims["step_time_s"] = step
+        for note in contradictions(run.claims):
+            run.notes.append(note)
+            log.problem(run.line, note, noted=True)
+    if not log.runs:
+        log.problem(1, NOTHING)
+    return log
+
+
+def _read(log: TrainerLog, line: str, number: int) -> None:
+    if OUT_OF_MEMORY.search(line):
+        run = log.run(number, new=bool(log.runs) and log.runs[-1].finished)
+        run.out_of_memory = run.out_of_memory or number
+        return
+    times = times_in(line)
+    if times:
+        _times(log, times, number)
+        return
+    if _table(log, line, number):
+        return
+    found = dictionary_in(line)
+    before, dictionary = found or (line, None)
+    bars = list(BAR.finditer(before))
+    if bars:
+        _bar(log, bars[-1], number)
+    if dictionary is not None:
+        _dictionary(log, dictionary, number)
+
+
+def _times(log: TrainerLog, times: dict[str, tuple[float, str]], number: int) -> None:
+    run = log.run(number, new=bool(log.runs) and not log.runs[-1].claims.keys().isdisjoint(times))
+    for name, (seconds, printed) in times.items():
+        if name == "wall_s" and not seconds:
+            log.problem(number, f"the process took {printed}; left out")
+        else:
+            run.claims[name] = Claim(value=seconds, printed=printed)
+    run.timed = True
+
+
+def _table(log: TrainerLog, line: str, number: int) -> bool:
+    """Read a line of the Trainer's table; return True if it is one."""
+    heading = HEADING.search(line)
+    if heading:
+        log.table = heading["part"]
+        last = log.runs[-1] if log.runs else None
+        if log.table == "train":
+            log.run(number, new=last is not None and (last.tabled or (last.timed and last.finished))).tabled = True
+        return True
+    cell = TABLE_LINE.match(line) if log.table else None
+    if cell is None:
+        log.table = None if line else log.table
+        return False
+    key, printed = cell["key"], cell["value"]
+    if key in FIGURES and not (key == "epoch" and log.table == "eval"):
+        run = log.run(number, new=False)
+        # The dictionary has more digits than the table.
+        if FIGURES[key] not in run.claims:
+            _claim(log, run, (key, printed), table_value(key, printed), number)
+        run.finished = run.finished or key == FINAL
+    return True
+
+
+def _dictionary(log: TrainerLog, text: str, number: int) -> None:
+    try:
+        pairs = printed_pairs(text)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        if FINAL in text:
+            log.problem(number, "a dictionary that is cut off or not a Python literal; ignored")
+        return
+    final = FINAL in pairs
+    if not final and not any(key.startswith("eval_") for key in pairs):
+        if any(is_nan(pairs.get(key, "")) for key in LOSSES):
+            _not_a_number(log.run(number, new=bool(log.runs) and log.runs[-1].finished), "loss", pairs, number)
+        return
+    if final and log.unassigned is not None:
+        log.runs.append(log.unassigned)
+    log.unassigned = None
+    run = log.run(number, new=final and bool(log.runs) and (log.runs[-1].finished or log.runs[-1].timed))
+    for key, printed in pairs.items():
+        if key in FIGURES and not (key == "epoch" and not final):
+            _claim(log, run, (key, printed), as_number(printed), number)
+    if is_nan(pairs.get("train_loss", "")):
+        _not_a_number(run, "train_loss", pairs, number)
+    run.finished = run.finished or final
+
+
+def _not_a_number(run: TrainerRun, key: str, pairs: dict[str, str], number: int) -> None:
+    run.not_a_number = run.not_a_number or f"{key} is {pairs[key]} in line {number}"
+
+
+def _claim(log: TrainerLog, run: TrainerRun, pair: tuple[str, str], value: float | None, number: int) -> None:
+    key, printed = pair
+    if value is None:
+        log.problem(number, f"{key} is {printed[:40]}, not a finite number; left out")
+    elif value < 0 or (key in AMOUNTS and not value):
+        log.problem(number, f"{key} is {printed[:40]}, not an amount; left out")
+    else:
+        run.claims[FIGURES[key]] = Claim(value=value, printed=printed)
+
+
+def _bar(log: TrainerLog, bar: re.Match[str], number: int) -> None:
+    last = log.runs[-1] if log.runs else None
+    if last is not None and last.finished and not last.timed and not _closes(last, bar):
+        log.unassigned = log.unassigned or TrainerRun(number)
+        _claim_bar(log.unassigned, bar)
+    else:
+        _claim_bar(log.run(number, new=last is not None and last.timed), bar)
+
+
+def _closes(run: TrainerRun, bar: re.Match[str]) -> bool:
+    """Return True if a bar after the final dictionary is the last state of that training's own bar."""
+    known = run.claims.get("total_steps") or run.claims.get("steps")
+    return bar["done"] == bar["total"] and (known is None or known.value == int(bar["total"]))
+
+
+def _claim_bar(run: TrainerRun, bar: re.Match[str]) -> None:
+    # Bars of an evaluation show less time than that of the training around them.
+    elapsed, before = clock_s(bar["elapsed"]), run.claims.get("progress_elapsed_s")
+    if before is not None and elapsed < before.value:
+        return
+    run.claims["progress_elapsed_s"] = Claim(value=elapsed, printed=bar["elapsed"])
+    run.claims["steps"] = Claim(value=int(bar["done"]), printed=bar["done"])
+    run.claims.pop("total_steps", None)
+    if bar["done"] != bar["total"]:
+        run.claims["total_steps"] = Claim(value=int(bar["total"]), printed=bar["total"])
+    rate = float(bar["number"])
+    if bar["unit"] == "s/it":
+        run.claims["step_time_s"] = Claim(value=rate, printed=bar["rate"])
+    elif rate:
+        run.claims["step_time_s"] = Claim(value=1 / rate, printed=bar["rate"], note="Printed as steps per second.")
+
+
+# Figures compared with each other ------------------------------------------------------------------
+
+AGREES = 0.01
+"""Steps times seconds a step may differ from the training time by this share, for rounding and the first step."""
+CONTRADICTS = 0.1
+"""Figures that differ by more, after rounding, cannot be of one training."""
+
+
+def step_of(claims: Mapping[str, Claim]) -> Claim | None:
+    """Return the step time, noted as that of an optimizer step, if steps x step time is the training time; else None."""
+    step, steps, total = (claims.get(name) for name in ("step_time_s", "steps", "train_time_s"))
+    if step is None or steps is None or total is None or not total.value or step.note:
+        return None
+    if abs(step.value * steps.value / total.value - 1) > AGREES:
+        return None
+    return step.model_copy(update={"note": "An optimizer step: steps times this figure is the training time."})
+
+
+def contradictions(claims: Mapping[str, Claim]) -> Iterator[str]:
+    """Yield a sentence for each pair of figures that cannot both be right."""
+    wall, total = claims.get("wall_s"), claims.get("train_time_s")
+    if wall and total and wall.value < total.value * (1 - AGREES):
+        yield f"The whole process took {wall.printed}, less than its training ({total.printed} s)."
+    rate, steps = claims.get("steps_per_s"), claims.get("steps")
+    if rate and steps and total and total.value and "total_steps" not in claims:
+        counted = steps.value / total.value
+        if abs(counted / rate.value - 1) > CONTRADICTS + (rate.resolution or 0):
+            yield f"{steps.printed} steps in {total.printed} s are {counted:.4g} a second, and {rate.printed} are printed."
+
+
+# Single lines --------------------------------------------------------------------------------------
+
+FIGURES = {
+    "train_runtime": "train_time_s",
+    "train_samples_per_second": "samples_per_s",
+    "train_steps_per_second": "steps_per_s",
+    "train_loss": "train_loss",
+    "train_tokens_per_second": "tokens_per_s",
+    "total_flos": "total_flops",
+    "epoch": "epochs",
+    "entropy": "entropy",
+    "num_tokens": "tokens",
+    "mean_token_accuracy": "token_accuracy",
+    "eval_loss": "eval_loss",
+    "eval_runtime": "eval_time_s",
+    "eval_samples_per_second": "eval_samples_per_s",
+    "eval_steps_per_second": "eval_steps_per_s",
+    "eval_accuracy": "accuracy",
+}
+"""Key of the Trainer's dictionary -> our quantity. Other keys are ignored."""
+AMOUNTS = frozenset(FIGURES) - {"train_loss", "eval_loss", "epoch", "entropy", "mean_token_accuracy", "eval_accuracy"}
+"""Keys with figures that must be positive."""
+TIMES = {"real": "wall_s", "user": "user_s", "sys": "system_s"}
+FINAL = "train_runtime"
+"""Only the dictionary or table at the end of a training has this key."""
+LOSSES = ("loss", "train_loss")
+
+ANSI = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+BAR = re.compile(
+    r"(?P<done>\d{1,12})/(?P<total>\d{1,12}) \[(?P<elapsed>(?:\d{1,6}:)?\d{1,6}:\d{2})<[\d:?]{1,20}, +(?P<rate>(?P<number>\d{1,12}(?:\.\d{1,12})?)(?P<unit>s/it|it/s))"
+)
+DICTIONARY = re.compile(r"""\{\s*['"][A-Za-z_]""")
+SHELL_TIME = re.compile(
+    r"^(?P<name>real|user|sys)\s+(?P<time>(?:(?:(?P<hours>\d{1,6})h)?(?P<minutes>\d{1,9})m)?(?P<seconds>\d{1,9}(?:\.\d{1,9})?)s?)\s*$"
+)
+"""Of bash (`real 1m2.5s`) and of `time -p` (`real 62.50`)."""
+GNU_TIME = re.compile(
+    r"(?P<user>\d{1,9}\.\d{1,3})user (?P<sys>\d{1,9}\.\d{1,3})system (?P<real>(?:\d{1,6}:)?\d{1,6}:\d{2}(?:\.\d{1,3})?)elapsed"
+)
+"""Of /usr/bin/time, on one line."""
+GNU_VERBOSE = {
+    "Elapsed (wall clock) time (h:mm:ss or m:ss)": "wall_s",
+    "User time (seconds)": "user_s",
+    "System time (seconds)": "system_s",
+}
+"""Of /usr/bin/time -v, a line each."""
+HEADING = re.compile(r"\*{3,}\s*(?P<part>train|eval) metrics\s*\*{3,}")
+TABLE_LINE = re.compile(r"^(?P<key>[a-z][a-z0-9_]{2,80})\s+=\s+(?P<value>\S{1,60})$")
+OUT_OF_MEMORY = re.compile(
+    r"(?:CUDA|HIP|XPU|MPS backend) out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|Failed to allocate .{0,80}memory on device"
+)
+UNIT_GF = 2**30
+"""The Trainer's table prints floating point operations in units of 2^30, as GF."""
+
+
+def plain(line: str) -> str:
+    """Return a line without colours and other terminal escapes."""
+    return ANSI.sub("", line).strip()
+
+
+def dictionary_in(line: str) -> tuple[str, str] | None:
+    """Return the text before a dictionary in a line, and the dictionary, or None; loggers, ranks and bars print text before it."""
+    found = DICTIONARY.search(line)
+    if not found:
+        return None
+    end = line.rfind("}") + 1
+    return line[: found.start()], line[found.start() : end if end > found.start() else len(line)]
+
+
+def printed_pairs(text: str) -> dict[str, str]:
+    """Return the values of a literal dictionary as printed, by key; JSON objects are read too.
+
+    Raises
+    ------
+    ValueError, TypeError, SyntaxError, RecursionError, MemoryError
+        If it is not such a dictionary.
+
+    """
+    node = ast.parse(text, mode="eval").body
+    if not isinstance(node, ast.Dict):
+        raise TypeError("not a dictionary")
+    found = {}
+    for key, value in zip(node.keys, node.values, strict=True):
+        segment = ast.get_source_segment(text, value)
+        if isinstance(key, ast.Constant) and isinstance(key.value, str) and segment:
+            literal = isinstance(value, ast.Constant) and isinstance(value.value, str)
+            found[key.value] = str(ast.literal_eval(value)) if literal else segment
+    return found
+
+
+def times_in(line: str) -> dict[str, tuple[float, str]]:
+    """Return the times in a line of the output of `time`: quantity -> seconds and printed words."""
+    shell = SHELL_TIME.match(line)
+    if shell:
+        seconds = int(shell["hours"] or 0) * 3_600 + int(shell["minutes"] or 0) * 60 + float(shell["seconds"])
+        return {TIMES[shell["name"]]: (round(seconds, 9), shell["time"])}
+    gnu = GNU_TIME.search(line)
+    if gnu:
+        return {TIMES[name]: (clock_s(gnu[name]), gnu[name]) for name in ("real", "user", "sys")}
+    name, _, value = line.rpartition(": ")
+    try:
+        return {GNU_VERBOSE[name]: (clock_s(value), value)} if name in GNU_VERBOSE else {}
+    except ValueError:
+        return {}
+
+
+def clock_s(text: str) -> float:
+    """Return seconds of `1:02:03.4`, `2:03` or `3.4`."""
+    seconds = 0.0
+    for part in text.split(":"):
+        seconds = seconds * 60 + float(part)
+    return round(seconds, 9)
+
+
+def table_value(key: str, printed: str) -> float | None:
+    """Return a figure of the Trainer's table, which prints times as a clock and operations in GF."""
+    try:
+        if key.endswith("_runtime"):
+            return clock_s(printed)
+        if printed.endswith("GF"):
+            return float(printed[:-2]) * UNIT_GF
+    except ValueError:
+        return None
+    return as_number(printed)
+
+
+def as_number(printed: str) -> float | None:
+    """Return a printed number, or None if it is not finite."""
+    try:
+        value = float(printed)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def is_nan(printed: str) -> bool:
+    """Return True if a figure is printed as NaN or infinity, which for a loss means that the training diverged."""
+    return printed.strip().lower() in {"nan", "-nan", "inf", "-inf", "infinity", "-infinity"}

@@ -1,0 +1,194 @@
+"""Calibration rows: the accepted results with a known rate that the audit does not refute."""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tunemark.collector.audit.evidence import AuditedResult, Evidence
+from tunemark.collector.audit.load import load_evidence
+from tunemark.collector.audit.rule import Finding
+from tunemark.collector.audit.token_rates import Rate, token_rates
+from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, submission_id
+from tunemark.collector.predict.fit import Combination, Missing, Observed, observe, without_copies
+from tunemark.collector.predict.predicted_vs_measured import published_shape
+from tunemark.schema.derive import Derived, derive
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem, work_in
+from tunemark.schema.physics.utilisation import part_of_card
+from tunemark.schema.records.converted import ConvertedResult, training_rate
+from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method, Status
+
+FOLLOWS_FROM = {
+    "tokens_per_s": {"tokens_per_s"},
+    "tokens": {"tokens", "train_time_s", "tokens_per_s"},
+    "step_time_s": {"step_time_s", "tokens_per_s"},
+}
+"""Figure that gives tokens per second without guessing how far rows are filled -> claims that the rate stands or falls with."""
+RUN_CONDITIONS = {"precision"}
+"""Conditions that every rate depends on, besides those that it follows from."""
+REFUTED = (AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT)
+MLPERF_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+CalibrationOutcome = tuple[str, Observed | Missing]
+"""A result id, and its calibration row or the reason why it is not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Results used for calibration, and results not used."""
+
+    rows: tuple[Observed, ...]
+    """Without copies."""
+    refused: dict[str, str]
+    """Result id -> reason why its rate is not used."""
+
+
+def calibrate(
+    root: Path,
+    facts: FactBase | None = None,
+    evidence: Evidence | None = None,
+    findings: Collection[Finding] | None = None,
+    measured: Iterable[CalibrationOutcome] | None = None,
+) -> Calibration:
+    """Return the calibration rows of a checkout; audits it and reads its submissions unless these are given."""
+    facts = facts or FactBase(root / "data")
+    evidence = evidence or load_evidence(root, facts)
+    if findings is None:
+        from tunemark.collector.audit.rule import audit  # noqa: PLC0415 - `collect` passes the findings that it has
+
+        findings = audit(evidence)
+    measured = _measured(root, facts, {result.id for result in evidence.results if result.measured}) if measured is None else measured
+    outcomes = [*_published(evidence, facts, findings), *_converted(evidence, facts), *measured]
+    rows = without_copies(row for _, row in outcomes if isinstance(row, Observed))
+    return Calibration(rows, {result: row.reason for result, row in outcomes if isinstance(row, Missing)})
+
+
+# Published results ---------------------------------------------------------------------------------
+
+
+def _published(evidence: Evidence, facts: FactBase, findings: Collection[Finding]) -> Iterator[CalibrationOutcome]:
+    by_subject: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_subject.setdefault(finding.records[0], []).append(finding)
+    excluded = excluded_readings(findings)
+    for result in evidence.records:
+        run = evidence.by_id.get(result.id)
+        rates = [] if run is None else possible_rates(run, excluded.get(run.source, frozenset()))
+        if run is None or not rates or not isinstance(result, PublishedResult):
+            continue
+        refutation = next((finding for finding in by_subject.get(result.id, ()) if concerns(finding, rates[0])), None)
+        shape = published_shape(result, facts)
+        if refutation is not None:
+            yield result.id, Missing(f"the audit calls it {refutation.verdict.value}: {refutation.rule}")
+        elif run.accelerator is None or shape is None:
+            yield result.id, Missing("accelerator, model, row length or micro-batch is not stated")
+        else:
+            per_row = run.devices / (run.replicas or run.devices)
+            config = Combination(run.accelerator, run.devices, shape_as_run(shape, run, facts), stack_of(run), "", per_row)
+            yield result.id, observe(result.id, config, rates[0].tokens_per_s.value)
+
+
+def possible_rates(run: AuditedResult, excluded: Collection[str]) -> list[Rate]:
+    """Return the rates that count tokens: unambiguous ones, or the only reading that is not excluded."""
+    counted = [rate for rate in token_rates(run) if rate.quantity in FOLLOWS_FROM]
+    left = [rate for rate in counted if rate.meaning and rate.meaning_words not in excluded]
+    return [rate for rate in counted if not rate.meaning] or (left if len(left) == 1 else [])
+
+
+def concerns(finding: Finding, rate: Rate) -> bool:
+    """Return True if a finding refutes a rate: a claim or a condition that the rate follows from."""
+    conditions = RUN_CONDITIONS.union(rate.conditions)
+    return finding.verdict in REFUTED and (
+        not FOLLOWS_FROM[rate.quantity].isdisjoint(finding.quantities) or not conditions.isdisjoint(finding.conditions)
+    )
+
+
+def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
+    """Return the readings of a step that the audit excludes, by document: a word has one meaning throughout a document."""
+    excluded: dict[str, frozenset[str]] = {}
+    for finding in findings:
+        document = finding.records[0].split("-")[0]
+        if finding.excluded:
+            excluded[document] = excluded.get(document, frozenset()) | frozenset(finding.excluded)
+    return excluded
+
+
+def stack_of(run: AuditedResult) -> str:
+    """Return the software of a run: its document, with Neuron devices apart from the document's GPU rows."""
+    return f"{run.source} neuron" if any("neuron" in name for name in run.conditions.framework) else run.source
+
+
+def shape_as_run(shape: TrainingShape, run: AuditedResult, facts: FactBase) -> TrainingShape:
+    """Return the shape as software runs it.
+
+    transformers computes the attention of Gemma 2 eagerly. Quantised layers multiply in fp32 where that is known, else in
+    16 bits.
+    """
+    if shape.model.family == "gemma2":
+        shape = replace(shape, attention="eager")
+    if shape.method is Method.QLORA and not facts.known.memory_reading(run.source).because:
+        shape = replace(shape, parameters=Dtype.BF16, activations=Dtype.BF16)
+    return shape
+
+
+# Converted results ---------------------------------------------------------------------------------
+
+
+def _converted(evidence: Evidence, facts: FactBase) -> Iterator[CalibrationOutcome]:
+    for record in evidence.records:
+        rate = training_rate(record) if isinstance(record, ConvertedResult) else None
+        if not isinstance(record, ConvertedResult) or rate is None:
+            continue
+        conditions = record.conditions
+        model, accelerator = facts.models.get(conditions.model or ""), facts.accelerators.get(conditions.accelerator or "")
+        count, batch, length = conditions.accelerator_count, conditions.global_batch, conditions.sequence_length
+        if model is None or accelerator is None or not count or not batch or not length:
+            yield record.id, Missing("accelerator, devices or batch is not stated")
+            continue
+        # Loops of this benchmark are fully fused. A packed row is computed by one device, or by a group of them.
+        rank = conditions.settings.get("lora_rank")
+        shape = TrainingShape(
+            model,
+            conditions.method,
+            length,
+            lora_rank=rank if isinstance(rank, int) else 16,
+            lora_targets=MLPERF_TARGETS,
+            lora_dropout=0.1,
+            adapters=Dtype.BF16,
+            loss="fused",
+        )
+        config = Combination(accelerator, count, shape, record.harness, record.round, max(1.0, count / batch))
+        yield record.id, observe(record.id, config, rate.value * length)
+
+
+# Measured results ----------------------------------------------------------------------------------
+
+
+def _measured(root: Path, facts: FactBase, accepted: Collection[str]) -> Iterator[CalibrationOutcome]:
+    for path in records_in(root / SUBMISSIONS).files:
+        record = read_or_none(path)
+        if isinstance(record, Submission) and submission_id(path) in accepted:
+            outcome = calibration_outcome(record, submission_id(path), facts, derive(record))
+            if outcome is not None:
+                yield outcome
+
+
+def calibration_outcome(submission: Submission, result_id: str, facts: FactBase, derived: Derived) -> CalibrationOutcome | None:
+    """Return the calibration row of a submission, or the reason why there is none; None for a failed run.
+
+    Only rankable results on devices with a card are used. Slots are counted, because padding is computed too.
+    """
+    if submission.outcome.status is not Status.OK:
+        return None
+    plan = submission.plan
+    model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
+    if model is None or accelerator is None or not derived.rankable or derived.window is None:
+        return result_id, Missing("not rankable, or a device or model without a card")
+    problem, part = shape_problem(plan, model), part_of_card(submission, accelerator)
+    if problem is not None or part != 1:
+        return result_id, Missing(problem or "a device that is a part of what its card describes")
+    work, count = work_in(submission.trace, derived.window), plan.device.count
+    config = Combination(accelerator, count, shape_of_plan(plan, model), "measured", "", max(1.0, count / plan.batch.data_parallel))
+    return result_id, observe(result_id, config, work.slot_tokens / work.seconds)

@@ -1,0 +1,285 @@
+"""Estimates before anything runs: where a step fits, how fast it is predicted to be, and what a whole job takes and costs.
+
+A prediction always has its interval, its label and the results that it rests on, or a reason why there is none.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tunemark.collector.predict.fit import Combination, Fit, Missing, Observed
+from tunemark.schema import formats
+from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
+from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.statistics.job_prediction import HOUR_S, price_of
+from tunemark.schema.vocabulary import Method
+
+# Memory --------------------------------------------------------------------------------------------
+
+GIB = 2**30
+TIGHT = 0.05
+"""A margin below this share of the device's memory is called tight: the error of the memory model is of that size."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFit:
+    """The memory of an accelerator compared with the memory that a step needs."""
+
+    accelerator: str
+    """Key of the card."""
+    name: str
+    """Name for readers."""
+    memory: int
+    """Memory of the device, in bytes."""
+    needed: int
+    """Memory that the step needs, in bytes."""
+    largest_micro_batch: int
+    """Largest number of full rows that fit; 0 when none does."""
+
+    @property
+    def margin(self) -> int:
+        """Bytes left over; negative when the step does not fit."""
+        return self.memory - self.needed
+
+    @property
+    def fits(self) -> bool:
+        """True if the step fits."""
+        return self.margin >= 0
+
+    @property
+    def verdict(self) -> str:
+        """`yes`, `tight` or `no`."""
+        if not self.fits:
+            return "no"
+        return "tight" if self.margin < TIGHT * self.memory else "yes"
+
+
+def memory_fits(shape: TrainingShape, accelerators: Iterable[AcceleratorCard]) -> tuple[MemoryFit, ...]:
+    """Return the fit on each accelerator, smallest memory first; accelerators of unknown memory are left out."""
+    needed = estimate_memory(shape).needed
+    fits = [
+        MemoryFit(card.key, _card_name(card), memory, needed, largest_micro_batch(shape, memory))
+        for card in accelerators
+        if card.memory_gib is not None
+        for memory in [int(card.memory_gib * GIB)]
+    ]
+    return tuple(sorted(fits, key=lambda fit: (fit.memory, fit.accelerator)))
+
+
+def _card_name(card: AcceleratorCard) -> str:
+    """Return the name of a card, with its number of cores where a process may use only one of them."""
+    cores = card.cores_per_unit or 1
+    return f"{card.name}, all {cores} cores" if cores > 1 else card.name
+
+
+# Throughput ----------------------------------------------------------------------------------------
+
+LABEL: Literal["predicted"] = "predicted"
+LEVEL = 0.90
+"""Probability that a measured rate is within the interval."""
+QUANTILE = 1.6449
+"""Quantile of the standard normal distribution, two-sided at that level."""
+NEIGHBOURS = 3
+SMALLEST_PART, LARGEST_TIMES = 0.5, 2
+"""Rows may be shorter, and longer, than any calibration row by these factors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A predicted figure with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        """Refuse an interval that does not contain the value."""
+        if not 0 < self.low < self.value < self.high < math.inf:
+            raise ValueError(f"{self.low} .. {self.value} .. {self.high} is no interval about a positive value")
+
+    def times(self, factor: float) -> "Range":
+        """Return this times a positive number."""
+        return Range(self.value * factor, self.low * factor, self.high * factor)
+
+    def under(self, amount: float) -> "Range":
+        """Return an amount divided by this: seconds from a rate."""
+        return Range(amount / self.value, amount / self.high, amount / self.low)
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Predicted tokens (slots) per second."""
+
+    tokens_per_s: Range
+    """All devices together, with a 90% interval."""
+    neighbours: tuple[Observed, ...]
+    """The nearest results that it rests on, nearest first."""
+    unseen: tuple[str, ...]
+    """Properties that no result has; each makes the interval wider."""
+    label: Literal["predicted"] = LABEL
+
+
+def predict(fitted: Fit, config: Combination) -> Throughput | Missing:
+    """Return the predicted throughput of a combination, or the reason why there is none."""
+    none = no_data(fitted.rows, config)
+    if none is not None:
+        return none
+    estimate = fitted.predict(config)
+    if isinstance(estimate, Missing):
+        return estimate
+    width = QUANTILE * estimate.sd
+    rate = Range(*(config.devices * math.exp(-estimate.log_seconds + shift) for shift in (0, -width, width)))
+    nearest = sorted(fitted.rows, key=lambda row: distance(row, config))
+    return Throughput(rate, tuple(nearest[:NEIGHBOURS]), _unseen(fitted.rows, config))
+
+
+def no_data(rows: Sequence[Observed], config: Combination) -> Missing | None:
+    """Return the reason why nothing similar is known, or None.
+
+    Similar results have the same software and the same method. There is no prediction for a vendor without results, for an
+    encoder without results of encoders, and for rows far shorter or longer than any calibration row, where other costs dominate.
+    """
+    method, shape = config.shape.method, config.shape
+    alike = [row for row in rows if row.config.stack == config.stack and row.config.shape.method is method]
+    if not alike:
+        return Missing(f"no accepted result of {method.value} with the software {config.stack!r}")
+    if FAMILIES[shape.model.family].encoder and not any(FAMILIES[row.config.shape.model.family].encoder for row in alike):
+        return Missing(f"{shape.model.name} is an encoder, and no accepted result of {config.stack!r} is of one")
+    if not any(row.config.accelerator.vendor == config.accelerator.vendor for row in rows):
+        return Missing(f"no accepted result on a device of {config.accelerator.vendor}")
+    lengths = [row.config.shape.sequence_length for row in alike]
+    if not SMALLEST_PART * min(lengths) <= shape.sequence_length <= LARGEST_TIMES * max(lengths):
+        return Missing(f"rows of {shape.sequence_length:,} tokens; accepted results have {min(lengths):,} to {max(lengths):,}")
+    slots = min(row.config.shape.slots for row in alike)
+    if shape.slots < SMALLEST_PART * slots:
+        return Missing(
+            f"micro-batches of {shape.slots:,} tokens; accepted results have {slots:,} or more, and smaller ones wait for launches"
+        )
+    return None
+
+
+def distance(row: Observed, config: Combination) -> tuple[int, float, str]:
+    """Return the distance of a result from a combination: weighted number of different properties, then the difference in size."""
+    other = row.config
+    differs = (
+        4 * (other.stack != config.stack)
+        + 3 * (other.accelerator.key != config.accelerator.key)
+        + 2 * (other.shape.method is not config.shape.method)
+        + (other.generation != config.generation)
+        + (other.architecture != config.architecture)
+    )
+    return differs, abs(math.log(_size(other) / _size(config))), row.id
+
+
+def _size(config: Combination) -> float:
+    return config.shape.model.layers * config.shape.model.hidden_size**2
+
+
+def _unseen(rows: Sequence[Observed], config: Combination) -> tuple[str, ...]:
+    """Return the properties of a combination that no result has."""
+    configs = [row.config for row in rows]
+    same_stack = [other for other in configs if other.stack == config.stack]
+    seen = {
+        "generation": any(other.generation == config.generation for other in configs),
+        "accelerator": any(other.accelerator.key == config.accelerator.key for other in configs),
+        "accelerator with this software": any(other.accelerator.key == config.accelerator.key for other in same_stack),
+        "model": any(other.architecture == config.architecture for other in configs),
+    }
+    return tuple(name for name, known in seen.items() if not known)
+
+
+def default_stack(rows: Iterable[Observed], method: Method) -> str | None:
+    """Return the software with results of a method on the most pairs of accelerator and model; None without any."""
+    pairs: dict[str, set[tuple[str, str]]] = {}
+    for row in rows:
+        if row.config.shape.method is method:
+            pairs.setdefault(row.config.stack, set()).add((row.config.accelerator.key, row.config.architecture))
+    return max(sorted(pairs), key=lambda stack: len(pairs[stack]), default=None)
+
+
+# A whole job ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What to predict besides the shape of the step."""
+
+    stack: str
+    """Software to predict for."""
+    tokens: int | None
+    """Tokens of the whole job; None for its speed alone."""
+    usd_per_hour: float | None
+    """Price of all devices; None for the price book's."""
+
+    def __post_init__(self) -> None:
+        """Refuse a price that is not positive."""
+        if self.usd_per_hour is not None and self.usd_per_hour <= 0:
+            raise TunemarkError("--usd-per-hour", self.usd_per_hour, "must be above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class JobEstimate:
+    """The prediction for one accelerator."""
+
+    accelerator: str
+    name: str
+    throughput: Throughput | None = None
+    reason: str | None = None
+    """Why nothing is predicted."""
+    seconds: Range | None = None
+    """Time of the whole job; None without its size."""
+    usd: Range | None = None
+    """Cost of the whole job; None without a price or its size."""
+    price: PriceRow | None = None
+    """Row of the price book used for the cost; None where a price was given."""
+
+
+def tokens_of(shape: TrainingShape, samples: int | None, tokens: int | None, epochs: int) -> int | None:
+    """Return the tokens of a job, with full rows; None without a size."""
+    if samples is not None and tokens is not None:
+        raise TunemarkError("--samples", samples, "give the size of the data once: --samples or --tokens")
+    for option, value in (("--samples", samples), ("--tokens", tokens), ("--epochs", epochs)):
+        if value is not None and value < 1:
+            raise TunemarkError(option, value, "must be 1 or more")
+    size = samples * shape.sequence_length if samples is not None else tokens
+    return None if size is None else size * epochs
+
+
+def stack_named(fitted: Fit, name: str | None, shape: TrainingShape) -> str:
+    """Return the software to predict for: the named one, else the one with the most combinations of this method."""
+    known = sorted({row.config.stack for row in fitted.rows})
+    if name is None:
+        return default_stack(fitted.rows, shape.method) or "measured"
+    if name not in known:
+        raise TunemarkError("--like", name, did_you_mean(name, known))
+    return name
+
+
+def job_estimates(
+    facts: FactBase, fitted: Fit, shape: TrainingShape, accelerators: Iterable[str], request: JobRequest
+) -> Iterator[JobEstimate]:
+    """Yield the estimate for each accelerator; a step that does not fit has no prediction."""
+    # The newest release of the software; empty where it has none.
+    release = max((row.config.release for row in fitted.rows if row.config.stack == request.stack), default="")
+    devices = shape.world_size * shape.tensor_parallel
+    for key in accelerators:
+        card = facts.accelerators[key]
+        memory = next(iter(memory_fits(shape, [card])), None)
+        predicted: Throughput | Missing
+        if memory is not None and not memory.fits:
+            predicted = Missing(f"does not fit: {formats.gib(-memory.margin)} short")
+        else:
+            predicted = predict(fitted, Combination(card, devices, shape, request.stack, release, float(shape.tensor_parallel)))
+        if isinstance(predicted, Missing):
+            yield JobEstimate(key, card.name, reason=predicted.reason)
+            continue
+        seconds = None if request.tokens is None else predicted.tokens_per_s.under(request.tokens)
+        price = price_of(facts.prices, key, devices) if request.usd_per_hour is None else None
+        hourly = request.usd_per_hour if price is None else price.usd_per_hour
+        usd = None if seconds is None or hourly is None else seconds.times(hourly / HOUR_S)
+        yield JobEstimate(key, card.name, predicted, None, seconds, usd, price)

@@ -1,0 +1,126 @@
+"""The cost of an hour on owned hardware, and the use from which it is cheaper than renting. Rented hardware is priced in the view `costs`."""
+
+import math
+from dataclasses import dataclass
+
+from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.formats import usd
+
+HOURS_PER_YEAR = 8_766
+"""365.25 days."""
+FIELDS = {
+    "purchase": "purchase_usd",
+    "years": "years",
+    "utilisation": "utilisation",
+    "watts": "watts",
+    "electricity": "electricity_usd_per_kwh",
+    "resale": "resale_usd",
+}
+"""Name in the option `--owned` -> field."""
+OPTIONAL = {"resale"}
+EXAMPLE = "purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedHardware:
+    """A machine that does the work of one accelerator. All figures are the owner's; none has a default that hides it.
+
+    Raises
+    ------
+    ValueError
+        For a value that no machine can have; the message names the field, the value and the fix.
+
+    """
+
+    purchase_usd: float
+    """Price of the machine."""
+    years: float
+    """Years over which it is written off."""
+    utilisation: float
+    """Share of all hours in which it is used, above 0 and at most 1."""
+    watts: float
+    """Power while in use, cooling included."""
+    electricity_usd_per_kwh: float
+    """Price of electricity."""
+    resale_usd: float = 0.0
+    """Price at which it is sold afterwards."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        for name in ("purchase_usd", "watts", "electricity_usd_per_kwh", "resale_usd"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; give a finite amount of 0 or more")
+        if not 0 < self.years < math.inf:
+            raise ValueError(f"years is {self.years}; give a finite number above 0")
+        if not 0 < self.utilisation <= 1:
+            raise ValueError(f"utilisation is {self.utilisation}; give the share of all hours in which it is used, above 0 and at most 1")
+        if self.resale_usd > self.purchase_usd:
+            raise ValueError(
+                f"resale_usd is {self.resale_usd}, more than purchase_usd ({self.purchase_usd}); give the price after {self.years} years"
+            )
+
+    @property
+    def electricity_usd_per_hour(self) -> float:
+        """US dollars of electricity per hour of use: watts / 1,000 x price of a kWh."""
+        return self.watts / 1_000 * self.electricity_usd_per_kwh
+
+    @property
+    def capital_usd_per_year(self) -> float:
+        """US dollars written off per year: (purchase - resale) / years."""
+        return (self.purchase_usd - self.resale_usd) / self.years
+
+    def usd_per_hour(self) -> float:
+        """Return US dollars per hour of use.
+
+        (purchase - resale) / (years x 8,766 x utilisation) + watts / 1,000 x price of a kWh, with 8,766 hours in a
+        year (365.25 days). The hours of use pay for the idle hours.
+        """
+        return self.capital_usd_per_year / (HOURS_PER_YEAR * self.utilisation) + self.electricity_usd_per_hour
+
+    def break_even_hours_per_year(self, cloud_usd_per_hour: float) -> float | None:
+        """Return the hours of use per year at which an hour costs as much as a rented one.
+
+        (purchase - resale) / years / (cloud - electricity). None when renting is always cheaper: electricity alone
+        costs as much, or a year has too few hours. `utilisation` plays no part in it.
+        """
+        saved_usd_per_hour = cloud_usd_per_hour - self.electricity_usd_per_hour
+        if saved_usd_per_hour <= 0:
+            return None
+        hours = self.capital_usd_per_year / saved_usd_per_hour
+        return hours if hours <= HOURS_PER_YEAR else None
+
+    def sentence(self) -> str:
+        """Return the cost of an hour of use in words."""
+        return f"owned: {usd(self.usd_per_hour())} an hour of use, of which electricity {usd(self.electricity_usd_per_hour)}"
+
+
+def parse_owned(text: str) -> OwnedHardware:
+    """Return the machine described by an option such as `purchase=2000,years=3,...`.
+
+    Raises
+    ------
+    TunemarkError
+        For an unknown, missing or impossible figure; names it, its value and the fix.
+
+    """
+    given: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        if name not in FIELDS:
+            raise TunemarkError("--owned", name, f"not a figure of owned hardware; {did_you_mean(name, FIELDS)}; for example {EXAMPLE}")
+        if FIELDS[name] in given:
+            raise TunemarkError(f"--owned {name}", value, "is given twice; give each figure once")
+        try:
+            given[FIELDS[name]] = float(value)
+        except ValueError as error:
+            raise TunemarkError(f"--owned {name}", value, f"give a number; for example {EXAMPLE}") from error
+    missing = [name for name in FIELDS if name not in OPTIONAL and FIELDS[name] not in given]
+    if missing:
+        raise TunemarkError("--owned", text, f"{', '.join(missing)} missing; for example {EXAMPLE}")
+    try:
+        return OwnedHardware(**given)
+    except ValueError as error:
+        message = str(error)
+        for option_name, name in FIELDS.items():
+            message = message.replace(name, option_name)
+        raise TunemarkError("--owned", text, message) from error

@@ -1,0 +1,125 @@
+"""Offers of the price book: the price of an instance or accelerator on a day. No database is needed."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date
+
+from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.facts.cards import PriceRow
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.names import suggest_accelerator
+from tunemark.schema.vocabulary import PriceKind
+
+CATALOGUE = re.compile(r"\b(v\d+)\b")
+COLUMNS = ["provider", "instance", "region", "kind", "accelerator", "count", "usd/h", "usd/h each", "known on", "dated by"]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A price that is in force."""
+
+    price: PriceRow
+
+    @property
+    def usd_per_accelerator_hour(self) -> float:
+        """US dollars per hour for one accelerator of the instance."""
+        return self.price.usd_per_hour / self.price.accelerator_count
+
+    @property
+    def dated_by(self) -> str:
+        """What dates the price: a price list, a version of a catalogue, or lists before and after it."""
+        row = self.price
+        if row.dated_by != "catalog":
+            return "price list" if row.dated_by == "provider" else row.dated_by
+        version = CATALOGUE.search(f"{row.source} {row.notes or ''}")
+        return f"catalog {version[1]}" if version else "catalog"
+
+    def cells(self) -> tuple[object, ...]:
+        """Return the values of `COLUMNS`."""
+        row = self.price
+        place = row.provider, row.instance, row.region, row.kind.value, row.accelerator, row.accelerator_count
+        return *place, row.usd_per_hour, self.usd_per_accelerator_hour, row.effective_on, self.dated_by
+
+    def as_json(self) -> dict[str, object]:
+        """Return the offer as plain data."""
+        return self.price.model_dump(mode="json") | {"usd_per_accelerator_hour": self.usd_per_accelerator_hour}
+
+
+def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None = None) -> list[Offer]:
+    """Return the newest price per provider, instance, region and kind on a day, cheapest accelerator-hour first within each kind.
+
+    Raises
+    ------
+    TunemarkError
+        For a name that is neither an instance nor an accelerator or has no price, and for a day before its first price.
+
+    """
+    if name is not None and not name.strip():
+        raise TunemarkError("name", name, "give an instance or accelerator, or leave it out for all")
+    card = facts.recognise_accelerator(name) if name else None
+    rows = [
+        row
+        for row in facts.prices
+        if (name is None or row.instance.lower() == name.lower() or (card is not None and row.accelerator == card.key))
+        and kind in {None, row.kind}
+    ]
+    if not rows:
+        raise _unknown(facts, name or "", kind)
+    begun = [row for row in rows if row.effective_on <= on]
+    if not begun:
+        first = min(rows, key=lambda row: row.effective_on)
+        dated = "was first read on" if first.dated_by == "catalog" else "is of"
+        owner = f" of {name}" if name else ""
+        fix = f"before the first price{owner}, which {dated} {first.effective_on.isoformat()}; give that day or a later one"
+        raise TunemarkError("--on", on.isoformat(), fix)
+    return sorted((Offer(row) for row in newest(begun)), key=_order)
+
+
+def newest(rows: Iterable[PriceRow]) -> list[PriceRow]:
+    """Return the newest price per provider, instance, region and kind; of two on one day, the later line of the book."""
+    latest: dict[tuple[str, str, str | None, str], PriceRow] = {}
+    for row in rows:
+        key = (row.provider, row.instance, row.region, row.kind.value)
+        if key not in latest or row.effective_on >= latest[key].effective_on:
+            latest[key] = row
+    return list(latest.values())
+
+
+def _order(offer: Offer) -> tuple[int, float, str, str, str]:
+    row = offer.price
+    return list(PriceKind).index(row.kind), offer.usd_per_accelerator_hour, row.provider, row.instance, row.region or ""
+
+
+def _unknown(facts: FactBase, name: str, kind: PriceKind | None) -> TunemarkError:
+    of_kind = f" {kind.value.replace('_', '-')}" if kind else ""
+    card = facts.recognise_accelerator(name)
+    if not name or card is not None or name.lower() in {known.lower() for known in facts.instances}:
+        known = card.key if card else name or "anything"
+        return TunemarkError("name", name, f"the price book has no{of_kind} price of {known}; add one to data/prices/prices.csv")
+    suggestion = suggest_accelerator(name, facts.accelerators, facts.instances)
+    return TunemarkError("name", name, f"neither an instance nor an accelerator; {suggestion}")
+
+
+def kind_of(text: str | None) -> PriceKind | None:
+    """Return the kind of price given by an option; raises TunemarkError for an unknown word."""
+    if text is None:
+        return None
+    word = text.lower().replace("-", "_")
+    if word not in list(PriceKind):
+        raise TunemarkError("--kind", text, did_you_mean(word, PriceKind))
+    return PriceKind(word)
+
+
+def remarks(shown: Iterable[Offer], on: date, today: date) -> Iterator[str]:
+    """Yield remarks on a table of offers: how prices are dated and sorted, and that future prices are unknown."""
+    shown = list(shown)
+    if on > today:
+        yield f"note: {on.isoformat()} is in the future; these are the newest prices known today"
+    if any(offer.price.dated_by == "catalog" for offer in shown):
+        yield "catalog: the source has versions and no days; such a price was read on that day and may be older"
+    if any(offer.price.dated_by == "inferred" for offer in shown):
+        yield "inferred: the day follows from price lists around it"
+    kinds = list(dict.fromkeys(offer.price.kind.value.replace("_", "-") for offer in shown))
+    if len(kinds) > 1:
+        yield f"cheapest accelerator-hour first within each kind: {', '.join(kinds)}; --kind shows one"

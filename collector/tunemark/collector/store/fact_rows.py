@@ -1,0 +1,133 @@
+"""Rows of the facts of data/: accelerators, models, workloads, support, prices."""
+
+from collections.abc import Iterable, Iterator
+
+from tunemark.collector.store.rows import Row, Rows, as_text
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
+from tunemark.schema.facts.fact_base import FactBase, SupportMatrix
+from tunemark.schema.facts.workloads import WorkloadCard
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.vocabulary import Dtype
+
+PEAK_COLUMNS = {
+    "peak_bf16_tflops": Dtype.BF16,
+    "peak_fp16_tflops": Dtype.FP16,
+    "peak_tf32_tflops": Dtype.TF32,
+    "peak_fp32_tflops": Dtype.FP32,
+    "peak_fp8_tflops": Dtype.FP8,
+    "peak_int8_tops": Dtype.INT8,
+}
+SAME_IN_WORKLOADS = {
+    "title", "description", "tier", "source", "task", "model", "method", "weights", "compute", "gradient_checkpointing", "attention",
+    "fused_kernels", "compile", "not_stated",
+}  # fmt: skip
+"""Fields of a workload card that are columns of the same name."""
+
+
+def fact_rows(facts: FactBase) -> Rows:
+    """Return all rows of the fact base; raises TunemarkError (exit code 3) where facts contradict each other."""
+    _refuse_unknown_cards(facts)
+    return {
+        "accelerators": [_accelerator(card) for card in facts.accelerators.values()],
+        "models": [_model(card) for card in facts.models.values()],
+        "workloads": [_workload(card, facts.matrix_of(card.key)) for card in facts.workloads.values()],
+        "workload_axes": [row for card in facts.workloads.values() for row in _axes(card)],
+        "support": list(_support(facts.support)),
+        "prices": price_rows(facts.prices),
+    }
+
+
+def _refuse_unknown_cards(facts: FactBase) -> None:
+    for workload in facts.workloads.values():
+        facts.model(workload.model)
+    for line, row in enumerate(facts.prices, start=2):
+        if row.accelerator not in facts.accelerators:
+            place = f"data/prices/prices.csv:{line}: accelerator"
+            fix = "no such card in data/accelerators; add the card or correct the key"
+            raise TunemarkError(place, row.accelerator, fix, exit_code=Exit.INVALID)
+
+
+def price_id(row: PriceRow) -> str:
+    """Return the id of a price: provider/instance/region/kind/date, with `any` for a price of all regions."""
+    return f"{row.provider}/{row.instance}/{row.region or 'any'}/{row.kind.value}/{row.effective_on.isoformat()}"
+
+
+def price_rows(prices: Iterable[PriceRow]) -> list[Row]:
+    """Return the price book with an id for each price.
+
+    A price of a catalogue is dated by the day it was read, so two versions of a catalogue may give two prices of one day.
+    The later line replaces the earlier one, which keeps an id of its own.
+    """
+    versions: dict[str, list[PriceRow]] = {}
+    for row in prices:
+        versions.setdefault(price_id(row), []).append(row)
+    return [
+        {
+            "price": key if age == 0 else f"{key}/earlier-{age}",
+            **row.model_dump(mode="python", exclude={"kind"}),
+            "kind": row.kind.value,
+        }
+        for key, rows in versions.items()
+        for age, row in enumerate(_newest_first(key, rows))
+    ]
+
+
+def _newest_first(key: str, rows: list[PriceRow]) -> list[PriceRow]:
+    if len(rows) > 1 and any(row.dated_by != "catalog" for row in rows):
+        fix = "is there twice; an instance has one price in a region, of a kind, on a day"
+        raise TunemarkError("data/prices/prices.csv: price", key, fix, exit_code=Exit.INVALID)
+    return rows[::-1]
+
+
+def _accelerator(card: AcceleratorCard) -> Row:
+    return {
+        "accelerator": card.key,
+        **card.model_dump(mode="json", exclude={"key", "cores_per_unit", "peak_tflops", "read_on"}),
+        "read_on": card.read_on,
+        **{column: card.peak_tflops.get(dtype) for column, dtype in PEAK_COLUMNS.items()},
+    }
+
+
+def _model(card: ModelCard) -> Row:
+    shape = card.model_dump(mode="json", exclude={"key", "tied_embeddings", "read_on"})
+    return {"model": card.key, **shape, "read_on": card.read_on, "matrix_parameters": count_parameters(card).matrix_multiplied}
+
+
+def _workload(card: WorkloadCard, matrix: str | None) -> Row:
+    return {
+        "workload": card.key,
+        **card.model_dump(mode="json", include=SAME_IN_WORKLOADS),
+        "matrix": matrix,
+        "dataset": card.data.name,
+        **card.data.model_dump(mode="json", include={"sequence_length", "padding", "packing"}),
+        **card.batch.model_dump(mode="json", include={"micro_batch", "gradient_accumulation"}),
+        "learning_rate": card.optimizer.learning_rate,
+        "optimizer": card.optimizer.name,
+        "lora": card.lora and f"rank {card.lora.rank}, alpha {card.lora.alpha}, on {', '.join(card.lora.target_modules)}",
+        "quantisation": card.quantisation and card.quantisation.format + (", scales quantised too" if card.quantisation.double else ""),
+        "devices": card.devices.count,
+        "strategy": str(card.devices.strategy),
+        **card.devices.model_dump(mode="json", include={"offload", "tensor_parallel", "pipeline_parallel"}),
+    }
+
+
+def _axes(card: WorkloadCard) -> Iterator[Row]:
+    rows = []
+    for axis in card.axes:
+        at = ", ".join(f"{field}={as_text(value)}" for field, value in axis.at.items())
+        rows.append((f"{axis.field} at {at}" if at else axis.field, [as_text(value) or "none" for value in axis.values]))
+    rows += [(", ".join(point), [", ".join(as_text(value) or "none" for value in point.values())]) for point in card.points]
+    for position, (field, choices) in enumerate(rows, start=1):
+        yield {"workload": card.key, "position": position, "field": field, "choices": choices}
+
+
+def _support(matrix: SupportMatrix | None) -> Iterator[Row]:
+    if matrix is None:
+        return
+    for backend, reasons in matrix.cannot.items():
+        for position, feature in enumerate(matrix.features, start=1):
+            reason = reasons.get(feature)
+            needs = matrix.needs.get(backend, {}).get(feature) if reason is None else None
+            supported = {"supported": reason is None, "reason": reason, "needs": needs}
+            yield {"backend": backend.value, "position": position, "feature": feature, **supported}

@@ -1,0 +1,272 @@
+"""From files to the database: facts, documents, published and converted results, submissions; all or nothing."""
+
+import ast
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from datetime import UTC, date, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tunemark.collector.audit.evidence import AuditedResult
+from tunemark.collector.audit.load import audited_submission, load_evidence
+from tunemark.collector.audit.rule import Finding, Rule
+from tunemark.collector.gate.check import Verdict, judge
+from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files
+from tunemark.collector.gate.fact_files import missing_document, wrong_count
+from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, RecordFiles, over_files, records_in, shown_path
+from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
+from tunemark.collector.predict.predicted_vs_measured import memory_error_rows
+from tunemark.collector.store.database import arrow_schemas, as_arrow, build_database
+from tunemark.collector.store.fact_rows import fact_rows
+from tunemark.collector.store.measured_rows import measured_rows
+from tunemark.collector.store.published_rows import converted_rows, document_rows, known_dataset_rows, published_rows
+from tunemark.collector.store.rows import Row, Rows, merge
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.converted import ConvertedResult
+from tunemark.schema.records.published import PublishedResult, SourceDocument
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.upgrade import Problem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSubmission(Candidate):
+    """A submission file with everything that the database and the analyses need of it."""
+
+    headline: Row = field(default_factory=dict)
+    """Its row of `result_rows`."""
+    tables: "dict[str, pa.Table]" = field(default_factory=dict)
+    """Its rows of all other tables."""
+    run: AuditedResult | None = None
+    """The result as the audit sees it."""
+    calibration: CalibrationOutcome | None = None
+    """Its calibration row, or the reason why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The contents of the new database."""
+
+    rows: dict[str, int]
+    """Number of rows by table."""
+    results: dict[str, int]
+    """Number of results by source."""
+    problems: FileProblems
+    """Submissions that were not loaded, and results without a document."""
+    notes: FileProblems
+    """Notes on submissions that were loaded."""
+
+
+def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: None, as_of: date | None = None) -> Collected:
+    """Load all records of a checkout into a new database that replaces the old one.
+
+    Parameters
+    ----------
+    root
+        The checkout.
+    database
+        The DuckDB file to write.
+    advance
+        Called after each submission.
+    as_of
+        Day of the current prices; today by default.
+
+    Raises
+    ------
+    TunemarkError
+        With exit code 3 when facts, published or converted results are invalid. Nothing is written then.
+
+    """
+    # Worker processes import this module to load submissions; they need neither the rules of the audit nor the predictor.
+    from tunemark.collector.audit.rule import all_rules, audit  # noqa: PLC0415
+    from tunemark.collector.predict.cross_validation import throughput_rows  # noqa: PLC0415
+
+    facts, schemas = FactBase(root / "data"), arrow_schemas()
+    rows = fact_rows(facts)
+    rows["collection"] = [{"as_of": as_of or datetime.now(tz=UTC).date()}]
+    undescribed = _add_documents(rows, root, facts)
+    _add_converted(rows, root, facts)
+    accepted = accept(_load_submissions(root, facts, schemas, advance), committed_files(root))
+    rows.setdefault("result_rows", []).extend(_headlines(accepted.kept))
+    evidence = load_evidence(root, facts, [loaded.run for loaded in accepted.kept if loaded.run is not None])
+    rules = all_rules()
+    findings = audit(evidence, rules)
+    merge(rows, finding_rows(findings, rules))
+    measured = [loaded.calibration for loaded in accepted.kept if loaded.calibration is not None]
+    calibration = calibrate(root, facts, evidence, findings, measured)
+    merge(rows, throughput_rows(calibration.rows, calibration.refused))
+    rows["memory_errors"] = memory_error_rows(facts, evidence.records)
+    problems = [*undescribed, *accepted.problems]
+    rows["load_problems"] = [
+        {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in problems
+    ]
+    tables = {
+        name: _joined(as_arrow(rows.get(name, []), schema), (loaded.tables.get(name) for loaded in accepted.kept))
+        for name, schema in schemas.items()
+    }
+    build_database(database, tables)
+    sources = Counter(row["source"] for row in rows["result_rows"])
+    return Collected({name: table.num_rows for name, table in tables.items()}, dict(sources), problems, accepted.notes)
+
+
+def submission_files(root: Path) -> RecordFiles:
+    """Return the submission files of a checkout."""
+    return records_in(root / SUBMISSIONS)
+
+
+def _load_submissions(
+    root: Path, facts: FactBase, schemas: "dict[str, pa.Schema]", advance: Callable[[], object]
+) -> list[LoadedSubmission]:
+    submissions = []
+    for loaded in over_files(partial(load_submission, root=root, facts=facts, schemas=schemas), submission_files(root).files):
+        submissions.append(loaded)
+        advance()
+    return submissions
+
+
+def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str, pa.Schema]") -> LoadedSubmission:
+    """Return the contents of a submission file: its rows as Arrow tables, or its problems."""
+    file = shown_path(path, root)
+    verdict = judge(path, facts)
+    record, derived, result_id = verdict.record, verdict.derived, verdict.result_id
+    if verdict.problems:
+        return LoadedSubmission(file, verdict.problems)
+    if not isinstance(record, Submission) or derived is None:
+        fix = "is not a submission; published results are in data/published"
+        return LoadedSubmission(file, (Problem("format", repr(getattr(record, "format", None)), fix),))
+    try:
+        run = audited_submission(record, result_id, facts, derived)
+        calibration = calibration_outcome(record, result_id, facts, derived)
+        rows = measured_rows(record, derived, facts, result_id, file, verdict.sha256)
+        tables = {name: as_arrow(part, schemas[name]) for name, part in rows.items()}
+    except (ValueError, TypeError, ArithmeticError) as error:
+        # Arrow's own errors are among these. A bad record never stops another one.
+        return LoadedSubmission(file, (Problem("record", "", f"holds a value that the database cannot: {error}"),))
+    del tables["result_rows"]
+    candidate = verdict.candidate(file)
+    checked = {name.name: getattr(candidate, name.name) for name in fields(candidate)}
+    return LoadedSubmission(**checked, headline=rows["result_rows"][0], tables=tables, run=run, calibration=calibration)
+
+
+def _headlines(submissions: Iterable[LoadedSubmission]) -> list[Row]:
+    """Return the rows of `result_rows`; superseded results and those of a changed card stay readable but are never ranked."""
+    submissions = list(submissions)
+    replaced: dict[str, list[str]] = {}
+    for loaded in submissions:
+        if loaded.supersedes is not None:
+            replaced.setdefault(loaded.supersedes, []).append(loaded.result_id)
+    rows = []
+    for loaded in submissions:
+        row = dict(loaded.headline)
+        if any(problem.field == "plan.workload_sha256" for problem in loaded.outdated):
+            # Nothing can be checked against the old card any more.
+            note = f"the card {row['workload']} has changed since; declared as a standard run of it"
+            row |= {"division": "open", "rankable": False, "note": note}
+        if loaded.result_id in replaced:
+            row |= {"rankable": False, "note": f"superseded by {', '.join(sorted(replaced[loaded.result_id]))}"}
+        rows.append(row)
+    return rows
+
+
+def _joined(first: "pa.Table", others: "Iterable[pa.Table | None]") -> "pa.Table":
+    import pyarrow as pa  # noqa: PLC0415 - only `collect` needs it
+
+    return pa.concat_tables([first, *(table for table in others if table is not None)])
+
+
+def finding_rows(findings: Iterable[Finding], rules: Iterable[Rule]) -> Rows:
+    """Return the rows of the audit by table."""
+    return {
+        "audit_rules": [
+            {
+                "rule": rule.id,
+                "family": rule.family,
+                "title": rule.title,
+                "why": rule.why,
+                "verdicts": [verdict.value for verdict in rule.verdicts],
+            }
+            for rule in rules
+        ],
+        "findings": [
+            {
+                "finding": number,
+                "rule": finding.rule,
+                "verdict": finding.verdict.value,
+                "record_ids": list(finding.records),
+                "claim": finding.claim,
+                "calculation": finding.calculation,
+                "numbers": json.dumps(finding.numbers, ensure_ascii=False),
+                "quantities": list(finding.quantities),
+                "conditions": list(finding.conditions),
+            }
+            for number, finding in enumerate(findings, start=1)
+        ],
+    }
+
+
+# Published and converted results are part of the project: any problem in them stops the collection.
+
+
+def _add_documents(rows: Rows, root: Path, facts: FactBase) -> FileProblems:
+    """Add the rows of all documents and their results; return a problem for each source without a document, which is left out."""
+    verdicts = _valid(root, PUBLISHED, facts)
+    documents = {file: verdict.record for file, verdict in verdicts.items() if isinstance(verdict.record, SourceDocument)}
+    results = {file: (verdict.record, verdict) for file, verdict in verdicts.items() if isinstance(verdict.record, PublishedResult)}
+    known = {document.id for document in documents.values()}
+    undescribed = Counter(result.source for result, _ in results.values() if result.source not in known)
+    described = {file: result for file, result in results.items() if result[0].source in known}
+    _refuse_repeated_ids((file, result.id) for file, (result, _) in described.items())
+    counts = Counter(result.source for result, _ in described.values())
+    for file, document in documents.items():
+        if counts[document.id] != document.results:
+            raise _as_error(file, wrong_count(document.results, counts[document.id]))
+        merge(rows, document_rows(document))
+    sizes = known_dataset_rows(facts, documents.values())
+    for file, (result, verdict) in described.items():
+        merge(rows, published_rows(result, facts, sizes, file, verdict.sha256))
+    return [(f"{PUBLISHED}/{source}/{DOCUMENT}", missing_document(source, number)) for source, number in sorted(undescribed.items())]
+
+
+def _add_converted(rows: Rows, root: Path, facts: FactBase) -> None:
+    verdicts = _valid(root, CONVERTED, facts)
+    results = []
+    for file, verdict in verdicts.items():
+        if not isinstance(verdict.record, ConvertedResult):
+            value, fix = getattr(verdict.record, "format", None), f"is not a converted result; {CONVERTED} holds nothing else"
+            raise TunemarkError(f"{file}: format", value, fix, exit_code=Exit.INVALID)
+        results.append((verdict.record, file, verdict.sha256))
+    _refuse_repeated_ids((file, result.id) for result, file, _ in results)
+    merge(rows, converted_rows(results))
+
+
+def _valid(root: Path, folder: str, facts: FactBase) -> dict[str, Verdict]:
+    """Return the verdict on each file of a folder of the project; raises TunemarkError (exit code 3) for the first problem."""
+    verdicts = {shown_path(path, root): judge(path, facts) for path in records_in(root / folder).files}
+    for file, verdict in verdicts.items():
+        if verdict.problems:
+            raise _as_error(file, verdict.problems[0])
+    return verdicts
+
+
+def _as_error(file: str, problem: Problem) -> TunemarkError:
+    try:
+        value = ast.literal_eval(problem.value)
+    except (ValueError, SyntaxError):
+        # Shortened or empty: it stays text.
+        value = problem.value
+    return TunemarkError(f"{file}: {problem.field}", value, problem.fix, exit_code=Exit.INVALID)
+
+
+def _refuse_repeated_ids(ids: Iterable[tuple[str, str]]) -> None:
+    files: dict[str, str] = {}
+    for file, result_id in ids:
+        if result_id in files:
+            fix = f"is in {files[result_id]} already; give each result a number of its own"
+            raise TunemarkError(f"{file}: id", result_id, fix, exit_code=Exit.INVALID)
+        files[result_id] = file

@@ -1,0 +1,308 @@
+"""Rows of a submission: headline numbers derived from its raw log, the log itself, its evidence, and its physics."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from math import isfinite
+
+import numpy as np
+
+from tunemark.collector.predict.predicted_vs_measured import compare_memory
+from tunemark.collector.store.rows import Row, Rows, as_text, flattened
+from tunemark.schema.comparability import comparability_group
+from tunemark.schema.derive import Derived, step_labels
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.utilisation import physics
+from tunemark.schema.records.effective import compared
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.statistics.intervals import Interval
+from tunemark.schema.vocabulary import Trust
+
+STEP_COLUMNS = ("completed_at_s", "slot_tokens", "real_tokens", "supervised_tokens", "documents", "rows", "loss")
+"""Columns of the trace that are columns of `steps`."""
+
+
+def measured_rows(submission: Submission, derived: Derived, facts: FactBase, result_id: str, file: str, sha256: str) -> Rows:
+    """Return the rows of a submission by table."""
+    physics_columns, physics_tables = _physics(submission, derived, facts)
+    headline = {
+        "source": "measured",
+        "trust": Trust.MEASURED.value,
+        "file": file,
+        "sha256": sha256,
+        **_identity(submission),
+        **_conditions(submission),
+        **_headlines(submission, derived),
+        **_evidence_columns(submission, derived),
+        **physics_columns,
+    }
+    tables: Rows = {
+        "result_rows": [headline],
+        "steps": list(_steps(submission, derived)),
+        "phases": list(_phases(submission, derived)),
+        "result_facts": [*_facts(submission, derived), *physics_tables.pop("result_facts")],
+        "step_events": [event.model_dump() for event in submission.events],
+        "effective": list(_effective(submission)),
+        "gates": [{"gate": gate.name, "passed": gate.passed, "detail": gate.detail} for gate in submission.gates],
+        "ranks": list(_ranks(submission, derived)),
+        "device_use": list(_device_use(submission)),
+        "warnings": [{"kind": warning.kind.value, "message": warning.message} for warning in submission.warnings],
+        **physics_tables,
+    }
+    return {table: [{"result_id": result_id, **row} for row in rows] for table, rows in tables.items()}
+
+
+# Columns of the result row -------------------------------------------------------------------------
+
+
+def _identity(submission: Submission) -> Row:
+    plan, outcome = submission.plan, submission.outcome
+    return {
+        "division": submission.division.value,
+        "workload": plan.workload,
+        "accelerator": plan.device.accelerator,
+        "accelerator_printed": submission.environment.devices[0].name,
+        "accelerator_count": plan.device.count,
+        "nodes": plan.device.nodes,
+        "backend": plan.device.backend.value,
+        "strategy": plan.device.strategy.value,
+        "status": outcome.status.value,
+        "message": outcome.message,
+        "fix": outcome.fix,
+        "started_at": submission.started_at,
+        "weights": plan.model.weights.value,
+        "harness_version": submission.harness.version,
+        "harness_commit": submission.harness.commit,
+    }
+
+
+def _conditions(submission: Submission) -> Row:
+    plan = submission.plan
+    compared_by: Row = {
+        "model": plan.model.key,
+        "task": plan.model.task.value,
+        "method": plan.method.value,
+        "dataset": plan.data.name,
+        "sequence_length": plan.data.sequence_length,
+        "padding": plan.data.padding.value,
+        "packing": plan.data.packing,
+        "global_batch": plan.batch.global_batch,
+        "precision": plan.precision.compute.value,
+        "optimizer": plan.optimizer.name,
+        "step_definition": "optimizer_step",
+    }
+    return {
+        **compared_by,
+        "micro_batch": plan.batch.micro_batch,
+        "gradient_accumulation": plan.batch.gradient_accumulation,
+        "comparability_group": comparability_group({**compared_by, "document_borders": plan.data.document_borders}),
+    }
+
+
+def _headlines(submission: Submission, derived: Derived) -> Row:
+    step, window, memory = derived.step_time, derived.window, derived.peak_memory
+    evaluation, model = submission.evaluation, submission.model
+    row: Row = {
+        "steps": len(submission.trace),
+        "epochs": epochs_done(submission),
+        **_interval("tokens_per_s", derived.tokens_per_s),
+        **_interval("samples_per_s", derived.samples_per_s),
+        "padding_efficiency": derived.padding_efficiency,
+        "peak_memory_bytes": memory.peak_bytes,
+        "peak_memory_method": memory.method,
+        "train_time_s": derived.train_time_s,
+        "epoch_time_s": epoch_time_s(submission, derived),
+        "wall_s": submission.process.wall_s,
+        "loss_start": derived.loss_start,
+        "train_loss": derived.train_loss,
+        "rankable": derived.rankable,
+    }
+    if step is not None:
+        row |= {"step_time_s": step.p50, "step_time_p5_s": step.p5, "step_time_p95_s": step.p95, "step_time_cv": step.cv}
+    if window is not None:
+        row |= {"stable": window.stable, "steady_steps": window.steps, "steady_verdict": window.verdict}
+    if model is not None:
+        row |= {"parameters": model.parameters, "trainable_parameters": model.trainable_parameters}
+        row["model_memory_bytes"] = sum(model.parameter_bytes.values())
+    if evaluation is not None:
+        row |= {"eval_loss": evaluation.loss, "eval_loss_se": evaluation.loss_standard_error, "evaluation_rows": evaluation.rows}
+        row |= {"accuracy": evaluation.accuracy, "accuracy_se": derived.accuracy_standard_error}
+    return row
+
+
+def _evidence_columns(submission: Submission, derived: Derived) -> Row:
+    effective, study, probe, slowest = submission.effective, submission.study, submission.probe, derived.slowest_rank
+    count, verdicts = submission.plan.device.count, [gate.passed for gate in submission.gates if gate.passed is not None]
+    row: Row = {
+        "gates": None if not verdicts else "passed" if all(verdicts) else "failed",
+        "compile_overhead_s": derived.compile_overhead_s,
+        "probe_flop_per_s": probe.before_flop_per_s * count if probe else None,
+        "probe_after_flop_per_s": probe.after_flop_per_s * count if probe and probe.after_flop_per_s else None,
+    }
+    if effective is not None:
+        row |= effective.model_dump(include={"attention", "fused_kernels", "compile", "gradient_checkpointing", "process_group"})
+    if study is not None:
+        row |= {"study_id": study.study_id, "study_kind": study.kind, "study_point": study.point, "study_position": study.position}
+    if slowest is not None:
+        row |= {"slowest_rank": slowest.rank, "rank_behind": slowest.behind}
+    return row
+
+
+def epochs_done(submission: Submission) -> float | None:
+    """Return passes over the rows; None when rows are generated without end."""
+    rows = submission.plan.data.training_rows
+    return sum(submission.trace.rows) / rows if rows else None
+
+
+def epoch_time_s(submission: Submission, derived: Derived) -> float | None:
+    """Return seconds of one pass over the rows at steady speed; None without a known number of documents in it."""
+    data = submission.plan.data
+    if data.training_rows is None or data.packing or derived.samples_per_s is None or not derived.samples_per_s.value:
+        return None
+    return data.training_rows / derived.samples_per_s.value
+
+
+def _interval(name: str, interval: Interval | None) -> Row:
+    if interval is None:
+        return {}
+    # With too few steps for an interval its ends are unknown, not zero and infinity.
+    known = isfinite(interval.high)
+    return {name: interval.value, f"{name}_low": interval.low if known else None, f"{name}_high": interval.high if known else None}
+
+
+# Tables of the log and the evidence ----------------------------------------------------------------
+
+
+def _steps(submission: Submission, derived: Derived) -> Iterator[Row]:
+    trace = submission.trace
+    if derived.window is None:
+        return
+    labels, times = step_labels(derived.window, len(trace)), trace.step_times_s
+    columns = [getattr(trace, name) for name in STEP_COLUMNS]
+    for step, (label, time_s, *values) in enumerate(zip(labels, times, *columns, strict=True), start=1):
+        yield {"step": step, "label": label, "step_time_s": time_s, **dict(zip(STEP_COLUMNS, values, strict=True))}
+
+
+def _phases(submission: Submission, derived: Derived) -> Iterator[Row]:
+    wall_s = submission.process.wall_s
+    for position, (phase, seconds) in enumerate(derived.phases.items(), start=1):
+        yield {"position": position, "phase": phase, "duration_s": seconds, "share": seconds / wall_s if wall_s else 0.0}
+
+
+def _effective(submission: Submission) -> Iterator[Row]:
+    if submission.effective is not None:
+        for position, lever in enumerate(compared(submission.plan, submission.effective, submission.trace), start=1):
+            yield {"position": position, **lever._asdict()}
+
+
+def _ranks(submission: Submission, derived: Derived) -> Iterator[Row]:
+    window = derived.window
+    part = slice(window.first, window.stop) if window is not None else slice(0)
+    medians = {rank.rank: float(np.median(own)) if len(own := rank.own_work_s[part]) else None for rank in submission.ranks}
+    known = [own for own in medians.values() if own is not None]
+    typical = float(np.median(known)) if known else 0.0
+    slowest = derived.slowest_rank.rank if derived.slowest_rank else None
+    for rank in submission.ranks:
+        own_s = medians[rank.rank]
+        yield {
+            "rank": rank.rank,
+            "own_work_s": own_s,
+            "behind": own_s / typical - 1 if own_s is not None and typical else None,
+            "slowest": rank.rank == slowest,
+            **rank.model_dump(include={"device_allocated_bytes", "device_reserved_bytes", "host_rss_bytes"}),
+        }
+
+
+def _device_use(submission: Submission) -> Iterator[Row]:
+    for use in submission.utilisation.devices if submission.utilisation else ():
+        row = use.model_dump(mode="json")
+        yield {"device": row.pop("index"), **row}
+
+
+# Facts: environment, settings and derived figures --------------------------------------------------
+
+
+def _facts(submission: Submission, derived: Derived) -> Iterator[Row]:
+    record = submission.model_dump(mode="json")
+    plan, environment = record["plan"], record["environment"]
+    reasons = plan.pop("reasons")
+    packages = environment.pop("packages") | environment.pop("runtime")
+    yield from _topic("environment", environment)
+    yield from _topic("packages", packages)
+    yield from _topic("plan", plan, reasons)
+    for override in submission.overrides:
+        yield {
+            "topic": "overrides",
+            "name": override.field,
+            "value": as_text(override.run),
+            "reason": f"the card says {as_text(override.card)}",
+        }
+    yield from _topic("harness", record["harness"])
+    yield from _topic("process", record["process"])
+    for name in type(submission.memory).model_fields:
+        reading = getattr(submission.memory, name)
+        yield {"topic": "memory", "name": name, "value": as_text(reading.peak_bytes), "reason": reading.method or reading.reason}
+    for topic in ("model", "utilisation", "evaluation"):
+        yield from _topic(topic, record[topic] or {})
+    yield from _derived_facts(submission, derived)
+
+
+def _topic(topic: str, values: Row, reasons: dict[str, str] | None = None) -> Iterator[Row]:
+    for name, value in flattened(values):
+        yield {"topic": topic, "name": name, "value": as_text(value), "reason": (reasons or {}).get(name)}
+
+
+def _derived_facts(submission: Submission, derived: Derived) -> Iterator[Row]:
+    figures: list[tuple[str, float | None, str]] = [
+        ("slot_tokens_per_s", derived.slot_tokens_per_s, "tensor elements over time in the steady window, padding included"),
+        ("epoch_time_s", epoch_time_s(submission, derived), "rows of an epoch / steady samples per second"),
+        ("epochs", epochs_done(submission), "rows of all steps / rows of an epoch"),
+    ]
+    known = [figure for figure in figures if figure[1] is not None]
+    if derived.step_time is not None:
+        reason = f"of {derived.step_time.n} steady steps; times in seconds"
+        known += [(f"step_time.{name}", value, reason) for name, value in asdict(derived.step_time).items()]
+    for name, value, reason in known:
+        yield {"topic": "derived", "name": name, "value": as_text(value), "reason": reason}
+
+
+# Physics: FLOPs, utilisation, energy and memory, each with its formula or the reason why it is unknown ----
+
+
+def _physics(submission: Submission, derived: Derived, facts: FactBase) -> tuple[Row, Rows]:
+    """Return columns of the result row, and rows of `flops`, `memory_lines` and `result_facts`."""
+    plan, energy = submission.plan, submission.utilisation.energy if submission.utilisation else None
+    model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
+    known = physics(submission, derived, model, accelerator)
+    lines, no_memory = compare_memory(submission, model)
+    figures, ledger = known.figures(), known.flops
+    columns: Row = {
+        **{name: figure.value for name, figure in figures.items()},
+        "flop_per_step": ledger.model_flops if ledger else None,
+        "predicted_memory_bytes": next((line.predicted_bytes for line in lines if line.key == "peak allocated"), None),
+    }
+    if energy is not None:
+        columns |= {"energy_source": energy.source, "energy_j": energy.joules, "energy_window_s": energy.window_s}
+    reasons = [
+        {"topic": "derived", "name": name, "value": as_text(figure.value), "reason": figure.reason} for name, figure in figures.items()
+    ]
+    if no_memory is not None:
+        reasons.append({"topic": "derived", "name": "predicted_memory_bytes", "value": None, "reason": no_memory})
+    tables: Rows = {
+        "flops": [
+            {"position": position, "class": line.key, "flop": line.flops, "formula": line.formula}
+            for position, line in enumerate(ledger.lines if ledger else (), start=1)
+        ],
+        "memory_lines": [
+            {
+                "position": position,
+                "line": line.key,
+                "kind": line.group,
+                "predicted_bytes": line.predicted_bytes,
+                "measured_bytes": line.measured_bytes,
+                "note": line.note,
+            }
+            for position, line in enumerate(lines, start=1)
+        ],
+        "result_facts": reasons,
+    }
+    return columns, tables

@@ -1,0 +1,395 @@
+"""Rows of results measured by others: documents, the published results in them, and converted results of other harnesses."""
+
+import re
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tunemark.collector.audit import printed_figures as rates
+from tunemark.collector.store.rows import Row, Rows, as_text, merge
+from tunemark.schema.comparability import comparability_group
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.converted import ConvertedResult, TimeToTarget, time_to_target, training_rate
+from tunemark.schema.records.published import Claim, Conditions, DocumentTable, PublishedResult, SourceDocument
+from tunemark.schema.statistics.intervals import Interval
+from tunemark.schema.vocabulary import Task, Trust
+
+REFERENCE = re.compile(r"\{([0-9]{3}-S?[0-9]{2,3})/[^}]*\}")
+"""A reference to a result or statement in the cell of a document's table."""
+PRINTED = {"framework", "settings", "assumed", "from_repository"}
+"""Fields of conditions that have a topic of their own, or describe other fields."""
+
+
+def document_rows(document: SourceDocument) -> Rows:
+    """Return the rows of a source document by table."""
+    described = document.model_dump(
+        mode="json", include={"title", "authors", "published_on", "url", "origin_repository", "summary", "caveats"}
+    )
+    rows: Rows = {"sources": [{"source": document.id, "read_on": document.read_on, **described}]}
+    for position, table in enumerate(document.tables, start=1):
+        merge(rows, _table(document.id, position, table))
+    for statement in document.statements:
+        row = {"statement_id": statement.id, "source": document.id, "section": statement.section, "note": statement.note}
+        merge(rows, {"statements": [row], **_claims(statement.id, statement.claims), "labels": _labels(statement.id, statement.labels)})
+    return rows
+
+
+def referred_ids(template: str) -> list[str]:
+    """Return the results and statements that a cell refers to, in order, each once."""
+    return list(dict.fromkeys(REFERENCE.findall(template)))
+
+
+def _table(source: str, position: int, table: DocumentTable) -> Rows:
+    key = {"source": source, "table_id": table.id}
+    cells = [
+        {**key, "row_number": row_number, "column_number": column_number, "template": cell, "result_ids": referred_ids(cell)}
+        for row_number, row in enumerate(table.rows, start=1)
+        for column_number, cell in enumerate(row, start=1)
+    ]
+    heading = {**key, "position": position, "title": table.title, "columns": list(table.columns)}
+    return {"document_tables": [heading], "document_cells": cells}
+
+
+def _claims(record_id: str, claims: Mapping[str, Claim]) -> Rows:
+    return {
+        "claims": [
+            {"record_id": record_id, "quantity": quantity, "value": claim.value, "printed": claim.printed, "note": claim.note}
+            for quantity, claim in claims.items()
+        ],
+        "readings": [
+            {"record_id": record_id, "quantity": quantity, "meaning": reading.meaning, "value": reading.value}
+            for quantity, claim in claims.items()
+            for reading in claim.readings
+        ],
+    }
+
+
+def _labels(record_id: str, labels: Mapping[str, str]) -> list[Row]:
+    return [{"record_id": record_id, "label": label, "printed": printed} for label, printed in labels.items()]
+
+
+def _compared(conditions: Conditions) -> Row:
+    """Return the conditions of the comparability key that published and converted results state in the same way."""
+    return {
+        "model": conditions.model,
+        "method": conditions.method.value,
+        "dataset": conditions.dataset,
+        "sequence_length": conditions.sequence_length,
+        "padding": None if conditions.padding is None else conditions.padding.value,
+        "packing": conditions.packing,
+    }
+
+
+# Published results ---------------------------------------------------------------------------------
+
+
+def published_rows(result: PublishedResult, facts: FactBase, dataset_rows: Mapping[str, int], file: str, sha256: str) -> Rows:
+    """Return the rows of a published result by table."""
+    figures = derived_figures(result, dataset_rows)
+    return {
+        "result_rows": [_published_headline(result, figures, facts) | {"file": file, "sha256": sha256}],
+        "result_facts": [{"result_id": result.id, **fact} for fact in _published_facts(result, figures)],
+        **_claims(result.id, result.claims),
+        "labels": _labels(result.id, result.labels),
+    }
+
+
+def derived_figures(result: PublishedResult, dataset_rows: Mapping[str, int]) -> dict[str, rates.Figure]:
+    """Return time, rate and batch figures that are claimed without ambiguity or follow from such claims."""
+    rows = rates.printed_rows(result.conditions.dataset) or dataset_rows.get(result.conditions.dataset or "")
+    claims, conditions = result.claims, result.conditions
+    figures = {
+        "step_time_s": rates.step_time_s(claims),
+        "steps_per_s": rates.steps_per_s(claims),
+        "tokens_per_s": rates.tokens_per_s(claims, conditions),
+        "samples_per_s": rates.samples_per_s(claims, conditions, rows),
+        "epoch_time_s": rates.epoch_time_s(claims),
+        "train_time_s": rates.claimed(claims, "train_time_s"),
+        "wall_s": rates.claimed(claims, "wall_s"),
+        "global_batch": rates.global_batch(conditions),
+    }
+    return {name: figure for name, figure in figures.items() if figure is not None}
+
+
+def known_dataset_rows(facts: FactBase, documents: Iterable[SourceDocument]) -> dict[str, int]:
+    """Return the training rows of each data set that a workload card or a statement of a document gives."""
+    known = {card.data.name: card.data.training_rows for card in facts.workloads.values() if card.data.training_rows is not None}
+    for document in documents:
+        for statement in document.statements:
+            rows = rates.stated_training_rows(statement.note)
+            if rows is not None and "dataset" in statement.labels:
+                known.setdefault(statement.labels["dataset"], rows)
+    return known
+
+
+def _published_headline(result: PublishedResult, figures: Mapping[str, rates.Figure], facts: FactBase) -> Row:
+    conditions, claims = result.conditions, result.claims
+    optimizer = conditions.settings.get("optimizer")
+    ambiguous = rates.is_ambiguous(claims, "step_time_s")
+    compared = _compared(conditions) | {
+        "task": _task(result, facts),
+        "global_batch": int(figures["global_batch"].value) if "global_batch" in figures else None,
+        "precision": rates.precision_class(conditions.precision),
+        "optimizer": None if optimizer is None else str(optimizer).rsplit(".", 1)[-1].lower(),
+        "step_definition": "ambiguous" if ambiguous else "optimizer_step" if "step_time_s" in figures else None,
+    }
+    row: Row = {
+        "result_id": result.id,
+        "source": result.source,
+        "trust": Trust.PUBLISHED.value,
+        "section": result.section,
+        **compared,
+        "comparability_group": None if ambiguous else comparability_group(compared),
+        "rankable": False,
+        "accelerator": conditions.accelerator,
+        "accelerator_printed": result.labels.get("accelerator"),
+        "accelerator_count": conditions.accelerator_count,
+        "instance": conditions.instance,
+        "status": result.status.value,
+        "micro_batch": conditions.micro_batch,
+        "gradient_accumulation": conditions.gradient_accumulation,
+        "note": result.note,
+    }
+    for name in ("step_time_s", "tokens_per_s", "samples_per_s", "epoch_time_s", "train_time_s", "wall_s"):
+        if name in figures:
+            row[name] = figures[name].value
+    # Memory printed in GiB or GB differs by 7%: the printed reading is kept here, all readings in `readings`.
+    for name in ("peak_memory_bytes", "model_memory_bytes", "loss_start", "train_loss", "eval_loss", "accuracy", "epochs"):
+        if name in claims:
+            row[name] = claims[name].value
+    for name in ("steps", "parameters"):
+        if name in claims:
+            row[name] = round(claims[name].value)
+    if "peak_memory_bytes" in claims:
+        row["peak_memory_method"] = claims["peak_memory_bytes"].note or "as claimed"
+    return row
+
+
+def _task(result: PublishedResult, facts: FactBase) -> str | None:
+    """Return the task of the model's family: every BERT of the sources classifies, all others predict the next token."""
+    card = facts.models.get(result.conditions.model or "")
+    if card is None:
+        return None
+    return (Task.SEQUENCE_CLASSIFICATION if card.family == "bert" else Task.CAUSAL_LM).value
+
+
+def _published_facts(result: PublishedResult, figures: Mapping[str, rates.Figure]) -> Iterator[Row]:
+    conditions = result.conditions
+    for name, figure in figures.items():
+        if figure.formula is not None:
+            yield {"topic": "derived", "name": name, "value": as_text(figure.value), "reason": figure.formula}
+    for name, version in conditions.framework.items():
+        yield {"topic": "packages", "name": name, "value": version, "reason": _origin(conditions, "framework")}
+    for name, setting in conditions.settings.items():
+        reason = _origin(conditions, f"settings.{name}", "settings")
+        yield {"topic": "settings", "name": name, "value": as_text(setting), "reason": reason}
+    for name, value in conditions.model_dump(mode="json", exclude=PRINTED).items():
+        if value is not None:
+            yield {"topic": "conditions", "name": name, "value": as_text(value), "reason": _origin(conditions, name)}
+    yield {"topic": "origin", "name": result.origin.kind, "value": result.origin.reference, "reason": None}
+
+
+def _origin(conditions: Conditions, *names: str) -> str | None:
+    """Return the origin of a condition, or None if the document itself states it."""
+    if any(name in conditions.assumed for name in names):
+        return "assumed: implied, not stated"
+    if any(name in conditions.from_repository for name in names):
+        return "only the origin repository states it"
+    return None
+
+
+# Converted results ---------------------------------------------------------------------------------
+
+REPOSITORY = "https://github.com/mlcommons/training_results_{}"
+PUBLISHED_ON = {"v4.1": "2024-11-13", "v5.0": "2025-06-04", "v5.1": "2025-11-12"}
+"""Days on which MLCommons published the rounds."""
+CAVEATS = (
+    "Submitters choose batch size, learning rate and number format within the rules of the benchmark; the number format is not in the logs.",
+    "A sample is a packed row of 8,192 tokens, not a document; the logs do not count tokens.",
+    "Model, data set, sequence length and packing are those of the benchmark's rules; the logs do not say them.",
+    "Time to target runs from run_start to run_stop: evaluation is part of it, loading and compiling are not.",
+    "Samples a second are counted while training, evaluation left out.",
+    "MLPerf is a trademark of MLCommons Association. The logs are under Apache-2.0.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedFigures:
+    """Statistics over the runs of a converted result. Null where they are unknown."""
+
+    times: TimeToTarget
+    rate: Interval | None
+    """Samples per second."""
+    step_time_s: float | None
+    eval_loss: float | None
+    """Median of the last evaluations."""
+    epochs: float | None
+
+
+def _converted_figures(result: ConvertedResult) -> ConvertedFigures:
+    rate, batch = training_rate(result), result.conditions.global_batch
+    finished = [run for run in result.runs if run.status == "ok"]
+    samples, rows = _median(run.samples for run in finished if run.samples), _whole(result.conditions.settings.get("train_samples"))
+    return ConvertedFigures(
+        time_to_target(result),
+        rate,
+        step_time_s=batch / rate.value if batch and rate and rate.value else None,
+        eval_loss=_median(run.curve.eval_loss[-1] for run in finished if run.curve.eval_loss),
+        epochs=samples / rows if samples and rows else None,
+    )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(statistics.median(known)) if known else None
+
+
+def _whole(value: object) -> int | None:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def source_id(result: ConvertedResult) -> str:
+    """Return the source of a result: its harness and round, such as `mlperf-v5.1`."""
+    return f"{result.harness}-{result.round}"
+
+
+def converted_rows(results: Iterable[tuple[ConvertedResult, str, str]]) -> Rows:
+    """Return the rows of converted results, each given with its file and that file's hash, and of their rounds."""
+    rows: Rows = {}
+    rounds: dict[str, list[ConvertedResult]] = {}
+    for result, file, sha256 in results:
+        rounds.setdefault(source_id(result), []).append(result)
+        merge(rows, _converted_result(result, file, sha256))
+    merge(rows, {"sources": [_round(name, members) for name, members in sorted(rounds.items())]})
+    return rows
+
+
+def _converted_result(result: ConvertedResult, file: str, sha256: str) -> Rows:
+    figures = _converted_figures(result)
+    copied = {"file", "status", "seed", "init_s", "time_to_target_s", "samples"}
+    return {
+        "result_rows": [_converted_headline(result, figures) | {"file": file, "sha256": sha256}],
+        "runs": [
+            {"result_id": result.id, "run": number, "samples_per_s": run.samples_per_s, **run.model_dump(mode="json", include=copied)}
+            for number, run in enumerate(result.runs, start=1)
+        ],
+        "run_curves": [
+            {"result_id": result.id, "run": number, "evaluation": index, "samples": samples, "seconds": at_s, "eval_loss": loss}
+            for number, run in enumerate(result.runs, start=1)
+            for index, (samples, at_s, loss) in enumerate(zip(run.curve.samples, run.curve.at_s, run.curve.eval_loss, strict=True), start=1)
+        ],
+        "result_facts": [{"result_id": result.id, **fact} for fact in (*_converted_derived(figures), *_converted_printed(result))],
+    }
+
+
+def _converted_headline(result: ConvertedResult, figures: ConvertedFigures) -> Row:
+    conditions, times, rate, median = result.conditions, figures.times, figures.rate, figures.times.median
+    optimizer = conditions.settings.get("optimizer")
+    compared = _compared(conditions) | {
+        "task": Task.CAUSAL_LM.value,
+        "global_batch": conditions.global_batch,
+        "precision": conditions.precision,
+        "optimizer": None if optimizer is None else str(optimizer),
+        "step_definition": "optimizer_step",
+    }
+    notes = [f"{result.label}."]
+    if times.reached < times.runs:
+        notes.append(f"{times.reached} of {times.runs} runs reached the target; the others count as longer than any of them.")
+    return {
+        "result_id": result.id,
+        "source": source_id(result),
+        "trust": Trust.CONVERTED.value,
+        "section": f"{result.submitter}: {result.system.name}",
+        **compared,
+        "comparability_group": comparability_group(compared),
+        "rankable": False,
+        "accelerator": conditions.accelerator,
+        "accelerator_printed": result.system.accelerator_printed,
+        "accelerator_count": conditions.accelerator_count,
+        "nodes": result.system.nodes,
+        "status": "ok" if times.score_s is not None else "partial",
+        "gradient_accumulation": conditions.gradient_accumulation,
+        "step_time_s": figures.step_time_s,
+        "train_time_s": None if median is None else median.value,
+        "time_to_target_s": None if median is None else median.value,
+        "time_to_target_low_s": median.low if median and median.bounded else None,
+        "time_to_target_high_s": median.high if median and median.bounded else None,
+        "samples_per_s": None if rate is None else rate.value,
+        "samples_per_s_low": rate.low if rate and rate.bounded else None,
+        "samples_per_s_high": rate.high if rate and rate.bounded else None,
+        "eval_loss": figures.eval_loss,
+        "epochs": figures.epochs,
+        "evaluation_rows": _whole(conditions.settings.get("eval_samples")),
+        "note": " ".join((*notes, *result.notes)),
+    }
+
+
+def _converted_derived(figures: ConvertedFigures) -> Iterator[Row]:
+    times, median = figures.times, figures.times.median
+    interval = "order statistics of the runs; at least 95%"
+    all_runs = "median of all runs; one that did not reach the target counts as longer than any other"
+    derived: list[tuple[str, object, str]] = [
+        ("time_to_target.runs", times.runs, "logs of the entry"),
+        ("time_to_target.reached", times.reached, "runs whose run_stop says success after an evaluation at the target"),
+        ("time_to_target.score_s", times.score_s, "mean without the fastest and the slowest run, the rule of MLPerf Training"),
+        ("time_to_target.median_s", median and median.value, all_runs),
+        ("time_to_target.low_s", median and median.low, interval),
+        ("time_to_target.high_s", median.high if median and median.bounded else None, interval),
+        ("time_to_target.fastest_s", times.fastest_s, "fastest run"),
+        ("time_to_target.slowest_s", times.slowest_s, "slowest run that reached the target"),
+        ("train_time_s", median and median.value, "median time to target, evaluation included"),
+        (
+            "samples_per_s",
+            figures.rate and figures.rate.value,
+            "samples of all runs / seconds in their training blocks; 95% interval over the runs",
+        ),
+        ("step_time_s", figures.step_time_s, "global batch / samples per second"),
+        ("eval_loss", figures.eval_loss, "median of the last evaluations"),
+        ("epochs", figures.epochs, "median samples of the runs / train_samples"),
+    ]
+    for name, value, reason in derived:
+        if value is not None:
+            yield {"topic": "derived", "name": name, "value": as_text(value), "reason": reason}
+
+
+def _converted_printed(result: ConvertedResult) -> Iterator[Row]:
+    conditions = result.conditions
+    entry = result.model_dump(
+        mode="json", include={"label", "benchmark", "round", "division", "submitter", "source", "folder", "target_eval_loss"}
+    )
+
+    def rule(name: str) -> str | None:
+        return "fixed by the rules of the benchmark; the logs do not say it" if name in conditions.assumed else None
+
+    def printed(_: str) -> None:
+        """Give no reason: the value is printed."""
+
+    topics: list[tuple[str, Row, Callable[[str], str | None]]] = [
+        ("entry", entry, rule),
+        ("system", result.system.model_dump(mode="json"), printed),
+        ("packages", dict(conditions.framework), printed),
+        ("settings", dict(conditions.settings), lambda name: rule(f"settings.{name}")),
+        ("conditions", conditions.model_dump(mode="json", exclude=PRINTED), rule),
+    ]
+    for topic, values, reason in topics:
+        for name, value in values.items():
+            if value not in (None, []):
+                yield {"topic": topic, "name": name, "value": as_text(value), "reason": reason(name)}
+
+
+def _round(name: str, results: list[ConvertedResult]) -> Row:
+    first = results[0]
+    submitters = len({result.submitter for result in results})
+    runs = sum(len(result.runs) for result in results)
+    targets = sorted({result.target_eval_loss for result in results if result.target_eval_loss is not None})
+    target = f"an eval loss of {targets[0]:g}" if len(targets) == 1 else "the target"
+    return {
+        "source": name,
+        "title": f"MLPerf Training {first.round}, Llama 2 70B LoRA",
+        "authors": f"{submitters} submitters; MLCommons Association",
+        "published_on": PUBLISHED_ON.get(first.round),
+        "url": REPOSITORY.format(first.round),
+        "origin_repository": first.source,
+        "summary": f"Time to tune LoRA adapters of Llama 2 70B to {target}: {len(results)} entries of {submitters} submitters, {runs} runs.",
+        "caveats": [f"{first.label}.", *CAVEATS],
+    }

@@ -1,0 +1,798 @@
+-- The database: tables that `tunemark collect` fills, views for readers, and comments that describe both.
+-- It is a cache that can always be rebuilt from data/ and submissions/.
+-- Units are in the names; shares are 0 to 1; unknown is NULL.
+
+create table collection (
+    as_of date not null
+);
+comment on table collection is 'When the database was built: one row.';
+comment on column collection.as_of is 'Day of the current prices: the day of collecting, or `collect --as-of`.';
+
+-- Facts ---------------------------------------------------------------------------------------------
+
+create table accelerators (
+    accelerator varchar primary key,
+    name varchar not null,
+    vendor varchar not null,
+    architecture varchar,
+    aliases varchar[] not null,
+    unit varchar not null,
+    memory_gib double,
+    memory_bandwidth_gb_s double,
+    peak_bf16_tflops double,
+    peak_fp16_tflops double,
+    peak_tf32_tflops double,
+    peak_fp32_tflops double,
+    peak_fp8_tflops double,
+    peak_int8_tops double,
+    tdp_w double,
+    interconnect_gb_s double,
+    launch_year integer,
+    msrp_usd double,
+    source varchar not null,
+    read_on date,
+    unverified varchar[] not null,
+    notes varchar
+);
+comment on table accelerators is 'Cards of data/accelerators.';
+comment on column accelerators.accelerator is 'Key of the card.';
+comment on column accelerators.aliases is 'Names that devices report and documents use.';
+comment on column accelerators.unit is 'device | chip | core: what one accelerator is.';
+comment on column accelerators.peak_bf16_tflops is 'Dense peak, as are the other peaks.';
+comment on column accelerators.read_on is 'Day on which the source was read.';
+comment on column accelerators.unverified is 'Columns that were not read at a source.';
+
+create table models (
+    model varchar primary key,
+    name varchar not null,
+    aliases varchar[] not null,
+    family varchar not null,
+    parameters bigint,
+    matrix_parameters bigint,
+    hidden_size integer not null,
+    intermediate_size integer not null,
+    layers integer not null,
+    attention_heads integer not null,
+    key_value_heads integer not null,
+    head_dim integer not null,
+    vocabulary integer not null,
+    context_length integer not null,
+    sliding_window integer,
+    sliding_window_every integer,
+    experts integer,
+    active_experts integer,
+    hub_id varchar,
+    gated boolean,
+    source varchar not null,
+    read_on date,
+    notes varchar
+);
+comment on table models is 'Cards of data/models.';
+comment on column models.aliases is 'Names in documents and mirrors.';
+comment on column models.matrix_parameters is 'N_mm: weights in matrix products; head once, active experts only.';
+comment on column models.sliding_window is 'Attention span in tokens, where it is limited.';
+comment on column models.sliding_window_every is 'N if every N-th layer is limited; NULL if all or none are.';
+comment on column models.read_on is 'Day on which the source was read.';
+
+create table workloads (
+    workload varchar primary key,
+    title varchar not null,
+    description varchar not null,
+    tier varchar not null,
+    source varchar not null,
+    task varchar not null,
+    model varchar not null,
+    method varchar not null,
+    dataset varchar not null,
+    sequence_length integer not null,
+    micro_batch integer not null,
+    gradient_accumulation integer not null,
+    learning_rate double not null,
+    matrix varchar,
+    weights varchar not null,
+    optimizer varchar not null,
+    compute varchar not null,
+    padding varchar not null,
+    packing boolean not null,
+    attention varchar not null,
+    gradient_checkpointing varchar not null,
+    fused_kernels varchar not null,
+    compile varchar not null,
+    lora varchar,
+    quantisation varchar,
+    devices integer not null,
+    strategy varchar not null,
+    offload varchar not null,
+    tensor_parallel integer not null,
+    pipeline_parallel integer not null,
+    not_stated varchar[] not null
+);
+comment on table workloads is 'Cards of data/workloads.';
+comment on column workloads.matrix is 'Card of the matrix that this card is a cell of; NULL otherwise.';
+comment on column workloads.weights is 'random | pretrained';
+comment on column workloads.compute is 'Number format of matrix products; auto is bf16 where the device has it.';
+comment on column workloads.lora is 'Rank, alpha and adapted layers.';
+comment on column workloads.quantisation is 'Storage format of frozen weights, for qlora.';
+comment on column workloads.strategy is 'Sharding; auto is DDP on several devices.';
+comment on column workloads.not_stated is 'Settings that the source does not give and that were chosen here.';
+
+create table workload_axes (
+    workload varchar not null,
+    position integer not null,
+    field varchar not null,
+    choices varchar[] not null,
+    primary key (workload, position)
+);
+comment on table workload_axes is 'Settings of workloads that their source varied.';
+comment on column workload_axes.field is 'Dotted path in the card, or several paths changed together.';
+comment on column workload_axes.choices is 'Values; each is a run of the standard division.';
+
+create table support (
+    backend varchar not null,
+    position integer not null,
+    feature varchar not null,
+    supported boolean not null,
+    reason varchar,
+    needs varchar,
+    primary key (backend, feature)
+);
+comment on table support is 'Features that each device family supports, from data/support.json.';
+comment on column support.position is 'Order of the features.';
+comment on column support.reason is 'Why the feature is not supported, and what to do instead.';
+comment on column support.needs is 'Package that the feature needs.';
+
+create table prices (
+    price varchar primary key,
+    provider varchar not null,
+    instance varchar not null,
+    accelerator varchar not null,
+    accelerator_count double not null,
+    vcpus integer,
+    memory_gib double,
+    region varchar,
+    kind varchar not null,
+    usd_per_hour double not null,
+    effective_on date not null,
+    dated_by varchar not null,
+    source varchar not null,
+    notes varchar
+);
+comment on table prices is 'The price book, data/prices.';
+comment on column prices.price is 'provider/instance/region/kind/date; /earlier-1 if another catalogue of that day replaced it.';
+comment on column prices.kind is 'on_demand | spot | reserved | owned';
+comment on column prices.usd_per_hour is 'Price of the whole instance.';
+comment on column prices.dated_by is 'provider | catalog | inferred';
+
+-- Documents -----------------------------------------------------------------------------------------
+
+create table sources (
+    source varchar primary key,
+    title varchar not null,
+    authors varchar,
+    published_on varchar,
+    read_on date,
+    url varchar,
+    origin_repository varchar,
+    summary varchar not null,
+    caveats varchar[] not null
+);
+comment on table sources is 'Documents and rounds with imported results.';
+comment on column sources.source is '''000'' to ''004'', or a round such as ''mlperf-v5.1''.';
+comment on column sources.read_on is 'Day on which it was read.';
+
+create table document_tables (
+    source varchar not null,
+    table_id varchar not null,
+    position integer not null,
+    title varchar not null,
+    columns varchar[] not null,
+    primary key (source, table_id)
+);
+comment on table document_tables is 'Tables of documents.';
+comment on column document_tables.position is 'Order in the document.';
+
+create table document_cells (
+    source varchar not null,
+    table_id varchar not null,
+    row_number integer not null,
+    column_number integer not null,
+    template varchar not null,
+    result_ids varchar[] not null,
+    primary key (source, table_id, row_number, column_number)
+);
+comment on table document_cells is 'Cells of the tables of documents.';
+comment on column document_cells.row_number is 'From 1.';
+comment on column document_cells.column_number is 'From 1.';
+comment on column document_cells.template is 'Text with references such as {003-001/peak_memory_bytes}.';
+comment on column document_cells.result_ids is 'Results and statements that the cell refers to.';
+
+create table statements (
+    statement_id varchar primary key,
+    source varchar not null,
+    section varchar not null,
+    note varchar
+);
+comment on table statements is 'Statements of documents that are not results.';
+
+create table claims (
+    record_id varchar not null,
+    quantity varchar not null,
+    value double not null,
+    printed varchar not null,
+    note varchar,
+    primary key (record_id, quantity)
+);
+comment on table claims is 'Printed figures of results and statements.';
+comment on column claims.record_id is 'result_id or statement_id.';
+comment on column claims.quantity is 'Key of the registry of quantities.';
+comment on column claims.value is 'Value in the unit of the quantity.';
+comment on column claims.printed is 'The figure exactly as printed.';
+
+create table readings (
+    record_id varchar not null,
+    quantity varchar not null,
+    meaning varchar not null,
+    value double not null
+);
+comment on table readings is 'All meanings of each ambiguous figure.';
+
+create table labels (
+    record_id varchar not null,
+    label varchar not null,
+    printed varchar not null,
+    primary key (record_id, label)
+);
+comment on table labels is 'Words of a row, exactly as printed.';
+
+-- Results -------------------------------------------------------------------------------------------
+
+create table result_rows (
+    result_id varchar primary key,
+    source varchar not null,
+    trust varchar not null,
+    division varchar,
+    workload varchar,
+    section varchar,
+    model varchar,
+    task varchar,
+    method varchar not null,
+    accelerator varchar,
+    accelerator_printed varchar,
+    accelerator_count integer,
+    nodes integer,
+    instance varchar,
+    backend varchar,
+    strategy varchar,
+    status varchar not null,
+    message varchar,
+    fix varchar,
+    started_at timestamptz,
+    dataset varchar,
+    sequence_length integer,
+    padding varchar,
+    packing boolean,
+    micro_batch integer,
+    gradient_accumulation integer,
+    global_batch integer,
+    precision varchar,
+    optimizer varchar,
+    step_definition varchar,
+    weights varchar,
+    steps integer,
+    epochs double,
+    step_time_s double,
+    step_time_p5_s double,
+    step_time_p95_s double,
+    step_time_cv double,
+    tokens_per_s double,
+    tokens_per_s_low double,
+    tokens_per_s_high double,
+    samples_per_s double,
+    samples_per_s_low double,
+    samples_per_s_high double,
+    padding_efficiency double,
+    peak_memory_bytes double,
+    peak_memory_method varchar,
+    model_memory_bytes double,
+    train_time_s double,
+    epoch_time_s double,
+    wall_s double,
+    time_to_target_s double,
+    time_to_target_low_s double,
+    time_to_target_high_s double,
+    loss_start double,
+    train_loss double,
+    eval_loss double,
+    eval_loss_se double,
+    accuracy double,
+    accuracy_se double,
+    evaluation_rows bigint,
+    stable boolean,
+    steady_steps integer,
+    steady_verdict varchar,
+    attention varchar,
+    fused_kernels varchar,
+    compile varchar,
+    gradient_checkpointing varchar,
+    process_group varchar,
+    study_id varchar,
+    study_kind varchar,
+    study_point varchar,
+    study_position integer,
+    gates varchar,
+    compile_overhead_s double,
+    flop_per_step double,
+    model_flop_per_s double,
+    mfu double,
+    mfu_palm double,
+    hfu double,
+    mafu double,
+    probe_flop_per_s double,
+    probe_after_flop_per_s double,
+    predicted_memory_bytes double,
+    energy_source varchar,
+    energy_j double,
+    energy_window_s double,
+    energy_per_step_j double,
+    energy_per_sample_j double,
+    energy_per_1k_tokens_j double,
+    slowest_rank integer,
+    rank_behind double,
+    rankable boolean not null,
+    comparability_group varchar,
+    parameters bigint,
+    trainable_parameters bigint,
+    harness_version varchar,
+    harness_commit varchar,
+    file varchar not null,
+    sha256 varchar not null,
+    note varchar
+);
+comment on table result_rows is 'Results, one row each; query the view `results` instead.';
+comment on column result_rows.result_id is '''003-001'', or the content hash of a submission.';
+comment on column result_rows.source is '''000'' to ''004'', ''measured'', or a round such as ''mlperf-v5.1''.';
+comment on column result_rows.trust is 'published | converted | measured | reproduced';
+comment on column result_rows.division is 'standard | open; measured results only.';
+comment on column result_rows.workload is 'Workload card; measured results only.';
+comment on column result_rows.section is 'Place in the document; published results only.';
+comment on column result_rows.model is 'Model card.';
+comment on column result_rows.accelerator is 'Accelerator card.';
+comment on column result_rows.accelerator_printed is 'Name reported by the device or printed in the document.';
+comment on column result_rows.accelerator_count is 'Number of accelerators on all machines.';
+comment on column result_rows.nodes is 'Number of machines; NULL if not stated, which counts as one.';
+comment on column result_rows.backend is 'cpu | cuda | ...; measured results only.';
+comment on column result_rows.strategy is 'single | ddp | ...; measured results only.';
+comment on column result_rows.status is 'ok | oom | claimed | crash | ...';
+comment on column result_rows.message is 'What happened in a failed run.';
+comment on column result_rows.fix is 'What to do about it.';
+comment on column result_rows.started_at is 'Start of the run; measured results only.';
+comment on column result_rows.step_definition is 'optimizer_step | ambiguous';
+comment on column result_rows.weights is 'random | pretrained; measured results only.';
+comment on column result_rows.tokens_per_s is 'Real tokens per second, all devices.';
+comment on column result_rows.tokens_per_s_low is 'Lower end of the 95% interval, as for the next columns.';
+comment on column result_rows.time_to_target_s is 'Median of the runs; converted results only.';
+comment on column result_rows.time_to_target_low_s is 'Lower end of an interval of at least 95%.';
+comment on column result_rows.eval_loss_se is 'Standard error of eval_loss.';
+comment on column result_rows.accuracy_se is 'Standard error of accuracy; differences within two of them are not significant.';
+comment on column result_rows.stable is 'True if a steady window was found; measured results only.';
+comment on column result_rows.attention is 'Effective attention kernel; this and the next four are of measured results only.';
+comment on column result_rows.process_group is 'Library for collectives of several processes, such as nccl.';
+comment on column result_rows.study_id is 'Series that the run is part of.';
+comment on column result_rows.study_kind is 'sweep | frontier | ab | repeat';
+comment on column result_rows.study_point is 'Point, arm or repeat within the series.';
+comment on column result_rows.study_position is 'Order of the run in the series, from 1.';
+comment on column result_rows.gates is 'passed | failed: checks that training is right; NULL if none applied.';
+comment on column result_rows.compile_overhead_s is 'Time of compiling steps beyond the median step.';
+comment on column result_rows.flop_per_step is 'Model FLOPs of a mean steady step, all devices.';
+comment on column result_rows.model_flop_per_s is 'Model FLOPs per second, all devices, without recomputed ones.';
+comment on column result_rows.mfu is 'Share of the sum of dense peaks; reasons are in result_facts, topic derived.';
+comment on column result_rows.mfu_palm is 'MFU with FLOPs as PaLM counts them, on slots.';
+comment on column result_rows.hfu is 'MFU with recomputed FLOPs.';
+comment on column result_rows.mafu is 'Share of the better of the two probe rates below.';
+comment on column result_rows.probe_flop_per_s is 'Matrix rate of a probe before training, all devices.';
+comment on column result_rows.probe_after_flop_per_s is 'The same after training.';
+comment on column result_rows.predicted_memory_bytes is 'Peak of the allocator, predicted by the memory model.';
+comment on column result_rows.energy_source is 'counter | integrated | none';
+comment on column result_rows.energy_j is 'Energy of all devices over energy_window_s, idle power included.';
+comment on column result_rows.slowest_rank is 'The slowest of several processes.';
+comment on column result_rows.rank_behind is 'Own work of the slowest rank over the median of all ranks, less 1.';
+comment on column result_rows.rankable is 'True if the result may share a ranking with comparable results.';
+comment on column result_rows.comparability_group is 'Equal for results that may be compared; NULL if a key is unknown.';
+comment on column result_rows.file is 'Path in the repository.';
+comment on column result_rows.sha256 is 'Hash of the file.';
+
+create table steps (
+    result_id varchar not null,
+    step integer not null,
+    label varchar not null,
+    completed_at_s double not null,
+    step_time_s double not null,
+    slot_tokens bigint not null,
+    real_tokens bigint not null,
+    supervised_tokens bigint not null,
+    documents bigint not null,
+    rows bigint not null,
+    loss double,
+    primary key (result_id, step)
+);
+comment on table steps is 'Steps of measured results.';
+comment on column steps.step is 'From 1.';
+comment on column steps.label is 'warmup | steady';
+
+create table phases (
+    result_id varchar not null,
+    position integer not null,
+    phase varchar not null,
+    duration_s double not null,
+    share double not null,
+    primary key (result_id, phase)
+);
+comment on table phases is 'Phases of measured results; they sum to wall_s.';
+
+create table step_events (
+    result_id varchar not null,
+    step integer not null,
+    kind varchar not null,
+    amount bigint not null
+);
+comment on table step_events is 'Events of measured results that make a step''s time unusable for the steady state.';
+comment on column step_events.kind is 'compile | allocator_growth';
+comment on column step_events.amount is 'Number of graphs, or bytes.';
+
+create table effective (
+    result_id varchar not null,
+    position integer not null,
+    setting varchar not null,
+    requested varchar not null,
+    effective varchar not null,
+    agrees boolean,
+    primary key (result_id, setting)
+);
+comment on table effective is 'Requested and effective settings of measured results.';
+comment on column effective.agrees is 'NULL if the two are named differently.';
+
+create table gates (
+    result_id varchar not null,
+    gate varchar not null,
+    passed boolean,
+    detail varchar not null,
+    primary key (result_id, gate)
+);
+comment on table gates is 'Checks of measured results that training is right.';
+comment on column gates.gate is 'adapter_gradient | packed_documents | loss_band';
+comment on column gates.passed is 'NULL if the check did not apply.';
+
+create table ranks (
+    result_id varchar not null,
+    rank integer not null,
+    own_work_s double,
+    behind double,
+    slowest boolean not null,
+    device_allocated_bytes bigint,
+    device_reserved_bytes bigint,
+    host_rss_bytes bigint,
+    primary key (result_id, rank)
+);
+comment on table ranks is 'Processes of measured results on several devices.';
+comment on column ranks.own_work_s is 'Median over the steady window, before gradients are exchanged, so that no other rank can delay it.';
+comment on column ranks.behind is 'Own work over the median of all ranks, less 1.';
+
+create table device_use (
+    result_id varchar not null,
+    device integer not null,
+    samples integer not null,
+    busy_mean double,
+    busy_peak double,
+    power_mean_w double,
+    power_peak_w double,
+    clock_mean_mhz double,
+    clock_min_mhz double,
+    temperature_peak_c double,
+    memory_used_peak_bytes bigint,
+    memory_used_before_bytes bigint,
+    throttle_reasons varchar[] not null,
+    primary key (result_id, device)
+);
+comment on table device_use is 'Devices of measured results over the steady window, sampled from outside the process.';
+comment on column device_use.busy_mean is 'Share of time in which the device was busy.';
+comment on column device_use.memory_used_peak_bytes is 'Includes other processes.';
+
+create table flops (
+    result_id varchar not null,
+    position integer not null,
+    class varchar not null,
+    flop double not null,
+    formula varchar not null,
+    primary key (result_id, class)
+);
+comment on table flops is 'FLOPs of a mean steady step of measured results by class, all devices.';
+comment on column flops.class is 'forward_matmul | ... | recompute';
+
+create table memory_lines (
+    result_id varchar not null,
+    position integer not null,
+    line varchar not null,
+    kind varchar not null,
+    predicted_bytes bigint,
+    measured_bytes bigint,
+    note varchar not null,
+    primary key (result_id, line)
+);
+comment on table memory_lines is 'Predicted and measured memory of measured results, one device.';
+comment on column memory_lines.kind is 'state: weighed tensors | peak: peak of the allocator | part: predicted only.';
+
+create table runs (
+    result_id varchar not null,
+    run integer not null,
+    file varchar not null,
+    status varchar not null,
+    seed bigint,
+    init_s double,
+    time_to_target_s double,
+    samples bigint,
+    samples_per_s double,
+    primary key (result_id, run)
+);
+comment on table runs is 'Runs of converted results, one row per log.';
+comment on column runs.run is 'From 1.';
+comment on column runs.file is 'Name of the log.';
+comment on column runs.status is 'ok | aborted | incomplete';
+comment on column runs.init_s is 'Time before the clock of the benchmark starts.';
+comment on column runs.time_to_target_s is 'NULL if the target was not reached.';
+comment on column runs.samples is 'Training samples until the end.';
+comment on column runs.samples_per_s is 'Rate while training, without evaluation.';
+
+create table run_curves (
+    result_id varchar not null,
+    run integer not null,
+    evaluation integer not null,
+    samples bigint not null,
+    seconds double not null,
+    eval_loss double not null,
+    primary key (result_id, run, evaluation)
+);
+comment on table run_curves is 'Evaluations of the runs of converted results.';
+comment on column run_curves.evaluation is 'From 1.';
+comment on column run_curves.samples is 'Training samples before the evaluation.';
+comment on column run_curves.seconds is 'Time since the clock of the benchmark started.';
+
+create table result_facts (
+    result_id varchar not null,
+    topic varchar not null,
+    name varchar not null,
+    value varchar,
+    reason varchar,
+    primary key (result_id, topic, name)
+);
+comment on table result_facts is 'Environment, settings and derived figures of results, one row each.';
+comment on column result_facts.topic is 'derived | conditions | environment | packages | plan | settings | memory | model | ...';
+comment on column result_facts.reason is 'Reason, formula, or why the value is null.';
+
+create table warnings (
+    result_id varchar not null,
+    kind varchar not null,
+    message varchar not null
+);
+comment on table warnings is 'Warnings about measured results.';
+
+create table audit_rules (
+    rule varchar primary key,
+    family varchar not null,
+    title varchar not null,
+    why varchar not null,
+    verdicts varchar[] not null
+);
+comment on table audit_rules is 'Rules of the audit.';
+comment on column audit_rules.title is 'What the rule looks for.';
+comment on column audit_rules.why is 'The reason for the rule, from first principles.';
+comment on column audit_rules.verdicts is 'Verdicts that the rule can give.';
+
+create table findings (
+    finding integer primary key,
+    rule varchar not null,
+    verdict varchar not null,
+    record_ids varchar[] not null,
+    claim varchar not null,
+    calculation varchar not null,
+    numbers varchar not null,
+    quantities varchar[] not null default [],
+    conditions varchar[] not null default []
+);
+comment on table findings is 'Findings of the audit; see `tunemark audit`.';
+comment on column findings.finding is 'From 1, in the order of the audit.';
+comment on column findings.verdict is 'impossible | inconsistent | suspicious | ambiguous';
+comment on column findings.record_ids is 'Results and statements concerned; the subject is first.';
+comment on column findings.claim is 'What the records claim, as printed.';
+comment on column findings.calculation is 'The calculation with its numbers.';
+comment on column findings.numbers is 'The numbers used, as JSON.';
+comment on column findings.quantities is 'Keys of the refuted claims, such as step_time_s.';
+comment on column findings.conditions is 'Names of the conditions concerned, such as context_length.';
+
+create table throughput_model (
+    parameter varchar primary key,
+    kind varchar not null,
+    level varchar not null,
+    value double not null,
+    low double not null,
+    high double not null,
+    rows integer not null,
+    meaning varchar not null
+);
+comment on table throughput_model is 'Parameters of the throughput model, fitted to accepted results.';
+comment on column throughput_model.parameter is 'Kind and level, such as `factor: matmul`.';
+comment on column throughput_model.kind is 'factor of a term of the roofline | effect of software, generation, ... | slope';
+comment on column throughput_model.value is 'Times longer.';
+comment on column throughput_model.low is 'Lower end of the 90% interval.';
+comment on column throughput_model.rows is 'Number of results that depend on it.';
+
+create table throughput_errors (
+    left_out varchar not null,
+    result_id varchar not null,
+    left_out_group varchar not null,
+    stack varchar not null,
+    model varchar not null,
+    method varchar not null,
+    accelerator varchar not null,
+    accelerator_count integer not null,
+    tokens_per_s double not null,
+    predicted_tokens_per_s double,
+    predicted_low double,
+    predicted_high double,
+    error double,
+    covered boolean,
+    no_data varchar,
+    same varchar[] not null,
+    primary key (left_out, result_id)
+);
+comment on table throughput_errors is 'Each result and its prediction from results without its accelerator, or without its model.';
+comment on column throughput_errors.left_out is 'accelerator | model';
+comment on column throughput_errors.left_out_group is 'Card of the accelerator, or shape of the model, that was left out.';
+comment on column throughput_errors.stack is 'Software: a document, mlperf, or measured.';
+comment on column throughput_errors.tokens_per_s is 'Rate of the result, all devices.';
+comment on column throughput_errors.predicted_tokens_per_s is 'NULL if nothing similar was left.';
+comment on column throughput_errors.predicted_low is 'Lower end of the 90% interval.';
+comment on column throughput_errors.error is 'Predicted rate over that of the result, less 1.';
+comment on column throughput_errors.covered is 'True if the interval contains the result.';
+comment on column throughput_errors.no_data is 'Why there is no prediction.';
+comment on column throughput_errors.same is 'Results with the same digits at the same combination, which are not further evidence.';
+
+create table throughput_refused (
+    result_id varchar primary key,
+    reason varchar not null
+);
+comment on table throughput_refused is 'Results with a rate that is not used for calibration.';
+
+create table memory_errors (
+    result_id varchar primary key,
+    model varchar not null,
+    method varchar not null,
+    accelerator varchar,
+    accelerator_count integer not null,
+    published_bytes double not null,
+    predicted_bytes double not null,
+    formula_004_bytes double not null,
+    accelerate_bytes double,
+    error double not null,
+    reading varchar
+);
+comment on table memory_errors is 'Published peaks of memory and their predictions.';
+comment on column memory_errors.published_bytes is 'Read as `reading` describes.';
+comment on column memory_errors.predicted_bytes is 'By `tunemark estimate`.';
+comment on column memory_errors.formula_004_bytes is 'By the formula of document 004.';
+comment on column memory_errors.accelerate_bytes is 'By `accelerate estimate-memory`, where it gives a figure.';
+comment on column memory_errors.error is 'Predicted over published, less 1.';
+comment on column memory_errors.reading is 'How the document''s figures are read.';
+
+create table load_problems (
+    file varchar not null,
+    field varchar not null,
+    value varchar not null,
+    fix varchar not null
+);
+comment on table load_problems is 'Files that were not loaded, with the reason.';
+
+-- Views ---------------------------------------------------------------------------------------------
+
+create view record_findings as
+select unnest(record_ids) as record_id, finding, rule, family, title, verdict, claim, calculation
+from findings
+left join audit_rules using (rule);
+comment on view record_findings is 'Findings, once for each record concerned.';
+
+create view results as
+select
+    -- Results that the audit calls impossible are shown but never ranked.
+    r.* replace (r.rankable and not r.result_id in (select record_id from record_findings where verdict = 'impossible') as rankable),
+    r.result_id in (select record_id from record_findings where verdict = 'impossible') as impossible,
+    (select count(*) from record_findings f where f.record_id = r.result_id) as findings,
+    coalesce(m.name, r.model) as model_name,
+    coalesce(a.name, r.accelerator_printed) as accelerator_name,
+    coalesce(s.title, 'Measured with the Tunemark harness') as source_title,
+    case when r.status in ('ok', 'claimed', 'partial') then false else true end as failed,
+    exists (select 1 from readings g where g.record_id = r.result_id) as ambiguous
+from result_rows r
+left join models m using (model)
+left join accelerators a using (accelerator)
+left join sources s on s.source = r.source;
+comment on view results is 'All results with readable names. Start here.';
+
+create view throughput_accuracy as
+select
+    left_out,
+    case when grouping(stack) = 1 then 'all' else stack end as stack,
+    count(error) as rows,
+    count(*) - count(error) as no_data,
+    median(abs(error)) as median_error,
+    max(abs(error)) as worst_error,
+    avg(covered::integer) as coverage
+from throughput_errors
+group by grouping sets ((left_out), (left_out, stack));
+comment on view throughput_accuracy is 'Accuracy of throughput predictions by what was left out and by software; `all` is every row.';
+
+create view studies as
+select
+    study_id,
+    any_value(study_kind) as study_kind,
+    any_value(workload) as workload,
+    any_value(accelerator_name) as accelerator_name,
+    count(*) as runs,
+    count(*) filter (where failed) as failed,
+    count(distinct study_point) as points,
+    min(started_at) as started_at,
+    list(result_id order by study_position, result_id) as result_ids
+from results
+where study_id is not null
+group by study_id;
+comment on view studies is 'Series of measured results: sweeps, frontiers, A/B comparisons, repeats.';
+
+create view current_prices as
+select * from prices
+where effective_on <= coalesce((select max(as_of) from collection), current_date)
+qualify row_number() over (partition by provider, instance, region, kind order by effective_on desc, price) = 1;
+comment on view current_prices is 'The newest price in force on `collection.as_of` for each instance, region and kind.';
+
+create view costs as
+with offers as (
+    select
+        r.result_id,
+        p.*,
+        coalesce(r.nodes, 1) as instances,
+        coalesce(r.nodes, 1) * p.usd_per_hour as hourly,
+        coalesce(r.instance = p.instance, false) as same_instance,
+        -- A sample of MLPerf is a packed row of several documents: its cost is not comparable with that of one document.
+        case when r.trust = 'converted' and r.packing then null else r.samples_per_s end as samples_per_s,
+        r.tokens_per_s,
+        r.epoch_time_s,
+        coalesce(r.wall_s, r.train_time_s) as run_s
+    from result_rows r
+    join current_prices p
+        on p.accelerator = r.accelerator
+        and p.accelerator_count >= r.accelerator_count / coalesce(r.nodes, 1)
+)
+select
+    result_id,
+    price,
+    provider,
+    instance,
+    region,
+    kind,
+    effective_on,
+    dated_by,
+    source as price_source,
+    accelerator_count,
+    same_instance,
+    instances,
+    hourly as usd_per_hour,
+    hourly / 3600 / samples_per_s * 1e3 as usd_per_1k_samples,
+    hourly / 3600 / samples_per_s * 1e6 as usd_per_1m_samples,
+    hourly / 3600 / tokens_per_s * 1e6 as usd_per_1m_tokens,
+    hourly / 3600 * epoch_time_s as usd_per_epoch,
+    hourly / 3600 * run_s as usd_per_run
+from offers;
+comment on view costs is 'Cost of each result on each offer that can hold it, in whole instances. A result on one machine needs one instance with enough accelerators; a result on several machines needs an instance per machine, with enough accelerators for its share.';
+
+create view cheapest_costs as
+select * from costs
+where kind = 'on_demand'
+qualify row_number() over (partition by result_id order by same_instance desc, usd_per_hour, provider, instance, region) = 1;
+comment on view cheapest_costs is 'The on-demand offer of each result: its own instance if that is known and has a price, else the cheapest.';

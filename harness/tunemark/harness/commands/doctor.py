@@ -1,0 +1,137 @@
+"""`tunemark doctor` and `tunemark workloads`: this machine, the workloads it can run, and what is missing."""
+
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from tunemark.harness.commands.options import Json
+from tunemark.harness.plan.capabilities import generation_of
+from tunemark.harness.plan.machine import PACKAGES, Machine, detect
+from tunemark.harness.plan.resolve import Options, Resolved, resolve
+from tunemark.harness.run.show import answers, print_json
+from tunemark.schema import formats
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
+
+app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+REQUIRED = ("torch", "transformers", "peft", "accelerate")
+
+
+@app.command(epilog="Examples: tunemark doctor | tunemark doctor --json")
+def doctor(*, as_json: Json = False) -> None:
+    """Show this machine, the workloads it can run, and what is missing."""
+    content = report(FactBase.of_project(), detect())
+    if as_json:
+        print_json(content)
+        return
+    screen = answers()
+    screen.print(_machine_table(content))
+    for row in content["workloads"]:
+        verdict, why = "[green]can run[/green]   ", row["title"]
+        if row["reason"] is not None:
+            verdict, why = "[red]cannot run[/red]", row["reason"]
+        elif row["too_large"]:
+            needed, has = formats.gib(row["needed_bytes"]), formats.gib(row["memory_bytes"])
+            verdict, why = "[yellow]too large[/yellow] ", f"needs about {needed} on each device, and each has {has}"
+        screen.print(f"  {verdict} {row['workload']}: {escape(why)}")
+    if content["missing_required"]:
+        screen.print(f"[red]missing: {', '.join(content['missing_required'])}[/red]; install with `make setup`")
+        raise typer.Exit(Exit.UNSUPPORTED)
+
+
+def _machine_table(content: dict[str, Any]) -> Table:
+    machine = content["machine"]
+    cores = f"{machine['cpu_usable_cores']} of {machine['cpu_logical_cores']} hardware threads"
+    packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
+    rows = {
+        "device": f"{len(machine['devices'])} x {machine['devices'][0]['name']} ({machine['backend']}: {machine['backend_reason']})",
+        "catalogue": content["accelerator"] or "not in data/accelerators: peaks and prices are unknown",
+        "compute": ", ".join(machine["compute_dtypes"]),
+        "host": f"{machine['cpu']}, {cores}, {formats.gib(machine['memory_bytes'])}",
+        "disk": f"{formats.gib(machine['free_disk_bytes'])} free here",
+        "software": f"{machine['os']}, Python {machine['python']}, {packages}",
+        "not installed": ", ".join(content["missing_required"] + content["missing_optional"]) or "nothing",
+        "model hub": "offline (HF_HUB_OFFLINE is set)" if content["offline"] else "used only for pretrained weights and hub data",
+    }
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    for label, value in rows.items():
+        table.add_row(label, value)
+    return table
+
+
+@app.command(epilog="Examples: tunemark workloads | tunemark workloads --json")
+def workloads(*, as_json: Json = False) -> None:
+    """List the standard workloads."""
+    cards = FactBase.of_project().workloads
+    if as_json:
+        print_json([card.model_dump(mode="json") for card in cards.values()])
+        return
+    table = Table(box=None, padding=(0, 2))
+    for heading in ("workload", "tier", "model", "method", "tokens x rows", "title"):
+        table.add_column(heading)
+    for card in cards.values():
+        rows = card.batch.micro_batch * card.batch.gradient_accumulation
+        table.add_row(card.key, card.tier, card.model, card.method.value, f"{card.data.sequence_length} x {rows}", card.title)
+    answers().print(table)
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """A workload, and the reason if it cannot run here."""
+
+    workload: str
+    title: str
+    reason: str | None
+    """None where it can run."""
+    needed_bytes: int | None = None
+    """Memory per device that a step needs, from the memory model; None without a prediction."""
+    memory_bytes: int | None = None
+    """Memory per device here, or each process's part of the host's."""
+
+    @property
+    def too_large(self) -> bool:
+        """Return True if it would run out of memory according to the memory model."""
+        return self.needed_bytes is not None and self.memory_bytes is not None and self.needed_bytes > self.memory_bytes
+
+
+def memory_of(resolved: Resolved, facts: FactBase, machine: Machine) -> tuple[int | None, int | None]:
+    """Return the memory that one device of a plan needs, and the memory it has, in bytes; None where unknown."""
+    card, device = facts.model(resolved.plan.model.key), machine.devices[0]
+    has = device.memory_bytes or machine.memory_bytes // (resolved.plan.device.count // resolved.plan.device.nodes)
+    needed = None if shape_problem(resolved.plan, card) else estimate_memory(shape_of_plan(resolved.plan, card)).needed
+    return needed, has
+
+
+def runnable(facts: FactBase, machine: Machine) -> list[Runnable]:
+    """Return each workload with the reason why this machine cannot run it, or None."""
+    rows = []
+    for key, card in facts.workloads.items():
+        try:
+            resolved = resolve(key, facts, machine, Options())
+        except TunemarkError as error:
+            rows.append(Runnable(key, card.title, str(error)))
+        else:
+            rows.append(Runnable(key, card.title, resolved.unsupported, *memory_of(resolved, facts, machine)))
+    return rows
+
+
+def report(facts: FactBase, machine: Machine) -> dict[str, Any]:
+    """Return everything as plain data: the machine, missing packages, hub access, workloads."""
+    card = facts.recognise_accelerator(machine.devices[0].name)
+    generation = generation_of(machine.backend, machine.target, card.architecture if card else None)
+    formats_here = generation.formats(machine.compute_dtypes) if generation else machine.compute_dtypes
+    return {
+        "machine": {key: value for key, value in asdict(machine).items() if key != "devices"}
+        | {"devices": [device.model_dump() for device in machine.devices], "compute_dtypes": formats_here},
+        "accelerator": card.key if card else None,
+        "missing_required": [package for package in REQUIRED if package not in machine.packages],
+        "missing_optional": [package for package in PACKAGES if package not in machine.packages and package not in REQUIRED],
+        "offline": os.environ.get("HF_HUB_OFFLINE", "0").lower() in {"1", "true", "yes", "on"},
+        "workloads": [asdict(row) | {"too_large": row.too_large} for row in runnable(facts, machine)],
+    }

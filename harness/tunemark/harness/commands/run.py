@@ -1,0 +1,119 @@
+"""`tunemark plan` and `tunemark run`: show how a workload would run, and run it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from tunemark.harness.commands.emit import Accelerator, Emit, Instance, script
+from tunemark.harness.commands.options import Json, RunOptions, Workload, takes_run_options
+from tunemark.harness.plan.overrides import flatten
+from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
+from tunemark.harness.run.show import answers, as_text, print_json
+from tunemark.schema import formats
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.vocabulary import Status
+
+app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+EXIT_BY_STATUS = {
+    Status.OK: Exit.OK,
+    Status.UNSUPPORTED: Exit.UNSUPPORTED,
+    Status.OOM_DEVICE: Exit.OUT_OF_MEMORY,
+    Status.OOM_HOST: Exit.OUT_OF_MEMORY,
+}
+
+
+@app.command(
+    epilog="Examples: tunemark plan smoke-lora | tunemark plan smoke-bert --set batch.micro_batch=32 --json | tunemark plan smoke-lora --emit slurm --instance p4d.24xlarge --nodes 2"
+)
+@takes_run_options
+def plan(
+    workload: Workload,
+    *,
+    as_json: Json = False,
+    emit: Emit = None,
+    accelerator: Accelerator = None,
+    instance: Instance = None,
+    chosen: RunOptions,
+) -> None:
+    """Show how a workload would run here, each value with its reason; or print a script that runs it elsewhere."""
+    if emit is not None:
+        sys.stdout.write(script(emit, workload, chosen, FactBase.of_project(), accelerator, instance))
+        return
+    for option, value in (("--accelerator", accelerator), ("--instance", instance)):
+        if value is not None:
+            raise TunemarkError(option, value, "is for scripts that run elsewhere; give --emit slurm or --emit skypilot with it")
+    resolved = resolve(workload, FactBase.of_project(), chosen.machine(), chosen.options())
+    if as_json:
+        overrides = [override.model_dump() for override in resolved.overrides]
+        print_json({"plan": resolved.plan.model_dump(mode="json"), "overrides": overrides, "unsupported": resolved.unsupported})
+    else:
+        answers().print(_plan_table(resolved))
+    refuse_unsupported(resolved)
+
+
+def _plan_table(resolved: Resolved) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("field", no_wrap=True)
+    table.add_column("value", overflow="fold", max_width=24)
+    table.add_column("reason")
+    overridden = {override.field: override.card for override in resolved.overrides}
+    for field, value in flatten(resolved.plan.model_dump(mode="json", exclude={"reasons"})).items():
+        reason = f"overridden; the card has {overridden[field]}" if field in overridden else resolved.plan.reasons.get(field, "")
+        text = ", ".join(map(str, value)) if isinstance(value, list) else formats.MISSING if value is None else str(value)
+        table.add_row(*as_text(field, text, reason))
+    return table
+
+
+@app.command(
+    epilog="Examples: tunemark run smoke-lora | tunemark run smoke-bert --data file:emotion --steps 200 | tunemark run smoke-lora --weights pretrained:MODEL_FOLDER | tunemark run smoke-lora --repeats 5"
+)
+@takes_run_options
+def run(
+    workload: Workload,
+    *,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the submission to this folder. Default: submissions/ of the checkout.")
+    ] = None,
+    supersedes: Annotated[
+        str | None, typer.Option("--supersedes", metavar="ID", help="Replace an earlier result of this machine, given by its id.")
+    ] = None,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Repeat N times, each in a fresh process; report median and range.")] = 1,
+    as_json: Json = False,
+    chosen: RunOptions,
+) -> None:
+    """Fine-tune once in a fresh process and write one submission.
+
+    A submission with a status is always written: Ctrl-C, a crash and out of memory are results too.
+    """
+    from tunemark.harness.run.launch import check_superseded, help_another_node, run_once  # noqa: PLC0415 - only a run needs processes
+    from tunemark.harness.run.show import print_summary, summary  # noqa: PLC0415
+
+    facts, machine = FactBase.of_project(), chosen.machine()
+    if repeats > 1:
+        _repeat(workload, chosen, facts, out, supersedes, repeats, as_json=as_json)
+    resolved = resolve(workload, facts, machine, chosen.options())
+    if resolved.node.rank:
+        raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
+    check_superseded(supersedes, resolved.plan, out)
+    submission, path = run_once(resolved, facts, machine, out, supersedes)
+    if as_json:
+        print_json(summary(submission) | {"file": str(path)})
+    else:
+        print_summary(submission, str(path))
+    raise typer.Exit(EXIT_BY_STATUS.get(submission.outcome.status, Exit.UNTRUSTWORTHY))
+
+
+def _repeat(
+    workload: str, chosen: RunOptions, facts: FactBase, out: Path | None, supersedes: str | None, repeats: int, *, as_json: bool
+) -> None:
+    from tunemark.harness.commands.studies import show_sweep  # noqa: PLC0415 - only a series needs statistics
+    from tunemark.harness.studies.series import Bench  # noqa: PLC0415
+    from tunemark.harness.studies.sweep import run_repeats  # noqa: PLC0415
+
+    if supersedes is not None:
+        raise TunemarkError("--supersedes", supersedes, "one run replaces one result; leave --repeats out")
+    show_sweep(workload, run_repeats(workload, chosen.options(), Bench.here(facts, chosen.machine(), out), repeats), as_json=as_json)

@@ -1,0 +1,237 @@
+"""`tunemark sweep`, `frontier`, `ab` and `predict`: series of runs, and a whole job predicted from short runs."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from rich.markup import escape
+
+from tunemark.harness.commands.options import Json, RunOptions, Workload, fraction, takes_run_options
+from tunemark.harness.run.show import answers, print_json, say
+from tunemark.harness.studies.report import edges_table, points_json, points_table, prediction_table, verdict
+from tunemark.harness.studies.settings_grid import Over, Question
+from tunemark.schema import formats
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.submission import Submission
+
+if TYPE_CHECKING:
+    from tunemark.harness.studies.sweep import SweepResult
+
+app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+
+STUDY = "Which runs"
+OVER = "Vary this setting; several make a grid. Without values: the card's. Without --over: the card's axes, one at a time."
+AGAIN = (
+    "Start again instead of resuming an earlier series of the same command. Runs by another source of the harness or by other "
+    "library versions are never resumed: they are named, and everything is measured again."
+)
+LIMIT = "Stay within this resident host memory, all processes of a run together. Default: 80% of it."
+Out = Annotated[Path | None, typer.Option("--out", help="Write the submissions to this folder. Default: submissions/ of the checkout.")]
+Again = Annotated[bool, typer.Option("--again", help=AGAIN)]
+
+
+def _study(name: str, text: str, metavar: str | None = None, **settings: object) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(name, rich_help_panel=STUDY, help=text, metavar=metavar, **settings)  # type: ignore[arg-type]
+    return option
+
+
+@app.command(
+    epilog="Examples: tunemark sweep smoke-bert --over batch_size=8,16,32,48,64 | tunemark sweep smoke-lora --over seq=64,128 --over rank=8,16 | tunemark sweep smoke-lora --repeats 5"
+)
+@takes_run_options
+def sweep(
+    workload: Workload,
+    *,
+    over: Annotated[list[str] | None, _study("--over", OVER, "FIELD[=V1,V2,..]")] = None,
+    repeats: Annotated[int, _study("--repeats", "Run each point N times, in turn.", min=1)] = 1,
+    out: Out = None,
+    again: Again = False,
+    as_json: Json = False,
+    chosen: RunOptions,
+) -> None:
+    """Run a workload at several points, each in a fresh process, each a submission.
+
+    A point that runs out of memory or crashes is a result and stops nothing. Ctrl-C stops after the present record; the same
+    command resumes. A point on an axis of the card stays in the standard division.
+    """
+    from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
+    from tunemark.harness.studies.sweep import run_sweep  # noqa: PLC0415
+
+    bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
+    show_sweep(workload, run_sweep(workload, over or (), chosen.options(), bench, repeats=repeats, again=again), as_json=as_json)
+
+
+def show_sweep(workload: str, result: "SweepResult", *, as_json: bool) -> NoReturn:
+    """Print the points of a sweep and exit with its code."""
+    if as_json:
+        head = {"workload": workload, "kind": result.kind, "study_id": result.study_id, "missing": result.missing}
+        print_json({**head, "points": points_json(result.rows)})
+    else:
+        answers().print(points_table(result.rows))
+    raise typer.Exit(result.exit_code)
+
+
+@app.command(
+    epilog="Examples: tunemark frontier smoke-lora --limit-memory 2 | tunemark frontier smoke-lora --sequence-lengths 128,256,512 --within 10% | tunemark frontier smoke-lora --over both"
+)
+@takes_run_options
+def frontier(
+    workload: Workload,
+    *,
+    over: Annotated[Over, _study("--over", "Find the largest of this.")] = Over.MICRO_BATCH,
+    sequence_lengths: Annotated[str | None, _study("--sequence-lengths", "Find the micro-batch at these lengths.", "N,N,..")] = None,
+    limit_memory: Annotated[float | None, _study("--limit-memory", LIMIT, "GIB", min=0.1)] = None,
+    most: Annotated[int, _study("--most", "Try micro-batches up to this one.", min=1)] = 65_536,
+    within: Annotated[str | None, _study("--within", "Stop within this tolerance, such as 10%. Default: exact.")] = None,
+    out: Out = None,
+    again: Again = False,
+    as_json: Json = False,
+    chosen: RunOptions,
+) -> None:
+    """Find the largest micro-batch and the longest sequence that fit, by doubling and halving.
+
+    Each try is a short run in a process of its own, on full rows, and a submission. Out of memory means that it does not fit;
+    any other failure ends the search with its reason. The same command resumes where it stopped.
+    """
+    from tunemark.harness.studies.frontier import Frontier  # noqa: PLC0415 - only a series needs processes
+    from tunemark.harness.studies.series import Bench  # noqa: PLC0415
+
+    question = Question(
+        over=over,
+        lengths=whole_numbers("--sequence-lengths", sequence_lengths),
+        limit_bytes=None if limit_memory is None else int(limit_memory * formats.GIB),
+        most=most,
+        within=fraction("--within", within) or 0.0,
+    )
+    bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
+    search = Frontier.of(workload, chosen.options(), bench, question, again=again)
+    ended = search.search()
+    if as_json:
+        head = {"workload": workload, "kind": "frontier", "study_id": search.series.study_id, "ended": ended}
+        print_json({**head, "edges": [asdict(edge) for edge in search.edges]})
+    else:
+        answers().print(edges_table(search.edges))
+    if ended:
+        say(f"tunemark: {ended}")
+        raise typer.Exit(Exit.UNTRUSTWORTHY)
+
+
+def whole_numbers(option: str, text: str | None) -> tuple[int, ...]:
+    """Return the numbers in a list separated by commas. Raises BadParameter for anything but whole numbers above 0."""
+    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise typer.BadParameter(f"{text!r} is not a list of whole numbers above 0, such as 512,1024", param_hint=option)
+    return tuple(int(part) for part in parts)
+
+
+@app.command(
+    epilog="Examples: tunemark ab smoke-lora --a compile=none --b compile=blocks | tunemark ab smoke-lora --a attention=eager --b attention=sdpa --pairs 8 --steps 100"
+)
+@takes_run_options
+def ab(
+    workload: Workload,
+    *,
+    a: Annotated[str, _study("--a", "Set A, the baseline.", "FIELD=VALUE,..")],
+    b: Annotated[str, _study("--b", "Set B.", "FIELD=VALUE,..")],
+    pairs: Annotated[int, _study("--pairs", "Run each N times; three are needed for a verdict.", min=1)] = 5,
+    out: Out = None,
+    again: Again = False,
+    as_json: Json = False,
+    chosen: RunOptions,
+) -> None:
+    """Compare two settings in interleaved runs A B, B A, A B .. in fresh processes, each a submission.
+
+    B is faster only when the 95% interval of the pairs' ratios lies entirely above 1. Memory and loss are compared too, and a
+    changed loss is reported. Both runs of a pair share a seed, and each pair has another. With compilation, the report shows
+    how many steps pay it off, with a cold cache (the first pair, or --cold) and a warm one.
+    """
+    from tunemark.harness.studies.ab_test import run_ab  # noqa: PLC0415 - only a series needs processes
+    from tunemark.harness.studies.series import Bench  # noqa: PLC0415
+
+    bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
+    result = run_ab(workload, a, b, chosen.options(), bench, pairs=pairs, again=again)
+    if as_json:
+        runs = [str(run.record.path) for run in result.runs]
+        print_json({**asdict(replace(result, runs=())), "workload": workload, "loss_changed": result.loss_changed, "runs": runs})
+    else:
+        for line in verdict(result):
+            answers().print(line, soft_wrap=True, markup=False)
+    if result.ended:
+        say(f"tunemark: {result.ended}")
+    raise typer.Exit(result.exit_code)
+
+
+@app.command(
+    epilog="Examples: tunemark predict submissions/smoke-lora/RUN.json --samples 16000 --epochs 3 | tunemark predict RUN.json --job-steps 5000 --usd-per-hour 4.10 --json | tunemark run smoke-lora --repeats 3 --out r && tunemark predict r/smoke-lora/*.json --job-steps 5000"
+)
+def predict(
+    submissions: Annotated[
+        list[Path], typer.Argument(help="The submission of a short run, or those of its repeats.", exists=True, dir_okay=False)
+    ],
+    *,
+    job_steps: Annotated[int | None, typer.Option("--job-steps", min=1, help="Optimizer steps in the job.")] = None,
+    samples: Annotated[int | None, typer.Option("--samples", min=1, help="Samples in the job's data set.")] = None,
+    tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="Real tokens in the job's data set.")] = None,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data, each with an evaluation if the run had one.")] = 1,
+    usd_per_hour: Annotated[
+        float | None, typer.Option("--usd-per-hour", min=0, help="Cost of all machines. Default: the cheapest in the price book.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Predict time and cost of a whole job from short runs of it on the same machine.
+
+    With one run, the interval covers the rest of the same process. With repeats, it covers a new process.
+    """
+    from tunemark.schema.statistics.job_prediction import Job  # noqa: PLC0415 - statistics are for this command only
+    from tunemark.schema.statistics.job_prediction import predict as predict_job  # noqa: PLC0415
+
+    runs = read_runs(submissions)
+    if job_steps is None and tokens is None and samples is None:
+        samples = runs[0].plan.data.training_rows
+    usd, price = hourly(runs[0], FactBase.of_project(), usd_per_hour)
+    prediction = predict_job(runs, Job(steps=job_steps, samples=samples, tokens=tokens, epochs=epochs), usd)
+    if as_json:
+        print_json({"label": "predicted", "runs": len(runs), **asdict(prediction), "usd_per_hour": usd, "price": price})
+        return
+    answers().print(prediction_table(prediction, price))
+    for warning in prediction.caveats:
+        answers().print(f"  [yellow]warning[/yellow] {escape(warning)}", soft_wrap=True)
+
+
+def read_runs(paths: Sequence[Path]) -> list[Submission]:
+    """Return the submissions of repeats. Raises TunemarkError for a file that is no repeat of the first one."""
+    from tunemark.harness.studies.resume import read_submission  # noqa: PLC0415
+    from tunemark.schema.statistics.job_prediction import stranger  # noqa: PLC0415
+
+    runs = []
+    for path in paths:
+        submission = read_submission(path, path.read_bytes())
+        if submission is None:
+            raise TunemarkError("submission", str(path), "is another record; give the file that `tunemark run` wrote")
+        runs.append(submission)
+    problem = stranger(runs)
+    if problem is not None:
+        which, why = problem
+        raise TunemarkError("submission", paths[which].name, why)
+    return runs
+
+
+def hourly(run: Submission, facts: FactBase, given_usd: float | None) -> tuple[float | None, str]:
+    """Return US dollars per hour for all machines of a run, and the source of that price or why there is none."""
+    from tunemark.schema.statistics.job_prediction import price_of  # noqa: PLC0415
+
+    device = run.plan.device
+    per_node = device.count // device.nodes
+    if given_usd is not None:
+        return given_usd, f"{formats.usd(given_usd)} per hour, as given"
+    if device.accelerator is None:
+        return None, "none: the device is not in data/accelerators; give --usd-per-hour"
+    row = price_of(facts.prices, device.accelerator, per_node)
+    if row is None:
+        return None, f"none: no on-demand price of {per_node} x {device.accelerator}; give --usd-per-hour"
+    machines = f"{device.nodes} x " if device.nodes > 1 else ""
+    place = f"{row.provider} {row.instance}{f' in {row.region}' if row.region else ''}"
+    return row.usd_per_hour * device.nodes, f"{machines}{formats.usd(row.usd_per_hour)} per hour, {place}, {row.effective_on.isoformat()}"

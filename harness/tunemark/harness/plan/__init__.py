@@ -1,0 +1,1 @@
+"""Turn a workload card, options and a machine into a plan."""

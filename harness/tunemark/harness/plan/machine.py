@@ -1,0 +1,124 @@
+"""What this machine is, read without torch: a fixed list of facts, none of which identifies it."""
+
+import importlib.metadata
+import os
+import platform
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tunemark.harness.vendors.protocol import all_vendors
+from tunemark.harness.vendors.vendor_tools import cpu_model
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype
+
+PACKAGES = (
+    "torch",
+    "transformers",
+    "peft",
+    "accelerate",
+    "datasets",
+    "tokenizers",
+    "bitsandbytes",
+    "deepspeed",
+    "liger-kernel",
+    "flash-attn",
+    "flash-attn-3",
+    "optimum-neuron",
+    "nvidia-ml-py",
+    "numpy",
+)
+VENDOR_PACKAGES = ("torch-xla", "torch-neuronx", "neuronx-cc", "neuronx-distributed")
+"""Packages of a vendor's stack, which are not reported as missing elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The device family that will be used, and the host around it."""
+
+    backend: Backend
+    backend_reason: str
+    devices: tuple[DeviceFacts, ...]
+    """All devices of the family; one entry for the CPU."""
+    compute_dtypes: tuple[Dtype, ...]
+    """Number formats of the family's matrix units, fastest first; its generation may lack some."""
+    os: str
+    python: str
+    packages: dict[str, str]
+    cpu: str
+    cpu_physical_cores: int | None
+    cpu_logical_cores: int
+    cpu_usable_cores: int
+    memory_bytes: int
+    free_disk_bytes: int
+    target: str | None = None
+    """Compile target of the first device, such as compute capability 9.0 or gfx942; None where unknown."""
+    indexes: tuple[int, ...] = ()
+    """Number of each device in its vendor's tools; empty for the CPU."""
+
+
+def detect(requested: Backend | None = None) -> Machine:
+    """Return the facts of this machine. Takes well under a second and imports no torch.
+
+    Raises TunemarkError when the requested device family is not here.
+    """
+    vendors = [(vendor, devices) for vendor in all_vendors() if (devices := vendor.find())]
+    chosen = next(((vendor, devices) for vendor, devices in vendors if requested in {None, vendor.backend}), None)
+    if chosen is None:
+        here = ", ".join(vendor.backend.value for vendor, _ in vendors)
+        raise TunemarkError("--backend", str(requested), f"this machine has {here}{_missing_tools()}", exit_code=Exit.UNSUPPORTED)
+    vendor, devices = chosen
+    reason = vendor.found_by + (_missing_tools() if vendor.on_host else "")
+    return Machine(
+        backend=vendor.backend,
+        backend_reason="requested with --backend" if requested else reason,
+        devices=tuple(device.facts for device in devices),
+        compute_dtypes=vendor.formats,
+        os=_os_version(),
+        python=platform.python_version(),
+        packages=package_versions(),
+        cpu=cpu_model(),
+        cpu_physical_cores=psutil.cpu_count(logical=False),
+        cpu_logical_cores=psutil.cpu_count() or 1,
+        cpu_usable_cores=usable_cores(),
+        memory_bytes=psutil.virtual_memory().total,
+        free_disk_bytes=shutil.disk_usage(Path.cwd()).free,
+        target=devices[0].target,
+        indexes=tuple(device.index for device in devices if device.index is not None),
+    )
+
+
+def _missing_tools() -> str:
+    """Return the tools without which a vendor's devices cannot be found here, as the end of a sentence."""
+    return "".join(f"; {problem}" for vendor in all_vendors() if (problem := vendor.missing_tool()))
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions of the installed packages that can affect a measurement."""
+    versions = {}
+    for package in (*PACKAGES, *VENDOR_PACKAGES):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def usable_cores() -> int:
+    """Return the number of hardware threads that this process may use: its affinity, or the container's quota if lower."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = Path("/sys/fs/cgroup/cpu.max")
+    if quota.exists():
+        limit, _, period = quota.read_text(encoding="ascii").strip().partition(" ")
+        if limit != "max":
+            return max(1, min(affinity, int(limit) // int(period)))
+    return affinity
+
+
+def _os_version() -> str:
+    """Return the system and its major.minor version. More of a kernel's release may name its builder or owner."""
+    release = platform.release().split("-")[0].split(".")
+    return f"{platform.system()} {'.'.join(release[:2])} {platform.machine()}"

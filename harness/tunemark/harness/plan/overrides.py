@@ -1,0 +1,122 @@
+"""Apply `--set field=value` to a workload card. The card validates the value, and the submission declares the change."""
+
+import json
+from typing import Any
+
+from pydantic import ValidationError
+
+from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.facts.workloads import WorkloadCard
+from tunemark.schema.records.plan import LoraSettings, Quantisation
+from tunemark.schema.records.submission import Override
+
+ALIASES = {
+    "batch_size": "batch.micro_batch",
+    "micro_batch": "batch.micro_batch",
+    "batch": "batch.micro_batch",
+    "gradient_accumulation": "batch.gradient_accumulation",
+    "accumulation": "batch.gradient_accumulation",
+    "length": "data.sequence_length",
+    "max_length": "data.sequence_length",
+    "seq": "data.sequence_length",
+    "seq_len": "data.sequence_length",
+    "sequence_length": "data.sequence_length",
+    "packing": "data.packing",
+    "padding": "data.padding",
+    "learning_rate": "optimizer.learning_rate",
+    "lr": "optimizer.learning_rate",
+    "optim": "optimizer.name",
+    "optimizer": "optimizer.name",
+    "layer_decay": "optimizer.layer_decay",
+    "rank": "lora.rank",
+    "lora_rank": "lora.rank",
+    "lora_alpha": "lora.alpha",
+    "checkpointing": "gradient_checkpointing",
+    "precision": "compute",
+    "devices": "devices.count",
+    "strategy": "devices.strategy",
+    "offload": "devices.offload",
+}
+"""Common name of a setting -> its field in the workload card."""
+IDENTITY = ("key", "title", "description", "source", "tier", "not_stated", "axes", "points")
+"""Fields of the card that describe it and are not settings."""
+
+
+def flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of nested dictionaries by dotted path, such as `batch.micro_batch`."""
+    leaves: dict[str, Any] = {}
+    for key, value in content.items():
+        leaves |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return leaves
+
+
+def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[WorkloadCard, tuple[Override, ...]]:
+    """Return the changed card and the overrides. A value that the card or its source has is not an override."""
+    content = card.model_dump(mode="json")
+    changes = []
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise TunemarkError("--set", assignment, "give field=value, such as batch.micro_batch=16")
+        name = _field_of(content, name)
+        parent, last = _parent(content, name)
+        before = parent[last]
+        parent[last] = _parse(text, is_list=isinstance(before, list))
+        if name == "method":
+            _follow_method(content)
+        if parent[last] != before and parent[last] not in card.own_values(name):
+            changes.append((name, before, parent[last]))
+    overrides = tuple(Override(field=name, card=_scalar(before), run=_scalar(after)) for name, before, after in changes)
+    try:
+        return WorkloadCard.model_validate(content), overrides
+    except ValidationError as error:
+        raise _invalid(error.errors()[0], overrides) from error
+
+
+def _invalid(problem: Any, overrides: tuple[Override, ...]) -> TunemarkError:  # noqa: ANN401 - pydantic's error
+    """Return an error that names the field; for a rule over several settings, those that were set."""
+    place, fix = ".".join(str(part) for part in problem["loc"]), problem["msg"].removeprefix("Value error, ")
+    if place:
+        return TunemarkError(f"--set {place}", problem.get("input"), fix)
+    values = ", ".join(json.dumps(override.run) for override in overrides)
+    return TunemarkError(f"--set {', '.join(override.field for override in overrides)}", values, fix)
+
+
+def _follow_method(content: dict[str, Any]) -> None:
+    """Give a changed method its settings: the default ones where the card has none."""
+    adapted, quantised = content["method"] in {"lora", "qlora"}, content["method"] == "qlora"
+    content["lora"] = (content["lora"] or LoraSettings().model_dump(mode="json")) if adapted else None
+    content["quantisation"] = (content["quantisation"] or Quantisation().model_dump(mode="json")) if quantised else None
+
+
+def _settings(content: dict[str, Any]) -> list[str]:
+    return [path for path in flatten(content) if path.split(".")[0] not in IDENTITY]
+
+
+def _field_of(content: dict[str, Any], name: str) -> str:
+    """Return the field with this name or alias. Devices are chosen with options of their own."""
+    known = ALIASES.get(name, name)
+    return name if name in _settings(content) or known.startswith("devices.") else known
+
+
+def _parent(content: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    """Return the dictionary that holds a field, and the field's key in it."""
+    *path, last = name.split(".")
+    parent: Any = content
+    for part in path:
+        parent = parent.get(part) if isinstance(parent, dict) else None
+    if not isinstance(parent, dict) or last not in parent or name in IDENTITY:
+        raise TunemarkError("--set", name, f"not a setting of the workload card; {did_you_mean(name, _settings(content))}")
+    return parent, last
+
+
+def _parse(text: str, *, is_list: bool) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a value as JSON, or the text itself; for a list, the words between commas."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return [part.strip() for part in text.split(",")] if is_list else text
+
+
+def _scalar(value: Any) -> str | float | int | bool | None:  # noqa: ANN401 - any JSON value
+    return value if isinstance(value, str | float | int | bool) or value is None else json.dumps(value)

@@ -1,0 +1,255 @@
+"""One run: check, start the worker in a fresh process, watch it, and write the record, whatever happened."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from tunemark.harness.plan.machine import Machine
+from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
+from tunemark.harness.run.disk_space import refuse_full_disk, refuse_unwritable
+from tunemark.harness.run.process import command, environment, run_environment, stop_signals, with_memory_limit
+from tunemark.harness.run.record import Context, assemble, write
+from tunemark.harness.run.run_log import LOG_FILE, MAXRSS_UNIT, ORDER_FILE, OUTPUT_FILE, PARENT, STOP_FILE, LogReader, Order, RunLog
+from tunemark.harness.run.run_outcome import CacheState, Finished, refused_run
+from tunemark.harness.run.show import RunProgress
+from tunemark.harness.run.telemetry import HostSampler, Telemetry, open_sampler
+from tunemark.harness.run.watchdog import SteadinessJudge, Watchdog
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import project_root
+from tunemark.schema.privacy import identity_leaks, machine_names
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.trace import Study
+from tunemark.schema.vocabulary import DataSource, Status
+
+POLL_S = 0.1
+GRACE_S = 5.0
+OUTPUT_TAIL_BYTES = 8_000
+
+
+def run_once(
+    resolved: Resolved, facts: FactBase, machine: Machine, out: Path | None, supersedes: str | None = None, study: Study | None = None
+) -> tuple[Submission, Path]:
+    """Run a plan and write its submission; return both.
+
+    Raises TunemarkError before any time is spent when the plan names this machine or a disk is full. When the submission
+    cannot be written it is printed on standard output, so that nothing is lost.
+    """
+    refuse_identity(resolved)
+    refuse_unwritable(out)
+    if not resolved.unsupported:
+        refuse_full_disk(resolved.plan, facts.model(resolved.plan.model.key))
+    # A second Ctrl-C while the record is written would lose the run, so signals are held until then.
+    with stop_signals() as stopped:
+        finished = refused_run(resolved.unsupported) if resolved.unsupported else _launch(resolved, facts, machine, stopped)
+        submission = assemble(resolved, machine, finished, Context(supersedes, study, facts.golden_losses(resolved.plan.workload)))
+        _show_output(submission, finished)
+        return submission, _write(submission, out)
+
+
+def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> int:
+    """Run this machine's part of a plan for several, and return the worker's exit code. The first machine writes the record."""
+    refuse_unsupported(resolved)
+    refuse_full_disk(resolved.plan, facts.model(resolved.plan.model.key))
+    with stop_signals() as stopped:
+        finished = _launch(resolved, facts, machine, stopped)
+    if finished.exit_code:
+        sys.stderr.write(finished.output_tail.rstrip() + "\n")
+    return finished.exit_code
+
+
+def refuse_identity(resolved: Resolved) -> None:
+    """Raise TunemarkError when the plan holds something that no submission may, such as a path."""
+    overrides = [override.model_dump(mode="json") for override in resolved.overrides]
+    content = {"plan": resolved.plan.model_dump(mode="json"), "overrides": overrides}
+    for field, value, what in identity_leaks(content, machine_names()):
+        raise TunemarkError(field, value, f"looks like {what}, which no submission may hold; give local data with --data file:PATH")
+
+
+def check_superseded(identity: str | None, plan: Plan, out: Path | None) -> None:
+    """Raise TunemarkError when no earlier result of the workload has this id."""
+    if identity is None:
+        return
+    folder = (out or project_root() / "submissions") / plan.workload
+    known = [path.stem.rsplit("-", 1)[-1] for path in folder.glob("*.json")]
+    if identity not in known:
+        suggestion = did_you_mean(identity, known) if known else "there is none yet"
+        raise TunemarkError("--supersedes", identity, f"no result of {plan.workload} has this id; {suggestion}")
+
+
+def _write(submission: Submission, out: Path | None) -> Path:
+    try:
+        return write(submission, out)
+    except OSError as error:
+        fix = f"could not write ({error.strerror}); the submission was printed instead: save it, free space or name another folder"
+        failure = TunemarkError("--out", str(error.filename or out or "submissions"), fix, exit_code=Exit.INTERNAL)
+    except TunemarkError as error:
+        failure = error
+    sys.stdout.write(submission.model_dump_json() + "\n")
+    raise failure
+
+
+def _show_output(submission: Submission, finished: Finished) -> None:
+    """Show the last output of a crashed worker. It may hold paths, so it goes to the terminal and into no record."""
+    if submission.outcome.status is Status.CRASH and finished.output_tail.strip():
+        sys.stderr.write(f"--- the worker's last output\n{finished.output_tail.rstrip()}\n---\n")
+
+
+def _launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threading.Event) -> Finished:
+    """Run this machine's worker with progress on the terminal."""
+    device = resolved.plan.device
+    with RunProgress(resolved.plan) as progress:
+        card = facts.model(resolved.plan.model.key)
+        return launch(resolved, card, machine.devices[0].name, stopped, progress, machine.indexes[: device.count // device.nodes])
+
+
+def launch(
+    resolved: Resolved,
+    card: ModelCard,
+    device_name: str,
+    stopped: threading.Event,
+    on_progress: Callable[[RunLog], None],
+    indexes: tuple[int, ...] = (),
+) -> Finished:
+    """Run the worker to its end; `stopped` ends it early. Whatever happens here, no worker is left running.
+
+    `indexes` are the numbers of the devices in their vendor's tools.
+    """
+    with tempfile.TemporaryDirectory(prefix="tunemark-") as name, open_sampler(resolved.plan.device.backend, indexes) as devices:
+        folder = Path(name)
+        kills, cache, started_at, spawned_at_s = _oom_kills(), hub_cache(resolved), datetime.now(UTC), time.monotonic()
+        order = Order(
+            plan=resolved.plan,
+            card=card,
+            device_name=device_name,
+            weights_from=resolved.weights_from,
+            data_from=resolved.data_from,
+            spawned_at_s=spawned_at_s,
+        )
+        (folder / ORDER_FILE).write_text(order.model_dump_json(), encoding="utf-8")
+        reader = LogReader(folder / LOG_FILE)
+        process = _spawn(resolved, folder)
+        devices.follow(process.pid, spawned_at_s)
+        try:
+            with HostSampler(process.pid, spawned_at_s) as host:
+                ended_by, status, usage = _watch(process.pid, reader, resolved.plan, folder, stopped, on_progress)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        finally:
+            if process.returncode is None:
+                _end(process.pid)
+            end_leftovers(folder)
+        return Finished(
+            log=merge_failures(reader.finish(), folder),
+            telemetry=Telemetry(host.samples, devices.series),
+            started_at=started_at,
+            wall_s=time.monotonic() - spawned_at_s,
+            user_s=usage.ru_utime,
+            system_s=usage.ru_stime,
+            max_rss_bytes=usage.ru_maxrss * MAXRSS_UNIT,
+            exit_code=process.returncode,
+            ended_by=ended_by,
+            host_oom_kills=_oom_kills() - kills,
+            model_cache=cache,
+            output_tail=(folder / OUTPUT_FILE).read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace"),
+        )
+
+
+def _spawn(resolved: Resolved, folder: Path) -> "subprocess.Popen[bytes]":
+    """Start the worker in its own session, so that an interactive Ctrl-C reaches only this process."""
+    with (folder / OUTPUT_FILE).open("wb") as output:
+        return subprocess.Popen(  # noqa: S603 - our own module
+            with_memory_limit(command(resolved.plan.device, folder, resolved.node), resolved.limit_memory_bytes),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=environment(resolved.plan.device) | run_environment(resolved.plan, folder) | {PARENT: str(os.getpid())},
+        )
+
+
+def _watch(
+    pid: int, reader: LogReader, plan: Plan, folder: Path, stopped: threading.Event, on_progress: Callable[[RunLog], None]
+) -> tuple[str | None, int, "os._Rusage"]:  # type: ignore[name-defined]
+    """Follow the worker until it ends; end it on request or when its time is over."""
+    judge, watchdog = SteadinessJudge(plan.measurement), Watchdog(plan.measurement, time.monotonic())
+    while True:
+        done, status, usage = os.wait4(pid, os.WNOHANG)
+        log = reader.read()
+        on_progress(log)
+        if done:
+            return None, status, usage
+        if judge.sure(log):
+            # A full disk must not end the run.
+            with contextlib.suppress(OSError):
+                (folder / STOP_FILE).touch()
+        ended_by = "interrupted" if stopped.is_set() else watchdog.expired(log, time.monotonic())
+        if ended_by:
+            status, usage = _end(pid)
+            return ended_by, status, usage
+        stopped.wait(POLL_S)
+
+
+def _end(pid: int) -> tuple[int, "os._Rusage"]:  # type: ignore[name-defined]
+    """End the worker's process group: first with a request, after some seconds by force."""
+    os.killpg(pid, signal.SIGTERM)
+    until_s = time.monotonic() + GRACE_S
+    while time.monotonic() < until_s:
+        done, status, usage = os.wait4(pid, os.WNOHANG)
+        if done:
+            return status, usage
+        time.sleep(POLL_S)
+    os.killpg(pid, signal.SIGKILL)
+    _, status, usage = os.wait4(pid, 0)
+    return status, usage
+
+
+def end_leftovers(folder: Path) -> None:
+    """Kill the remaining processes of a run: launchers start them in sessions of their own, and leave them behind when killed."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if str(folder) in process.cmdline():
+                process.kill()
+
+
+def merge_failures(log: RunLog, folder: Path) -> RunLog:
+    """Return the log with the first failure of any process: the others only fail because that one left."""
+    failures = [(path, LogReader(path).finish().failure) for path in sorted(folder.glob(f"rank-*-{LOG_FILE}"))]
+    known = [(failure["at_s"], path, failure) for path, failure in failures if failure]
+    first = min(known, key=lambda entry: entry[0], default=None)
+    if first and (log.failure is None or first[0] < log.failure["at_s"]):
+        rank = first[1].name.split("-")[1]
+        log.failure = first[2] | {"message": f"rank {rank}: {first[2]['message']}"}
+    return log
+
+
+def hub_cache(resolved: Resolved) -> CacheState:
+    """Return `warm` if the hub's cache on this machine holds all weights and data from the hub, else `cold`; `none` without any."""
+    plan = resolved.plan
+    wanted = [f"models--{plan.model.hub_id}"] if plan.model.hub_id else []
+    if plan.data.source is DataSource.HUB and resolved.data_from and not Path(resolved.data_from).exists():
+        wanted.append(f"datasets--{resolved.data_from}")
+    if not wanted:
+        return "none"
+    home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
+    return "warm" if all((cache / name.replace("/", "--")).exists() for name in wanted) else "cold"
+
+
+def _oom_kills() -> int:
+    """Return the number of processes that the kernel has killed for lack of memory; 0 where it is not reported."""
+    path = Path("/proc/vmstat")
+    if not path.exists():
+        return 0
+    return next((int(line.split()[1]) for line in path.read_text(encoding="ascii").splitlines() if line.startswith("oom_kill ")), 0)

@@ -1,0 +1,107 @@
+"""Reasons to trust a measurement less, each a typed warning that is stored with the result."""
+
+from collections.abc import Iterator, Mapping
+
+from tunemark.harness.plan.machine import Machine
+from tunemark.schema.derive import Derived
+from tunemark.schema.formats import GIB
+from tunemark.schema.records.effective import compared
+from tunemark.schema.records.submission import MeasurementWarning, Submission, Utilisation
+from tunemark.schema.records.trace import Probe
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
+from tunemark.schema.vocabulary import WarningKind, Weights
+
+BUSY_HOST_CORES = 0.25
+WIDE_INTERVAL = 0.02
+LOW_DISK_BYTES = 2 * GIB
+FALLEN_PEAK = 0.05
+RISEN_PEAK = 0.2
+SLOW_RANK = 0.05
+BUSY_DEVICE_BYTES = GIB
+RANDOM_WEIGHTS = "speed and memory are those of the architecture, loss and accuracy are not those of the pretrained model"
+Found = Iterator[tuple[WarningKind, str]]
+
+
+def find_warnings(
+    submission: Submission, derived: Derived, machine: Machine, *, torn: bool, foreign: Mapping[int, int]
+) -> Iterator[MeasurementWarning]:
+    """Yield the warnings of a submission; `foreign` counts the processes on each device that are not the worker's."""
+    kinds = (
+        _steps(derived),
+        _gates_and_settings(submission),
+        _use(submission.utilisation, machine) if submission.utilisation else (),
+        _others(foreign),
+        probe_warnings(submission.probe),
+        _ranks(derived),
+        _circumstances(submission, machine, torn=torn),
+    )
+    yield from (MeasurementWarning(kind=kind, message=message) for found in kinds for kind, message in found)
+
+
+def _steps(derived: Derived) -> Found:
+    window, rate = derived.window, derived.tokens_per_s
+    if window is not None and window.steps < RANKABLE_STEPS:
+        yield WarningKind.FEW_STEPS, window.verdict
+    elif window is not None and not window.stable:
+        yield WarningKind.NOT_STABLE, window.verdict
+    if rate is not None and rate.bounded and rate.relative_half_width > WIDE_INTERVAL:
+        yield WarningKind.WIDE_INTERVAL, f"the 95% interval of throughput is +-{rate.relative_half_width:.1%}"
+
+
+def _gates_and_settings(submission: Submission) -> Found:
+    for gate in submission.gates:
+        if gate.passed is False:
+            yield WarningKind.GATE_FAILED, f"{gate.name}: {gate.detail}"
+    if submission.effective:
+        for lever in compared(submission.plan, submission.effective, submission.trace):
+            if lever.agrees is False:
+                yield WarningKind.FALLBACK, f"{lever.setting}: {lever.requested} was requested, {lever.effective} was used"
+
+
+def _use(use: Utilisation, machine: Machine) -> Found:
+    foreign = use.foreign_cpu_busy_mean
+    if foreign is not None and foreign > BUSY_HOST_CORES:
+        yield (
+            WarningKind.BUSY_HOST,
+            f"other processes kept {foreign:.1f} of {machine.cpu_logical_cores} cores busy; repeat on an idle machine",
+        )
+    for device in use.devices:
+        held = device.memory_used_before_bytes or 0
+        if held > BUSY_DEVICE_BYTES:
+            yield WarningKind.BUSY_DEVICE, f"{held / GIB:.1f} GiB of device {device.index} were in use before the run; free it and repeat"
+        if device.throttle_reasons:
+            yield WarningKind.THROTTLED, f"device {device.index} lowered its clocks: {', '.join(device.throttle_reasons)}"
+
+
+def _others(foreign: Mapping[int, int]) -> Found:
+    for index, count in foreign.items():
+        yield WarningKind.BUSY_DEVICE, f"{count} other process{'es' * (count != 1)} used device {index}; end them and repeat"
+
+
+def probe_warnings(probe: Probe | None) -> Found:
+    """Yield a warning when the matrix rate changed over the run."""
+    change = probe.after_flop_per_s / probe.before_flop_per_s - 1 if probe and probe.after_flop_per_s else 0.0
+    if change < -FALLEN_PEAK:
+        yield WarningKind.PEAK_FELL, f"the matrix rate was {-change:.0%} lower after training than before: heat, or other work"
+    elif change > RISEN_PEAK:
+        cause = "other work, which may have slowed the run too"
+        yield WarningKind.PEAK_ROSE, f"the matrix rate was {change:.0%} higher after training than before: {cause}"
+
+
+def _ranks(derived: Derived) -> Found:
+    rank = derived.slowest_rank
+    if rank and rank.behind > SLOW_RANK:
+        yield WarningKind.STRAGGLER, f"rank {rank.rank} needs {rank.behind:.0%} longer for its own work than the median of all ranks"
+
+
+def _circumstances(submission: Submission, machine: Machine, *, torn: bool) -> Found:
+    if submission.plan.device.accelerator is None:
+        yield WarningKind.UNKNOWN_ACCELERATOR, submission.plan.reasons["device.accelerator"]
+    if submission.plan.model.weights is Weights.RANDOM:
+        yield WarningKind.RANDOM_WEIGHTS, RANDOM_WEIGHTS
+    if submission.harness.dirty:
+        yield WarningKind.DIRTY_SOURCE, "the checkout had uncommitted changes"
+    if machine.free_disk_bytes < LOW_DISK_BYTES:
+        yield WarningKind.LOW_DISK, f"{machine.free_disk_bytes / GIB:.1f} GiB of disk were free"
+    if torn:
+        yield WarningKind.TRUNCATED_LOG, "a line of the worker's log was cut off and left out"

@@ -1,0 +1,136 @@
+"""The worker's process: its command line and environment, and the signals that ask a run to stop."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from tunemark.harness.plan.sections import Node
+from tunemark.harness.vendors.protocol import vendor_of
+from tunemark.harness.worker.compile_cache import fresh
+from tunemark.harness.worker.levers import STOCHASTIC_ROUNDING
+from tunemark.schema.records.plan import DeviceChoice, Plan
+from tunemark.schema.vocabulary import Backend, Dtype
+
+LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "ACCELERATE_")
+"""Variables of a job that this one may have been started in. The worker would take that job's processes for its own."""
+WORKER = "tunemark.harness.worker.entry"
+LIMIT = "import os, resource, sys; most = int(sys.argv[1]); resource.setrlimit(resource.RLIMIT_DATA, (most, most)); os.execv(sys.argv[2], sys.argv[2:])"
+"""Limits data memory, not address space: libraries reserve far more addresses than they use."""
+
+
+def command(device: DeviceChoice, folder: Path, node: Node) -> list[str]:
+    """Return the command that runs the worker: python for one process, torchrun or accelerate for several."""
+    # The Neuron stack needs a process group for one process too.
+    if device.launcher is None and device.backend is not Backend.NEURON:
+        return [sys.executable, "-m", WORKER, str(folder)]
+    if device.launcher == "accelerate":
+        return [*_accelerate(device, node), "--module", WORKER, str(folder)]
+    return [*_torchrun(device, node), "-m", WORKER, str(folder)]
+
+
+def _torchrun(device: DeviceChoice, node: Node) -> list[str]:
+    processes = device.count // device.nodes
+    base = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", f"--nnodes={device.nodes}", "--max-restarts=0"]
+    if node.rendezvous is None:
+        return [*base, "--standalone"]
+    # The first node writes the record, so ranks follow the given node numbers.
+    host, _, port = node.rendezvous.rpartition(":")
+    return [*base, f"--node-rank={node.rank}", f"--master-addr={host}", f"--master-port={port}"]
+
+
+def _accelerate(device: DeviceChoice, node: Node) -> list[str]:
+    base = [sys.executable, "-m", "accelerate.commands.launch", f"--num_processes={device.count}", f"--num_machines={device.nodes}"]
+    # With --cpu it requires MPI; with --multi_gpu it starts plain processes, whatever they compute on.
+    base += ["--mixed_precision=no", "--dynamo_backend=no", "--multi_gpu"]
+    if node.rendezvous is not None:
+        host, _, port = node.rendezvous.rpartition(":")
+        base += [f"--machine_rank={node.rank}", f"--main_process_ip={host}", f"--main_process_port={port}"]
+    return base
+
+
+def with_memory_limit(arguments: list[str], most_bytes: int | None) -> list[str]:
+    """Return a command under a memory limit per process, so that an excess fails in the worker and not on the machine.
+
+    The limit is set in a process that becomes the worker: a function between fork and exec may hang where there are threads.
+    """
+    if most_bytes is None:
+        return arguments
+    return [sys.executable, "-c", LIMIT, str(most_bytes), *arguments]
+
+
+def environment(device: DeviceChoice) -> dict[str, str]:
+    """Return the worker's environment: the parent's, with devices in PCI order and without noise from libraries."""
+    threads = {"OMP_NUM_THREADS": str(device.threads)} if device.threads and device.count > 1 else {}
+    # Threads that wait by spinning slow a step several times where other work runs on the cores.
+    passive = {"DS_ACCELERATOR": "cpu", "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_VARIABLES)},
+        **threads,
+        **(passive if vendor_of(device.backend).on_host else {}),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+    }
+
+
+def run_environment(plan: Plan, folder: Path) -> dict[str, str]:
+    """Return the variables that only this run has."""
+    caches = fresh(folder / "caches") if plan.measurement.cold else {}
+    return caches | family_environment(plan, caches)
+
+
+def family_environment(plan: Plan, own: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Return the variables of the plan's device family; `own` are those of this run."""
+    return neuron_environment(plan, {**os.environ, **own}) if plan.device.backend is Backend.NEURON else {}
+
+
+def neuron_environment(plan: Plan, already: Mapping[str, str]) -> dict[str, str]:
+    """Return settings of the Neuron compiler and runtime, added to the flags that the user has set."""
+    settings = plan.neuron
+    flags = [already.get("NEURON_CC_FLAGS", ""), "--model-type transformer"]
+    if plan.precision.compute is Dtype.FP32 and "--auto-cast" not in flags[0]:
+        # fp32 is fp32, whatever the compiler's default is.
+        flags.append("--auto-cast none")
+    if settings and settings.optimisation_level is not None:
+        flags.append(f"-O{settings.optimisation_level}")
+    stochastic = bool(settings and settings.stochastic_rounding)
+    return {"NEURON_CC_FLAGS": " ".join(filter(None, flags)), STOCHASTIC_ROUNDING: str(int(stochastic))}
+
+
+@dataclass(frozen=True, slots=True)
+class _StopOnSignal:
+    """A signal handler that only notes the request to stop."""
+
+    stopped: threading.Event
+
+    def __call__(self, *_: object) -> None:
+        self.stopped.set()
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """Turn Ctrl-C, SIGTERM and a closed terminal into an event, so that no signal interrupts the writing of a record.
+
+    A nested call returns the same event: a request that arrives as a series starts its next run ends that run too.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if isinstance(handler, _StopOnSignal):
+        yield handler.stopped
+        return
+    stopped = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+    before = {number: signal.signal(number, _StopOnSignal(stopped)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield stopped
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)

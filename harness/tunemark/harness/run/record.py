@@ -1,0 +1,217 @@
+"""Assemble the submission from log, plan and machine. The parent does it, so it works when the worker died too."""
+
+import shutil
+import subprocess
+import uuid
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunemark.harness.plan.machine import Machine
+from tunemark.harness.run.measurement_warnings import find_warnings
+from tunemark.harness.run.run_log import RunLog
+from tunemark.harness.run.run_outcome import Finished, outcome_of
+from tunemark.harness.run.telemetry import INTERVAL_S, Telemetry, device_uses, energy, memory_used
+from tunemark.schema.derive import derive
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.workloads import GoldenLosses
+from tunemark.schema.files import project_root, write_atomically
+from tunemark.schema.privacy import identity_leaks, machine_names
+from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.submission import (
+    Environment,
+    Evaluation,
+    Harness,
+    Memory,
+    MemoryReading,
+    ModelFacts,
+    PhaseStart,
+    ProcessTimes,
+    Submission,
+    Utilisation,
+)
+from tunemark.schema.records.trace import Effective, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
+from tunemark.schema.statistics.loss_band import loss_band
+from tunemark.schema.statistics.steady_state import SteadyWindow
+from tunemark.schema.vocabulary import Division, Phase
+
+if TYPE_CHECKING:
+    from tunemark.harness.plan.resolve import Resolved
+
+MEASURING = ("schema", "harness", "data/models")
+"""Folders of the checkout that a measurement depends on. A commit of results or of pages changes none of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a record holds besides the run itself."""
+
+    supersedes: str | None = None
+    """Id of the result that it replaces."""
+    study: Study | None = None
+    """The series that it belongs to."""
+    golden: GoldenLosses | None = None
+    """Reference losses of the workload."""
+
+
+def assemble(resolved: "Resolved", machine: Machine, finished: Finished, context: Context) -> Submission:
+    """Return the submission of a run."""
+    plan, log = resolved.plan, finished.log
+    draft = Submission(
+        run_id=uuid.uuid4().hex,
+        started_at=finished.started_at,
+        harness=harness_version(),
+        division=Division.OPEN if resolved.overrides else Division.STANDARD,
+        overrides=resolved.overrides,
+        supersedes=context.supersedes,
+        study=context.study,
+        plan=plan,
+        environment=environment(machine, plan.device.count // plan.device.nodes),
+        outcome=outcome_of(finished),
+        timeline=tuple(PhaseStart.model_validate(mark) for mark in log.phases) or (PhaseStart(phase=Phase.IMPORT, at_s=0.0),),
+        process=ProcessTimes(
+            wall_s=finished.wall_s,
+            user_s=finished.user_s,
+            system_s=finished.system_s,
+            model_cache=finished.model_cache,
+            compile_cache=log.compile_cache["state"] if log.compile_cache else "none",
+            compile_cache_reason=log.compile_cache["reason"] if log.compile_cache else None,
+        ),
+        model=ModelFacts.model_validate(log.model) if log.model else None,
+        trace=log.trace(),
+        effective=Effective.model_validate(log.effective) if log.effective else None,
+        gates=_gates(resolved, log, context.golden),
+        probe=_probe(log),
+        events=tuple(StepEvent(step=event["step"], kind=event["what"], amount=event["amount"]) for event in log.events),
+        ranks=tuple(RankRecord.model_validate(rank) for rank in log.ranks),
+        memory=memory(finished),
+        evaluation=Evaluation.model_validate(log.evaluation) if log.evaluation else None,
+        saved_bytes=log.saved["bytes"] if log.saved else None,
+    )
+    derived = derive(draft)
+    measured = draft.model_copy(update={"utilisation": utilisation(draft.trace, derived.window, finished.telemetry)})
+    warnings = find_warnings(measured, derived, machine, torn=log.torn, foreign=finished.telemetry.devices.foreign)
+    return measured.model_copy(update={"warnings": tuple(warnings)})
+
+
+def _gates(resolved: "Resolved", log: RunLog, golden: GoldenLosses | None) -> tuple[Gate, ...]:
+    """Return the worker's gates, and that of the losses where training got far enough."""
+    gates = tuple(Gate.model_validate(gate) for gate in log.gates)
+    if not resolved.plan.measurement.gates or not log.steps:
+        return gates
+    return (*gates, loss_band(golden, resolved.plan, log.trace(), changed=bool(resolved.overrides)))
+
+
+def _probe(log: RunLog) -> Probe | None:
+    """Return the device's matrix rate before and after training; with several processes, the first one's."""
+    before, after = log.probes.get("before"), log.probes.get("after")
+    if before is None:
+        return None
+    return Probe(
+        dtype=before["dtype"],
+        size=before["size"],
+        before_flop_per_s=before["flop_per_s"],
+        after_flop_per_s=after["flop_per_s"] if after else None,
+    )
+
+
+def environment(machine: Machine, count: int) -> Environment:
+    """Return the recorded facts of a machine, with its first `count` devices."""
+    facts: dict[str, Any] = {name: getattr(machine, name) for name in Environment.model_fields if hasattr(machine, name)}
+    return Environment(**facts | {"devices": machine.devices[:count]})
+
+
+def memory(finished: Finished) -> Memory:
+    """Return all memory peaks, each with its method or the reason why it is null."""
+    log = finished.log
+    missing = MemoryReading(reason="the worker ended before it read its peaks")
+    swap = finished.telemetry.swap_peak_bytes
+    host_rss, host_swap = MemoryReading(reason="no worker was started"), MemoryReading(reason="this system reports no swap by process")
+    if finished.max_rss_bytes:
+        peak = max(finished.max_rss_bytes, finished.telemetry.rss_peak_bytes)
+        method = f"peak resident memory of the worker's processes (ru_maxrss, and every {INTERVAL_S:g} s)"
+        host_rss = MemoryReading(peak_bytes=peak, method=method)
+    if swap is not None:
+        host_swap = MemoryReading(peak_bytes=swap, method=f"VmSwap of the worker's processes every {INTERVAL_S:g} s")
+    return Memory(
+        device_allocated=_highest(log.memory["allocated"], log.ranks, "device_allocated_bytes") if log.memory else missing,
+        device_reserved=_highest(log.memory["reserved"], log.ranks, "device_reserved_bytes") if log.memory else missing,
+        device_used=memory_used(finished.telemetry.devices),
+        host_rss=host_rss,
+        host_swap=host_swap,
+    )
+
+
+def _highest(first: dict[str, Any], ranks: list[dict[str, Any]], field: str) -> MemoryReading:
+    """Return the highest peak of all processes; `first` is the reading of the first one."""
+    reading = MemoryReading.model_validate(first)
+    peaks = [rank[field] for rank in ranks if rank[field] is not None]
+    return reading.model_copy(update={"peak_bytes": max(peaks)}) if reading.peak_bytes is not None and peaks else reading
+
+
+def utilisation(trace: StepTrace, window: SteadyWindow | None, telemetry: Telemetry) -> Utilisation | None:
+    """Return the use of host and devices over the steady window; None without a sample in it."""
+    if window is None:
+        return None
+    times = (trace.started_at_s, *trace.completed_at_s)
+    start_s, end_s = times[window.first if window.steps else 0], times[-1]
+    samples = telemetry.between(start_s, end_s)
+    if not samples:
+        return None
+    return Utilisation(
+        samples=len(samples),
+        interval_s=INTERVAL_S,
+        cpu_busy_mean=sum(sample.busy_cores for sample in samples) / len(samples),
+        cpu_busy_peak=max(sample.busy_cores for sample in samples),
+        foreign_cpu_busy_mean=sum(sample.foreign_cores for sample in samples) / len(samples),
+        devices=device_uses(telemetry.devices, start_s, end_s),
+        energy=energy(telemetry.devices, start_s, end_s),
+    )
+
+
+def write(submission: Submission, folder: Path | None = None) -> Path:
+    """Write a submission under the name of its content; return the file.
+
+    Raises TunemarkError when text in it could identify this machine: nothing is then written.
+    """
+    content = canonical_json(submission)
+    for field, value, what in identity_leaks(submission.model_dump(mode="json"), machine_names()):
+        fix = f"looks like {what}; a submission holds nothing that identifies a machine, please report this"
+        raise TunemarkError(field, value, fix, exit_code=Exit.INTERNAL)
+    device = submission.plan.device.accelerator or submission.plan.device.backend.value
+    name = f"{submission.started_at:%Y%m%d}-{device}-{content_id(content)}.json"
+    path = (folder or project_root() / "submissions") / submission.workload / name
+    write_atomically(path, content)
+    return path
+
+
+# Provenance: the source that measures
+
+
+def harness_version() -> Harness:
+    """Return version and, in a checkout, commit and whether it has uncommitted changes."""
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    return Harness(version=version("tunemark"), commit=commit or None, dirty=None if not commit or changes is None else bool(changes))
+
+
+def source_content() -> str:
+    """Return a hash of the folders that measure, with uncommitted changes; the version where there is no checkout."""
+    folders = _git("rev-parse", *(f"HEAD:{folder}" for folder in MEASURING))
+    changes = _git("diff", "HEAD", "--", *MEASURING)
+    if folders is None or changes is None:
+        return version("tunemark")
+    return sha256(f"{folders}\n{changes}".encode()).hexdigest()
+
+
+def _git(*arguments: str) -> str | None:
+    """Return git's output about the checkout of this source; None when it is installed elsewhere or git is missing."""
+    root, git = Path(__file__).resolve().parents[4], shutil.which("git")
+    if git is None or not (root / "data" / "accelerators").is_dir():
+        return None
+    try:
+        done = subprocess.run([git, "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10)  # noqa: S603 - fixed arguments
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,159 @@
+"""The files between parent and worker: the order, and the log that the worker writes and the parent reads while it grows.
+
+The log has one JSON object per line, each written at once, so that a killed worker leaves everything it did. A torn last
+line is left out and noted. Times are seconds since the worker was spawned.
+"""
+
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.trace import COUNT_COLUMNS, StepTrace
+from tunemark.schema.vocabulary import Phase
+
+ORDER_FILE = "order.json"
+LOG_FILE = "log.jsonl"
+OUTPUT_FILE = "output"
+"""Standard output and error of the worker."""
+STOP_FILE = "stop"
+"""The parent, which reads the log, creates this file to end training."""
+PARENT = "TUNEMARK_PARENT"
+"""Environment variable that holds the parent's process id."""
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+"""ru_maxrss counts bytes on macOS and KiB elsewhere."""
+
+
+def rank_of_this_process() -> int:
+    """Return the number that the launcher gave this process; 0 for a single process."""
+    return int(os.environ.get("RANK", "0"))
+
+
+class Order(BaseModel):
+    """What the parent hands to the worker. It holds paths of this machine and is not kept."""
+
+    plan: Plan
+    card: ModelCard
+    device_name: str
+    weights_from: str | None
+    data_from: str | None
+    spawned_at_s: float
+
+
+ENCODE = json.JSONEncoder(allow_nan=False).encode
+"""Created once: `json.dumps` with allow_nan=False creates an encoder for each line."""
+
+
+class LogWriter:
+    """Appends events to a file."""
+
+    def __init__(self, path: Path, spawned_at_s: float) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._spawned_at_s = spawned_at_s
+
+    def since_spawn(self, now_s: float) -> float:
+        """Return a time of the host's monotonic clock as seconds since the worker was spawned."""
+        return now_s - self._spawned_at_s
+
+    def phase(self, phase: Phase, now_s: float) -> None:
+        """Note that a phase begins."""
+        self.event("phase", phase=phase.value, at_s=self.since_spawn(now_s))
+
+    def event(self, kind: str, **content: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Write one event, normally in a single write, so that a kill does not tear a line."""
+        line = (ENCODE({"event": kind, **content}) + "\n").encode()
+        while line:
+            # A disk that is nearly full takes a part; the next write then fails.
+            line = line[os.write(self._file, line) :]
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+LISTS = {"phase": "phases", "step": "steps", "disturbed": "events", "gate": "gates", "rank": "ranks", "note": "notes"}
+"""Events that occur several times, and the lists that hold them. Other events have an attribute of their own."""
+
+
+@dataclass
+class RunLog:
+    """Everything the worker has written so far."""
+
+    phases: list[dict[str, Any]] = field(default_factory=list)
+    started_at_s: float = 0.0
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    model: dict[str, Any] | None = None
+    memory: dict[str, Any] | None = None
+    evaluation: dict[str, Any] | None = None
+    effective: dict[str, Any] | None = None
+    gates: list[dict[str, Any]] = field(default_factory=list)
+    probes: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    """Matrix rates by `before` and `after`."""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    """Library messages that are kept out of the output."""
+    compile_cache: dict[str, Any] | None = None
+    saved: dict[str, Any] | None = None
+    failure: dict[str, Any] | None = None
+    ended: bool = False
+    torn: bool = False
+    """True when a line could not be read and was left out."""
+
+    def trace(self) -> StepTrace:
+        """Return the steps as columns."""
+        names = ("completed_at_s", *COUNT_COLUMNS, "loss")
+        columns: dict[str, tuple[Any, ...]] = {name: tuple(step[name] for step in self.steps) for name in names}
+        return StepTrace(started_at_s=self.started_at_s, **columns)
+
+
+class LogReader:
+    """Follows a log file from where it was last read."""
+
+    def __init__(self, path: Path) -> None:
+        self.log = RunLog()
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+
+    def read(self) -> RunLog:
+        """Return the log with everything appended since the last call."""
+        if self._path.exists():
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+            self._offset += len(new)
+            *lines, self._rest = (self._rest + new).split(b"\n")
+            for line in lines:
+                self._take(line)
+        return self.log
+
+    def finish(self) -> RunLog:
+        """Return the log after the worker has ended. A line without an end is torn."""
+        log = self.read()
+        log.torn = log.torn or bool(self._rest)
+        return log
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            self.log.torn = True
+            return
+        name = event.pop("event")
+        if name in LISTS:
+            getattr(self.log, LISTS[name]).append(event)
+        elif name == "training":
+            self.log.started_at_s = event["started_at_s"]
+        elif name == "probe":
+            self.log.probes[event["when"]] = event["found"]
+        elif name == "end":
+            self.log.ended = True
+        else:
+            setattr(self.log, name, event)

@@ -1,0 +1,188 @@
+"""How a run ended, judged from its log, its exit code, its last output, and who ended it."""
+
+import re
+import signal
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from tunemark.harness.run.run_log import RunLog
+from tunemark.harness.run.telemetry import Telemetry
+from tunemark.schema.privacy import scrub
+from tunemark.schema.records.submission import Outcome
+from tunemark.schema.vocabulary import Phase, Status
+
+CacheState = Literal["cold", "warm", "none"]
+Ending = tuple[Status, str | None, str | None]
+"""Status, message, and what to do."""
+KILLED_RANK = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*-(\d+)")
+"""Torchrun's message about a process that a signal ended."""
+PARTIAL_RECORD = "run it again; the steps so far are in this record"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What is known of a worker that has ended."""
+
+    log: RunLog
+    telemetry: Telemetry
+    started_at: datetime
+    wall_s: float = 0.0
+    user_s: float = 0.0
+    system_s: float = 0.0
+    max_rss_bytes: int = 0
+    exit_code: int = 0
+    """Negative: the signal that ended it."""
+    ended_by: str | None = None
+    """`interrupted`, `timeout` or `no step` when the parent ended the worker."""
+    host_oom_kills: int = 0
+    """Processes that the kernel killed for lack of memory while the worker ran."""
+    model_cache: CacheState = "none"
+    """State of the hub's cache before the run."""
+    output_tail: str = ""
+    """The last output of the worker."""
+
+
+def refused_run(reason: str) -> Finished:
+    """Return the result of a run that was refused before it began: status `unsupported`, with the reason."""
+    fix = "choose another method, setting or device; `tunemark doctor` lists what runs here"
+    failure = {"status": Status.UNSUPPORTED.value, "message": reason, "fix": fix}
+    return Finished(log=RunLog(failure=failure), telemetry=Telemetry(), started_at=datetime.now(UTC))
+
+
+def outcome_of(finished: Finished) -> Outcome:
+    """Return the outcome of a run."""
+    log = finished.log
+    status, message, fix = _ending(finished)
+    phase = Phase(log.phases[-1]["phase"]) if log.phases else Phase.IMPORT
+    return Outcome(status=status, phase=phase, last_good_step=len(log.steps), message=scrub(message) if message else None, fix=fix)
+
+
+def _ending(finished: Finished) -> Ending:
+    log, killed = finished.log, killed_by(finished)
+    if finished.ended_by is not None:
+        return _ended_by_parent(finished)
+    # The other processes failed only because one was killed.
+    if log.failure and not (killed and finished.exit_code > 0):
+        return Status(log.failure["status"]), log.failure["message"], log.failure["fix"]
+    if log.ended and finished.exit_code == 0:
+        return _completed(log)
+    if finished.host_oom_kills and killed and killed[1] == signal.SIGKILL:
+        return (
+            Status.OOM_HOST,
+            f"the kernel killed {killed[0]} for lack of memory",
+            "lower batch.micro_batch, or free memory on this machine",
+        )
+    if killed:
+        return Status.CRASH, f"{killed[0]} was killed by {killed[1].name}", PARTIAL_RECORD
+    return _from_output(finished)
+
+
+def _ended_by_parent(finished: Finished) -> Ending:
+    if finished.ended_by == "interrupted":
+        return Status.INTERRUPTED, "stopped by the user", PARTIAL_RECORD
+    if finished.ended_by == "timeout":
+        return Status.TIMEOUT, f"not finished after {finished.wall_s:.0f} s", "raise --timeout, or find out what hangs in this phase"
+    message = f"no progress: ended after {finished.wall_s:.0f} s with {len(finished.log.steps)} completed steps"
+    return Status.TIMEOUT, message, "find out what hangs in this phase, or allow slow steps more time with --no-step-timeout"
+
+
+def _completed(log: RunLog) -> Ending:
+    if log.evaluation and log.evaluation["loss"] is None:
+        fix = "lower optimizer.learning_rate, or use a wider number format"
+        return Status.NAN, "the loss on the evaluation rows is not a finite number", fix
+    if not log.steps:
+        return Status.CRASH, "no step was completed: the samples end before the first", "give more rows or a smaller global batch"
+    return Status.OK, None, None
+
+
+def _from_output(finished: Finished) -> Ending:
+    """Return the ending of a worker that could not log its failure: a full disk, for one, prevents that too."""
+    printed = finished.output_tail.strip().splitlines()
+    last = next((line for line in reversed(printed) if "Error" in line), printed[-1] if printed else "it printed nothing")
+    status, fix = judge(finished.output_tail) or (Status.CRASH, "run `tunemark doctor`")
+    return status, f"the worker ended with exit code {finished.exit_code}: {last[:300]}", fix
+
+
+def killed_by(finished: Finished) -> tuple[str, signal.Signals] | None:
+    """Return the process that a signal ended, and the signal; None without one."""
+    if finished.exit_code < 0:
+        return "the worker", signal.Signals(-finished.exit_code)
+    # The launcher itself ends the other processes with SIGTERM.
+    killed = [(rank, int(number)) for rank, number in KILLED_RANK.findall(finished.output_tail) if int(number) != signal.SIGTERM]
+    return (f"rank {killed[0][0]}", signal.Signals(killed[0][1])) if killed and finished.exit_code else None
+
+
+# What an exception in the worker means
+
+MESSAGE_LINES = 4
+LOOK = "read the worker's output above; `tunemark doctor` shows this machine's software"
+LESS_MEMORY = "lower batch.micro_batch or data.sequence_length, or use --set gradient_checkpointing=full"
+GATED = "accept the model's licence on its hub page and log in with `hf auth login`, or use --weights random"
+OFFLINE = "no network, or HF_HUB_OFFLINE is set: use --weights pretrained:DIRECTORY, --weights random, or --data file:PATH"
+WEIGHTS = (
+    "--weights needs a folder or hub repository with config.json, safetensors and, for text, a tokenizer, all of the card's model; "
+    "--set model=KEY names another card of data/models, --set labels=N the classes of a head"
+)
+DEVICE_MEMORY_WORDS = (
+    "outofmemoryerror",
+    "cuda out of memory",
+    "mps backend out of memory",
+    "error: out of memory",
+    "alloc_failed",
+    "'out of memory'",
+    "nrt_resource",
+    "resource_exhausted",
+)
+HOST_MEMORY_WORDS = ("memoryerror: ", "\nmemoryerror", "can't allocate memory", "defaultcpuallocator", "cannot allocate memory")
+HUB_WORDS = ("is not a valid model identifier", "repositorynotfound", "datasetnotfound", "doesn't exist on the hub")
+OFFLINE_WORDS = (
+    "couldn't connect",
+    "offline",
+    "connecterror",
+    "connectionerror",
+    "localentrynotfound",
+    "cannot find the requested files",
+    "max retries",
+    "failed to resolve",
+)
+WEIGHTS_WORDS = (
+    "couldn't instantiate the backend tokenizer",
+    "unrecognized model in",
+    "no file named model.safetensors",
+    "no file named pytorch_model.bin",
+    "the weights are not those of model card",
+    "ignore_mismatched_sizes",
+)
+RULES: tuple[tuple[tuple[str, ...], Status, str], ...] = (
+    (("lossnotfinite",), Status.NAN, "lower optimizer.learning_rate, or use a wider number format"),
+    (("deviceunavailable",), Status.UNSUPPORTED, "run `tunemark doctor`; install a torch build for this device"),
+    (DEVICE_MEMORY_WORDS, Status.OOM_DEVICE, LESS_MEMORY),
+    (HOST_MEMORY_WORDS, Status.OOM_HOST, LESS_MEMORY),
+    (
+        ("no space left on device", "disk quota exceeded", "file too large"),
+        Status.CRASH,
+        "free disk space, or name another folder with TMPDIR",
+    ),
+    (HUB_WORDS, Status.CRASH, "no such repository on the hub, or it is private: check its name, or log in with `hf auth login`"),
+    (("gatedrepoerror", "gated repo", "401 client error"), Status.CRASH, GATED),
+    (OFFLINE_WORDS, Status.CRASH, OFFLINE),
+    (WEIGHTS_WORDS, Status.CRASH, WEIGHTS),
+    (("modulenotfounderror", "importerror"), Status.UNSUPPORTED, "install the missing package; `tunemark doctor` lists the installed ones"),
+)
+"""Words in an exception's name and text, the status they mean, and what to do. The first match counts."""
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """Return `status`, `message` and `fix` of an exception."""
+    status, fix = judge(f"{type(error).__name__}: {error}") or (Status.CRASH, LOOK)
+    lines = [line.strip() for line in str(error).strip().splitlines()] or [""]
+    # A first line that ends in the middle of its sentence needs the next ones.
+    message = " ".join(lines[:MESSAGE_LINES]) if lines[0].endswith((":", ",", " of", " from one of")) else lines[0]
+    return {"status": status.value, "message": f"{type(error).__name__}: {message}".rstrip(": ")[:500], "fix": fix}
+
+
+def judge(text: str) -> tuple[Status, str] | None:
+    """Return the meaning of an error's name and text, and what to do; None where no rule matches."""
+    lower = text.lower()
+    return next(((status, fix) for words, status, fix in RULES if any(word in lower for word in words)), None)

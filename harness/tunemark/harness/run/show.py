@@ -1,0 +1,196 @@
+"""Terminal output: progress while a run goes on, and its headline numbers afterwards."""
+
+import json
+import sys
+from typing import Any, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from tunemark.harness.run.run_log import RunLog
+from tunemark.schema import formats
+from tunemark.schema.derive import Derived, derive
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.utilisation import Physics, physics
+from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.vocabulary import Status
+
+PLAIN_EVERY_STEPS = 50
+PIPE_WIDTH = 160
+
+
+def answers() -> Console:
+    """Return the console for answers, on standard output. A pipe has no width, so it gets a generous one.
+
+    Our own text may contain markup; text from elsewhere, such as a message or a setting, goes through `escape` or `as_text`.
+    """
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def say(text: str) -> None:
+    """Print a message on standard error: standard output is for answers."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def print_json(content: Any) -> None:  # noqa: ANN401 - any JSON value
+    """Print JSON on standard output."""
+    sys.stdout.write(json.dumps(content, indent=1, default=str) + "\n")
+
+
+def as_text(*cells: str) -> list[Text]:
+    """Return the cells of a row literally: brackets in a message or a list are not markup."""
+    return [Text(cell) for cell in cells]
+
+
+class RunProgress:
+    """A progress bar on a terminal; elsewhere a plain line per phase and every fifty steps."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._phase, self._shown_steps = plan, "", 0
+        console = Console(stderr=True, highlight=False)
+        columns = ("[bold]{task.fields[workload]}", "{task.description}", BarColumn(), "{task.fields[steps]}", TimeElapsedColumn())
+        self._bar = Progress(SpinnerColumn(), *columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("starting", total=plan.measurement.max_steps, workload=plan.workload, steps="")
+
+    def __enter__(self) -> Self:
+        """Start the bar."""
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the bar."""
+        self._bar.stop()
+
+    def __call__(self, log: RunLog) -> None:
+        """Show the worker's progress."""
+        phase = log.phases[-1]["phase"] if log.phases else "starting"
+        steps = len(log.steps)
+        loss = f", loss {log.steps[-1]['loss']:.3f}" if log.steps and log.steps[-1]["loss"] is not None else ""
+        most = self._plan.measurement.max_steps
+        done = f"{steps} of {'at most ' if self._plan.measurement.until_relative_ci else ''}{most} steps" if most else f"{steps} steps"
+        if not self._bar.disable:
+            self._bar.update(self._task, description=phase, completed=steps, steps=f"{done}{loss}" if steps else "")
+        elif phase != self._phase or steps >= self._shown_steps + PLAIN_EVERY_STEPS:
+            self._shown_steps = steps - steps % PLAIN_EVERY_STEPS
+            say(f"{self._plan.workload}: {phase}{f', {done}{loss}' if steps else ''}")
+        self._phase = phase
+
+
+def summary(submission: Submission) -> dict[str, Any]:
+    """Return the headline numbers of a submission as plain data, derived from its raw values."""
+    derived = derive(submission)
+    rate = derived.tokens_per_s
+    return {
+        "workload": submission.workload,
+        "status": submission.outcome.status.value,
+        "message": submission.outcome.message,
+        "steps": len(submission.trace),
+        "steady_steps": derived.window.steps if derived.window else 0,
+        "stable": derived.window.stable if derived.window else False,
+        "step_time_s": derived.step_time.p50 if derived.step_time else None,
+        "tokens_per_s": rate.value if rate else None,
+        "tokens_per_s_interval": [rate.low, rate.high] if rate and rate.bounded else None,
+        "samples_per_s": derived.samples_per_s.value if derived.samples_per_s else None,
+        "peak_memory_bytes": derived.peak_memory.peak_bytes,
+        "loss_start": derived.loss_start,
+        "train_loss": derived.train_loss,
+        "accuracy": submission.evaluation.accuracy if submission.evaluation else None,
+        "accuracy_standard_error": derived.accuracy_standard_error,
+        "gates": {gate.name: gate.passed for gate in submission.gates},
+        **{name: known.value for name, known in _physics(submission, derived).figures().items()},
+        "compile_overhead_s": derived.compile_overhead_s,
+        "slowest_rank": derived.slowest_rank.rank if derived.slowest_rank else None,
+        "wall_s": submission.process.wall_s,
+        "phases_s": derived.phases,
+        "warnings": [f"{warned.kind.value}: {warned.message}" for warned in submission.warnings],
+    }
+
+
+def print_summary(submission: Submission, place: str) -> None:
+    """Print the headline numbers and the submission's file."""
+    screen, derived, outcome = answers(), derive(submission), submission.outcome
+    unsupported = outcome.status is Status.UNSUPPORTED
+    where = "" if not outcome.message else ", nothing was started: " if unsupported else f" in phase {outcome.phase.value}: "
+    screen.print(f"[bold]{escape(submission.workload)}[/bold]: {outcome.status.value}{where}{escape(outcome.message or '')}")
+    if outcome.fix:
+        screen.print(f"  what to do: {escape(outcome.fix)}")
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    lines = [] if unsupported else [*_speed_lines(submission, derived), *_evidence_lines(submission, derived), *_gate_lines(submission)]
+    for label, value in lines:
+        table.add_row(*as_text(label, value))
+    screen.print(table)
+    for warned in submission.warnings:
+        screen.print(f"  [yellow]warning[/yellow] {warned.kind.value}: {escape(warned.message)}")
+    screen.print(f"  {escape(place)}", soft_wrap=True)
+
+
+def _speed_lines(submission: Submission, derived: Derived) -> list[tuple[str, str]]:
+    lines = [("steps", f"{len(submission.trace)}, {derived.window.steps if derived.window else 0} of them steady")]
+    rate = derived.tokens_per_s
+    if derived.step_time and rate and derived.samples_per_s:
+        interval = "too few steps for an interval"
+        if rate.bounded:
+            interval = f"95% interval {formats.significant(rate.low)} to {formats.significant(rate.high)}"
+        median, p95 = formats.duration(derived.step_time.p50), formats.duration(derived.step_time.p95)
+        lines += [
+            ("step time", f"{median} median, p95 {p95}"),
+            ("tokens/s", f"{formats.significant(rate.value)}  ({interval})"),
+            ("samples/s", formats.significant(derived.samples_per_s.value)),
+        ]
+    memory = derived.peak_memory
+    lines.append(("peak memory", f"{QUANTITIES['peak_memory_bytes'].text(memory.peak_bytes)} ({memory.method or memory.reason})"))
+    if derived.train_loss is not None and derived.loss_start is not None:
+        lines.append(("loss", f"{derived.loss_start:.3f} -> {derived.train_loss:.3f}"))
+    held_out, error = submission.evaluation, derived.accuracy_standard_error
+    if held_out and held_out.accuracy is not None and error is not None:
+        points = f"{held_out.accuracy:.1%}, standard error {100 * error:.1f} points"
+        lines.append(("accuracy", f"{points} ({held_out.split}: {held_out.rows})"))
+    return lines
+
+
+def _physics(submission: Submission, derived: Derived) -> Physics:
+    """Return FLOPs, utilisation and energy, with the cards of the checkout; without a checkout they are unknown."""
+    try:
+        facts = FactBase.of_project()
+        model = facts.models.get(submission.plan.model.key)
+        accelerator = facts.accelerators.get(submission.plan.device.accelerator or "")
+    except TunemarkError:
+        model = accelerator = None
+    return physics(submission, derived, model, accelerator)
+
+
+def _evidence_lines(submission: Submission, derived: Derived) -> list[tuple[str, str]]:
+    figures, lines = _physics(submission, derived), []
+    # MFU where the device's peak is known, else the fraction of its measured matrix rate.
+    for name in ("mfu", "mafu"):
+        known = figures.figures()[name]
+        if known.value is not None:
+            lines.append((QUANTITIES[name].label, f"{formats.percent(known.value)} ({known.reason.rpartition(': ')[2]})"))
+            break
+    if figures.energy_per_sample_j.value is not None:
+        lines.append(("energy", f"{formats.joules(figures.energy_per_sample_j.value)} per sample"))
+    if derived.compile_overhead_s:
+        lines.append(("compilation", f"{formats.duration(derived.compile_overhead_s)} beyond median steps"))
+    if derived.slowest_rank:
+        slowest = derived.slowest_rank
+        lines.append(("slowest rank", f"{slowest.rank}, {slowest.behind:.1%} behind the median of {len(submission.ranks)}"))
+    wall_s = submission.process.wall_s
+    phases = ", ".join(f"{name} {seconds / (wall_s or 1):.0%}" for name, seconds in derived.phases.items())
+    return [*lines, ("wall time", f"{formats.duration(wall_s)}: {phases}")]
+
+
+def _gate_lines(submission: Submission) -> list[tuple[str, str]]:
+    failed = [f"{gate.name} FAILED: {gate.detail}" for gate in submission.gates if gate.passed is False]
+    passed = [gate.name for gate in submission.gates if gate.passed]
+    unchecked = [gate for gate in submission.gates if gate.passed is None]
+    parts = [*failed, *([f"{', '.join(passed)} passed"] if passed else [])]
+    if parts:
+        return [("gates", "; ".join(parts))]
+    return [("gates", f"none checked: {unchecked[0].detail}")] if unchecked else []

@@ -1,0 +1,342 @@
+"""Watch a run from outside its worker, so that the measurement is not disturbed, and summarise the samples.
+
+One thread samples the worker's process tree and the host, another asks the vendor's monitor about the devices. The summary
+functions at the end are pure functions of the samples (definitions#memory, definitions#utilisation, definitions#energy).
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count, pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple, Self, TypeVar
+
+import psutil
+
+from tunemark.harness.vendors.protocol import DeviceMonitor, Feature, Reading, vendor_of
+from tunemark.harness.vendors.vendor_tools import MonitorUnavailable
+from tunemark.schema.records.submission import MemoryReading
+from tunemark.schema.records.trace import DeviceUse, Energy
+from tunemark.schema.vocabulary import Backend
+
+INTERVAL_S = 0.2
+TREE_EVERY = 5
+"""Samples between two listings of the process tree."""
+KIB = 1024
+SAMPLES_BEFORE = 5
+"""Samples of the idle devices, taken before the worker is spawned."""
+PROCESSES_EVERY_S = 2.0
+"""Listing a device's processes costs more than reading its sensors."""
+SLOWEST_INTEGRATION_S = 0.125
+"""Mean time between samples up to which power may be integrated: 10 Hz, and a quarter for a thread that is woken late."""
+Value = TypeVar("Value", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The host at one moment; busy cores are means since the previous sample."""
+
+    at_s: float
+    """Seconds since the worker was spawned."""
+    rss_bytes: int
+    swap_bytes: int | None
+    busy_cores: float
+    """Cores used by the worker's process tree."""
+    foreign_cores: float
+    """Cores used by everything else."""
+
+
+class Moment(NamedTuple):
+    """All devices at one time."""
+
+    at_s: float
+    """Seconds since the worker was spawned, after the readings."""
+    readings: tuple[Reading, ...]
+
+
+@dataclass
+class DeviceSeries:
+    """All samples of the devices, before and during the run."""
+
+    indexes: tuple[int, ...] = ()
+    """Number of each device, as its vendor counts."""
+    reason: str = "no device was monitored"
+    """Why there are no samples, or no energy in them."""
+    memory_method: str = "none"
+    """Source of the memory in use."""
+    interval_s: float = 0.0
+    before: list[Moment] = field(default_factory=list)
+    """Samples from before the worker was spawned."""
+    during: list[Moment] = field(default_factory=list)
+    foreign: dict[int, int] = field(default_factory=dict)
+    """Device -> the most processes on it that are not the worker's; only devices that had any."""
+    asking_s: float = 0.0
+    """CPU seconds that this process spent on monitoring."""
+
+    def between(self, start_s: float, end_s: float) -> list[Moment]:
+        """Return the samples of an interval of the run."""
+        return [moment for moment in self.during if start_s <= moment.at_s <= end_s]
+
+
+@dataclass
+class Telemetry:
+    """All samples of a run: the host, and the devices where they have a monitor."""
+
+    samples: list[Sample] = field(default_factory=list)
+    devices: DeviceSeries = field(default_factory=DeviceSeries)
+
+    def between(self, start_s: float, end_s: float) -> list[Sample]:
+        """Return the samples that cover an interval of the run."""
+        return [sample for sample in self.samples if start_s + INTERVAL_S <= sample.at_s <= end_s]
+
+    @property
+    def rss_peak_bytes(self) -> int:
+        """Highest resident memory of the process tree; 0 without a sample."""
+        return max((sample.rss_bytes for sample in self.samples), default=0)
+
+    @property
+    def swap_peak_bytes(self) -> int | None:
+        """Highest swap of the process tree; None where the system does not report it."""
+        return max(_known(sample.swap_bytes for sample in self.samples), default=None)
+
+
+# Sample the host
+
+
+class HostSampler:
+    """A thread that samples the worker's process tree and the host every 200 ms while the worker lives."""
+
+    def __init__(self, pid: int, spawned_at_s: float) -> None:
+        self.samples: list[Sample] = []
+        self._process, self._spawned_at_s = psutil.Process(pid), spawned_at_s
+        self._done, self._thread = threading.Event(), threading.Thread(target=self._run, daemon=True)
+        self._before = (spawned_at_s, 0.0, _host_busy_s())
+
+    def __enter__(self) -> Self:
+        """Start sampling."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop sampling."""
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        tree: list[psutil.Process] = []
+        for turn in count():
+            if self._done.wait(INTERVAL_S):
+                return
+            if turn % TREE_EVERY == 0:
+                try:
+                    # Listing the tree looks at every process of the host, which costs the most.
+                    tree = [self._process, *filter(_trains, self._process.children(recursive=True))]
+                except psutil.Error:
+                    # The worker has ended.
+                    return
+            self._sample(tree)
+
+    def _sample(self, tree: list[psutil.Process]) -> None:
+        rss, busy_s, swap = 0, 0.0, 0
+        for process in tree:
+            # A child may end between two calls; the others still count.
+            with contextlib.suppress(psutil.Error, OSError), process.oneshot():
+                memory, times = process.memory_info().rss, process.cpu_times()
+                rss += memory
+                busy_s += times.user + times.system
+                swap += _swap_bytes(process.pid)
+        now_s, host_s = time.monotonic(), _host_busy_s()
+        before_s, busy_before_s, host_before_s = self._before
+        elapsed_s = now_s - before_s
+        busy = max(0.0, (busy_s - busy_before_s) / elapsed_s)
+        foreign = max(0.0, (host_s - host_before_s) / elapsed_s - busy)
+        self.samples.append(Sample(now_s - self._spawned_at_s, rss, swap if psutil.LINUX else None, busy, foreign))
+        self._before = (now_s, busy_s, host_s)
+
+
+def _trains(process: psutil.Process) -> bool:
+    """Return True if a process trains. A compiler that builds a kernel for it does not: its memory is not that of training."""
+    try:
+        return Path(process.exe()).name.startswith("python")
+    except (psutil.Error, OSError):
+        return False
+
+
+def _host_busy_s() -> float:
+    """Return the seconds for which the host's cores were busy since it started."""
+    times = psutil.cpu_times()
+    return float(times.user + times.system + getattr(times, "nice", 0.0) + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0))
+
+
+def _swap_bytes(pid: int) -> int:
+    """Return a process's swapped bytes; 0 where the system does not report them by process."""
+    if not psutil.LINUX:
+        return 0
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    return next((int(line.split()[1]) * KIB for line in status.splitlines() if line.startswith("VmSwap:")), 0)
+
+
+# Sample the devices
+
+
+class DeviceSampler:
+    """A thread that asks a monitor while the worker lives, and before it. Without a monitor it only holds the reason."""
+
+    def __init__(self, monitor: DeviceMonitor | None, indexes: tuple[int, ...], reason: str) -> None:
+        self.series, self._monitor = DeviceSeries(indexes=indexes, reason=reason), monitor
+        self._done, self._thread = threading.Event(), threading.Thread(target=self._run, daemon=True)
+        self._pid, self._spawned_at_s, self._listed_at_s = 0, 0.0, 0.0
+        if monitor is not None:
+            self.series.memory_method, self.series.interval_s = monitor.memory_method, monitor.interval_s
+            self.series.reason = monitor.energy_reason
+
+    def __enter__(self) -> Self:
+        """Sample the devices before the worker exists: idle power, memory in use, and the number of processes."""
+        if self._monitor is not None:
+            started_s = time.monotonic()
+            for _ in range(SAMPLES_BEFORE):
+                self._sample(self.series.before, started_s)
+                time.sleep(self._monitor.interval_s)
+            self._count_foreign(frozenset())
+        return self
+
+    def follow(self, pid: int, spawned_at_s: float) -> None:
+        """Start sampling while a worker runs, given its process and when it was spawned."""
+        self._pid, self._spawned_at_s = pid, spawned_at_s
+        if self._monitor is not None:
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        """Stop sampling and close the monitor."""
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._monitor is not None:
+            self._monitor.close()
+
+    def _run(self) -> None:
+        next_s = time.monotonic()
+        while self._monitor is not None and not self._done.wait(max(0.0, next_s - time.monotonic())):
+            # By the clock, so that the time of a query does not lower the rate; a missed turn is skipped.
+            next_s = max(next_s + self._monitor.interval_s, time.monotonic())
+            self._sample(self.series.during, self._spawned_at_s)
+            if time.monotonic() - self._listed_at_s > PROCESSES_EVERY_S:
+                self._listed_at_s = time.monotonic()
+                self._count_foreign(_tree(self._pid))
+            self.series.asking_s = time.thread_time()
+
+    def _sample(self, samples: list[Moment], since_s: float) -> None:
+        readings = self._monitor.read() if self._monitor else ()
+        if readings:
+            samples.append(Moment(time.monotonic() - since_s, readings))
+
+    def _count_foreign(self, own: frozenset[int]) -> None:
+        """Keep the highest number of processes on each device that are not the worker's."""
+        listed = self._monitor.processes() if self._monitor else None
+        for index, pids in zip(self.series.indexes, listed or (), strict=False):
+            # In a container the driver may number processes differently; then one of them is taken to be the worker's.
+            others = len(pids - own) if pids & own or not own else max(0, len(pids) - 1)
+            if others > self.series.foreign.get(index, 0):
+                self.series.foreign[index] = others
+
+
+def open_sampler(backend: Backend, indexes: Sequence[int]) -> DeviceSampler:
+    """Return a sampler of devices, by their numbers in the vendor's tools; without a monitor, one that holds the reason."""
+    vendor = vendor_of(backend)
+    if vendor.monitor is None:
+        return DeviceSampler(None, (), vendor.cannot.get(Feature.ENERGY, "this device family has no monitor"))
+    try:
+        return DeviceSampler(vendor.monitor(indexes), tuple(indexes), "")
+    except MonitorUnavailable as error:
+        return DeviceSampler(None, tuple(indexes), str(error))
+
+
+def _tree(pid: int) -> frozenset[int]:
+    """Return a process and all below it; at least itself."""
+    try:
+        return frozenset({pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))})
+    except psutil.Error:
+        return frozenset({pid})
+
+
+# Summarise the samples of the devices
+
+
+def device_uses(series: DeviceSeries, start_s: float, end_s: float) -> tuple[DeviceUse, ...]:
+    """Return the use of each device over an interval of the run, in seconds since the worker was spawned."""
+    moments = series.between(start_s, end_s)
+    return tuple(_use(series, place, index, moments) for place, index in enumerate(series.indexes)) if moments else ()
+
+
+def _use(series: DeviceSeries, place: int, index: int, moments: list[Moment]) -> DeviceUse:
+    readings = [moment.readings[place] for moment in moments]
+    busy, power, clock = (_known(values) for values in zip(*((r.busy, r.power_w, r.clock_mhz) for r in readings), strict=True))
+    return DeviceUse(
+        index=index,
+        samples=len(readings),
+        busy_mean=fmean(busy) if busy else None,
+        busy_peak=max(busy, default=None),
+        power_mean_w=fmean(power) if power else None,
+        power_peak_w=max(power, default=None),
+        clock_mean_mhz=fmean(clock) if clock else None,
+        clock_min_mhz=min(clock, default=None),
+        temperature_peak_c=max(_known(reading.temperature_c for reading in readings), default=None),
+        memory_used_peak_bytes=_memory_peak(moments, place),
+        memory_used_before_bytes=_memory_before(series, place),
+        throttle_reasons=tuple(sorted(set[str]().union(*(reading.throttle_reasons for reading in readings)))),
+    )
+
+
+def _memory_peak(moments: list[Moment], place: int) -> int | None:
+    return max(_known(moment.readings[place].memory_used_bytes for moment in moments), default=None)
+
+
+def _memory_before(series: DeviceSeries, place: int) -> int | None:
+    """Return the memory in use before the run: the lowest, as an earlier process may still be leaving."""
+    return min(_known(moment.readings[place].memory_used_bytes for moment in series.before), default=None)
+
+
+def memory_used(series: DeviceSeries) -> MemoryReading:
+    """Return the highest memory in use over the run minus that before it, for the device where it is highest."""
+    pairs = [(_memory_before(series, place), _memory_peak(series.during, place)) for place in range(len(series.indexes))]
+    used = [max(0, peak - before) for before, peak in pairs if before is not None and peak is not None]
+    if not used:
+        return MemoryReading(reason=series.reason if not series.during else "the monitor reports no memory in use")
+    method = f"{series.memory_method} every {series.interval_s:g} s, minus what was in use before the run"
+    return MemoryReading(peak_bytes=max(used), method=method)
+
+
+def energy(series: DeviceSeries, start_s: float, end_s: float) -> Energy:
+    """Return the energy of all devices over an interval, from their counters, or from power at 10 Hz or more."""
+    moments = series.between(start_s, end_s)
+    if len(moments) < 2:  # noqa: PLR2004 - two readings make a difference
+        return Energy(source="none", reason=series.reason if not series.during else "fewer than two samples lie in the window")
+    window_s = moments[-1].at_s - moments[0].at_s
+    # The lowest sum before the run, as a device cools down from earlier work.
+    idle_w = min(_known(_sum(reading.power_w for reading in moment.readings) for moment in series.before), default=None)
+    first, last = (_sum(reading.energy_j for reading in moment.readings) for moment in (moments[0], moments[-1]))
+    if first is not None and last is not None and last > first:
+        return Energy(source="counter", joules=last - first, window_s=window_s, idle_w=idle_w)
+    powers = [(moment.at_s, _sum(reading.power_w for reading in moment.readings)) for moment in moments]
+    known = [(at_s, watts) for at_s, watts in powers if watts is not None]
+    if len(known) < len(powers):
+        return Energy(source="none", reason=series.reason, idle_w=idle_w)
+    interval_s = window_s / (len(moments) - 1)
+    if interval_s > SLOWEST_INTEGRATION_S:
+        return Energy(source="none", reason=f"power was read every {interval_s:.2g} s only", idle_w=idle_w)
+    joules = sum((b_s - a_s) * (a_w + b_w) / 2 for (a_s, a_w), (b_s, b_w) in pairwise(known))
+    return Energy(source="integrated", joules=joules, window_s=window_s, idle_w=idle_w)
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """Return the sum, or None when a value is unknown."""
+    listed = list(values)
+    known = _known(listed)
+    return sum(known) if known and len(known) == len(listed) else None
+
+
+def _known(values: Iterable[Value | None]) -> list[Value]:
+    return [value for value in values if value is not None]

@@ -1,0 +1,219 @@
+"""Tables of series on the terminal: points with their intervals, frontiers, comparisons, predictions."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from tunemark.harness.run.show import as_text
+from tunemark.schema import formats
+from tunemark.schema.derive import derive
+from tunemark.schema.statistics.comparison import SIGN_TEST_PAIRS, Change
+from tunemark.schema.statistics.intervals import Interval
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
+from tunemark.schema.vocabulary import Status, WarningKind
+
+if TYPE_CHECKING:
+    from tunemark.harness.studies.ab_test import BreakEven, Comparison
+    from tunemark.harness.studies.frontier import Edge
+    from tunemark.harness.studies.series import Done
+    from tunemark.schema.statistics.job_prediction import Prediction
+
+ALL_RUNS = (WarningKind.RANDOM_WEIGHTS, WarningKind.UNKNOWN_ACCELERATOR, WarningKind.DIRTY_SOURCE)
+"""Warnings that apply to every point alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One point, summarised over its runs."""
+
+    point: str
+    status: str
+    """`ok` when one of its runs is; else the status of the first."""
+    runs: int
+    """Number of runs."""
+    ok: int
+    """Number of runs that are ok."""
+    step_time_s: float | None
+    """Median step; for several runs the median of these."""
+    tokens_per_s: float | None
+    """For several runs the median."""
+    tokens_per_s_low: float | None
+    """Lower end of the 95% interval; for several runs the lowest."""
+    tokens_per_s_high: float | None
+    """Upper end of the 95% interval; for several runs the highest."""
+    peak_memory_bytes: int | None
+    """The highest."""
+    train_loss: float | None
+    """For several runs the median."""
+    speed: float | None
+    """Throughput relative to the first point with enough steady steps; null where one of both has too few."""
+    warnings: tuple[str, ...]
+    """Warnings by name, without those that apply to every run of the workload."""
+    message: str | None
+    """Why it is not ok."""
+    files: tuple[str, ...]
+    """Its submissions."""
+
+
+def summarise_points(done: Sequence["Done"], point_of: dict[str, str] | None = None) -> list[Row]:
+    """Return a row per point, in order; `point_of` maps repeats to their point."""
+    groups: dict[str, list[Done]] = {}
+    for run in done:
+        groups.setdefault((point_of or {}).get(run.point, run.point), []).append(run)
+    rows: list[Row] = []
+    for point, runs in groups.items():
+        first = next((row.tokens_per_s for row in rows if row.tokens_per_s and row.speed), None)
+        rows.append(_row(point, runs, first))
+    return rows
+
+
+def _row(point: str, runs: Sequence["Done"], first: float | None) -> Row:
+    good = [run.record.submission for run in runs if run.status is Status.OK]
+    derived = [derive(submission) for submission in good]
+    rates = [figures.tokens_per_s for figures in derived if figures.tokens_per_s]
+    values = [rate.value for rate in rates]
+    low, high = min(values, default=None), max(values, default=None)
+    if len(runs) == 1 and rates:
+        low, high = (rates[0].low, rates[0].high) if rates[0].bounded else (None, None)
+    rate = median(values) if values else None
+    peaks = [derive(run.record.submission).peak_memory.peak_bytes for run in runs]
+    losses = [figures.train_loss for figures in derived if figures.train_loss is not None]
+    steps = [figures.step_time.p50 for figures in derived if figures.step_time]
+    comparable = bool(rates) and all(figures.window is not None and figures.window.steps >= RANKABLE_STEPS for figures in derived)
+    warnings = [warned.kind for submission in good for warned in submission.warnings]
+    return Row(
+        point=point,
+        status=Status.OK.value if good else runs[0].status.value,
+        runs=len(runs),
+        ok=len(good),
+        step_time_s=median(steps) if steps else None,
+        tokens_per_s=rate,
+        tokens_per_s_low=low,
+        tokens_per_s_high=high,
+        peak_memory_bytes=max((peak for peak in peaks if peak is not None), default=None),
+        train_loss=median(losses) if losses else None,
+        speed=rate / (first or rate) if rate and comparable else None,
+        warnings=tuple(dict.fromkeys(warning.value for warning in warnings if warning not in ALL_RUNS)),
+        message=next((run.record.submission.outcome.message for run in runs if run.status is not Status.OK), None),
+        files=tuple(str(run.record.path) for run in runs),
+    )
+
+
+def points_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the rows as plain data."""
+    return [asdict(row) for row in rows]
+
+
+def points_table(rows: Sequence[Row]) -> Table:
+    """Return the rows as a table."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("point", overflow="fold")
+    table.add_column("status", no_wrap=True)
+    spread = "lowest to highest" if any(row.runs > 1 for row in rows) else "95% interval"
+    for heading in ("step time", "tokens/s", spread, "peak memory", "loss", "speed"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("warnings", overflow="fold")
+    for row in rows:
+        table.add_row(*as_text(*_cells(row)))
+    return table
+
+
+def _cells(row: Row) -> list[str]:
+    missing, interval = formats.MISSING, formats.MISSING
+    if row.tokens_per_s_low is not None and row.tokens_per_s_high is not None:
+        interval = f"{formats.significant(row.tokens_per_s_low)} to {formats.significant(row.tokens_per_s_high)}"
+    return [
+        row.point,
+        row.status if row.runs == 1 else f"{row.status} ({row.ok} of {row.runs})",
+        formats.duration(row.step_time_s) if row.step_time_s else missing,
+        formats.significant(row.tokens_per_s) if row.tokens_per_s else missing,
+        interval,
+        formats.gib(row.peak_memory_bytes) if row.peak_memory_bytes else missing,
+        f"{row.train_loss:.3f}" if row.train_loss is not None else missing,
+        formats.ratio(row.speed) if row.speed else missing,
+        ", ".join(row.warnings),
+    ]
+
+
+def edges_table(edges: Sequence["Edge"]) -> Table:
+    """Return the edges of a frontier as a table."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("sequence length", "largest micro-batch", "first failure", "peak memory", "tries"):
+        table.add_column(heading, justify="right")
+    for edge in edges:
+        table.add_row(
+            str(edge.sequence_length),
+            str(edge.micro_batch) if edge.micro_batch else "none",
+            edge.first_failed or formats.MISSING,
+            formats.gib(edge.peak_memory_bytes) if edge.peak_memory_bytes else formats.MISSING,
+            str(edge.tries),
+        )
+    return table
+
+
+def verdict(result: "Comparison") -> list[str]:
+    """Return the findings about B compared with A, in sentences."""
+    lines = [f"B is {result.b}, A is {result.a}: {result.pairs} pairs"]
+    if result.throughput:
+        lines.append(f"throughput: {_change(result.throughput, 'faster', 'slower')}")
+        if result.pairs >= SIGN_TEST_PAIRS:
+            lines.append(f"sign-flip test of throughput: p = {result.throughput.sign_p:.3f}")
+    if result.step_time:
+        lines.append(f"median step: {_change(result.step_time, 'longer', 'shorter')}")
+    if result.memory:
+        lines.append(f"peak memory: {_change(result.memory, 'higher', 'lower')}")
+    if result.loss:
+        lines.append(f"loss after equal tokens: {_change(result.loss, 'higher', 'lower')}")
+    if result.accuracy:
+        word = "B differs" if result.accuracy.significant else "no significant difference"
+        points, error = 100 * result.accuracy.difference, 100 * result.accuracy.standard_error
+        lines.append(f"accuracy: {word}: {points:+.1f} points (standard error {error:.1f}; less than two of them is no difference)")
+    if result.loss_changed:
+        lines.append("B does not train as A does, so its speed is not comparable")
+    return [*lines, *map(_break_even, result.break_even)]
+
+
+def _change(change: Change, higher: str, lower: str) -> str:
+    if change.verdict == "too few pairs":
+        return f"{change.change.value:+.1%}, and too few pairs for an interval"
+    word = {"higher": f"B is {higher}", "lower": f"B is {lower}"}.get(change.verdict, change.verdict)
+    return f"{word}: {change.change.value:+.1%} (95% interval {change.change.low:+.1%} to {change.change.high:+.1%})"
+
+
+def _break_even(point: "BreakEven") -> str:
+    start = f"compilation with a {point.cache} cache"
+    if not point.pairs:
+        return f"{start}: not measured{'; --cold measures it' if point.cache == 'cold' else ''}"
+    if point.steps is None:
+        return f"{start}: never pays off, the median step of B is no shorter"
+    pairs = f"({point.pairs} pair{'s' * (point.pairs != 1)})"
+    if not point.steps:
+        return f"{start}: takes no longer with B {pairs}"
+    return f"{start}: pays off after {math.ceil(round(point.steps, 3)):,} steps {pairs}"
+
+
+def prediction_table(prediction: "Prediction", price: str | None) -> Table:
+    """Return the parts of a whole job as a table."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("", "predicted", "95% interval"):
+        table.add_column(heading)
+    table.add_row("optimizer steps", f"{prediction.steps:,}", "")
+    table.add_row("one step", formats.duration(prediction.step_time_s.value), _between(prediction.step_time_s))
+    table.add_row("start-up", formats.duration(prediction.once_s), "")
+    table.add_row("training", formats.duration(prediction.train_s.value), _between(prediction.train_s))
+    table.add_row("evaluations", formats.duration(prediction.evaluation_s), "")
+    table.add_row("whole job", formats.duration(prediction.wall_s.value), _between(prediction.wall_s))
+    if prediction.usd:
+        usd = prediction.usd
+        table.add_row("cost", formats.usd(usd.value), f"{formats.usd(usd.low)} to {formats.usd(usd.high)}")
+    if price:
+        table.add_row("price", price, "")
+    return table
+
+
+def _between(interval: Interval) -> str:
+    return f"{formats.duration(interval.low)} to {formats.duration(interval.high)}"

@@ -1,0 +1,54 @@
+"""The CPU: synchronous, and its memory is the host's."""
+
+from typing import Self
+
+import psutil
+
+from tunemark.harness.vendors.protocol import HOPPER_ONLY, Device, Feature, FoundDevice, Vendor
+from tunemark.harness.vendors.vendor_tools import cpu_model
+from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype
+
+
+class Cpu(Device):
+    """Trains on CPU threads."""
+
+    @classmethod
+    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - all processes share the CPU
+        """Return the CPU, with torch limited to `threads`: more threads than cores only add noise."""
+        import torch  # noqa: PLC0415
+
+        if threads is not None:
+            torch.set_num_threads(threads)
+        return cls()
+
+
+def find() -> list[FoundDevice]:
+    """Return the host itself as one device."""
+    return [FoundDevice(None, DeviceFacts(name=cpu_model(), memory_bytes=psutil.virtual_memory().total))]
+
+
+VENDOR = Vendor(
+    backend=Backend.CPU,
+    device=Cpu,
+    formats=(Dtype.FP32, Dtype.BF16),
+    find=find,
+    found_by="no accelerator was found",
+    preference=0,
+    probe_size=1024,
+    on_host=True,
+    cannot={
+        Feature.FLASH_ATTENTION: "its kernels are for GPUs; use attention=sdpa",
+        Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
+        Feature.FLEX_ATTENTION: "it has no backward pass on CPUs; use attention=sdpa",
+        Feature.LIGER: "its kernels are for GPUs; use fused_kernels=none",
+        Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has these optimizers for GPUs only; use optimizer.name=adamw",
+        Feature.TF32: "a format of GPUs; use compute=fp32",
+        Feature.FP16: "no gradient scaling on CPUs; use compute=bf16 or fp32",
+        Feature.TENSOR_PARALLEL: "on Neuron devices only in this version",
+        Feature.PIPELINE_PARALLEL: "on Neuron devices only in this version",
+        Feature.PEAK_MEMORY: "torch counts no peak of host memory; the resident memory of the process tree is used instead",
+        Feature.UTILISATION: "its busy cores are the host's",
+        Feature.ENERGY: "no counter that an ordinary user may read",
+    },
+)

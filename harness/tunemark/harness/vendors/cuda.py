@@ -1,0 +1,189 @@
+"""NVIDIA GPUs: timed by events in the stream; found and monitored through NVML (nvidia-ml-py), which needs no context on the GPU."""
+
+import contextlib
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from tunemark.harness.vendors.protocol import HOPPER_ONLY, NO_MODEL_PARALLEL, EventDevice, Feature, FoundDevice, Generation, Reading, Vendor
+from tunemark.harness.vendors.vendor_tools import MonitorUnavailable, text_of, visible_indexes
+from tunemark.schema.formats import MIB
+from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype
+
+INSTALL = "nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
+
+
+class Cuda(EventDevice):
+    """Trains on one GPU."""
+
+    @staticmethod
+    def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
+        """Return the reason if torch sees no GPU."""
+        return (
+            None if torch.cuda.is_available() else f"torch {torch.__version__} sees no GPU; install a build for the driver of this machine"
+        )
+
+    def name(self) -> str | None:
+        """Return the driver's name of the GPU."""
+        return str(self._api.get_device_name(self._index))
+
+
+def find() -> list[FoundDevice]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves visible, in PCI order; empty without a driver or nvidia-ml-py."""
+    try:
+        monitor = NvmlMonitor.open()
+    except MonitorUnavailable:
+        return []
+    try:
+        return monitor.devices()
+    finally:
+        monitor.close()
+
+
+def missing_tool() -> str | None:
+    """Return the missing package where a driver is installed without it."""
+    try:
+        import pynvml  # noqa: F401, PLC0415 - an optional package
+    except ImportError:
+        return INSTALL if shutil.which("nvidia-smi") else None
+    return None
+
+
+THROTTLE_REASONS = {
+    "nvmlClocksEventReasonApplicationsClocksSetting": "application_clocks_setting",
+    "nvmlClocksEventReasonSwPowerCap": "sw_power_cap",
+    "nvmlClocksEventReasonHwSlowdown": "hw_slowdown",
+    "nvmlClocksEventReasonSyncBoost": "sync_boost",
+    "nvmlClocksEventReasonSwThermalSlowdown": "sw_thermal_slowdown",
+    "nvmlClocksEventReasonHwThermalSlowdown": "hw_thermal_slowdown",
+    "nvmlClocksEventReasonHwPowerBrakeSlowdown": "hw_power_brake_slowdown",
+    "nvmlClocksEventReasonDisplayClockSetting": "display_clock_setting",
+}
+"""Constant of pynvml -> name in nvidia-smi. Idle is not listed: an idle GPU lowers its clocks."""
+
+
+class NvmlMonitor:
+    """Lists and monitors GPUs by their NVML numbers."""
+
+    interval_s = 0.1
+    memory_method = "nvmlDeviceGetMemoryInfo"
+    energy_reason = "NVML reports neither an energy counter nor power of this device"
+
+    def __init__(self, nvml: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
+        self._nvml = nvml
+        self._handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in indexes]
+        self._bits = {getattr(nvml, constant): name for constant, name in THROTTLE_REASONS.items()}
+        self._unsupported: set[tuple[int, Callable[..., Any]]] = set()
+
+    @classmethod
+    def open(cls, indexes: Sequence[int] | None = None) -> Self:
+        """Return a monitor of some GPUs, or of all. Raises MonitorUnavailable without nvidia-ml-py or without a driver."""
+        try:
+            import pynvml  # noqa: PLC0415 - an optional package
+        except ImportError as error:
+            raise MonitorUnavailable(INSTALL) from error
+        try:
+            pynvml.nvmlInit()
+            return cls(pynvml, range(pynvml.nvmlDeviceGetCount()) if indexes is None else indexes)
+        except pynvml.NVMLError as error:
+            msg = f"NVML reports: {error}"
+            raise MonitorUnavailable(msg) from error
+
+    def devices(self) -> list[FoundDevice]:
+        """Return the visible GPUs of all that the monitor was opened for."""
+        uuids = [self._ask(place, self._nvml.nvmlDeviceGetUUID) or "" for place in range(len(self._handles))]
+        return [self._device(index) for index in visible_indexes(len(uuids), names=uuids)]
+
+    def _device(self, place: int) -> FoundDevice:
+        nvml = self._nvml
+        memory, limit_mw = self._ask(place, nvml.nvmlDeviceGetMemoryInfo), self._ask(place, nvml.nvmlDeviceGetPowerManagementLimit)
+        capability = self._ask(place, nvml.nvmlDeviceGetCudaComputeCapability)
+        facts = DeviceFacts(
+            name=str(nvml.nvmlDeviceGetName(self._handles[place])),
+            # In whole MiB, as nvidia-smi reports it.
+            memory_bytes=memory.total // MIB * MIB if memory else None,
+            driver=text_of(nvml.nvmlSystemGetDriverVersion()),
+            power_limit_w=limit_mw / 1e3 if limit_mw else None,
+        )
+        return FoundDevice(place, facts, "{}.{}".format(*capability) if capability else None)
+
+    def read(self) -> tuple[Reading, ...]:
+        """Return one reading per GPU, from seven short driver queries."""
+        return tuple(self._read(place) for place in range(len(self._handles)))
+
+    def _read(self, place: int) -> Reading:
+        nvml = self._nvml
+        use, memory = self._ask(place, nvml.nvmlDeviceGetUtilizationRates), self._ask(place, nvml.nvmlDeviceGetMemoryInfo)
+        power_mw, energy_mj = self._ask(place, nvml.nvmlDeviceGetPowerUsage), self._ask(place, nvml.nvmlDeviceGetTotalEnergyConsumption)
+        throttled = self._ask(place, nvml.nvmlDeviceGetCurrentClocksEventReasons) or 0
+        return Reading(
+            busy=None if use is None else min(1.0, use.gpu / 100),
+            power_w=None if power_mw is None else power_mw / 1e3,
+            clock_mhz=self._ask(place, nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+            temperature_c=self._ask(place, nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+            memory_used_bytes=None if memory is None else int(memory.used),
+            energy_j=None if energy_mj is None else energy_mj / 1e3,
+            throttle_reasons=frozenset(name for bit, name in self._bits.items() if throttled & bit),
+        )
+
+    def _ask(self, place: int, question: Callable[..., Any], *further: Any) -> Any:  # noqa: ANN401 - NVML's answers
+        """Return NVML's answer, or None. A query that the GPU does not support is not repeated."""
+        if (place, question) in self._unsupported:
+            return None
+        try:
+            return question(self._handles[place], *further)
+        except self._nvml.NVMLError as error:
+            if getattr(error, "value", None) == self._nvml.NVML_ERROR_NOT_SUPPORTED:
+                self._unsupported.add((place, question))
+            return None
+
+    def processes(self) -> tuple[frozenset[int], ...] | None:
+        """Return the processes with a compute context on each GPU."""
+        listed = [self._ask(place, self._nvml.nvmlDeviceGetComputeRunningProcesses) for place in range(len(self._handles))]
+        return None if None in listed else tuple(frozenset(int(process.pid) for process in processes) for processes in listed)
+
+    def close(self) -> None:
+        """Unload NVML."""
+        with contextlib.suppress(self._nvml.NVMLError):
+            self._nvml.nvmlShutdown()
+
+
+SINCE_AMPERE = "NVIDIA's matrix units have it since compute capability 8.0 (Ampere); use compute=fp16 or fp32"
+SINCE_VOLTA = "NVIDIA GPUs have matrix units since compute capability 7.0 (Volta); use compute=fp32"
+NO_FLASH = {Feature.FLASH_ATTENTION: "its kernels need compute capability 8.0 (Ampere) or newer; use attention=sdpa"}
+NO_FLASH_3 = {Feature.FLASH_ATTENTION_3: HOPPER_ONLY}
+NO_TRITON = "Triton needs compute capability 7.0 (Volta) or newer; use"
+VENDOR = Vendor(
+    backend=Backend.CUDA,
+    device=Cuda,
+    formats=(Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32),
+    find=find,
+    found_by="NVML lists a device",
+    missing_tool=missing_tool,
+    preference=50,
+    monitor=NvmlMonitor.open,
+    card_vendor="NVIDIA",
+    cannot=NO_MODEL_PARALLEL,
+    # "Compute Capabilities" of the CUDA programming guide: fp16 tensor cores since 7.0, bf16 and tf32 since 8.0. torch emulates
+    # a format without a matrix unit, many times slower than the device's own formats.
+    generations=(
+        Generation(
+            "a GPU before Volta",
+            r"[1-6]\.\d",
+            ("Kepler", "Maxwell", "Pascal"),
+            dict.fromkeys((Feature.BF16, Feature.FP16, Feature.TF32), SINCE_VOLTA)
+            | {Feature.COMPILE: f"{NO_TRITON} compile=none", Feature.LIGER: f"{NO_TRITON} fused_kernels=none"}
+            | NO_FLASH
+            | NO_FLASH_3,
+        ),
+        Generation(
+            "a Volta or Turing GPU",
+            r"7\.\d",
+            ("Volta", "Turing"),
+            dict.fromkeys((Feature.BF16, Feature.TF32), SINCE_AMPERE) | NO_FLASH | NO_FLASH_3,
+        ),
+        Generation("an Ampere or Ada GPU", r"8\.\d", ("Ampere", "Ada Lovelace"), NO_FLASH_3),
+        Generation("a Blackwell GPU", r"1\d\.\d", ("Blackwell", "Blackwell Ultra"), NO_FLASH_3),
+    ),
+)

@@ -1,0 +1,201 @@
+"""AWS Trainium and Inferentia through torch-neuronx (PyTorch/XLA). Each NeuronCore is a device of its own. Not yet run on such a device.
+
+Work is recorded and submitted as one graph at each mark. XLA has no events: a mark is reached when its result can be
+read, and it is read one step late, so that the device always has work (definitions#step-time).
+"""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from tunemark.harness.vendors import vendor_tools as tools
+from tunemark.harness.vendors.protocol import HOPPER_ONLY, Device, DeviceUnavailable, Feature, FoundDevice, Need, Reading, Vendor
+from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype
+
+DRIVER_INFO = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture")
+DRIVER_VERSION = Path("/sys/module/neuron/version")
+NO_PEAK = "the runtime counts no peak of tensors; neuron-monitor reports current use only"
+
+
+class Fetched:
+    """A small device tensor that is copied to the host when a value is first read, which waits for it."""
+
+    def __init__(self, tensor: Any) -> None:  # noqa: ANN401 - a torch tensor
+        self._tensor = tensor
+        self._values: Any = None
+
+    def __getitem__(self, index: int) -> Any:  # noqa: ANN401 - a torch tensor
+        if self._values is None:
+            # In one transfer: indexing the tensor first would queue another graph.
+            self._values, self._tensor = self._tensor.detach().cpu(), None
+        return self._values[index]
+
+
+class Neuron(Device):
+    """Trains on one NeuronCore. XLA has no name for it."""
+
+    collectives = "xla"
+    no_peaks = NO_PEAK
+
+    def __init__(self, xm: Any) -> None:  # noqa: ANN401 - torch_xla.core.xla_model, imported late
+        self._xm, self.torch_name = xm, str(xm.xla_device())
+        self._result: Fetched | None = None
+        self._marks, self._waited_for = 0, 0
+
+    @classmethod
+    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the launcher gives each process its core
+        """Return the core of this process."""
+        try:
+            import torch_neuronx  # noqa: F401, PLC0415 - registers the device with XLA
+            import torch_xla.core.xla_model as xm  # noqa: PLC0415
+
+            return cls(xm)
+        except (ImportError, RuntimeError) as error:
+            msg = f"no NeuronCore for this process ({type(error).__name__}); install torch-neuronx of the Neuron SDK, stop other users of the cores"
+            raise DeviceUnavailable(msg) from error
+
+    def synchronise(self) -> None:
+        """Submit the recorded work and wait until the device is idle."""
+        self._xm.mark_step()
+        self._xm.wait_device_ops()
+        self._waited_for = self._marks
+
+    def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
+        """Return a handle that reads the tensor later; the next mark is reached when it can be read."""
+        self._result = Fetched(scalar)
+        return self._result
+
+    def stamp(self) -> Any:  # noqa: ANN401 - a mark: its number, and the result that shows it was reached
+        """Submit the recorded graph."""
+        self._xm.mark_step()
+        self._marks += 1
+        result, self._result = self._result, None
+        return self._marks, result
+
+    def reached(self, stamp: Any) -> float | None:  # noqa: ANN401 - a mark
+        """Return the time at which a mark's result was there; None for the last mark unless everything was waited for."""
+        mark, result = stamp
+        if mark == self._marks and mark > self._waited_for:
+            return None
+        if result is not None:
+            result[0]
+        return self.now()
+
+
+def find(info: Path = DRIVER_INFO, version: Path = DRIVER_VERSION) -> list[FoundDevice]:
+    """Return the cores that NEURON_RT_VISIBLE_CORES leaves visible; empty without a driver."""
+    answer = tools.ask_json("neuron-ls", "--json-output")
+    words = (tools.text_of(path.read_text().split("\n")[0]) if path.is_file() else None for path in (info / "device_name", version))
+    return parse(answer, *words) if answer else []
+
+
+def parse(answer: Any, chip: str | None, driver: str | None) -> list[FoundDevice]:  # noqa: ANN401 - JSON of a tool
+    """Return the visible cores of `neuron-ls --json-output`, which lists chips with their number of cores and memory."""
+    cores = []
+    for entry in tools.dicts(answer):
+        count, memory = int(tools.positive(entry.get("nc_count")) or 0), tools.positive(entry.get("memory_size"))
+        # A core does not have the chip's name: the chip's peak and price are for all of its cores.
+        name = f"{chip or 'Neuron'} core (1 of {count})"
+        cores += [DeviceFacts(name=name, memory_bytes=int(memory / count) if memory and count else None, driver=driver)] * count
+    return [FoundDevice(index, cores[index]) for index in tools.visible_ranges(len(cores), "NEURON_RT_VISIBLE_CORES")]
+
+
+METRICS = [{"type": "neuroncore_counters"}, {"type": "memory_used"}]
+CONFIG = {"period": "1s", "neuron_runtimes": [{"tag_filter": ".*", "metrics": METRICS}], "system_metrics": []}
+
+
+class NeuronMonitor(tools.LineMonitor):
+    """Monitors NeuronCores by their numbers on the instance. neuron-monitor prints a JSON line per second."""
+
+    interval_s = 1.0
+    memory_method = "neuron-monitor memory_used"
+    energy_reason = "neuron-monitor reports no power"
+
+    def __init__(self, lines: tools.LineStream, indexes: Sequence[int], config: Path | None = None) -> None:
+        super().__init__(lines, indexes)
+        self._config = config
+        self._processes: tuple[frozenset[int], ...] | None = None
+
+    @classmethod
+    def open(cls, indexes: Sequence[int]) -> Self:
+        """Start neuron-monitor. Raises MonitorUnavailable without it."""
+        with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="tunemark-", delete=False) as file:
+            json.dump(CONFIG, file)
+        try:
+            return cls(tools.LineStream(["neuron-monitor", "-c", file.name]), indexes, Path(file.name))
+        except BaseException:
+            Path(file.name).unlink()
+            raise
+
+    def read(self) -> tuple[Reading, ...]:
+        """Return the readings of the last line, summed over processes; empty without a new line."""
+        lines = self._lines.new_lines()
+        report = tools.parse_json(lines[-1]) if lines else None
+        if not isinstance(report, dict):
+            return ()
+        used = [(int(tools.number(runtime.get("pid")) or 0), _cores(runtime)) for runtime in tools.dicts(report.get("neuron_runtime_data"))]
+        self._processes = tuple(frozenset(pid for pid, cores in used if index in cores) for index in self._indexes)
+        return tuple(_reading([cores[index] for _, cores in used if index in cores]) for index in self._indexes)
+
+    def processes(self) -> tuple[frozenset[int], ...] | None:
+        """Return the processes on each core in the last line."""
+        return self._processes
+
+    def close(self) -> None:
+        """Stop neuron-monitor."""
+        super().close()
+        if self._config is not None:
+            self._config.unlink(missing_ok=True)
+
+
+def _cores(runtime: dict[str, Any]) -> dict[int, tuple[float, int | None]]:
+    """Return the cores of one process, each with its busy fraction and its bytes."""
+    counters = tools.nested(runtime, "report", "neuroncore_counters", "neuroncores_in_use")
+    memory = tools.nested(runtime, "report", "memory_used", "neuron_runtime_used_bytes", "usage_breakdown", "neuroncore_memory_usage")
+    cores = {}
+    for key, value in counters.items():
+        if key.isdecimal() and isinstance(value, dict):
+            used = [part for part in map(tools.number, tools.nested(memory, key).values()) if part is not None]
+            cores[int(key)] = ((tools.number(value.get("neuroncore_utilization")) or 0.0) / 100, int(sum(used)) if used else None)
+    return cores
+
+
+def _reading(parts: list[tuple[float, int | None]]) -> Reading:
+    used = [memory for _, memory in parts if memory is not None]
+    return Reading(busy=min(1.0, sum(share for share, _ in parts)), memory_used_bytes=sum(used) if used else None)
+
+
+TRAINER = Need("optimum-neuron", "pip install 'optimum-neuron[training]==0.4.5' on the Neuron stack")
+# The NKI kernel and the sharding of states and layers are parts of optimum-neuron.
+PARTS_OF_TRAINER = (Feature.FLASH_ATTENTION, Feature.ZERO, Feature.TENSOR_PARALLEL, Feature.PIPELINE_PARALLEL)
+VENDOR = Vendor(
+    backend=Backend.NEURON,
+    device=Neuron,
+    formats=(Dtype.BF16, Dtype.FP32),
+    find=find,
+    found_by="neuron-ls lists a device",
+    preference=30,
+    monitor=NeuronMonitor.open,
+    card_vendor="AWS",
+    probe_size=None,  # The compiler keeps one of several equal products in a graph, so the rate would be a multiple.
+    needs=dict.fromkeys((Feature.FULL, Feature.LORA, *PARTS_OF_TRAINER), TRAINER),
+    cannot={
+        Feature.QLORA: "optimum-neuron trains no quantised weights; use method lora",
+        Feature.PACKING: "the attention kernels of optimum-neuron ignore document borders; use data.document_borders=false",
+        Feature.SELECTIVE_CHECKPOINTING: "PyTorch/XLA recomputes whole blocks; use gradient_checkpointing=full or none",
+        Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
+        Feature.FLEX_ATTENTION: "it has no kernel for these devices; use attention=sdpa",
+        Feature.LIGER: "its kernels are written in Triton, which has no Neuron back end; use fused_kernels=none",
+        Feature.COMPILE: "the Neuron compiler compiles each graph anyway; use compile=none",
+        Feature.EIGHT_BIT_OPTIMIZER: "bitsandbytes has no kernels for Neuron; use optimizer.name=adamw",
+        Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32",
+        Feature.FP16: "optimum-neuron trains in bf16 and fp32; use compute=bf16",
+        Feature.FSDP2: "optimum-neuron shards states with zero1, and layers with tensor and pipeline parallel",
+        Feature.OFFLOAD: "optimum-neuron keeps nothing in host memory",
+        Feature.PEAK_MEMORY: NO_PEAK,
+        Feature.ENERGY: "neuron-monitor reports no power",
+    },
+)

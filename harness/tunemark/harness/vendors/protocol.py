@@ -1,0 +1,367 @@
+"""What the harness needs from a vendor: find devices, run work on one, monitor them, and say what they cannot do.
+
+Each module of this package that defines `VENDOR` describes one device family. Vendor modules import torch and vendor
+libraries inside functions, so that planning stays fast.
+"""
+
+import pkgutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol, Self
+
+from tunemark.schema.records.submission import DeviceFacts, MemoryReading
+from tunemark.schema.vocabulary import Backend, Dtype
+
+# What a family can do
+
+
+class Feature(StrEnum):
+    """A capability, as the support matrix names it. A family lists what it cannot do; it supports the rest."""
+
+    FULL = "full fine-tuning"
+    LORA = "LoRA"
+    QLORA = "QLoRA"
+    PACKING = "packed documents"
+    FULL_CHECKPOINTING = "full checkpointing"
+    SELECTIVE_CHECKPOINTING = "selective checkpointing"
+    FLASH_ATTENTION = "flash attention"
+    FLASH_ATTENTION_3 = "FlashAttention 3"
+    FLEX_ATTENTION = "flex attention"
+    LIGER = "Liger fused kernels"
+    COMPILE = "torch.compile"
+    EIGHT_BIT_OPTIMIZER = "8-bit optimizer states"
+    TF32 = "tf32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    DDP = "DDP"
+    FSDP2 = "FSDP2"
+    ZERO = "DeepSpeed ZeRO"
+    OFFLOAD = "offload to host memory"
+    TENSOR_PARALLEL = "tensor parallel"
+    PIPELINE_PARALLEL = "pipeline parallel"
+    PEAK_MEMORY = "peak memory of the allocator"
+    UTILISATION = "device utilisation"
+    ENERGY = "energy counter"
+
+
+FEATURE_OF_FORMAT: dict[Dtype, Feature] = {Dtype.BF16: Feature.BF16, Dtype.FP16: Feature.FP16, Dtype.TF32: Feature.TF32}
+HOPPER_ONLY = "its kernels are for NVIDIA's Hopper GPUs; use attention=sdpa"
+NO_MODEL_PARALLEL: dict[Feature, str] = dict.fromkeys(
+    (Feature.TENSOR_PARALLEL, Feature.PIPELINE_PARALLEL), "on Neuron devices only in this version; use fsdp2 or zero3"
+)
+
+
+class Need(NamedTuple):
+    """A package that a feature needs, by its distribution name, and how to install it."""
+
+    package: str
+    install: str
+
+
+BITSANDBYTES = Need("bitsandbytes", "pip install 'tunemark[qlora]'")
+TORCH_NEEDS: dict[Feature, Need] = {
+    Feature.QLORA: BITSANDBYTES,
+    Feature.EIGHT_BIT_OPTIMIZER: BITSANDBYTES,
+    Feature.ZERO: Need("deepspeed", "pip install 'tunemark[distributed]'"),
+    Feature.LIGER: Need("liger-kernel", "pip install liger-kernel"),
+    Feature.FLASH_ATTENTION: Need("flash-attn", "pip install flash-attn --no-build-isolation, or use attention=sdpa"),
+    # Transformers checks for the module flash_attn_interface and for exactly this distribution. Without it, transformers may
+    # download a different kernel from the hub at run time.
+    Feature.FLASH_ATTENTION_3: Need(
+        "flash-attn-3",
+        "build it in the folder hopper of github.com/Dao-AILab/flash-attention, or use attention=flash_attention_2 or sdpa",
+    ),
+}
+"""Packages needed on every family that our own loop trains on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """GPUs of one family that lack the same features."""
+
+    name: str
+    """One of these GPUs, in words."""
+    target: str
+    """Pattern of the compile target: NVIDIA's compute capability, AMD's gfx name."""
+    architectures: tuple[str, ...]
+    """Architecture names on accelerator cards."""
+    cannot: dict[Feature, str]
+    """Missing features, with the reason and what to use instead."""
+
+    def formats(self, family_formats: tuple[Dtype, ...]) -> tuple[Dtype, ...]:
+        """Return the number formats of the family that this generation has."""
+        return tuple(dtype for dtype in family_formats if FEATURE_OF_FORMAT.get(dtype) not in self.cannot)
+
+
+# Find devices
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDevice:
+    """A device as its vendor's tool or library lists it."""
+
+    index: int | None
+    """Number that the vendor's monitor knows it by; None for a device without one."""
+    facts: DeviceFacts
+    target: str | None = None
+    """Compile target of its kernels, such as compute capability 9.0 or gfx942; None where unknown."""
+
+
+# Run work on a device
+
+Stamp = Any
+"""A mark in the device's queue of work; its type belongs to the device."""
+
+
+class DeviceUnavailable(RuntimeError):
+    """The plan asks for a device that torch cannot use here."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Peaks of this process's allocator since `begin`."""
+
+    allocated: MemoryReading
+    reserved: MemoryReading
+
+
+class Device:
+    """The device of one process. Times are seconds on the host's monotonic clock.
+
+    This base class waits for the device at every mark. Asynchronous devices override it so that nothing waits inside the
+    measured window.
+    """
+
+    torch_name = "cpu"
+    """Name of the device in torch: `cpu`, `cuda:0`, `mps`."""
+    collectives = "gloo"
+    """torch.distributed backend that connects such devices: `gloo`, `nccl`."""
+    no_peaks = "torch has no allocator for it that counts peaks"
+    """Why there are no memory peaks, where `memory` is not overridden."""
+
+    @classmethod
+    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - one signature for all
+        """Return the device of a process; `threads` limits CPU threads. Raises DeviceUnavailable when torch cannot use it."""
+        return cls()
+
+    def now(self) -> float:
+        """Return the host's clock."""
+        return time.monotonic()
+
+    def name(self) -> str | None:
+        """Return the name that torch reports, or None where it cannot be compared with the vendor's."""
+        return None
+
+    def begin(self) -> None:
+        """Start measuring: wait for all work, set the clock of marks, and reset memory peaks."""
+        self.synchronise()
+
+    def synchronise(self) -> None:
+        """Wait until all submitted work is done."""
+
+    def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
+        """Return a copy of a small tensor that can be read without waiting once a later mark is reached."""
+        return scalar
+
+    def stamp(self) -> Stamp:
+        """Return a mark at this point in the device's queue of work."""
+        self.synchronise()
+        return self.now()
+
+    def reached(self, stamp: Stamp) -> float | None:
+        """Return the time at which the device reached a mark, or None if it has not. Call in the order of the marks."""
+        return float(stamp)
+
+    def held_bytes(self) -> int | None:
+        """Return the bytes that the allocator holds now, without waiting; None where unknown."""
+        return None
+
+    def memory(self) -> DeviceMemory:
+        """Return memory peaks since `begin`, or the reason why there are none."""
+        return DeviceMemory(MemoryReading(reason=self.no_peaks), MemoryReading(reason=self.no_peaks))
+
+
+class EventDevice(Device):
+    """A GPU whose steps are timed by events in its stream."""
+
+    family = "cuda"
+    """Name of its torch module."""
+    collectives = "nccl"
+
+    def __init__(self, torch: Any, api: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
+        self._torch, self._api, self._index = torch, api, local_rank
+        self.torch_name = f"{self.family}:{local_rank}"
+        self._last: Any = None
+        self._last_s = 0.0
+
+    @classmethod
+    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the CPU only feeds the GPU
+        """Return the GPU of a process."""
+        import torch  # noqa: PLC0415
+
+        problem = cls.problem(torch)
+        if problem is not None:
+            raise DeviceUnavailable(problem)
+        api = getattr(torch, cls.family)
+        api.set_device(local_rank)
+        return cls(torch, api, local_rank)
+
+    @staticmethod
+    def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
+        """Return the reason if torch cannot use the GPU, with the fix; None if it can."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Start measuring; the clock of events is tied to the host's clock here."""
+        self._api.synchronize()
+        self._last = self._api.Event(enable_timing=True)
+        self._last.record()
+        self._last.synchronize()
+        self._last_s = time.monotonic()
+        self._api.reset_peak_memory_stats()
+
+    def synchronise(self) -> None:
+        """Wait for the device."""
+        self._api.synchronize()
+
+    def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
+        """Return a copy in pinned memory, complete once a later event is reached."""
+        copy = self._torch.empty(scalar.shape, dtype=self._torch.float32, pin_memory=True)
+        copy.copy_(scalar, non_blocking=True)
+        return copy
+
+    def stamp(self) -> Stamp:
+        """Record an event."""
+        event = self._api.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def reached(self, stamp: Stamp) -> float | None:
+        """Return the event's time on the host's clock.
+
+        Measured from the previous event: `elapsed_time` is a 32-bit float of milliseconds and loses digits over hours.
+        """
+        if not stamp.query():
+            return None
+        self._last_s += self._last.elapsed_time(stamp) / 1e3
+        self._last = stamp
+        return float(self._last_s)
+
+    def held_bytes(self) -> int | None:
+        """Return the allocator's reserved bytes. This reads its counters and does not wait for the device."""
+        return int(self._api.memory_reserved())
+
+    def memory(self) -> DeviceMemory:
+        """Return the allocator's peaks."""
+        return DeviceMemory(
+            MemoryReading(peak_bytes=self._api.max_memory_allocated(), method=f"torch.{self.family}.max_memory_allocated"),
+            MemoryReading(peak_bytes=self._api.max_memory_reserved(), method=f"torch.{self.family}.max_memory_reserved"),
+        )
+
+
+# Monitor devices from the parent process
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One device at one moment. None where the vendor does not report a value."""
+
+    busy: float | None = None
+    """Fraction of the last interval in which something ran, 0 to 1."""
+    power_w: float | None = None
+    clock_mhz: float | None = None
+    """Clock of the arithmetic units."""
+    temperature_c: float | None = None
+    memory_used_bytes: int | None = None
+    """Memory used by all processes."""
+    energy_j: float | None = None
+    """The hardware's energy counter, which starts at an arbitrary value."""
+    throttle_reasons: frozenset[str] = frozenset()
+    """Why the clocks are lowered, in the driver's words. Idle is not a reason."""
+
+
+class DeviceMonitor(Protocol):
+    """Reads sensors of devices from a process that does not use them."""
+
+    interval_s: float
+    """Time between new values."""
+    memory_method: str
+    """Source of the memory in use."""
+    energy_reason: str
+    """Why there is no energy, where neither a counter nor power is reported."""
+
+    def read(self) -> tuple[Reading, ...]:
+        """Return one reading per device, in the requested order. Never raises for a missing value."""
+        ...
+
+    def processes(self) -> tuple[frozenset[int], ...] | None:
+        """Return the process ids on each device; None where the vendor does not report them."""
+        ...
+
+    def close(self) -> None:
+        """Release the vendor's library or tool."""
+        ...
+
+
+# A vendor
+
+
+def _find_nothing() -> list[FoundDevice]:
+    return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vendor:
+    """Everything the harness knows about one device family."""
+
+    backend: Backend
+    device: type[Device]
+    formats: tuple[Dtype, ...]
+    """Number formats of the matrix units, fastest first; a generation may lack some."""
+    cannot: dict[Feature, str]
+    """Features that no device of the family has, each with the reason and what to use instead."""
+    needs: dict[Feature, Need] = field(default_factory=lambda: TORCH_NEEDS)
+    """Packages that features need."""
+    generations: tuple[Generation, ...] = ()
+    """Generations that lack more than the family does."""
+    find: Callable[[], list[FoundDevice]] = _find_nothing
+    """Return the visible devices of this machine; empty without a driver."""
+    found_by: str = ""
+    """Reason that a plan gives when `find` returns devices."""
+    missing_tool: Callable[[], str | None] = lambda: None
+    """Return the missing requirement on a machine that seems to have such devices, or None."""
+    preference: int = 0
+    """The found family with the highest preference is used unless --backend names another."""
+    monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None
+    """Open a monitor of some devices, or raise MonitorUnavailable."""
+    card_vendor: str | None = None
+    """Vendor on accelerator cards, for scripts that run on other machines."""
+    probe_size: int | None = 8192
+    """Rows of the square matrices that measure the matrix rate; None where it cannot be measured."""
+    on_host: bool = False
+    """True where all processes of a machine share the CPU."""
+
+
+PACKAGE = "tunemark.harness.vendors"
+
+
+def all_vendors() -> list[Vendor]:
+    """Return every vendor, the preferred one first. A module of the package that defines `VENDOR` is one; no list names them."""
+    names = (info.name for info in pkgutil.iter_modules(import_module(PACKAGE).__path__))
+    modules = [import_module(f"{PACKAGE}.{name}") for name in names]
+    vendors = [module.VENDOR for module in modules if hasattr(module, "VENDOR")]
+    return sorted(vendors, key=lambda vendor: -vendor.preference)
+
+
+def vendor_of(backend: Backend) -> Vendor:
+    """Return the vendor of a device family. Its module has the family's name."""
+    vendor: Vendor = import_module(f"{PACKAGE}.{backend.value}").VENDOR
+    return vendor
+
+
+def open_device(backend: Backend, threads: int | None, local_rank: int = 0) -> Device:
+    """Return the device of a process, ready for work. Raises DeviceUnavailable when torch cannot use it."""
+    return vendor_of(backend).device.open(threads, local_rank)

@@ -1,0 +1,190 @@
+"""AMD GPUs: torch built for ROCm answers to torch.cuda, and its collectives to `nccl`.
+
+Written from the documentation of amd-smi, rocm-smi and amdsmi; not yet run on such a GPU.
+"""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from tunemark.harness.vendors.protocol import HOPPER_ONLY, NO_MODEL_PARALLEL, EventDevice, Feature, FoundDevice, Generation, Reading, Vendor
+from tunemark.harness.vendors.vendor_tools import (
+    MonitorUnavailable,
+    ask_json,
+    dicts,
+    nested,
+    number,
+    positive,
+    text_of,
+    visible_indexes,
+    whole,
+)
+from tunemark.schema.formats import GIB, MIB
+from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype
+
+VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+"""The runtime hides some devices, and HIP hides some of the rest."""
+UNITS = {"B": 1, "KB": 2**10, "MB": MIB, "GB": GIB}
+MICRO = 1e-6
+
+
+class Rocm(EventDevice):
+    """Trains on one GPU. Its name is not compared: torch and AMD's tools spell the same GPU differently."""
+
+    @staticmethod
+    def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
+        """Return the reason if torch is not built for ROCm or sees no GPU."""
+        if torch.version.hip is None:
+            return f"torch {torch.__version__} is not built for ROCm; install a build that is"
+        if not torch.cuda.is_available():
+            return f"torch {torch.__version__} sees no GPU; may this user open /dev/kfd, and does the build suit the driver?"
+        return None
+
+
+def find() -> list[FoundDevice]:
+    """Return the GPUs that the environment leaves visible; empty without a driver."""
+    devices = parse_amd_smi(ask_json("amd-smi", "static", "--asic", "--vram", "--driver", "--limit", "--json"))
+    if not devices:
+        query = ("--showproductname", "--showmeminfo", "vram", "--showdriverversion", "--showmaxpower", "--json")
+        devices = parse_rocm_smi(ask_json("rocm-smi", *query))
+    for variable in VISIBLE:
+        devices = [devices[index] for index in visible_indexes(len(devices), variable)]
+    return devices
+
+
+def parse_amd_smi(answer: Any) -> list[FoundDevice]:  # noqa: ANN401 - JSON of a tool
+    """Return the GPUs of `amd-smi static --json`: a list, since ROCm 7 inside `gpu_data`."""
+    devices = []
+    for place, entry in enumerate(dicts(answer.get("gpu_data") if isinstance(answer, dict) else answer)):
+        asic, size, limit = nested(entry, "asic"), nested(entry, "vram").get("size"), nested(entry, "limit")
+        name, amount = text_of(asic.get("market_name")), positive(size)
+        if name is None:
+            continue
+        unit = str(size.get("unit", "MB")).upper() if isinstance(size, dict) else "MB"
+        facts = DeviceFacts(
+            name=name,
+            memory_bytes=None if amount is None or unit not in UNITS else int(amount * UNITS[unit]),
+            driver=text_of(nested(entry, "driver").get("version")),
+            power_limit_w=positive(limit.get("socket_power_limit", limit.get("socket_power", limit.get("max_power")))),
+        )
+        index = int(number(entry["gpu"]) or 0) if "gpu" in entry else place
+        devices.append(FoundDevice(index, facts, text_of(asic.get("target_graphics_version"))))
+    return devices
+
+
+def parse_rocm_smi(answer: Any) -> list[FoundDevice]:  # noqa: ANN401 - JSON of a tool
+    """Return the GPUs of `rocm-smi --json`: an object with an entry per card, and one called `system`."""
+    if not isinstance(answer, dict):
+        return []
+    # The capitalisation of its keys has changed between versions.
+    entries = {str(key).lower(): {str(k).lower(): v for k, v in nested(answer, key).items()} for key in answer}
+    driver = text_of(entries.get("system", {}).get("driver version"))
+    devices = []
+    for number_of_card, card in sorted(
+        (int(key[4:]), card) for key, card in entries.items() if key.startswith("card") and key[4:].isdecimal()
+    ):
+        name = text_of(card.get("card series")) or text_of(card.get("card model"))
+        if name is None:
+            continue
+        facts = DeviceFacts(
+            name=name,
+            memory_bytes=whole(card.get("vram total memory (b)")),
+            driver=driver,
+            power_limit_w=positive(card.get("max graphics package power (w)")),
+        )
+        devices.append(FoundDevice(number_of_card, facts, text_of(card.get("gfx version"))))
+    return devices
+
+
+class AmdMonitor:
+    """Monitors GPUs by their amd-smi numbers, through amdsmi, which comes with ROCm."""
+
+    interval_s = 0.1
+    memory_method = "amdsmi_get_gpu_memory_usage"
+    energy_reason = "amdsmi reports neither an energy counter nor power of this device"
+
+    def __init__(self, smi: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
+        self._smi = smi
+        handles = smi.amdsmi_get_processor_handles()
+        self._handles = [handles[index] for index in indexes]
+
+    @classmethod
+    def open(cls, indexes: Sequence[int]) -> Self:
+        """Return a monitor of the GPUs. Raises MonitorUnavailable without amdsmi or without a driver."""
+        try:
+            import amdsmi  # noqa: PLC0415 - comes with ROCm
+
+            amdsmi.amdsmi_init()
+            return cls(amdsmi, indexes)
+        except Exception as error:  # without ROCm the import itself fails with a KeyError
+            msg = f"amdsmi cannot be used here ({type(error).__name__}); install the one that comes with ROCm"
+            raise MonitorUnavailable(msg) from error
+
+    def read(self) -> tuple[Reading, ...]:
+        """Return one reading per GPU."""
+        return tuple(self._read(handle) for handle in self._handles)
+
+    def _read(self, handle: Any) -> Reading:  # noqa: ANN401 - a handle of amdsmi
+        smi = self._smi
+        busy = number((self._ask(smi.amdsmi_get_gpu_activity, handle) or {}).get("gfx_activity"))
+        power = self._ask(smi.amdsmi_get_power_info, handle) or {}
+        # Which of these is reported depends on the chip.
+        watts = (number(power.get(key)) for key in ("current_socket_power", "average_socket_power", "socket_power"))
+        memory = self._ask(smi.amdsmi_get_gpu_memory_usage, handle, smi.AmdSmiMemoryType.VRAM)
+        heat = self._ask(smi.amdsmi_get_temp_metric, handle, smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT)
+        energy = self._ask(smi.amdsmi_get_energy_count, handle) or {}
+        # The counter counts steps of some microjoules; its key was renamed.
+        steps, step_uj = number(energy.get("energy_accumulator", energy.get("power"))), number(energy.get("counter_resolution"))
+        throttle = number((self._ask(smi.amdsmi_get_gpu_metrics_info, handle) or {}).get("indep_throttle_status"))
+        return Reading(
+            busy=None if busy is None else min(1.0, busy / 100),
+            power_w=next(filter(None, watts), None),
+            clock_mhz=number((self._ask(smi.amdsmi_get_clock_info, handle, smi.AmdSmiClkType.GFX) or {}).get("clk")),
+            temperature_c=number(heat),
+            memory_used_bytes=None if memory is None else int(memory),
+            energy_j=steps * step_uj * MICRO if steps and step_uj else None,
+            # The bits differ by chip, so all causes get one name. All ones mean that the chip does not report them.
+            throttle_reasons=frozenset({"throttled"}) if throttle and throttle < 2**63 else frozenset(),
+        )
+
+    def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 - amdsmi's answers
+        try:
+            return question(*arguments)
+        except self._smi.AmdSmiException:
+            return None
+
+    def processes(self) -> tuple[frozenset[int], ...] | None:
+        """Return the processes on each GPU."""
+        listed = [self._ask(self._smi.amdsmi_get_gpu_process_list, handle) for handle in self._handles]
+        return (
+            None if None in listed else tuple(frozenset(int(entry["pid"]) for entry in dicts(found) if "pid" in entry) for found in listed)
+        )
+
+    def close(self) -> None:
+        """Unload amdsmi."""
+        with contextlib.suppress(self._smi.AmdSmiException):
+            self._smi.amdsmi_shut_down()
+
+
+OLD_AMD = "AMD's matrix units have it since gfx908 (MI100) and gfx11 (RX 7000); use compute=fp16 or fp32"
+VENDOR = Vendor(
+    backend=Backend.ROCM,
+    device=Rocm,
+    formats=(Dtype.BF16, Dtype.FP16, Dtype.FP32),
+    find=find,
+    found_by="amd-smi or rocm-smi lists a device",
+    preference=40,
+    monitor=AmdMonitor.open,
+    card_vendor="AMD",
+    cannot=NO_MODEL_PARALLEL | {Feature.FLASH_ATTENTION_3: HOPPER_ONLY, Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32"},
+    # LLVM's processor table for AMDGPU: matrix instructions on bf16 in gfx908 and later of CDNA, gfx11 and later of RDNA.
+    generations=(
+        Generation(
+            "an AMD GPU before CDNA and RDNA 3",
+            r"gfx(8\w+|90[0-79]|90c|10\w+)",
+            ("GCN", "Vega", "RDNA", "RDNA 2"),
+            {Feature.BF16: OLD_AMD},
+        ),
+    ),
+)

@@ -1,0 +1,206 @@
+"""Run vendors' command-line tools and read their output. A tool that is missing, slow or broken gives no answer, never an error."""
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+QUERY_TIMEOUT_S = 10.0
+LONGEST_NAME = 200
+NO_VALUE = {"N/A", "UNKNOWN", "NONE", "[N/A]", "[NOT SUPPORTED]"}
+
+
+class MonitorUnavailable(RuntimeError):
+    """The vendor's library or tool cannot be used here. The message becomes the reason in the record."""
+
+
+def ask(*command: str, timeout_s: float = QUERY_TIMEOUT_S) -> str | None:
+    """Return the output of a tool; None when it is missing, fails, or takes longer than `timeout_s`."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=True)  # noqa: S603 - fixed commands
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode(errors="replace")
+
+
+def ask_json(*command: str, timeout_s: float = QUERY_TIMEOUT_S) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the JSON output of a tool, or None."""
+    return parse_json(ask(*command, timeout_s=timeout_s))
+
+
+def parse_json(text: str | None) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the JSON value in a text, which may follow lines of warnings; None without one."""
+    for start in _json_starts(text or ""):
+        try:
+            return json.loads((text or "")[start:])
+        except ValueError:
+            continue
+    return None
+
+
+def _json_starts(text: str) -> Iterator[int]:
+    """Yield where JSON could begin: at the first character, and at each line that opens a list or an object."""
+    yield 0
+    at = 0
+    for line in text.splitlines(keepends=True):
+        if line.lstrip()[:1] in {"[", "{"} and at:
+            yield at
+        at += len(line)
+
+
+def dicts(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - any JSON value
+    """Return the objects in a JSON list; any other value has none."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def nested(value: Any, *keys: str) -> dict[str, Any]:  # noqa: ANN401 - any JSON value
+    """Return the object at a path of keys; an empty one where a key is missing."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def number(value: Any) -> float | None:  # noqa: ANN401 - any JSON value
+    """Return the number in what tools print for one: 750, "750.0", {"value": 750, "unit": "W"}; None for N/A and the like."""
+    if isinstance(value, dict):
+        value = value.get("value")
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        return None
+    return result if abs(result) < float("inf") else None
+
+
+def positive(value: Any) -> float | None:  # noqa: ANN401 - any JSON value
+    """Return a number above zero, or None: tools print 0 for an unknown limit."""
+    result = number(value)
+    return result if result is not None and result > 0 else None
+
+
+def whole(value: Any) -> int | None:  # noqa: ANN401 - any JSON value
+    """Return a number above zero as an integer, or None."""
+    result = positive(value)
+    return None if result is None else int(result)
+
+
+def text_of(value: Any) -> str | None:  # noqa: ANN401 - any JSON value
+    """Return a name or version, or None where the tool has none."""
+    text = str(value).strip() if isinstance(value, str | int | float) else ""
+    return text[:LONGEST_NAME] if text and text.upper() not in NO_VALUE else None
+
+
+def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: Sequence[str] = ()) -> list[int]:
+    """Return the indexes of the devices that an environment variable leaves visible, in its order.
+
+    Like the drivers, stop at the first number or name that does not exist. Names (`GPU-...`) are looked up in `names`;
+    without them all devices stay visible, and the worker checks.
+    """
+    wanted = os.environ.get(variable)
+    if wanted is None:
+        return list(range(count))
+    parts = [part.strip() for part in wanted.split(",") if part.strip()]
+    if not names and not all(part.lstrip("-").isdecimal() for part in parts):
+        return list(range(count))
+    indexes = (_index(part, count, names) for part in parts)
+    return [index for index in takewhile(lambda index: index is not None, indexes) if index is not None]
+
+
+def _index(part: str, count: int, names: Sequence[str]) -> int | None:
+    if part.isdecimal():
+        return int(part) if int(part) < count else None
+    # As for the driver, the start of a name is enough.
+    return next((index for index, name in enumerate(names) if name.startswith(part)), None)
+
+
+def visible_ranges(count: int, variable: str) -> list[int]:
+    """Return the cores that a variable such as NEURON_RT_VISIBLE_CORES leaves visible: `0-3`, `4`, `0,2,8-11`."""
+    wanted, visible = os.environ.get(variable), []
+    if wanted is None:
+        return list(range(count))
+    for part in filter(None, (part.strip() for part in wanted.split(","))):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            return list(range(count))
+        visible += [index for index in range(int(first), int(last or first) + 1) if index < count]
+    return visible
+
+
+def cpu_model() -> str:
+    """Return the CPU's model name."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith(("model name", "Model")) and ":" in line:
+                return line.split(":", 1)[1].strip() or platform.machine()
+    if platform.system() == "Darwin":
+        brand = (ask("/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string") or "").strip()
+        if brand:
+            return brand
+    return platform.processor() or platform.machine() or "unknown CPU"
+
+
+class LineStream:
+    """Runs a tool that prints a line per period, and collects its lines in a thread until it is closed."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        if shutil.which(command[0]) is None:
+            msg = f"{command[0]} is not installed"
+            raise MonitorUnavailable(msg)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - fixed commands
+                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, errors="replace"
+            )
+        except OSError as error:
+            msg = f"{command[0]} could not be started ({error.strerror})"
+            raise MonitorUnavailable(msg) from error
+        self._lines: list[str] = []
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._collect, daemon=True)
+        self._thread.start()
+
+    def _collect(self) -> None:
+        for line in self._process.stdout or ():
+            with self._lock:
+                self._lines.append(line)
+
+    def new_lines(self) -> list[str]:
+        """Return the lines printed since the last call."""
+        with self._lock:
+            lines, self._lines = self._lines, []
+        return lines
+
+    def close(self) -> None:
+        """Stop the tool."""
+        with contextlib.suppress(OSError):
+            self._process.terminate()
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._thread.join(timeout=2)
+
+
+class LineMonitor:
+    """Base of a monitor that reads the lines of a tool."""
+
+    def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
+        self._lines = lines
+        self._indexes = tuple(indexes)
+
+    def processes(self) -> tuple[frozenset[int], ...] | None:
+        """Return None: the tool does not report the processes on a device."""
+        return None
+
+    def close(self) -> None:
+        """Stop the tool."""
+        self._lines.close()

@@ -1,0 +1,144 @@
+"""Intel GPUs through torch.xpu, timed by events in the queue; found and monitored through xpu-smi.
+
+Written from the documentation of xpu-smi and sycl-ls; not yet run on such a GPU.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Self
+
+from tunemark.harness.vendors.protocol import HOPPER_ONLY, NO_MODEL_PARALLEL, EventDevice, Feature, FoundDevice, Reading, Vendor
+from tunemark.harness.vendors.vendor_tools import LineMonitor, LineStream, ask, ask_json, dicts, number, text_of, visible_indexes, whole
+from tunemark.schema.formats import MIB
+from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype
+
+DISPLAY_ONLY = ("UHD Graphics", "HD Graphics", "Iris")
+"""GPUs inside processors that torch does not train on: they must not be chosen over the CPU."""
+SYCL_LINE = re.compile(
+    r"^\[(?:ext_oneapi_)?level_zero:gpu(?::\d+)?\](?:\[level_zero:\d+\])?\s*(?P<platform>[^,]+),\s*(?P<device>.+?)\s*(?:\[(?P<driver>[\d.+]+)\])?\s*$"
+)
+ARCHITECTURE = re.compile(r"\s+\d+\.\d+(?:\.\d+)?$")
+METRICS = "0,1,2,3,8,18"
+"""Utilisation, power, frequency, core temperature, energy, memory used. The header names the columns."""
+
+
+class Xpu(EventDevice):
+    """Trains on one GPU, or one tile. Its name is not compared: torch and Intel's tools spell the same GPU differently."""
+
+    family = "xpu"
+
+    def __init__(self, torch: Any, api: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
+        super().__init__(torch, api, local_rank)
+        # Torch has its own back end on oneCCL since 2.8; before, a package of bindings provided it.
+        self.collectives = "xccl" if torch.distributed.is_xccl_available() else "ccl"
+
+    @staticmethod
+    def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
+        """Return the reason if torch sees no GPU."""
+        if torch.xpu.is_available():
+            return None
+        return f"torch {torch.__version__} sees no Intel GPU; install a build with XPU and the Level Zero driver"
+
+
+def find() -> list[FoundDevice]:
+    """Return the GPUs that ZE_AFFINITY_MASK leaves visible; empty without a driver."""
+    answer = ask_json("xpu-smi", "discovery", "-j")
+    indexes = [device.index for device in parse_discovery(answer, {})]
+    details = {index: ask_json("xpu-smi", "discovery", "-d", str(index), "-j") for index in indexes if index is not None}
+    devices = parse_discovery(answer, details) or parse_sycl_ls(ask("sycl-ls") or "")
+    return [devices[index] for index in visible_indexes(len(devices), "ZE_AFFINITY_MASK")]
+
+
+def parse_discovery(answer: Any, details: dict[int, Any]) -> list[FoundDevice]:  # noqa: ANN401 - JSON of a tool
+    """Return the GPUs of `xpu-smi discovery -j`; `details` holds the same command's answer for each one."""
+    devices = []
+    for entry in dicts(answer.get("device_list") if isinstance(answer, dict) else None):
+        name, index = text_of(entry.get("device_name")), number(entry.get("device_id"))
+        # Virtual functions are parts of a physical GPU that is listed too.
+        if name is None or index is None or _display_only(name) or entry.get("device_function_type", "physical") != "physical":
+            continue
+        (detail,) = dicts([details.get(int(index))]) or [{}]
+        memory, driver = whole(detail.get("memory_physical_size_byte")), text_of(detail.get("driver_version"))
+        devices.append(FoundDevice(int(index), DeviceFacts(name=name, memory_bytes=memory, driver=driver)))
+    return devices
+
+
+def parse_sycl_ls(text: str) -> list[FoundDevice]:
+    """Return the Level Zero GPUs of `sycl-ls`, which prints a line per device without memory or power."""
+    devices: list[FoundDevice] = []
+    for line in text.splitlines():
+        match = SYCL_LINE.match(line.strip())
+        if match and not _display_only(match["device"]):
+            facts = DeviceFacts(name=ARCHITECTURE.sub("", match["device"]), driver=match["driver"])
+            devices.append(FoundDevice(len(devices), facts))
+    return devices
+
+
+def _display_only(name: str) -> bool:
+    return any(word in name for word in DISPLAY_ONLY)
+
+
+class XpuSmiMonitor(LineMonitor):
+    """Monitors GPUs by their xpu-smi numbers. xpu-smi prints a CSV line per device and second."""
+
+    interval_s = 1.0
+    memory_method = "xpu-smi, GPU Memory Used"
+    energy_reason = "xpu-smi reports no energy counter of this device, and power once per second is too coarse to integrate"
+
+    def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
+        super().__init__(lines, indexes)
+        self._header: list[str] = []
+
+    @classmethod
+    def open(cls, indexes: Sequence[int]) -> Self:
+        """Start xpu-smi. Raises MonitorUnavailable without it."""
+        return cls(LineStream(["xpu-smi", "dump", "-d", ",".join(map(str, indexes)), "-m", METRICS, "-i", "1"]), indexes)
+
+    def read(self) -> tuple[Reading, ...]:
+        """Return the readings of the last lines; empty without a new line."""
+        latest: dict[int, Reading] = {}
+        for line in self._lines.new_lines():
+            cells = [cell.strip() for cell in line.split(",")]
+            if cells[0] == "Timestamp":
+                self._header = cells
+            elif len(cells) == len(self._header):
+                index, reading = _parse_row(dict(zip(self._header, cells, strict=True)))
+                latest[index] = reading
+        return tuple(latest.get(index, Reading()) for index in self._indexes) if latest else ()
+
+
+def _parse_row(row: dict[str, str]) -> tuple[int, Reading]:
+    """Return the device number and the reading of a line."""
+
+    def value(start: str) -> float | None:
+        return next((number(cell) for name, cell in row.items() if name.startswith(start)), None)
+
+    busy, memory = value("GPU Utilization"), value("GPU Memory Used")
+    return int(value("DeviceId") or 0), Reading(
+        busy=None if busy is None else min(1.0, busy / 100),
+        power_w=value("GPU Power"),
+        clock_mhz=value("GPU Frequency"),
+        temperature_c=value("GPU Core Temperature"),
+        memory_used_bytes=None if memory is None else int(memory * MIB),
+        energy_j=value("GPU Energy Consumed (J)"),
+    )
+
+
+VENDOR = Vendor(
+    backend=Backend.XPU,
+    device=Xpu,
+    formats=(Dtype.BF16, Dtype.FP16, Dtype.FP32),  # Intel's tools report no generation, and every card we list has bf16.
+    find=find,
+    found_by="xpu-smi or sycl-ls lists a device",
+    preference=20,
+    monitor=XpuSmiMonitor.open,
+    card_vendor="Intel",
+    cannot=NO_MODEL_PARALLEL
+    | {
+        Feature.FLASH_ATTENTION: "its kernels are for CUDA and ROCm; use attention=sdpa",
+        Feature.FLASH_ATTENTION_3: HOPPER_ONLY,
+        Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32",
+        Feature.ENERGY: "xpu-smi reports power once per second, too coarse to integrate",
+    },
+)

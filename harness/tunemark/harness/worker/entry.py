@@ -1,0 +1,241 @@
+"""The worker process: `python -m tunemark.harness.worker.entry FOLDER`, with an order in the folder.
+
+Runs load, check, train and evaluate, and logs each phase. Whatever happens is the last line of the log. Heavy imports are
+inside functions, since the time they take is the phase `import`.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from tunemark.harness.plan.capabilities import by_trainer
+from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, PARENT, LogWriter, Order, rank_of_this_process
+from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, open_device
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.vocabulary import Backend, Dtype, Phase, Strategy
+
+if TYPE_CHECKING:
+    from tunemark.harness.worker.data import MicroBatch
+    from tunemark.harness.worker.loop import StopRule, Trainer
+    from tunemark.harness.worker.models import Gradients
+
+PARENT_CHECK_S = 1.0
+MISLEADING_LOGGERS = (
+    # On CPUs with bf16 units it reports that another package failed to load. That package has a fused 4-bit product for
+    # inference; training multiplies with dequantised weights and is no slower without it.
+    "bitsandbytes.backends.cpu.ops",
+)
+"""Library loggers whose messages would mislead a reader of the terminal; they go to the run log only."""
+
+
+def main() -> int:
+    """Run the order in the folder; return the exit code."""
+    end_with_parent(int(os.environ.get(PARENT, "0")))
+    # An interactive Ctrl-C reaches the parent, which ends this process and still writes its record.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    folder, rank = Path(sys.argv[1]), rank_of_this_process()
+    order = Order.model_validate_json((folder / ORDER_FILE).read_bytes())
+    # The first process logs the run; the parent reads the others' logs when they fail.
+    log = LogWriter(folder / (LOG_FILE if rank == 0 else f"rank-{rank}-{LOG_FILE}"), order.spawned_at_s)
+    log.phase(Phase.IMPORT, order.spawned_at_s)
+    keep_library_logs(log)
+    try:
+        import accelerate  # noqa: F401, PLC0415
+        import peft  # noqa: F401, PLC0415
+        import torch  # noqa: F401, PLC0415
+        import transformers  # noqa: PLC0415
+
+        transformers.logging.set_verbosity_error()
+        device = open_device(order.plan.device.backend, order.plan.device.threads, int(os.environ.get("LOCAL_RANK", "0")))
+        # Held until the process exits: tearing down objects that several processes share has hung.
+        held = run(order, device, log, folder)
+    except BaseException as error:  # noqa: BLE001 - the parent writes the record of any failure
+        from tunemark.harness.run.run_outcome import describe  # noqa: PLC0415
+
+        log.event("failure", at_s=log.since_spawn(time.monotonic()), **describe(error))
+        return 1
+    log.event("end")
+    exit_now(0, held)
+    return 0
+
+
+def end_with_parent(pid: int) -> None:
+    """End this process once its parent is gone: nobody would write its record, and it would disturb the next run."""
+
+    def watch() -> None:
+        while psutil.pid_exists(pid):
+            time.sleep(PARENT_CHECK_S)
+        os._exit(1)
+
+    if pid:
+        threading.Thread(target=watch, daemon=True, name="end-with-parent").start()
+
+
+class LogHandler(logging.Handler):
+    """Writes each record of a logger to the run log."""
+
+    def __init__(self, log: LogWriter) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        self._log.event("note", source=record.name, level=record.levelname.lower(), message=record.getMessage())
+
+
+def keep_library_logs(log: LogWriter) -> None:
+    """Redirect the misleading loggers to the run log."""
+    for name in MISLEADING_LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [LogHandler(log)], False
+
+
+def exit_now(code: int, *_held: object) -> None:
+    """End the process while its objects are still held: interpreters with many threads have hung at exit."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer":
+    """Load, check, train and evaluate; log the measurements. Return what must be held until the process ends."""
+    from tunemark.harness.worker.compile_cache import CacheWatch  # noqa: PLC0415 - the import phase is over
+    from tunemark.harness.worker.data import Share, load_samples, micro_batches, shape_of  # noqa: PLC0415
+    from tunemark.harness.worker.engines import save_weights, shapes_only  # noqa: PLC0415
+    from tunemark.harness.worker.gates import evaluate  # noqa: PLC0415
+    from tunemark.harness.worker.levers import compile_model, states_of  # noqa: PLC0415
+    from tunemark.harness.worker.loop import report_ranks, stop_rule  # noqa: PLC0415
+    from tunemark.harness.worker.models import build_model, model_facts  # noqa: PLC0415
+
+    if order.plan.device.backend is Backend.NEURON and by_trainer(order.plan):
+        from tunemark.harness.worker.neuron_trainer import run_by_trainer  # noqa: PLC0415
+
+        return run_by_trainer(order, device, log, folder)
+    plan, share = order.plan, Share(rank_of_this_process(), order.plan.batch.data_parallel)
+    _refuse_another_device(order, device)
+    caches = CacheWatch.of(plan, folder)
+    log.phase(Phase.DATA, device.now())
+    samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
+    log.phase(Phase.LOAD, device.now())
+    scratch, empty = folder / f"weights-{share.rank}", shapes_only(plan, share.rank)
+    model = build_model(plan, order.card, order.weights_from, samples.vocabulary, scratch, device, empty=empty)
+    log.event("model", **model_facts(model))
+    shape = shape_of(plan, order.card)
+    batches = micro_batches(plan, samples.training, shape, share)
+    if plan.measurement.gates:
+        batches = check_first(plan, model, device, log, batches)
+    # After the gates, so that compilation is part of the first step that needs it.
+    compile_model(plan, model)
+    trainer = prepare(plan, model, device, log, stop_rule(plan, samples.training_rows, folder))
+    gradients = train_between_probes(plan, trainer, batches)
+    log.event("model", **model_facts(trainer.engine.model, trainer.engine.optimizer, gradients))
+    log.event("effective", **_updated(trainer.effective, optimizer_states_on=states_of(trainer.engine.optimizer)))
+    if samples.evaluation:
+        log.phase(Phase.EVAL, device.now())
+        log.event("evaluation", split=samples.evaluation_split, **evaluate(plan, trainer.engine.model, shape, device, samples.evaluation))
+    if plan.measurement.save:
+        log.phase(Phase.SAVE, device.now())
+        log.event("saved", bytes=save_weights(trainer.engine, folder / "saved", rank=share.rank))
+    log.phase(Phase.TEARDOWN, device.now())
+    log.event("compile_cache", **caches.state())
+    report_ranks(trainer)
+    trainer.engine.close()
+    return trainer
+
+
+def _refuse_another_device(order: Order, device: Device) -> None:
+    if device.name() not in {None, order.device_name}:
+        msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
+        raise DeviceUnavailable(msg)
+
+
+def check_first(plan: Plan, model: Any, device: Device, log: LogWriter, batches: Iterator["MicroBatch"]) -> Iterator["MicroBatch"]:  # noqa: ANN401
+    """Run the gates with the first micro-batch, and return the stream with it. The model moves to the device."""
+    from tunemark.harness.worker.gates import check  # noqa: PLC0415
+
+    log.phase(Phase.CHECK, device.now())
+    first = next(batches)
+    for gate in check(plan, model, device, first):
+        log.event("gate", **gate)
+    return chain([first], batches)
+
+
+def prepare(plan: Plan, model: Any, device: Device, log: LogWriter, stop: "StopRule") -> "Trainer":  # noqa: ANN401 - a torch module
+    """Return the trainer: model, optimizer and schedule as the plan's strategy wraps them. Log the settings in effect."""
+    import torch  # noqa: PLC0415
+    from transformers import get_scheduler  # noqa: PLC0415
+
+    from tunemark.harness.worker.engines import open_accelerator, shard, wrap  # noqa: PLC0415
+    from tunemark.harness.worker.levers import blocks, effective, watch_compute  # noqa: PLC0415
+    from tunemark.harness.worker.loop import ENDLESS, Trainer  # noqa: PLC0415
+    from tunemark.harness.worker.models import build_optimizer  # noqa: PLC0415
+
+    # fp32 is fp32 unless the plan has tf32: a GPU would silently round its inputs otherwise.
+    torch.set_float32_matmul_precision("high" if plan.precision.compute is Dtype.TF32 else "highest")
+    accelerator = open_accelerator(plan, device)
+    if plan.device.strategy is Strategy.FSDP2:
+        # Broadcasting the weights is a part of loading, even after the gates.
+        log.phase(Phase.LOAD, device.now())
+        shard(plan, model, device)
+    optimizer = build_optimizer(plan, model, fused=device.torch_name.startswith("cuda"))
+    engine = wrap(plan, accelerator, model, optimizer)
+    # A falling schedule needs an end; without one it is stretched over more steps than any run takes.
+    scheduler = get_scheduler(plan.optimizer.scheduler, optimizer, plan.optimizer.warmup_steps, stop.steps or ENDLESS)
+    group = torch.distributed.get_backend() if engine.processes > 1 else None
+    settings = effective(plan, engine.model, optimizer, engine.processes, group, engine.sharding)
+    log.event("effective", **settings)
+    # The number format is added after the first step, the place of the states after training.
+    watch_compute(engine.bare, blocks(engine.bare), lambda kind: log.event("effective", **_updated(settings, compute=kind)))
+    return Trainer(
+        engine=engine,
+        scheduler=scheduler,
+        device=device,
+        log=log,
+        gradient_accumulation=plan.batch.gradient_accumulation,
+        stop=stop,
+        rank=rank_of_this_process(),
+        strict=plan.measurement.timing == "strict",
+        effective=settings,
+    )
+
+
+def _updated(settings: dict[str, Any], **further: object) -> dict[str, Any]:
+    """Return the settings in effect, updated in place."""
+    settings.update(further)
+    return settings
+
+
+def train_between_probes(plan: Plan, trainer: "Trainer", batches: Iterator["MicroBatch"]) -> "Gradients":
+    """Train, and measure the device's matrix rate before and after; return the size of the gradients."""
+    from tunemark.harness.worker.gates import matrix_rate  # noqa: PLC0415
+    from tunemark.harness.worker.loop import train  # noqa: PLC0415
+
+    device, log = trainer.device, trainer.log
+
+    def probe(when: str) -> None:
+        if plan.measurement.probe:
+            log.phase(Phase.PROBE, device.now())
+            log.event("probe", when=when, found=matrix_rate(device, plan.device.backend, plan.precision.compute))
+
+    probe("before")
+    log.phase(Phase.TRAIN, device.now())
+    try:
+        gradients = train(trainer, batches)
+    finally:
+        peaks = device.memory()
+        log.event("memory", allocated=peaks.allocated.model_dump(), reserved=peaks.reserved.model_dump())
+    probe("after")
+    return gradients
+
+
+if __name__ == "__main__":
+    exit_now(main())

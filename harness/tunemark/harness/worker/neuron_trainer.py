@@ -1,0 +1,329 @@
+"""A run through optimum-neuron's trainer, in an environment of its own (transformers 4.57, peft 0.17, torch 2.8).
+
+Written from the source of optimum-neuron 0.4.5 and tested with a scripted stand-in of its trainer and, keyword by keyword,
+against its API. It has never run on a Trainium or Inferentia device. Graphs may be compiled before a run:
+`neuron_parallel_compile tunemark run WORKLOAD --steps 10`; the run itself then finds them in the compiler's cache.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import peft
+import torch
+import transformers
+from torch.utils.data import IterableDataset
+from transformers import TrainerCallback
+
+from tunemark.harness.plan.capabilities import NEURON_ATTENTION
+from tunemark.harness.run.run_log import LogWriter, Order, rank_of_this_process
+from tunemark.harness.vendors.protocol import Device
+from tunemark.harness.worker.compile_cache import CacheWatch
+from tunemark.harness.worker.data import Counts, MicroBatch, Share, load_samples, micro_batches, shape_of
+from tunemark.harness.worker.gates import GATES
+from tunemark.harness.worker.levers import compiled_graphs, effective
+from tunemark.harness.worker.loop import ENDLESS, Done, StepReader, Trainer, agree, planned_steps, stop_rule
+from tunemark.harness.worker.models import NO_GRADIENTS, config_of, gradients_of, lora_keywords, model_facts
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Phase, Strategy, Weights
+
+OPTIMIZERS = {"adamw": "adamw_torch", "sgd": "sgd"}
+WEIGHT_FORMATS = {Dtype.BF16: "bfloat16", Dtype.FP32: "float32"}
+WRAPPING = {"autocast_adapter_dtype": False}
+"""Further keywords of `optimum.neuron.peft.get_peft_model`: adapters keep the format of the weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Takes the place of an engine: the trainer does the work, and only its world size is read."""
+
+    processes: int
+
+
+def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -> Trainer:
+    """Load and train; log the measurements. Return what must be held until the process ends.
+
+    There is no evaluation, which the trainer refuses, and no matrix probe.
+    """
+    from optimum.neuron import NeuronTrainer, NeuronTrainingArguments  # noqa: PLC0415 - on Neuron machines only
+
+    plan, card = order.plan, order.card
+    caches = CacheWatch.of(plan, folder)
+    log.phase(Phase.DATA, device.now())
+    samples = load_samples(plan, card.vocabulary, order.data_from, order.weights_from)
+    log.phase(Phase.LOAD, device.now())
+    arguments = NeuronTrainingArguments(**training_arguments(plan, planned_steps(plan, samples.training_rows), folder / "trainer"))
+    processes = assert_world(plan, int(arguments.world_size))
+    whole = whole_model_facts(plan, card, samples.vocabulary)
+    model = build_neuron_model(plan, card, order.weights_from, samples.vocabulary, arguments.trn_config)
+    log.event("model", **model_facts(model) | whole)
+    for name in GATES if plan.measurement.gates else ():
+        log.event("gate", name=name, passed=None, detail="not checked: optimum-neuron's trainer prepares the model itself")
+    share = Share(data_rank(plan), plan.batch.data_parallel)
+    rows = Rows(micro_batches(plan, samples.training, shape_of(plan, card), share))
+    trainer: Any = Trainer(
+        engine=Processes(processes),  # type: ignore[arg-type] # only its world size is read
+        scheduler=None,
+        device=device,
+        log=log,
+        gradient_accumulation=plan.batch.gradient_accumulation,
+        stop=stop_rule(plan, samples.training_rows, folder),
+        rank=rank_of_this_process(),
+        strict=plan.measurement.timing == "strict",
+    )
+    recorder = Recorder(plan, trainer, rows)
+    theirs = NeuronTrainer(**trainer_keywords(model, arguments, rows, recorder))
+    theirs.training_step = recorder.watching(theirs.training_step)
+    log.phase(Phase.TRAIN, device.now())
+    try:
+        theirs.train()
+    finally:
+        peaks = device.memory()
+        log.event("memory", allocated=peaks.allocated.model_dump(), reserved=peaks.reserved.model_dump())
+    log.event("model", **model_facts(theirs.model, theirs.optimizer, recorder.gradients) | whole)
+    log.phase(Phase.TEARDOWN, device.now())
+    log.event("compile_cache", **caches.state())
+    trainer.scheduler = theirs
+    return trainer  # type: ignore[no-any-return]
+
+
+def assert_world(plan: Plan, data_parallel: int) -> int:
+    """Return the number of processes. Raises RuntimeError when it is not the plan's.
+
+    `NeuronTrainingArguments.world_size` is the number of data-parallel replicas.
+    """
+    if data_parallel != plan.batch.data_parallel:
+        msg = f"optimum-neuron has {data_parallel} data-parallel replicas, the plan has {plan.batch.data_parallel}"
+        raise RuntimeError(msg)
+    return data_parallel * plan.device.tensor_parallel * plan.device.pipeline_parallel
+
+
+def data_rank(plan: Plan) -> int:
+    """Return the number of the data-parallel replica that this process belongs to."""
+    if plan.batch.data_parallel == plan.device.count:
+        return rank_of_this_process()
+    from neuronx_distributed.parallel_layers import parallel_state  # noqa: PLC0415
+
+    return int(parallel_state.get_data_parallel_rank())
+
+
+def build_neuron_model(plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None, parallel: Any) -> Any:  # noqa: ANN401 - objects of the libraries
+    """Return optimum-neuron's model, with adapters if the method has them. `parallel` is its TrainingNeuronConfig."""
+    from optimum.neuron.models.training import NeuronModelForCausalLM  # noqa: PLC0415 - on Neuron machines only
+
+    torch.manual_seed(plan.measurement.seed)
+    keywords = pretrained_keywords(plan)
+    if plan.model.weights is Weights.PRETRAINED:
+        model = NeuronModelForCausalLM.from_pretrained(weights_from, parallel, **keywords)
+    else:
+        config = config_of(card, vocabulary=vocabulary)
+        config.dtype = getattr(torch, keywords["dtype"])
+        config._attn_implementation = keywords["attn_implementation"]  # noqa: SLF001 - where transformers keeps it
+        model = NeuronModelForCausalLM.from_config(config, parallel)
+    if plan.lora is None:
+        return model
+    from optimum.neuron.peft import get_peft_model  # noqa: PLC0415
+
+    if plan.model.gradient_checkpointing is Checkpointing.FULL:
+        model.enable_input_require_grads()
+    return get_peft_model(model, peft.LoraConfig(**lora_keywords(plan.lora)), **WRAPPING)
+
+
+def whole_model_facts(plan: Plan, card: ModelCard, vocabulary: int | None) -> dict[str, Any]:
+    """Return the parameter counts of the whole model, without memory for them: each core holds a part."""
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config_of(card, vocabulary=vocabulary))
+        if plan.lora is not None:
+            model = peft.get_peft_model(model, peft.LoraConfig(**lora_keywords(plan.lora)))
+    facts = model_facts(model)
+    return {name: facts[name] for name in ("parameters", "trainable_parameters")}
+
+
+def sharding(plan: Plan) -> str | None:
+    """Return optimum-neuron's name for how the cores share the model; None for one core."""
+    if plan.device.count == 1:
+        return None
+    zero = "ZeRO-1, " if plan.device.strategy is Strategy.ZERO1 else ""
+    return f"optimum-neuron {zero}tensor parallel {plan.device.tensor_parallel}, pipeline parallel {plan.device.pipeline_parallel}"
+
+
+# The keywords that optimum-neuron is called with. A test compares each one with its API.
+
+
+def training_arguments(plan: Plan, steps: int | None, scratch: Path) -> dict[str, Any]:
+    """Return the keywords of `NeuronTrainingArguments`.
+
+    The trainer logs, saves and reports nothing, and none of its own metrics is used: each of these waits for the device. It
+    never decays norms and biases, which our own loop does. In this version of optimum-neuron, master weights in fp32 exist
+    with ZeRO 1 only.
+    """
+    o, zero = plan.optimizer, plan.device.strategy is Strategy.ZERO1
+    return {
+        "per_device_train_batch_size": plan.batch.micro_batch,
+        "gradient_accumulation_steps": plan.batch.gradient_accumulation,
+        "max_steps": steps or ENDLESS,
+        "seed": plan.measurement.seed,
+        "gradient_checkpointing": plan.model.gradient_checkpointing is Checkpointing.FULL,
+        "bf16": plan.precision.compute is Dtype.BF16,
+        "optim": OPTIMIZERS[o.name],
+        "learning_rate": o.learning_rate,
+        "weight_decay": o.weight_decay,
+        "adam_beta1": o.betas[0],
+        "adam_beta2": o.betas[1],
+        "adam_epsilon": o.epsilon,
+        "max_grad_norm": o.max_grad_norm or 0.0,
+        "lr_scheduler_type": o.scheduler,
+        "warmup_steps": o.warmup_steps,
+        "tensor_parallel_size": plan.device.tensor_parallel,
+        "pipeline_parallel_size": plan.device.pipeline_parallel,
+        "zero_1": zero,
+        "optimizer_use_master_weights": zero,
+        "optimizer_use_fp32_grad_acc": zero,
+        "stochastic_rounding_enabled": bool(plan.neuron and plan.neuron.stochastic_rounding),
+        "output_dir": str(scratch),
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "log_level": "error",
+        "skip_cache_push": True,
+        "remove_unused_columns": False,
+        "label_names": ["labels"],
+        "enable_throughput_metrics": False,
+        "enable_mfu_metrics": False,
+        "enable_efficiency_metrics": False,
+    }
+
+
+def trainer_keywords(model: Any, arguments: Any, rows: Any, callback: Any) -> dict[str, Any]:  # noqa: ANN401 - objects of the libraries
+    """Return the keywords of `NeuronTrainer`."""
+    return {"model": model, "args": arguments, "train_dataset": rows, "data_collator": collate, "callbacks": [callback]}
+
+
+def pretrained_keywords(plan: Plan) -> dict[str, Any]:
+    """Return the keywords of `NeuronModelForCausalLM.from_pretrained`; `dtype` is a name in torch."""
+    return {"dtype": WEIGHT_FORMATS[plan.precision.parameters], "attn_implementation": NEURON_ATTENTION[plan.model.attention]}
+
+
+# Data: our micro-batches as rows, which the trainer's loader combines again in the same order
+
+
+class Rows(IterableDataset):  # type: ignore[misc] # torch ships no types that are read here
+    """The rows of a stream of micro-batches. The counts of each micro-batch wait in `counts` until its step is taken.
+
+    The trainer loads in its own process and reads a step's micro-batches just before it trains on them, so the counts of a
+    step are the first ones that wait.
+    """
+
+    def __init__(self, batches: Iterator[MicroBatch]) -> None:
+        super().__init__()
+        self.counts: deque[Counts] = deque()
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield rows of shape (tokens,), all with a mask: graphs with and without one would both be compiled."""
+        for batch in self._batches:
+            tensors = {"attention_mask": torch.ones_like(batch.tensors["input_ids"]), **batch.tensors}
+            self.counts.append(batch.everywhere)
+            for place in range(len(tensors["input_ids"])):
+                yield {name: tensor[place] for name, tensor in tensors.items()}
+
+    def take(self, micro_batches: int) -> Counts:
+        """Return the summed counts of the oldest micro-batches that were not taken yet."""
+        counts = Counts()
+        for _ in range(min(micro_batches, len(self.counts))):
+            counts = counts.plus(self.counts.popleft())
+        return counts
+
+
+def collate(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return rows as a micro-batch, tensors of shape (rows, tokens)."""
+    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no types that are read here
+    """A callback of the trainer that writes our log and ends training when the stop rule applies.
+
+    `on_step_end` is called when a step is recorded, before the lazy graph runs. So the step's loss and vote are put into
+    that graph, and read when the next step has been submitted: always one step behind, so that the device never waits for
+    the host, with a full wait at both ends of training (definitions#step-time). Only a device can prove that it is then busy
+    without a gap.
+    """
+
+    def __init__(self, plan: Plan, trainer: Trainer, rows: Rows) -> None:
+        self._plan, self._trainer, self._rows = plan, trainer, rows
+        self._losses: list[Any] = []
+        self._pending: deque[Done] = deque()
+        self._last: tuple[Any, Counts] | None = None
+        self._reader: StepReader | None = None
+        self._started_s, self._graphs, self._steps = 0.0, 0, 0
+        self.gradients = NO_GRADIENTS
+
+    def watching(self, training_step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the trainer's `training_step` with its results kept: each micro-batch's part of the step's loss."""
+
+        def watched(*arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 - the trainer's own arguments
+            loss = training_step(*arguments, **settings)
+            self._losses.append(loss.detach())
+            return loss
+
+        return watched
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
+        """Log the settings in effect, wait for the device, and start measuring."""
+        trainer = self._trainer
+        model = getattr(objects["model"], "original_torch_module", objects["model"])
+        processes = trainer.engine.processes
+        group = "xla" if processes > 1 else None
+        trainer.log.event("effective", **effective(self._plan, model, objects["optimizer"], processes, group, sharding(self._plan)))
+        trainer.device.begin()
+        self._started_s, self._graphs = trainer.device.now(), compiled_graphs()
+        self._reader = StepReader(trainer, self._pending, self._started_s, None)
+        trainer.log.event("training", started_at_s=trainer.log.since_spawn(self._started_s))
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
+        """Mark the previous step, whose last graph has been submitted, and log the steps whose results are there."""
+        self._mark()
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
+        """Measure the size of the gradients once; their values are not read."""
+        if self.gradients.bytes is None:
+            self.gradients = gradients_of(objects["model"])
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
+        """Put the step's loss and vote into its graph; end training once the first process has voted to.
+
+        All processes have read the same steps here, so all end after the same one.
+        """
+        trainer = self._trainer
+        self._steps += 1
+        replicas = trainer.engine.processes // self._plan.device.pipeline_parallel
+        wants = trainer.stop.wants(trainer.device.now() - self._started_s, self._steps)
+        # Summed over all processes: of a pipeline's stages only the last has a loss, and tensor-parallel ones have the same.
+        result = agree(trainer, sum(self._losses) / replicas, wants=wants)
+        self._losses.clear()
+        self._last = (trainer.device.host_copy(result), self._rows.take(trainer.gradient_accumulation))
+        if trainer.strict:
+            self._mark()
+            trainer.device.synchronise()
+        if trainer.votes and trainer.votes[-1]:
+            control.should_training_stop = True
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
+        """Wait for the device and log the rest."""
+        self._mark()
+        self._trainer.device.synchronise()
+        if self._reader:
+            self._reader.log_reached()
+
+    def _mark(self) -> None:
+        if self._last is not None:
+            graphs = compiled_graphs()
+            (result, counts), self._last = self._last, None
+            self._pending.append(Done(self._trainer.device.stamp(), None, result, counts, graphs - self._graphs, None))
+            self._graphs = graphs
+        if self._reader:
+            self._reader.log_reached()

@@ -1,0 +1,126 @@
+"""What one file may do to others: replace its own kind, and nothing else."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import Tunemark, make_content, make_submission, run_id, save
+
+from tunemark.collector.gate.cross_file_checks import Candidate, accept
+from tunemark.collector.store import loading
+from tunemark.collector.store.loading import collect
+from tunemark.collector.store.rows import Rows
+from tunemark.collector.store.sql_query import run_query
+from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.upgrade import InvalidRecord, Problem, validate_record
+
+
+@pytest.fixture
+def old(checkout: Path) -> str:
+    """The id of a result in submissions."""
+    submission = make_submission(run_id=run_id(1))
+    save(checkout, submission)
+    return content_id(canonical_json(submission))
+
+
+def test_only_an_existing_result_can_be_superseded(checkout: Path, tunemark: Tunemark) -> None:
+    save(checkout, make_submission(supersedes="0" * 12))
+    for command in ("validate", "collect"):
+        said = tunemark(command)
+        assert said.code == 3
+        assert "there is no valid result of this id" in said.err
+
+
+def test_a_run_on_another_device_supersedes_nothing(checkout: Path, old: str, tunemark: Tunemark) -> None:
+    save(checkout, make_submission(run_id=run_id(2), supersedes=old, **{"environment.devices.0.name": "Faster CPU"}))
+    assert "its device is 'Test CPU', that of this run 'Faster CPU'" in tunemark("validate").err
+    db = checkout / "build" / "tunemark.duckdb"
+    collect(checkout, db)
+    assert run_query("select result_id, rankable from results", db).rows == [(old, True)]
+
+
+def test_a_run_of_another_workload_supersedes_nothing() -> None:
+    one = Candidate("a", (), run_id(1), "a" * 12, subject={"workload": "smoke-lora", "device": "T4"})
+    other = Candidate("b", (), run_id(2), "b" * 12, "a" * 12, {"workload": "smoke-full", "device": "T4"})
+    done = accept([one, other], frozenset())
+    assert [kept.file for kept in done.kept] == ["a"]
+    assert "its workload is 'smoke-lora', that of this run 'smoke-full'" in str(done.problems[0][1])
+
+
+def test_a_file_alone_finds_what_it_supersedes_in_the_checkout(checkout: Path, old: str, tunemark: Tunemark) -> None:
+    path = save(checkout, make_submission(run_id=run_id(2), supersedes=old))
+    assert tunemark("validate", path).code == 0
+
+
+def test_two_results_cannot_share_an_id() -> None:
+    files = [Candidate(name, (), run_id(number), "a" * 12) for number, name in enumerate("xy")]
+    assert "is the id of x already" in str(accept(files, frozenset()).problems[0][1])
+
+
+def test_a_file_that_is_not_a_submission_is_neither_kept_nor_a_repeat() -> None:
+    files = [Candidate("x", ()), Candidate("y", ()), Candidate("z", (Problem("file", "", "is bad"),))]
+    done = accept(files, frozenset())
+    assert (done.kept, [file for file, _ in done.problems]) == ([], ["z"])
+
+
+def test_a_count_above_32_bits_loads(checkout: Path) -> None:
+    evaluation = {"split": "held-out", "rows": 2**40, "loss": 1.0, "accuracy": None}
+    save(checkout, make_submission(evaluation=evaluation))
+    db = checkout / "build" / "tunemark.duckdb"
+    assert collect(checkout, db).problems == []
+    assert run_query("select evaluation_rows from results", db).rows == [(2**40,)]
+
+
+def test_a_value_that_the_database_cannot_hold_stops_its_own_file_only(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(checkout, make_submission(run_id=run_id(1)), "good")
+    save(checkout, make_submission(run_id=run_id(2)), "strange")
+    rows = loading.measured_rows
+
+    def with_a_strange_one(submission: Submission, *rest: Any) -> Rows:
+        made = rows(submission, *rest)
+        if submission.run_id == run_id(2):
+            made["result_rows"][0]["steps"] = 2**40
+        return made
+
+    monkeypatch.setattr(loading, "measured_rows", with_a_strange_one)
+    db = checkout / "build" / "tunemark.duckdb"
+    done = collect(checkout, db)
+    assert done.results == {"measured": 1}
+    assert "holds a value that the database cannot" in str(done.problems[0][1])
+    assert len(run_query("from load_problems", db).rows) == 1
+
+
+def test_bytes_with_an_implausible_sum_are_a_problem(checkout: Path, tunemark: Tunemark) -> None:
+    save(checkout, make_submission(**{"model.parameter_bytes": {"fp32": 2**53 - 1, "bf16": 2**53 - 1}}))
+    assert "model.parameter_bytes: sums to more" in tunemark("validate").err
+
+
+MANY = {f"package{number}": "1.0" for number in range(201)}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"environment.packages": MANY},
+        {"environment.runtime": MANY},
+        {"plan.reasons": MANY},
+        {"environment.packages": {"p" * 101: "1.0"}},
+        {"plan.reasons": {"p" * 101: "1.0"}},
+        {"overrides": [{"field": f"f{number}", "card": 1, "run": 2} for number in range(101)], "division": "open"},
+        {"overrides": [{"field": "data.name", "card": "x", "run": "y" * 2_001}], "division": "open"},
+        {"warnings": [{"kind": "busy_host", "message": "busy"}] * 101},
+        {"timeline": [{"phase": "import", "at_s": 0.0}] * 101},
+        {"plan.lora.target_modules": ["q_proj"] * 65},
+        {"environment.devices": [{"name": "Test CPU"}] * 1_025, "plan.device.count": 1_025},
+    ],
+    ids=lambda overrides: next(iter(overrides)),
+)
+def test_mappings_and_lists_have_a_limit(overrides: dict[str, object]) -> None:
+    content = make_content(3)
+    if "environment.runtime" in overrides:
+        content["environment"]["runtime"] = overrides["environment.runtime"]
+    else:
+        content = make_content(3, **overrides)
+    with pytest.raises(InvalidRecord, match="should have at most"):
+        validate_record(content)

@@ -1,0 +1,85 @@
+"""Owned hardware: what an hour of use costs, and from how many hours on it is cheaper than renting."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunemark.collector.predict.owned_hardware_cost import HOURS_PER_YEAR, OwnedHardware, parse_owned
+from tunemark.schema.errors import TunemarkError
+
+amounts = st.floats(0, 1e6)
+machines = st.builds(
+    lambda purchase, years, utilisation, watts, electricity, kept: OwnedHardware(purchase, years, utilisation, watts, electricity, purchase * kept),
+    amounts, st.floats(0.1, 20), st.floats(0.01, 1), st.floats(0, 20_000), st.floats(0, 2), st.floats(0, 1),
+)  # fmt: skip
+
+
+def test_an_hour_of_use_is_capital_and_electricity():
+    # 2,000 USD over two years of 8,766 h, used half of the time, and 0.5 kW at 0.30 USD.
+    assert OwnedHardware(2_000, 2, 0.5, 500, 0.30).usd_per_hour() == pytest.approx(1_000 / 4_383 + 0.15)
+    assert OwnedHardware(2_000, 2, 0.5, 500, 0.30, resale_usd=1_000).usd_per_hour() == pytest.approx(500 / 4_383 + 0.15)
+
+
+def test_break_even_is_where_capital_equals_what_is_saved():
+    machine = OwnedHardware(2_000, 2, 0.5, 500, 0.30)
+    assert machine.break_even_hours_per_year(1.15) == pytest.approx(1_000)
+    assert machine.break_even_hours_per_year(0.15) is None, "electricity alone costs as much"
+    assert machine.break_even_hours_per_year(0.20) is None, "a year has too few hours"
+
+
+@given(machines)
+def test_use_costs_at_least_its_electricity_and_less_the_more_it_is_used(machine: OwnedHardware):
+    assert machine.usd_per_hour() >= machine.electricity_usd_per_hour
+    always = OwnedHardware(machine.purchase_usd, machine.years, 1.0, machine.watts, machine.electricity_usd_per_kwh, machine.resale_usd)
+    assert always.usd_per_hour() <= machine.usd_per_hour() * (1 + 1e-12)
+
+
+@given(machines, st.floats(0.001, 500))
+def test_at_break_even_both_cost_the_same(machine: OwnedHardware, cloud: float):
+    hours = machine.break_even_hours_per_year(cloud)
+    if hours is None or hours < 1:
+        return
+    used = OwnedHardware(
+        machine.purchase_usd, machine.years, hours / HOURS_PER_YEAR, machine.watts, machine.electricity_usd_per_kwh, machine.resale_usd
+    )
+    assert used.usd_per_hour() == pytest.approx(cloud, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("purchase_usd", -1),
+        ("purchase_usd", math.inf),
+        ("years", 0),
+        ("years", math.nan),
+        ("utilisation", 0),
+        ("utilisation", 1.01),
+        ("watts", math.nan),
+        ("electricity_usd_per_kwh", -0.1),
+        ("resale_usd", 3_000),
+    ],
+)
+def test_an_impossible_figure_is_refused_by_name(field: str, value: float):
+    fields = {"purchase_usd": 2_000.0, "years": 2.0, "utilisation": 0.5, "watts": 500.0, "electricity_usd_per_kwh": 0.3, field: value}
+    with pytest.raises(ValueError, match=field):
+        OwnedHardware(**fields)
+
+
+def test_an_option_describes_owned_hardware_and_a_wrong_figure_is_named() -> None:
+    machine = parse_owned("purchase=2000, years=3, utilisation=0.5, watts=450, electricity=0.30")
+    assert machine == OwnedHardware(2000, 3, 0.5, 450, 0.30)
+    for text, said in (
+        ("purchase=2000,year=3", "did you mean 'years'"),
+        ("purchase=cheap", "give a number"),
+        ("purchase=2000,years=3", "utilisation, watts, electricity missing"),
+        ("purchase=2000,years=0,utilisation=0.5,watts=450,electricity=0.3", "years is 0.0"),
+        ("purchase=-1,years=3,utilisation=0.5,watts=450,electricity=0.3", ": purchase is -1.0"),
+        ("purchase=1,years=3,utilisation=0.5,watts=450,electricity=-0.3", ": electricity is -0.3"),
+        ("purchase=1,years=3,utilisation=0.5,watts=450,electricity=0.3,resale=2", ": resale is 2.0, more than purchase (1.0)"),
+        ("purchase=1,years=3,purchase=2", "--owned purchase: '2': is given twice"),
+    ):
+        with pytest.raises(TunemarkError) as caught:
+            parse_owned(text)
+        assert said in str(caught.value)

@@ -1,0 +1,120 @@
+"""A disturbed run has warnings. Records are assembled here from scripted logs and samples."""
+
+import re
+import signal
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from harness_making import make_machine
+
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.launch import Finished
+from tunemark.harness.run.measurement_warnings import BUSY_HOST_CORES, LOW_DISK_BYTES, SLOW_RANK
+from tunemark.harness.run.record import Context, assemble
+from tunemark.harness.run.run_log import RunLog
+from tunemark.harness.run.run_outcome import outcome_of
+from tunemark.harness.run.telemetry import Sample, Telemetry
+from tunemark.schema.vocabulary import Status, WarningKind
+
+STEPS = 130
+LOUD = {WarningKind.LOW_DISK, WarningKind.BUSY_HOST, WarningKind.STRAGGLER, WarningKind.WIDE_INTERVAL}
+
+
+def run_log(step_times=(0.1,) * STEPS, own_work=()):
+    """Return the log of a whole run; `own_work` holds, for each rank, its seconds per step."""
+    ends = [1.0 + sum(step_times[: number + 1]) for number in range(len(step_times))]
+    counts = {"slot_tokens": 64, "real_tokens": 64, "supervised_tokens": 60, "documents": 4, "rows": 4}
+    peaks = {"device_allocated_bytes": None, "device_reserved_bytes": None, "host_rss_bytes": 10**9}
+    ranks = [{"rank": rank, "own_work_s": [one] * len(step_times), **peaks} for rank, one in enumerate(own_work)]
+    return RunLog(
+        phases=[{"phase": "import", "at_s": 0.0}, {"phase": "train", "at_s": 1.0}],
+        started_at_s=1.0,
+        steps=[{"completed_at_s": end, "loss": 2.0, **counts} for end in ends],
+        ranks=ranks,
+        ended=True,
+    )
+
+
+def finished(log, **changes):
+    """Return a worker that ended by itself after this log."""
+    wall_s = log.steps[-1]["completed_at_s"] + 1.0 if log.steps else 2.0
+    plain = {"telemetry": Telemetry(), "started_at": datetime(2026, 1, 2, tzinfo=UTC), "wall_s": wall_s, "max_rss_bytes": 10**9}
+    return Finished(log, **{**plain, **changes})
+
+
+def warned(facts, log=None, machine=None, devices=1, **changes):
+    """Return the record's warnings of the kinds tested here, with their messages."""
+    here = machine or make_machine()
+    resolved = resolve("smoke-full", facts, here, Options(max_steps=STEPS, devices=devices))
+    assert resolved.unsupported is None
+    submission = assemble(resolved, here, finished(log or run_log(), **changes), Context())
+    return {warned.kind: warned.message for warned in submission.warnings if warned.kind in LOUD}
+
+
+def host(foreign_cores):
+    """Return samples of a host on which other processes kept `foreign_cores` cores busy."""
+    return Telemetry([Sample(0.2 * number, 10**9, 0, 1.0, foreign_cores) for number in range(100)])
+
+
+def test_an_undisturbed_run_has_none_of_these_warnings(facts):
+    assert warned(facts, telemetry=host(0.0)) == {}
+    assert warned(facts, run_log(own_work=(0.08, 0.08)), devices=2) == {}
+
+
+@pytest.mark.parametrize(("free", "expected"), [(LOW_DISK_BYTES - 1, True), (LOW_DISK_BYTES, False)])
+def test_an_almost_full_disk_is_a_warning(facts, free, expected):
+    found = warned(facts, machine=make_machine(free_disk_bytes=free))
+    assert found == ({WarningKind.LOW_DISK: "2.0 GiB of disk were free"} if expected else {})
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(BUSY_HOST_CORES + 0.5, True), (BUSY_HOST_CORES, False)])
+def test_a_busy_host_is_a_warning_with_the_number_of_busy_cores(facts, cores, expected):
+    found = warned(facts, telemetry=host(cores))
+    assert found == ({WarningKind.BUSY_HOST: "other processes kept 0.8 of 4 cores busy; repeat on an idle machine"} if expected else {})
+
+
+@pytest.mark.parametrize(("slower", "expected"), [(2 * SLOW_RANK, True), (SLOW_RANK / 2, False)])
+def test_a_slow_process_is_named_by_its_rank(facts, slower, expected):
+    found = warned(facts, run_log(own_work=(0.08, 0.08, 0.08 * (1 + slower), 0.08)), devices=4)
+    assert found == ({WarningKind.STRAGGLER: "rank 2 needs 10% longer for its own work than the median of all ranks"} if expected else {})
+
+
+@pytest.mark.parametrize(("spread", "expected"), [(0.09, True), (0.005, False)])
+def test_an_imprecise_throughput_is_a_warning_with_its_interval(facts, spread, expected):
+    drawn = np.random.default_rng(5)
+    found = warned(facts, run_log([drawn.uniform(0.1 - spread, 0.1 + spread) for _ in range(STEPS)]))
+    assert set(found) == ({WarningKind.WIDE_INTERVAL} if expected else set())
+    if expected:
+        percent = float(re.fullmatch(r"the 95% interval of throughput is \+-([\d.]+)%", found[WarningKind.WIDE_INTERVAL])[1])
+        assert 2 < percent < 30
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "message"),
+    [
+        ({"exit_code": -signal.SIGKILL, "host_oom_kills": 1}, Status.OOM_HOST, "the kernel killed the worker for lack of memory"),
+        # Another process' end is no reason for this one's.
+        ({"exit_code": -signal.SIGSEGV, "host_oom_kills": 1}, Status.CRASH, "the worker was killed by SIGSEGV"),
+        ({"exit_code": -signal.SIGKILL, "host_oom_kills": 0}, Status.CRASH, "the worker was killed by SIGKILL"),
+        (
+            {"exit_code": 1, "host_oom_kills": 2, "output_tail": "  rank      : 3 (local_rank: 3)\n  exitcode  : -9 (pid: 7)\n"},
+            Status.OOM_HOST,
+            "the kernel killed rank 3 for lack of memory",
+        ),
+    ],
+)
+def test_a_worker_that_the_kernel_killed_for_memory_is_out_of_memory_and_no_crash(facts, ending, status, message):
+    log = run_log((0.1,) * 5)
+    log.ended = False
+    found = outcome_of(finished(log, **ending))
+    assert (found.status, found.message, found.last_good_step) == (status, message, 5)
+    assert ("micro_batch" in found.fix) is (status is Status.OOM_HOST)
+    machine = make_machine()
+    record = assemble(resolve("smoke-full", facts, machine, Options()), machine, finished(log, **ending), Context())
+    assert record.outcome == found
+    assert len(record.trace) == 5
+
+
+def test_a_run_that_ended_well_stays_so_whatever_the_kernel_killed_meanwhile():
+    assert outcome_of(finished(run_log(), host_oom_kills=3)).status is Status.OK

@@ -1,0 +1,81 @@
+"""A new vendor is one source file: it is found, planned for, monitored and listed in the support matrix without an edit elsewhere."""
+
+import sys
+
+import pytest
+
+from tunemark.harness import vendors
+from tunemark.harness.plan.capabilities import support_matrix
+from tunemark.harness.plan.machine import detect
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.telemetry import open_sampler
+from tunemark.harness.vendors.protocol import open_device, vendor_of
+from tunemark.schema.vocabulary import Backend, Dtype
+
+# Its name is that of a backend of the vocabulary, which a new vendor extends; here the file takes the place of Apple's.
+BACKEND = Backend.MPS
+SOURCE = '''
+"""Chips of a vendor that does not exist."""
+
+from tunemark.harness.vendors.vendor_tools import MonitorUnavailable
+from tunemark.harness.vendors.protocol import Device, Feature, FoundDevice, Vendor
+from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.vocabulary import Backend, Dtype
+
+
+class Acme(Device):
+    torch_name = "acme"
+
+
+def find():
+    return [FoundDevice(number, DeviceFacts(name="Acme One", memory_bytes=2**35)) for number in range(2)]
+
+
+def monitor(indexes):
+    raise MonitorUnavailable(f"acme-top is not installed for {len(indexes)} devices")
+
+
+VENDOR = Vendor(
+    backend=Backend.MPS,
+    device=Acme,
+    formats=(Dtype.BF16,),
+    find=find,
+    found_by="acme-smi lists a device",
+    preference=1_000,
+    monitor=monitor,
+    cannot={Feature.QLORA: "Acme has no four-bit kernels; use method=lora"},
+)
+'''
+
+
+@pytest.fixture
+def _acme(monkeypatch, tmp_path):
+    (tmp_path / f"{BACKEND.value}.py").write_text(SOURCE)
+    name = f"{vendors.__name__}.{BACKEND.value}"
+    monkeypatch.setattr(vendors, "__path__", [str(tmp_path), *vendors.__path__])
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delattr(vendors, BACKEND.value, raising=False)
+    yield
+    sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("_acme")
+def test_its_devices_are_found_and_planned_for(facts):
+    machine = detect()
+    assert (machine.backend, machine.backend_reason, machine.indexes) == (BACKEND, "acme-smi lists a device", (0, 1))
+    plan = resolve("smoke-lora", facts, machine, Options(devices=2)).plan
+    assert (plan.device.backend, plan.device.count, plan.precision.compute) == (BACKEND, 2, Dtype.BF16)
+    refused = resolve("smoke-lora", facts, machine, Options(overrides=("method=qlora",))).unsupported
+    assert refused == "QLoRA on mps: Acme has no four-bit kernels; use method=lora"
+
+
+@pytest.mark.usefixtures("_acme")
+def test_its_device_is_opened_its_monitor_asked_and_its_limits_listed():
+    assert open_device(BACKEND, None).torch_name == "acme"
+    assert open_sampler(BACKEND, (0, 1)).series.reason == "acme-top is not installed for 2 devices"
+    assert support_matrix().cannot[BACKEND] == {"QLoRA": "Acme has no four-bit kernels; use method=lora"}
+
+
+def test_without_its_file_nothing_of_it_is_left():
+    assert "QLoRA" in support_matrix().cannot[BACKEND]
+    assert vendor_of(BACKEND).found_by == "an Apple GPU shares the memory of this machine"

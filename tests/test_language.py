@@ -1,0 +1,82 @@
+"""Plain English: a list of phrases that a native-speaking engineer has to decode. The list grows with each review."""
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("schema", "harness", "collector", "site")
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/README.md", "benchmarks/README.md")
+
+BANNED = {
+    r"\bso many\b": "N, or the number of",
+    r"\banew\b": "again",
+    r"\bwherefrom\b|\bwhereof\b|\bthereof\b|\bthereby\b": "name the thing",
+    r"\bgone on with\b|\bgoes? on with\b": "resumed",
+    r"\bended well\b|\bend well\b|\bends well\b": "succeeded, or failed",
+    r"\bstands? (?:last|beside|behind|for itself)\b": "is sorted last, compared with, supports",
+    r"\bnothing got on\b": "no progress",
+    r"\bdoubts?\b": "warning",
+    r"\bteach(?:es)?\b|\blearnt\b": "is used for calibration, fitted",
+    r"\b(?:table|page|row|column|figure|rule|file|log|record|document)s? (?:tells?|told)\b": "shows, lists, contains",
+    r"\b(?:is|are|was|were) told\b": "is reported",
+    r"\bwhat is none\b|\bthat is none\b": "an invalid one",
+    r"\bmend(?:s|ed)?\b": "fix",
+    r"\breckon\b": "compute",
+    r"\bone'?s own\b": "your own, owned",
+    r"\bheld against\b": "compared with, checked against",
+    r"\bwithout sight of\b": "independently",
+    r"(?:tokens|samples|rows|steps|FLOPs|operations|bytes) a second\b": "per second",
+    r"\bthe dear\b": "the expensive",
+    r"\bbe so again\b": "would fail the same way",
+    r"^Return (?:what|whether|why|how|which|if)\b": "Return the noun, or 'Return True if'",
+    r"\bof them measured\b|\bof a refused run\b": "ordinary word order",
+    r"\bwhere (?:nothing|nobody|none) (?:is|was|has)\b": "if there is no ...",
+    r"\bnever another (?:chip|device)'s\b": "unknown is null",
+    r"\bwell-nigh\b|\bhitherto\b|\bwhence\b": "plain words",
+    r"\bit is said\b|\bis said to be\b|\bare said to\b": "is claimed to be",
+}
+"""Pattern -> what to write instead."""
+
+
+def docstrings_and_comments(source: str):
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("# ")
+
+
+def texts():
+    for room in ROOMS:
+        for path in sorted((ROOT / room / "tunemark").rglob("*.py")):
+            yield from ((path, line, text) for line, text in docstrings_and_comments(path.read_text(encoding="utf-8")))
+        for path in sorted([*(ROOT / room / "tunemark").rglob("*.j2"), *(ROOT / room / "tunemark").rglob("*.sql")]):
+            yield from ((path, line, text) for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1))
+    for name in PAGES:
+        path = ROOT / name
+        yield from ((path, line, text) for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1))
+
+
+def findings(where):
+    pattern = re.compile("|".join(f"(?P<p{number}>{text})" for number, text in enumerate(BANNED)))
+    advice = list(BANNED.values())
+    for path, line, text in where:
+        for match in pattern.finditer(text):
+            number = int(match.lastgroup[1:])
+            yield f"{path.relative_to(ROOT)}:{line}: {match[0]!r}; write: {advice[number]}"
+
+
+def test_no_phrase_of_the_list_is_in_code_pages_or_documents():
+    assert not list(findings(texts()))
+
+
+@pytest.mark.parametrize("text", ["the results stand beside them", "Return whether it fits.", "tokens a second", "all is done anew"])
+def test_the_list_finds_what_it_bans(text):
+    assert list(findings([(ROOT / "x.md", 1, text)]))
