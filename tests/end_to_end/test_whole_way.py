@@ -15,6 +15,7 @@ from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.records.upgrade import read_record
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 MLPERF = {"mlperf-v4.1": 27, "mlperf-v5.0": 51, "mlperf-v5.1": 62}
 

@@ -112,8 +112,7 @@ def _submissions() -> dict[str, Submission]:
     strange = _run(
         5,
         study=_study("sweep", STRANGE_STUDY, HOSTILE),
-        warnings=[{"kind": "random_weights", "message": HOSTILE}],
-        **{"environment.devices.0.name": HOSTILE},
+        **{"environment.devices.0.name": HOSTILE, "warnings.0.message": HOSTILE},
     )
     return {"measured": measured, "slower": slower, "other": other, "crashed": crashed, "strange": strange}
 
