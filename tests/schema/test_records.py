@@ -417,3 +417,9 @@ def test_a_run_without_a_step_spent_training_in_its_first_step_and_adds_repeated
 def test_steps_from_the_first_to_before_the_stop_of_a_window_are_steady() -> None:
     window = SteadyWindow(2, 4, stable=True, verdict="steady")
     assert step_labels(window, 6) == ["warmup", "warmup", "steady", "steady", "warmup", "warmup"]
+
+
+def test_compile_overhead_is_unknown_without_a_steady_step() -> None:
+    found = derive(make_submission(8, events=compilation(1)))
+    assert found.compile_overhead_s is None
+    assert "compile" not in found.phases
