@@ -82,6 +82,23 @@ EQUIVALENT_LINES = {
 
 EQUIVALENT: dict[str, str] = {
     "derive.py: for mark, end in zip(starts, ends, strict=False):": "there are always as many ends as starts",
+    "steady_state.py: def steady_window(trace: StepTrace, rules: Measurement, settled_after: int = -1) -> SteadyWindow:": (
+        "it is compared with the minimum of warm-up steps, which is 0 or more"
+    ),
+    "intervals.py: BOOTSTRAP_CELLS = 100001": "portions bound the memory; the draws are the same in any portion",
+    "intervals.py: BOOTSTRAP_CELLS = 99999": "as above",
+    "intervals.py: portion = max( 2, BOOTSTRAP_CELLS // (blocks * length))": "as above",
+    "intervals.py: for lag in range(1, max( 1, n // 4)):": "below eight values both ends give 1",
+    "intervals.py: return max( 0, n // 4)": "n // 4 is 0 for at most three values only, which return at lag 1",
+    "comparison.py: logs[np.abs(logs) <= ROUNDING] = 0.0": "differences of logarithms are multiples of a power of 2, and 1e-9 is none",
+    "comparison.py: for k in range(3 if degrees % 2 else 2, degrees - 0, 2):": "k has the parity of degrees, and degrees itself is excluded",
+    "comparison.py: low, high = -1.0, 1.0": "the bisection reaches the same quantile",
+    "comparison.py: low, high = 0.0, 2.0": "as above",
+    "comparison.py: while t_cdf(high, degrees) <= probability:": "as above",
+    "comparison.py: high *= 3": "as above",
+    "comparison.py: for _ in range( 101):": "the interval is a single number after about 60 halvings",
+    "comparison.py: for _ in range( 99):": "as above",
+    "comparison.py: low, high = (middle, high) if t_cdf(middle, degrees) <= probability else (low, middle)": "moves the end by one rounding error",
 }
 """`file name: changed line` of a mutant that changes no result -> the reason."""
 
