@@ -4,11 +4,23 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.schema.records.trace import StepTrace
-from tunemark.schema.statistics.comparison import break_even_steps, loss_after, paired_change, sign_flip_p, t_cdf, t_quantile
+from tunemark.schema.statistics.comparison import (
+    ArmRun,
+    arm_run,
+    break_even_steps,
+    loss_after,
+    paired_change,
+    sign_flip_p,
+    t_cdf,
+    t_quantile,
+)
+
+pytestmark = pytest.mark.timeout(60)
 
 VALUES = st.lists(st.floats(0.1, 10.0), min_size=3, max_size=12)
 
@@ -132,3 +144,101 @@ def test_losses_are_compared_after_equal_tokens():
     assert loss_after(trace, 8 * 5) == pytest.approx(8.0)
     assert loss_after(trace, 8 * 10 + 3) == pytest.approx(3.0)
     assert loss_after(trace, 7) is None
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 30, 31, 100])
+def test_the_distribution_and_quantiles_of_t_are_those_of_scipy(degrees):
+    for value in (-8.0, -1.0, -0.3, 0.0, 0.2, 0.7, 1.0, 2.5, 12.0):
+        assert t_cdf(value, degrees) == pytest.approx(scipy.stats.t.cdf(value, degrees), abs=1e-12)
+    for probability in (0.51, 0.6, 0.75, 0.9, 0.975, 0.995, 0.9995):
+        assert t_quantile(probability, degrees) == pytest.approx(scipy.stats.t.ppf(probability, degrees), rel=1e-9)
+
+
+@pytest.mark.parametrize("pairs", [3, 4, 9])
+def test_the_interval_of_a_change_is_the_paired_t_interval_of_scipy(pairs):
+    rng = np.random.default_rng(pairs)
+    a, b = rng.uniform(0.3, 0.9, pairs), rng.uniform(0.3, 0.9, pairs)
+    reference = scipy.stats.ttest_rel(np.log(b), np.log(a)).confidence_interval(0.95)
+    found = paired_change(list(a), list(b))
+    assert found.pairs == pairs
+    assert found.change.value == pytest.approx(scipy.stats.gmean(b / a) - 1)
+    assert (found.change.low, found.change.high) == pytest.approx((np.expm1(reference.low), np.expm1(reference.high)))
+
+
+@pytest.mark.parametrize("pairs", [2, 3, 7, 13, 14])
+def test_the_sign_test_up_to_14_pairs_is_the_exact_permutation_test_of_scipy(pairs):
+    differences = np.random.default_rng(pairs).normal(0.3, 1.0, pairs)
+    reference = scipy.stats.permutation_test(
+        (differences,), lambda x, axis: abs(x.sum(axis=axis)), permutation_type="samples", alternative="greater", n_resamples=np.inf
+    )
+    assert sign_flip_p(differences) == pytest.approx(reference.pvalue, rel=1e-12)
+
+
+def test_fourteen_pairs_are_enumerated_and_fifteen_are_drawn():
+    assert sign_flip_p(np.ones(14)) == 2 / 2**14
+    assert sign_flip_p(np.ones(15)) * 20_001 == pytest.approx(round(sign_flip_p(np.ones(15)) * 20_001), abs=1e-9)
+
+
+def test_drawn_signs_count_the_observed_ones_as_one_more_draw():
+    differences = np.random.default_rng(4).normal(0.25, 1.0, 20)
+    signs = np.random.default_rng(20_261_120).choice([-1.0, 1.0], size=(20_000, 20))
+    as_far = sum(abs(row @ differences) >= abs(differences.sum()) * (1 - 1e-12) for row in signs)
+    assert 100 < as_far < 19_000
+    assert sign_flip_p(differences) == (as_far + 1) / 20_001
+
+
+def test_ratios_that_differ_in_the_last_digits_are_equal():
+    found = paired_change([1.0, 2.0, 3.0], [1.0 + 1e-12, 2.0, 3.0 + 1e-12])
+    assert (found.change.value, found.sign_p, found.verdict) == (0.0, 1.0, "no significant difference")
+    assert paired_change([1.0] * 3, [1.0 + 1e-8] * 3).change.value == pytest.approx(1e-8, rel=1e-3)
+
+
+def test_equal_changes_of_three_pairs_are_a_verdict_and_of_two_are_not():
+    assert (paired_change([2.0] * 3, [1.0] * 3).verdict, paired_change([1.0] * 3, [2.0] * 3).verdict) == ("lower", "higher")
+    two = paired_change([1.0, 1.0], [2.0, 2.0])
+    assert (two.change.value, two.change.low, two.change.high) == (pytest.approx(1.0), -1.0, math.inf)
+    assert (two.pairs, two.significant) == (2, False)
+
+
+@pytest.mark.parametrize("lowest", [0.0, -0.5, -1e-9])
+def test_a_value_of_0_or_less_has_no_ratio(lowest):
+    for a, b in (([1.0, lowest], [1.0, 1.0]), ([1.0, 1.0], [1.0, lowest])):
+        with pytest.raises(ValueError, match=f"the lowest value is {lowest}; ratios are of values above 0"):
+            paired_change(a, b)
+
+
+@pytest.mark.parametrize(
+    "run", [ArmRun("a", "compile=blocks", 0), ArmRun("b", "compile=blocks", 1), ArmRun("b", "batch.micro_batch=4, compile=none", 12)]
+)
+def test_the_name_of_a_run_gives_its_arm_and_pair_back(run):
+    assert arm_run(run.point) == run
+
+
+def test_the_name_of_an_arm_has_no_pair_and_other_names_are_no_arm():
+    assert ArmRun("a", "x=1", 0).point == "a: x=1"
+    assert ArmRun("b", "x=1", 3).point == "b: x=1, pair 3"
+    assert arm_run("batch.micro_batch=16") is None
+
+
+def trace_with(losses):
+    """Return steps of 8 tokens with the losses."""
+    ones = (1,) * len(losses)
+    ends = tuple(float(end) for end in range(1, len(losses) + 1))
+    return StepTrace(
+        completed_at_s=ends, slot_tokens=(8,) * len(losses), real_tokens=(8,) * len(losses),
+        supervised_tokens=ones, documents=ones, rows=ones, loss=losses,
+    )  # fmt: skip
+
+
+def test_the_loss_after_tokens_is_the_mean_of_the_last_five_steps_or_of_fewer():
+    trace = trace_with((9.0, 8.0, 6.0, 5.0, 3.0, 2.0, 1.0))
+    assert loss_after(trace, 8 * 7) == pytest.approx(17 / 5)
+    assert loss_after(trace, 8 * 2) == pytest.approx(8.5)
+    assert loss_after(trace, 8 * 7, steps=2) == pytest.approx(1.5)
+
+
+def test_a_loss_that_is_not_finite_leaves_no_mean():
+    trace = trace_with((9.0, None, 6.0, 5.0, 3.0, 2.0, 1.0))
+    assert loss_after(trace, 8 * 4) is None
+    assert loss_after(trace, 8 * 7) == pytest.approx(17 / 5)
+    assert loss_after(trace_with((None,)), 8) is None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tunemark.schema.comparability import COMPARABILITY_KEYS, comparability_group
-from tunemark.schema.derive import derive, step_labels
+from tunemark.schema.derive import SlowestRank, compile_overhead, derive, step_labels
 from tunemark.schema.records import upgrade
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.json_schema import field_reference, schema_files
@@ -18,6 +18,7 @@ from tunemark.schema.records.published import DocumentTable, PublishedResult
 from tunemark.schema.records.submission import MemoryReading, Submission
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.records.upgrade import InvalidRecord, read_record
+from tunemark.schema.statistics.steady_state import SteadyWindow
 
 COLUMNS = {"slot_tokens": (4,), "real_tokens": (3,), "supervised_tokens": (2,), "documents": (1,), "rows": (1,), "loss": (1.0,)}
 
@@ -240,3 +241,179 @@ def test_packed_documents_that_see_each_other_compare_with_no_others():
     assert bordered == comparability_group(packed) != without
     padded = packed | {"packing": False}
     assert comparability_group({**padded, "document_borders": False}) == comparability_group(padded)
+
+
+FAILED = {"outcome.status": "crash", "outcome.message": "boom"}
+EXACT = {"plan.measurement.min_steady_steps": 20}
+"""With these, 20 steps after 10 of warm-up are steady."""
+
+
+def in_training(steps: int, wall_s: float, **overrides: object) -> Submission:
+    """Return a run that was killed in training, which began at 1.5 s; each step takes 1 s, from 2 s on."""
+    content = make_content(
+        steps,
+        **{
+            "trace.completed_at_s": [3.0 + step for step in range(steps)],
+            "outcome": {"status": "timeout", "phase": "train", "last_good_step": steps, "message": "too slow", "fix": None},
+            "timeline": [{"phase": "import", "at_s": 0.0}, {"phase": "train", "at_s": 1.5}],
+            "process.wall_s": wall_s,
+            **overrides,
+        },
+    )
+    return Submission.model_validate_json(json.dumps(content))
+
+
+def test_training_time_is_from_the_start_of_the_first_step_to_the_end_of_the_last() -> None:
+    assert derive(in_training(40, 50.0)).train_time_s == 40.0
+
+
+def test_the_losses_are_means_of_the_first_and_the_last_five_steps() -> None:
+    losses = [float(step * step) for step in range(30)]
+    derived = derive(make_submission(30, **{"trace.loss": losses}))
+    assert derived.loss_start == (0 + 1 + 4 + 9 + 16) / 5
+    assert derived.train_loss == sum(losses[25:]) / 5
+
+
+def test_a_loss_that_is_not_finite_is_left_out_of_the_means() -> None:
+    losses = [None, *(float(step) for step in range(1, 30))]
+    assert derive(make_submission(30, **{"trace.loss": losses, **FAILED})).loss_start == 3.0
+    assert derive(make_submission(30, **{"trace.loss": [None] * 30, **FAILED})).train_loss is None
+
+
+def test_an_evaluated_accuracy_has_a_standard_error() -> None:
+    evaluation = {"split": "test", "rows": 100, "accuracy": 0.5}
+    assert derive(make_submission(evaluation=evaluation)).accuracy_standard_error == pytest.approx(0.05)
+    assert derive(make_submission(evaluation={**evaluation, "accuracy": None})).accuracy_standard_error is None
+    assert derive(make_submission()).accuracy_standard_error is None
+
+
+def test_a_run_that_ended_in_warm_up_has_no_rates() -> None:
+    derived = derive(make_submission(8))
+    assert derived.window is not None
+    assert derived.window.steps == 0
+    assert (derived.step_time, derived.tokens_per_s, derived.slot_tokens_per_s, derived.samples_per_s) == (None,) * 4
+    assert (derived.padding_efficiency, derived.compile_overhead_s, derived.slowest_rank, derived.rankable) == (None, None, None, False)
+
+
+def test_exactly_twenty_steady_steps_can_be_ranked() -> None:
+    assert derive(make_submission(30, **EXACT)).rankable
+    assert not derive(make_submission(29, **EXACT)).rankable
+
+
+def test_a_failed_or_unsteady_run_is_not_ranked() -> None:
+    assert not derive(make_submission(130, **FAILED)).rankable
+    slower = [2.0 + 0.05 * step + 0.001 * step * step for step in range(1, 131)]
+    unsteady = derive(make_submission(130, **{"trace.completed_at_s": slower, "timeline.4.at_s": 30.0, "process.wall_s": 31.0}))
+    assert unsteady.window is not None
+    assert (unsteady.window.steps, unsteady.window.stable, unsteady.rankable) == (120, False, False)
+
+
+def test_a_run_without_gates_or_with_only_passed_ones_is_ranked() -> None:
+    assert derive(make_submission()).rankable
+    assert derive(make_submission(gates=[{"name": "loss_band", "passed": True, "detail": "as expected"}])).rankable
+
+
+def test_samples_per_second_count_documents() -> None:
+    derived = derive(in_training(40, 50.0, **EXACT))
+    rows = make_submission().trace.documents[0]
+    assert derived.samples_per_s is not None
+    assert derived.samples_per_s.value == pytest.approx(rows)
+    assert derived.slot_tokens_per_s == make_submission().trace.slot_tokens[0]
+
+
+def test_a_window_without_slots_has_no_padding_efficiency() -> None:
+    nothing = {f"trace.{column}": [0] * 130 for column in ("slot_tokens", "real_tokens", "supervised_tokens")}
+    assert derive(make_submission(130, **nothing)).padding_efficiency is None
+
+
+def test_the_headline_memory_is_of_the_device_before_the_host_and_unknown_without_any() -> None:
+    known = {"peak_bytes": 9, "method": "driver", "reason": None}
+    unknown = {"peak_bytes": None, "method": None, "reason": "not read"}
+    assert derive(make_submission(**{"memory.device_used": known})).peak_memory.peak_bytes == 9
+    assert derive(make_submission(**{"memory.host_rss": unknown})).peak_memory.reason == "a CPU has no device memory"
+
+
+def ranks(*own_work_s: list[float]) -> dict[str, object]:
+    """Return the overrides of a run with processes of the given own work per step."""
+    return {
+        "plan.device.count": len(own_work_s),
+        "plan.device.strategy": "ddp",
+        "ranks": [{"rank": rank, "own_work_s": times} for rank, times in enumerate(own_work_s)],
+    }
+
+
+def test_the_slowest_rank_has_the_highest_median_over_the_steady_window() -> None:
+    # Rank 0 is slow in the ten steps of warm-up only.
+    own = ([9.0] * 10 + [1.0] * 120, [2.0] * 130, [3.0] * 130)
+    assert derive(make_submission(130, **ranks(*own))).slowest_rank == SlowestRank(2, 3.0, 0.5)
+
+
+def test_ranks_without_own_work_are_not_behind() -> None:
+    assert derive(make_submission(130, **ranks([0.0] * 130, [0.0] * 130))).slowest_rank == SlowestRank(0, 0.0, 0.0)
+    assert derive(make_submission(130, **ranks([1.0] * 10, [1.0] * 10))).slowest_rank is None
+    assert derive(make_submission()).slowest_rank is None
+
+
+def compilation(*steps: int) -> list[dict[str, object]]:
+    return [{"step": step, "kind": "compile", "amount": 1} for step in steps]
+
+
+def test_compile_overhead_is_what_a_step_took_beyond_the_median() -> None:
+    ends = [5.0, 5.5, 8.0, *(9.0 + step for step in range(37))]
+    events = [*compilation(1, 2, 3, 10, 11), {"step": 5, "kind": "allocator_growth", "amount": 1}]
+    submission = in_training(40, 60.0, **{"trace.completed_at_s": ends, "events": events})
+    window = SteadyWindow(10, 40, stable=True, verdict="steady")
+    assert compile_overhead(submission, window, 1.0) == {1: 2.0, 2: 0.0, 3: 1.5, 10: 0.0}
+
+
+def test_phases_of_a_killed_run_are_known_to_the_second() -> None:
+    assert derive(in_training(40, 50.0)).phases == {
+        "import": 1.5,
+        "first_step": 1.5,
+        "warmup": 9.0,
+        "steady": 30.0,
+        "unfinished": 8.0,
+    }
+
+
+def test_compile_overhead_is_its_own_phase_and_not_of_the_steps_that_compiled() -> None:
+    # Step 1 takes 5 s, step 4 takes 3 s, every other one 1 s.
+    ends = [7.0, 8.0, 9.0, 12.0, *(13.0 + step for step in range(36))]
+    found = derive(in_training(40, 50.0, **EXACT, **{"trace.completed_at_s": ends, "events": compilation(1, 4)}))
+    assert found.compile_overhead_s == 6.0
+    assert found.phases == {"import": 1.5, "first_step": 1.5, "compile": 6.0, "warmup": 9.0, "steady": 30.0, "unfinished": 2.0}
+    later = derive(in_training(40, 50.0, **EXACT, **{"trace.completed_at_s": ends, "events": compilation(4)}))
+    assert later.phases == {"import": 1.5, "first_step": 5.5, "compile": 2.0, "warmup": 9.0, "steady": 30.0, "unfinished": 2.0}
+
+
+def test_without_warm_up_the_steady_phase_begins_after_the_first_step() -> None:
+    found = derive(in_training(40, 50.0, **EXACT, **{"plan.measurement.min_warmup_steps": 0}))
+    assert found.window is not None
+    assert found.window.first == 0
+    assert found.phases == {"import": 1.5, "first_step": 1.5, "warmup": 0.0, "steady": 39.0, "unfinished": 8.0}
+
+
+def test_a_run_that_left_training_is_steady_until_its_next_phase() -> None:
+    marks = [{"phase": name, "at_s": at} for name, at in (("import", 0.0), ("train", 1.5), ("eval", 44.0))]
+    ok = {"status": "ok", "phase": "eval", "last_good_step": 40, "message": None, "fix": None}
+    found = derive(in_training(40, 50.0, timeline=marks, outcome=ok))
+    assert found.phases == {"import": 1.5, "first_step": 1.5, "warmup": 9.0, "steady": 32.0, "eval": 6.0}
+
+
+def test_a_run_without_a_step_spent_training_in_its_first_step_and_adds_repeated_phases() -> None:
+    marks = [("import", 0.0), ("load", 1.0), ("data", 3.0), ("load", 6.0), ("train", 8.0)]
+    timeline = [{"phase": name, "at_s": at} for name, at in marks]
+    found = derive(make_submission(0, timeline=timeline, **{"process.wall_s": 13.0, **FAILED}))
+    assert found.phases == {"import": 1.0, "load": 4.0, "data": 3.0, "first_step": 5.0}
+    assert found.train_time_s is None
+
+
+def test_steps_from_the_first_to_before_the_stop_of_a_window_are_steady() -> None:
+    window = SteadyWindow(2, 4, stable=True, verdict="steady")
+    assert step_labels(window, 6) == ["warmup", "warmup", "steady", "steady", "warmup", "warmup"]
+
+
+def test_compile_overhead_is_unknown_without_a_steady_step() -> None:
+    found = derive(make_submission(8, events=compilation(1)))
+    assert found.compile_overhead_s is None
+    assert "compile" not in found.phases

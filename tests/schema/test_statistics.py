@@ -1,15 +1,18 @@
 """Spread, drift and intervals of step times."""
 
+import math
+
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics import intervals
-from tunemark.schema.statistics.intervals import Interval, block_length, ratio_interval, spread, theil_sen
-from tunemark.schema.statistics.steady_state import drift, long_enough, steady_window
+from tunemark.schema.statistics.intervals import Interval, ShareDifference, block_length, ratio_interval, spread, theil_sen
+from tunemark.schema.statistics.steady_state import SteadyWindow, drift, long_enough, settled_after, steady_window
 
 TIMES = st.lists(st.floats(0.001, 10.0), min_size=4, max_size=60).map(np.asarray)
 
@@ -150,3 +153,210 @@ def test_the_error_of_a_weighted_mean_is_that_of_many_draws() -> None:
     means = [mean for mean, _ in found]
     assert np.mean([error for _, error in found if error is not None]) == pytest.approx(np.std(means), rel=0.1)
     assert intervals.weighted_mean([2.0], [3.0]) == (2.0, None)
+
+
+def test_each_percentile_of_0_to_100_is_its_own_number() -> None:
+    found = spread(np.arange(101.0))
+    assert (found.p5, found.p50, found.p90, found.p95, found.p99) == (5.0, 50.0, 90.0, 95.0, 99.0)
+
+
+def test_variation_is_standard_deviation_over_mean_and_stalls_are_maximum_over_median() -> None:
+    found = spread(np.array([1.0, 2.0, 3.0, 10.0]))
+    assert found.cv == pytest.approx(math.sqrt((9 + 4 + 1 + 36) / 4) / 4)
+    assert found.stall_index == 4.0
+    assert found.mad == 1.0
+
+
+def scattered(n: int, *, seed: int = 5) -> np.ndarray:
+    """Return values with a weak slope, all different."""
+    return 0.001 * np.arange(n) + np.random.default_rng(seed).normal(1.0, 0.05, n)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 9, 20, 101, 399, 400])
+def test_the_slope_is_that_of_scipy_and_its_interval_within_one_rank(n: int) -> None:
+    values = scattered(n)
+    found, reference = theil_sen(values), scipy.stats.theilslopes(values, alpha=0.95)
+    assert found.value == pytest.approx(reference.slope, rel=1e-9)
+    slopes = np.sort([(values[j] - values[i]) / (j - i) for i in range(n) for j in range(i + 1, n)])
+    ours = np.searchsorted(slopes, [found.low - 1e-12, found.high - 1e-12])
+    theirs = np.searchsorted(slopes, [reference.low_slope - 1e-12, reference.high_slope - 1e-12])
+    assert np.abs(ours - theirs).max() <= 1, "scipy rounds the ranks, we widen the interval to whole ones"
+
+
+@pytest.mark.parametrize("n", [3, 8, 15, 16, 17, 18, 19, 20, 21, 50, 100, 250, 400])
+def test_the_ends_of_the_interval_of_the_slope_are_the_ranks_that_kendalls_variance_gives(n: int) -> None:
+    values = scattered(n)
+    slopes = np.sort([(values[j] - values[i]) / (j - i) for i in range(n) for j in range(i + 1, n)])
+    half = scipy.stats.norm.ppf(0.975) * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+    low, high = max(0, math.floor((len(slopes) - half) / 2)), min(len(slopes) - 1, math.ceil((len(slopes) + half) / 2))
+    found = theil_sen(values)
+    assert (found.low, found.high) == pytest.approx((slopes[low], slopes[high]), rel=1e-9)
+
+
+def test_a_series_longer_than_400_is_thinned_to_400_points_from_the_first_to_the_last() -> None:
+    values = scattered(2_001)
+    kept = np.linspace(0, 2_000, 400).round()
+    assert theil_sen(values).value == pytest.approx(scipy.stats.theilslopes(values[kept.astype(int)], kept).slope, rel=1e-9)
+
+
+def lag_correlation(values: np.ndarray, lag: int) -> float:
+    """Return the autocorrelation by its definition."""
+    off = values - values.mean()
+    return sum(off[i] * off[i + lag] for i in range(len(off) - lag)) / sum(off**2)
+
+
+@pytest.mark.parametrize(("n", "period"), [(40, 3.0), (41, 11.0), (200, 20.0), (200, 60.0), (17, 40.0), (9, 9.0)])
+def test_the_block_length_is_the_first_lag_without_correlation_and_at_most_a_quarter(n: int, period: float) -> None:
+    values = np.sin(2 * np.pi * np.arange(n) / period) + 0.01 * np.arange(n)
+    free = [lag for lag in range(1, n // 4) if abs(lag_correlation(values, lag)) < 2 / math.sqrt(n)]
+    assert block_length(values) == (free[0] if free else n // 4)
+
+
+def test_a_correlation_exactly_at_the_limit_still_counts() -> None:
+    values = np.array([0, 0, 1, 0, -1, 0, 0, 1, 1, 1, 0, -1, -1, -1, 0, 0], dtype=float)
+    assert lag_correlation(values, 1) == 2 / math.sqrt(16)
+    assert block_length(values) == 2
+
+
+def test_six_alternating_values_have_blocks_of_one() -> None:
+    assert block_length(np.array([1.0, -1.0] * 3)) == 1
+
+
+def test_four_steps_have_an_interval() -> None:
+    assert ratio_interval(np.ones(4), np.array([1.0, 2.0, 3.0, 4.0])).bounded
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_the_interval_of_a_ratio_is_that_of_2000_circular_block_resamples(slow: bool) -> None:
+    n = 43
+    times = np.asarray(noisy(n)) + (0.05 * np.sin(np.arange(n) / 7) if slow else 0.0)
+    work = np.random.default_rng(2).integers(50, 80, n).astype(float)
+    length = block_length(times)
+    assert (length > 1) is slow
+    starts = np.random.default_rng(20_261_120).integers(0, n, size=(2_000, math.ceil(n / length)))
+    ratios = []
+    for row in starts:
+        steps = [(start + offset) % n for start in row for offset in range(length)][:n]
+        ratios.append(sum(work[steps]) / sum(times[steps]))
+    found = ratio_interval(work, times)
+    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(ratios, [2.5, 97.5])), rel=1e-9)
+
+
+def test_the_interval_of_a_ratio_is_the_same_on_every_machine() -> None:
+    found = ratio_interval(np.arange(1.0, 31.0), 1.0 + np.arange(30.0) % 7)
+    assert (found.value, found.low, found.high) == pytest.approx((4.043478260869565, 3.0892202124968384, 5.329982817869415), rel=1e-12)
+
+
+def test_steps_of_a_long_run_are_drawn_at_least_one_resample_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, work = np.asarray(noisy(20)), np.full(20, 8.0)
+    whole = ratio_interval(work, times)
+    monkeypatch.setattr(intervals, "BOOTSTRAP_CELLS", 10)
+    assert ratio_interval(work, times) == whole
+
+
+def test_an_estimate_of_0_has_no_relative_width() -> None:
+    assert Interval(0.0, -1.0, 1.0).relative_half_width == math.inf
+    assert Interval(4.0, 3.0, 5.0).relative_half_width == 0.25
+
+
+def test_a_difference_of_exactly_two_standard_errors_is_not_significant() -> None:
+    assert not ShareDifference(0.5, 0.25).significant
+    assert ShareDifference(-0.51, 0.25).significant
+    assert not ShareDifference(0.02, 0.25).significant
+
+
+@pytest.mark.parametrize(("share", "smoothed"), [(0.0, 1 / 12), (1.0, 11 / 12), (0.3, 0.3)])
+def test_a_share_of_0_or_1_is_taken_with_one_more_row_of_each_kind(share: float, smoothed: float) -> None:
+    assert intervals.share_error(share, 10) == pytest.approx(math.sqrt(smoothed * (1 - smoothed) / 10))
+
+
+def test_the_error_of_a_difference_is_the_root_of_the_summed_squares() -> None:
+    found = intervals.share_difference(0.5, 100, 0.9, 400)
+    assert found.standard_error == pytest.approx(math.sqrt(0.05**2 + 0.015**2))
+
+
+def test_equal_weights_give_the_plain_mean_and_its_standard_error() -> None:
+    values = [1.0, 2.0, 4.0, 9.0]
+    mean, error = intervals.weighted_mean(values, [3.0] * 4)
+    assert mean == 4.0
+    assert error == pytest.approx(scipy.stats.sem(values))
+
+
+def test_two_weighted_values_have_the_error_of_the_formula() -> None:
+    mean, error = intervals.weighted_mean([1.0, 5.0], [3.0, 1.0])
+    assert mean == 2.0
+    assert error == pytest.approx(math.sqrt(2 / 1 * ((3 * -1) ** 2 + (1 * 3) ** 2)) / 4)
+
+
+def rules(*, warmup: int = 0, steps: int = 20, seconds: float = 1e9) -> Measurement:
+    return Measurement(min_warmup_steps=warmup, min_steady_steps=steps, min_steady_s=seconds)
+
+
+def test_a_window_of_exactly_the_required_steps_or_seconds_is_long_enough() -> None:
+    assert long_enough(np.ones(20), rules(steps=20))
+    assert not long_enough(np.ones(19), rules(steps=20))
+    assert long_enough(np.ones(8), rules(seconds=8.0))
+    assert not long_enough(np.ones(8), rules(seconds=8.5))
+
+
+def test_twenty_equal_steps_after_warm_up_are_steady_and_nineteen_are_not() -> None:
+    equal = trace_of([1.0] * 30)
+    assert steady_window(equal, rules(warmup=10)) == SteadyWindow(10, 30, stable=True, verdict="no drift above 1% over 20 steps")
+    short = steady_window(equal, rules(warmup=11, steps=5))
+    assert (short.first, short.stable) == (11, False)
+    assert short.verdict == "19 steps in 19.0 s after warm-up; steady needs 5 steps or 1e+09 s, and 20 steps"
+
+
+def test_an_undisturbed_run_without_warm_up_is_steady_from_its_first_step() -> None:
+    assert steady_window(trace_of([1.0] * 30), rules()).first == 0
+
+
+def test_the_window_begins_after_the_last_disturbed_step() -> None:
+    trace = trace_of([1.0] * 60)
+    assert steady_window(trace, rules(warmup=5), 12).first == 12
+    assert steady_window(trace, rules(warmup=15), 12).first == 15
+
+
+def test_disturbed_steps_count_in_the_first_half_only() -> None:
+    assert settled_after([2, 5, 6], 10) == 5
+    assert settled_after([5, 6], 11) == 5
+    assert settled_after([6], 10) == 0
+    assert settled_after([4], 10) == 4
+    assert settled_after([], 10) == 0
+
+
+def test_drift_is_the_slope_times_the_window_over_the_median() -> None:
+    assert drift(100.0 + 2.0 * np.arange(51.0)) == pytest.approx(2.0 * 51 / 150)
+    assert drift(100.0 - np.arange(51.0)) == pytest.approx(-51 / 75)
+    assert drift(100.0 + np.arange(51.0)) == pytest.approx(51 / 125)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_slope_with_an_interval_that_ends_at_0_may_be_due_to_chance(sign: int) -> None:
+    times = 100.0 + sign * np.array([2, 2, 2, 4, 3, 1, 6, 5, 5, 5, 8, 5])
+    slope = theil_sen(times)
+    assert 0.0 in {slope.low, slope.high}
+    assert slope.value * sign > 0
+    assert drift(times) == 0.0
+
+
+def test_a_drift_of_exactly_one_percent_is_too_much() -> None:
+    times = 9_950.5 + np.arange(100.0)
+    assert drift(times) == 0.01
+    window = steady_window(trace_of(list(times)), rules(steps=80))
+    assert (window.first, window.stable) == (12, True)
+    assert not steady_window(trace_of(list(times)), rules(steps=100)).stable
+
+
+def test_warm_up_grows_by_an_eighth_of_the_rest() -> None:
+    times = [*np.linspace(5.0, 2.0, 100), *[1.0] * 40]
+    window = steady_window(trace_of(times), rules(warmup=11, steps=20))
+    assert (window.first, window.stable) == (91, True)
+
+
+def test_warm_up_does_not_grow_until_the_rest_is_too_short() -> None:
+    # The last 9 steps are equal, but no candidate with 20 steps or more is without drift.
+    times = [*np.linspace(3.0, 2.0, 31), *[1.0] * 9]
+    window = steady_window(trace_of(times), rules(steps=10))
+    assert (window.first, window.stable) == (0, False)
+    assert window.verdict == f"step time drifts by {drift(np.asarray(times)):+.1%} over the window"
