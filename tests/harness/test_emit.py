@@ -88,7 +88,7 @@ def test_without_a_limit_a_script_asks_for_a_day_and_says_how_to_ask_for_another
     text = emit(facts, "slurm", accelerator="nvidia-l4", max_steps=1_000_000)
     assert "#SBATCH --time=24:00:00\n" in text
     assert "sbatch --time=HH:MM:SS" in text
-    assert "# Time: that of --timeout" in emit(facts, "slurm", accelerator="nvidia-l4", timeout_s=5400.0)
+    assert "# Time: --timeout plus a margin" in emit(facts, "slurm", accelerator="nvidia-l4", timeout_s=5400.0)
 
 
 def test_one_machine_needs_no_rendezvous(facts):
@@ -145,10 +145,10 @@ def test_this_machine_need_not_have_the_devices(facts):
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [
-        ({}, "name its --accelerator or its --instance"),
+        ({}, "give --accelerator or --instance"),
         ({"instance": "g5.13xlarge"}, "did you mean 'g5.12xlarge'"),
         ({"accelerator": "nvidia-l44"}, "did you mean"),
-        ({"instance": "p4d.24xlarge", "accelerator": "nvidia-l4"}, "leave one of the two out"),
+        ({"instance": "p4d.24xlarge", "accelerator": "nvidia-l4"}, "give only one of the two"),
         ({"instance": "p4d.24xlarge", "devices": 16}, "give 8 or less"),
         ({"accelerator": "nvidia-l4", "devices": 3, "nodes": 2}, "multiple of 2"),
         ({"accelerator": "google-tpu-v5e"}, "not of Google"),
