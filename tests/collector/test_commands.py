@@ -94,7 +94,7 @@ def test_nan_and_infinities_are_null_in_json(tunemark: Tunemark) -> None:
 def test_a_query_has_one_output_format(tunemark: Tunemark) -> None:
     said = tunemark("query", "select 1", "--json", "--csv")
     assert (said.code, said.out) == (2, "")
-    assert "give one of the two" in said.err
+    assert "choose one output format" in said.err
 
 
 @pytest.mark.usefixtures("checkout")

@@ -25,8 +25,8 @@ app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names"
 STUDY = "Which runs"
 OVER = "Vary this setting; several settings form a grid. Default values: those of the card. Without --over: the card's axes, one at a time."
 AGAIN = (
-    "Start again instead of resuming an earlier series of the same command. Runs from another version of the " "harness or its
-    libraries are never resumed. They are listed and measured again."
+    "Start again instead of resuming an earlier series of the same command. Runs from another version of the harness or its "
+    "libraries are never resumed. They are listed and measured again."
 )
 LIMIT = "Limit the resident host memory of a run, over all its processes. Default: 80% of host memory."
 Out = Annotated[Path | None, typer.Option("--out", help="Write the submissions to this folder. Default: submissions/ of the checkout.")]
@@ -82,7 +82,9 @@ def frontier(
     workload: Workload,
     *,
     over: Annotated[Over, _study("--over", "Find the largest value of this setting.")] = Over.MICRO_BATCH,
-    sequence_lengths: Annotated[str | None, _study("--sequence-lengths", "Find the largest micro-batch at these sequence lengths.", "N,N,..")] = None,
+    sequence_lengths: Annotated[
+        str | None, _study("--sequence-lengths", "Find the largest micro-batch at these sequence lengths.", "N,N,..")
+    ] = None,
     limit_memory: Annotated[float | None, _study("--limit-memory", LIMIT, "GIB", min=0.1)] = None,
     most: Annotated[int, _study("--most", "Try micro-batches up to this size.", min=1)] = 65_536,
     within: Annotated[str | None, _study("--within", "Stop within this tolerance, such as 10%. Default: exact.")] = None,
@@ -177,7 +179,8 @@ def predict(
     tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="Real tokens in the job's dataset.")] = None,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data, each with an evaluation if the run had one.")] = 1,
     usd_per_hour: Annotated[
-        float | None, typer.Option("--usd-per-hour", min=0, help="Hourly price of all machines. Default: the cheapest offer in the price book.")
+        float | None,
+        typer.Option("--usd-per-hour", min=0, help="Hourly price of all machines. Default: the cheapest offer in the price book."),
     ] = None,
     as_json: Json = False,
 ) -> None:
