@@ -1,4 +1,4 @@
-"""The command line. It knows each room's commands by name, and imports a room only when its command is called."""
+"""The command line. It lists the commands of each package by name and imports a package only when one of its commands is called."""
 
 import importlib
 import sys
@@ -58,7 +58,7 @@ class LazyGroup(TyperGroup):
         return group.commands[cmd_name]  # type: ignore[attr-defined]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - as above
-        """Remember which command is called, then resolve it."""
+        """Store the name of the called command, then resolve it."""
         ctx.meta[CALLED_COMMAND] = args[0] if args else None
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise TunemarkError("command", args[0], did_you_mean(args[0], COMMANDS))
@@ -102,7 +102,7 @@ EXTRAS = {
 
 
 def main() -> NoReturn:
-    """Run the command line. An error that the user can fix ends in one line and a documented exit code."""
+    """Run the command line. An error that the user can fix prints one line and ends with a documented exit code."""
     try:
         _run()
     except TunemarkError as error:

@@ -1,4 +1,4 @@
-"""`tunemark demo`: run, validate, collect and build on this machine. Each step is a command in a process of its own."""
+"""`tunemark demo`: run, validate, collect and build on this machine. Each step is a command in its own process."""
 
 import json
 import socket
@@ -19,14 +19,14 @@ WORKLOADS = ("smoke-lora", "smoke-full", "smoke-bert")
 EXPECTED_WARNINGS = {"random_weights", "unknown_accelerator", "dirty_source"}
 """Warnings that apply to every demo and are therefore not shown."""
 MEMORY_FILE = "demo.json"
-"""Records in build/ what was measured here, so that a second demo is quick."""
+"""Lists in build/ the runs of earlier demos, so a second demo is quick."""
 
 app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
 
 
 @app.callback()
 def rooms() -> None:
-    """Make typer treat the single command below as a group, like the other rooms."""
+    """Make typer treat the single command below as a group, like those of the other packages."""
 
 
 @app.command(epilog="Examples: tunemark demo | tunemark demo --no-serve | tunemark demo --again")
@@ -72,13 +72,13 @@ def measure(workload: str, root: Path, screen: Console, *, again: bool) -> dict[
 
 
 def check_port(port: int) -> None:
-    """Raise TunemarkError if the port cannot be used, before minutes are spent on runs."""
+    """Raise TunemarkError if the port cannot be used, before the runs start."""
     try:
         with socket.create_server(("127.0.0.1", port)):
             return
     except OSError as error:
         raise TunemarkError(
-            "--port", port, "this port is taken or not allowed; name another: --port 8001, or make demo PORT=8001"
+            "--port", port, "this port is taken or not permitted; choose another with --port 8001 or make demo PORT=8001"
         ) from error
 
 

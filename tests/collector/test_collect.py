@@ -218,7 +218,7 @@ def test_current_prices_are_those_of_the_day_of_collecting(checkout: Path, db: P
         assert rows(db, "select usd_per_hour, as_of::varchar from current_prices, collection") == [(price, day)]
     assert tunemark("collect").code == 0
     assert rows(db, "select as_of from collection") == [(datetime.now(tz=UTC).date(),)]
-    assert "--as-of: 'soon': not a day" in tunemark("collect", "--as-of", "soon").err
+    assert "--as-of: 'soon': not a date" in tunemark("collect", "--as-of", "soon").err
 
 
 def test_many_submissions_load_through_a_pool_of_processes(checkout: Path, db: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def test_nan_and_infinities_are_null_in_json(tunemark: Tunemark) -> None:
 def test_a_query_has_one_output_format(tunemark: Tunemark) -> None:
     said = tunemark("query", "select 1", "--json", "--csv")
     assert (said.code, said.out) == (2, "")
-    assert "give one of the two" in said.err
+    assert "choose one output format" in said.err
 
 
 @pytest.mark.usefixtures("checkout")
@@ -246,7 +246,7 @@ OWNED = "purchase=800,years=3,utilisation=0.5,watts=285,electricity=0.30"
 def test_hardware_that_nobody_rents_out_has_its_hourly_cost(tunemark: Tunemark) -> None:
     said = tunemark("prices", "nvidia-rtx-4070-ti", "--owned", OWNED)
     assert (said.code, "0.146341" in said.out) == (0, True)
-    assert "no offer of it, so there is no break-even" in said.err
+    assert "no offer for it, so there is no break-even" in said.err
     assert json.loads(tunemark("prices", "nvidia-rtx-4070-ti", "--owned", OWNED, "--json").out) == [
         {"owned_usd_per_hour": pytest.approx(0.146341, rel=1e-5)}
     ]

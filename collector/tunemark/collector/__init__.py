@@ -1,1 +1,1 @@
-"""The collector: judges records and stores them. The only room that writes the database."""
+"""The collector: checks records and stores them. The only package that writes the database."""

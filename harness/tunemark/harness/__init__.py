@@ -1,1 +1,1 @@
-"""Measures: plan -> worker -> record. The only room that may import torch and what stands on it."""
+"""Measures: plan -> worker -> record. The only package that may import torch and libraries built on it."""

@@ -1,1 +1,1 @@
-"""The ground floor: records, facts, physics and statistics. Imports only pydantic, numpy and the standard library."""
+"""The base of the other packages: records, facts, physics and statistics. Imports only pydantic, numpy and the standard library."""

@@ -1,6 +1,6 @@
 """Build the site: database -> build/docs (Markdown) -> build/site (HTML).
 
-Each folder is replaced as a whole, and only once its successor is complete.
+Each folder is replaced as a whole, only after its replacement is complete.
 """
 
 import csv
@@ -26,7 +26,7 @@ FORMULA = ("=", "+", "-", "@")
 """First characters of a spreadsheet formula."""
 Progress = Callable[[str], None]
 OWN_FILE = Path("assets/tunemark.css")
-"""A file that distinguishes a folder that we built from one that must not be deleted."""
+"""A file that marks a folder as built by us, so that no other folder is deleted."""
 
 
 def build_site(database: Path, out: Path, config: Path, *, strict: bool, progress: Progress) -> int:
@@ -51,7 +51,7 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def _swap(folder: Path, make: Callable[[Path], int]) -> int:
-    """Make the successor of a folder and replace the folder once it is complete. Return what `make` returns."""
+    """Build the new version of a folder, then replace the old one. Return the result of `make`."""
     new, old = (folder.with_name(f".{folder.name}.{word}") for word in ("new", "old"))
     for leftover in (new, old):
         shutil.rmtree(leftover, ignore_errors=True)

@@ -1,6 +1,6 @@
 """Render pages to Markdown. Every value is escaped, unless the template marks it as Markup.
 
-Text from submissions is untrusted: nothing in it may become Markdown, HTML, a link or a script.
+Text from submissions is untrusted: none of it may become Markdown, HTML, a link or a script.
 """
 
 import json

@@ -113,7 +113,7 @@ def _model_cell(row: Row) -> Cell:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Results of one comparability group, or the results that compare with nothing."""
+    """Results of one comparability group, or the results that are not comparable with any other."""
 
     key: str | None
     """The comparability group; None if a condition is unknown."""

@@ -56,7 +56,7 @@ class TableRow:
 
     cells: tuple[Cell, ...]
     last: bool = False
-    """Stays below the other rows however the table is sorted, as failed runs do."""
+    """Keep the row below the others however the table is sorted, for example a failed run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return a time as people say it."""
+    """Return a duration in readable units."""
     return MISSING if value is None else duration(value)
 
 

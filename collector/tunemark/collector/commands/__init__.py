@@ -1,4 +1,4 @@
-"""Commands of the collector, one module each. They parse options and print; the work is done in the other rooms."""
+"""Commands of the collector, one module each. They parse options and print; the other folders of the collector do the work."""
 
 import typer
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tunemark.collector.audit.evidence import Evidence
     from tunemark.collector.audit.rule import Finding, Rule
 
-# The audit is imported when the command runs, so that --help is instant.
+# The audit is imported when the command runs, to keep --help fast.
 # ruff: noqa: PLC0415
 
 WIDTH = 80
@@ -50,7 +50,7 @@ def audit(
             show_default=False,
         ),
     ] = None,
-    rules: Annotated[bool, typer.Option("--rules", help="List the rules and audit nothing; with --json, list their reasons too.")] = False,
+    rules: Annotated[bool, typer.Option("--rules", help="List the rules without an audit; with --json, also list their reasons.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check claims against physics, arithmetic, catalogues and each other, and show the calculation of each finding.

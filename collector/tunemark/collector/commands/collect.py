@@ -1,4 +1,4 @@
-"""The command `collect`: from files to the database."""
+"""The command `collect`: load files into the database."""
 
 from typing import Annotated
 

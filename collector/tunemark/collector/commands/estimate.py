@@ -20,7 +20,7 @@ from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 if TYPE_CHECKING:
     from tunemark.collector.predict.estimate import JobEstimate, MemoryFit, Range
 
-# The predictor needs numpy and the audit; it is imported by the functions that use it, so that --help stays fast.
+# The predictor needs numpy and the audit; it is imported by the functions that use it, to keep --help fast.
 # ruff: noqa: PLC0415
 
 Word = TypeVar("Word", bound=StrEnum)
@@ -48,7 +48,7 @@ def estimate(
     gradient_accumulation: Annotated[int, typer.Option("--accumulate", help="Micro-steps in an optimizer step.")] = 1,
     rank: Annotated[int, typer.Option("--rank", help="Rank of the adapters.")] = 16,
     targets: Annotated[str, typer.Option("--targets", help="Layers with an adapter, separated by commas, or all-linear.")] = "all-linear",
-    dropout: Annotated[float, typer.Option("--dropout", help="Dropout in front of the adapters.")] = 0.0,
+    dropout: Annotated[float, typer.Option("--dropout", help="Dropout before the adapters.")] = 0.0,
     parameters: Annotated[
         str | None,
         typer.Option(
@@ -85,7 +85,7 @@ def estimate(
         str | None,
         typer.Option(
             "--like",
-            help="Software: a document such as 003, mlperf, or measured. Default: the one with the most results.",
+            help="Software stack to predict for: a document such as 003, mlperf, or measured. Default: the one with the most results.",
             show_default=False,
         ),
     ] = None,
@@ -176,7 +176,7 @@ def _jobs(
     return stack, list(job_estimates(facts, fitted, shape, cards, JobRequest(stack, tokens, usd_per_hour)))
 
 
-# Tables for people ---------------------------------------------------------------------------------
+# Tables for readers ---------------------------------------------------------------------------------
 
 
 def _print_memory(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[MemoryFit]") -> None:
@@ -187,9 +187,9 @@ def _print_memory(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Me
     lines = [(gib(line.bytes), line.key, when(line.moments), line.formula) for line in ledger.lines]
     print_table(["memory", "what", "when", "how"], lines, title=title)
     typer.echo("")
-    needed = f"needed of a device: the peak ({ledger.peak_moment}) and {gib(ledger.outside)} outside of the allocator"
+    needed = f"needed of a device: the peak ({ledger.peak_moment}) and {gib(ledger.outside)} outside the allocator"
     peaks = [(gib(ledger.allocated_at(moment)), f"live tensors, {moment}") for moment in MOMENTS]
-    held = (gib(ledger.peak_reserved), "held by a caching allocator that is not short of memory")
+    held = (gib(ledger.peak_reserved), "reserved by a caching allocator with memory to spare")
     print_table(["memory", "peak"], [*peaks, held, (gib(ledger.needed), needed)])
     typer.echo("")
     verdicts = [

@@ -12,7 +12,7 @@ from tunemark.schema.formats import MISSING
 if TYPE_CHECKING:
     from tunemark.collector.predict.owned_hardware_cost import OwnedHardware
 
-FIGURES = "purchase, years, utilisation, watts, electricity and, if it is sold afterwards, resale"
+FIGURES = "purchase, years, utilisation, watts, electricity and optionally resale"
 NEVER = f"{MISSING}: renting is always cheaper"
 
 
@@ -74,10 +74,10 @@ def prices(
 
 
 def _show_owned(owned: "OwnedHardware", name: str, *, as_json: bool) -> None:
-    """Show the hourly cost of an owned accelerator that nobody rents out."""
+    """Show the hourly cost of an owned accelerator that no provider rents out."""
     if as_json:
         print_json([{"owned_usd_per_hour": owned.usd_per_hour()}])
         return
     say(owned.sentence())
     print_table(["accelerator", "owned usd/h"], [(name, owned.usd_per_hour())])
-    say("the price book has no offer of it, so there is no break-even")
+    say("the price book has no offer for it, so there is no break-even")

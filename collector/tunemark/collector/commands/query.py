@@ -36,7 +36,7 @@ def query(
     from tunemark.collector.store.sql_query import relation_reference, run_query  # noqa: PLC0415
 
     if as_json and as_csv:
-        raise TunemarkError("--csv", "with --json", "an answer has one form; give one of the two")
+        raise TunemarkError("--csv", "with --json", "choose one output format")
     if views:
         result = relation_reference()
     elif sql is None:

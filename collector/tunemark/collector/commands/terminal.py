@@ -26,26 +26,26 @@ Database = Annotated[
     Path | None, typer.Option("--db", help="The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.", show_default=False)
 ]
 MANY = 200
-"""Pieces of work above which progress is shown."""
+"""Number of items above which progress is shown."""
 LARGEST_PLAIN = 1e6
 """Numbers below this are shown with six digits, larger ones without decimals; exponents are avoided."""
 
 
 def database_of(path: Path | None) -> Path:
-    """Return the named database, or that of the checkout."""
+    """Return the named database, or the one in the checkout."""
     return project_root() / "build" / "tunemark.duckdb" if path is None else path
 
 
 def date_option(option: str, text: str | None) -> date:
-    """Return the date given by an option, today without one; raises TunemarkError for anything but YYYY-MM-DD."""
+    """Return the date given by an option, or today's date. Raises TunemarkError for any form but YYYY-MM-DD."""
     try:
         return datetime.now(tz=UTC).date() if text is None else date.fromisoformat(text)
     except ValueError as error:
-        raise TunemarkError(option, text, "not a day; write it as YYYY-MM-DD") from error
+        raise TunemarkError(option, text, "not a date; write it as YYYY-MM-DD") from error
 
 
 def say(message: str) -> None:
-    """Print a message for people on standard error."""
+    """Print a message on standard error."""
     typer.echo(message, err=True)
 
 
@@ -81,7 +81,7 @@ def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> None:
-    """Print a table: by rich, ruled and fitted to the window, on a terminal; plain and aligned in a pipe."""
+    """Print a table: with rich, fitted to the window, on a terminal; as plain aligned text in a pipe."""
     shown = [[cell(value) for value in row] for row in rows]
     values = [[row[index] for row in rows if row[index] is not None] for index in range(len(columns))]
     numeric = [bool(column) and all(type(value) in {int, float} for value in column) for column in values]
@@ -124,7 +124,7 @@ def cell(value: object) -> str:
 
 @contextmanager
 def progress(task: str, total: int) -> Iterator[Callable[[], None]]:
-    """Yield a function to call after each piece of work: shows a bar on a terminal, a line per 1,000 otherwise, nothing for few."""
+    """Yield a function to call after each item. It shows a bar on a terminal, else a line per 1,000 items, and nothing for few items."""
     if total <= MANY:
         yield lambda: None
     elif sys.stderr.isatty():

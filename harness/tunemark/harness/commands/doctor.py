@@ -88,20 +88,20 @@ class Runnable:
     workload: str
     title: str
     reason: str | None
-    """None where it can run."""
+    """None if it can run."""
     needed_bytes: int | None = None
     """Memory per device that a step needs, from the memory model; None without a prediction."""
     memory_bytes: int | None = None
-    """Memory per device here, or each process's part of the host's."""
+    """Memory per device here, or each process's share of host memory."""
 
     @property
     def too_large(self) -> bool:
-        """Return True if it would run out of memory according to the memory model."""
+        """Return True if the memory model predicts that it runs out of memory."""
         return self.needed_bytes is not None and self.memory_bytes is not None and self.needed_bytes > self.memory_bytes
 
 
 def memory_of(resolved: Resolved, facts: FactBase, machine: Machine) -> tuple[int | None, int | None]:
-    """Return the memory that one device of a plan needs, and the memory it has, in bytes; None where unknown."""
+    """Return the memory that one device of a plan needs, and the memory it has, in bytes; None if unknown."""
     card, device = facts.model(resolved.plan.model.key), machine.devices[0]
     has = device.memory_bytes or machine.memory_bytes // (resolved.plan.device.count // resolved.plan.device.nodes)
     needed = None if shape_problem(resolved.plan, card) else estimate_memory(shape_of_plan(resolved.plan, card)).needed

@@ -1,7 +1,7 @@
 """`tunemark plan --emit`: a SLURM batch script or a SkyPilot task that runs a workload on other machines.
 
-The target machines come from the price book and the accelerator cards, never from the machine that plans. The plan is
-resolved for them first, so that a script is only written for what they can run.
+The target machines come from the price book and the accelerator cards, never from the local machine. The plan is resolved for
+them first, so a script is written only if they can run the workload.
 """
 
 import math
@@ -32,26 +32,30 @@ DAY_S = 86_400
 MARGIN_S = 900
 """Time for queueing between nodes, imports and the first download."""
 PLACEMENT_OPTIONS = {"backend", "devices", "strategy", "nodes", "node_rank", "rendezvous"}
-"""Options that the script sets itself, from its target and the node it runs on."""
+"""Options that the script sets from its target and the node it runs on."""
 NAMES_FILE = Path(__file__).with_name("skypilot.toml")
 LOCAL = ("file:", "pretrained:/", "pretrained:.", "pretrained:~")
-"""Prefixes of values that name something on the machine that plans."""
+"""Prefixes of values that refer to a file on the local machine."""
 
 
 class Format(StrEnum):
-    """Systems that a script can be written for."""
+    """Systems for which a script can be written."""
 
     SLURM = "slurm"
     SKYPILOT = "skypilot"
 
 
 Emit = Annotated[
-    Format | None, typer.Option("--emit", rich_help_panel=PANEL, help="Print a script that runs this on other machines, planned for them.")
+    Format | None,
+    typer.Option("--emit", rich_help_panel=PANEL, help="Print a script that runs the workload on other machines, with a plan for them."),
 ]
 Accelerator = Annotated[
-    str | None, typer.Option("--accelerator", rich_help_panel=PANEL, help="Name their accelerator card, such as nvidia-h100-80gb-sxm.")
+    str | None,
+    typer.Option("--accelerator", rich_help_panel=PANEL, help="Accelerator card of the target machines, such as nvidia-h100-80gb-sxm."),
 ]
-Instance = Annotated[str | None, typer.Option("--instance", rich_help_panel=PANEL, help="Name their instance type, such as p4d.24xlarge.")]
+Instance = Annotated[
+    str | None, typer.Option("--instance", rich_help_panel=PANEL, help="Instance type of the target machines, such as p4d.24xlarge.")
+]
 
 
 def script(kind: Format, workload: str, chosen: RunOptions, facts: FactBase, accelerator: str | None, instance: str | None) -> str:
@@ -73,7 +77,7 @@ class Target:
     """Devices used in each machine; on Neuron each core is one."""
     nodes: int
     row: PriceRow | None = None
-    """The instance type, where one is named."""
+    """The instance type, if one was given."""
 
     @property
     def accelerators(self) -> int:
@@ -100,7 +104,7 @@ class Target:
 
 
 def find_target(facts: FactBase, accelerator: str | None, instance: str | None, devices: int | None, nodes: int) -> Target:
-    """Return the machines of an accelerator or instance; without `devices`, one device per machine, or all of the instances.
+    """Return the machines of an accelerator or instance; without `devices`, one device per machine, or all devices of the instances.
 
     Raises TunemarkError for names that are not in data/, and for more devices than the instances hold.
     """
@@ -108,7 +112,7 @@ def find_target(facts: FactBase, accelerator: str | None, instance: str | None, 
         raise TunemarkError("--devices", devices, f"is for all {nodes} nodes together; give a multiple of {nodes}")
     if instance is None:
         if accelerator is None:
-            raise TunemarkError("--accelerator", "", "a script is for another machine: name its --accelerator or its --instance")
+            raise TunemarkError("--accelerator", "", "the script needs a target machine; give --accelerator or --instance")
         card = facts.accelerator(accelerator)
         return Target(card, _vendor(card), (devices or nodes) // nodes, nodes)
     rows = [row for row in facts.prices if row.instance.lower() == instance.lower()]
@@ -118,7 +122,7 @@ def find_target(facts: FactBase, accelerator: str | None, instance: str | None, 
     row = max(rows, key=lambda row: (row.vcpus is not None, row.effective_on))
     card = facts.accelerators[row.accelerator]
     if accelerator is not None and facts.accelerator(accelerator).key != card.key:
-        raise TunemarkError("--accelerator", accelerator, f"{row.instance} has {card.key}; leave one of the two out")
+        raise TunemarkError("--accelerator", accelerator, f"{row.instance} has {card.key}; give only one of the two")
     held = int(row.accelerator_count * _devices_in(card, _vendor(card)))
     per_node = held if devices is None else devices // nodes
     if per_node > held:
@@ -127,7 +131,7 @@ def find_target(facts: FactBase, accelerator: str | None, instance: str | None, 
 
 
 def _devices_in(card: AcceleratorCard, vendor: Vendor) -> int:
-    """Return the devices in one accelerator: a process trains on each NeuronCore, and on a whole GPU."""
+    """Return the number of devices in one accelerator: each NeuronCore is a device, and so is a whole GPU."""
     return card.cores_per_unit or 1 if vendor.backend is Backend.NEURON else 1
 
 
@@ -140,7 +144,7 @@ def _vendor(card: AcceleratorCard) -> Vendor:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a script runs."""
+    """The command that a script runs on each node."""
 
     plan: Plan
     target: Target
@@ -149,7 +153,7 @@ class Job:
 
     @property
     def machines(self) -> str:
-        """Return the machines in words."""
+        """Return a description of the machines."""
         target = self.target
         return f"{target.nodes} x {target.row.instance if target.row else 'machine'} with {target.accelerators} x {target.card.name}"
 
@@ -168,7 +172,7 @@ class Job:
 
 
 def make_job(workload: str, chosen: RunOptions, facts: FactBase, accelerator: str | None, instance: str | None) -> Job:
-    """Return the job for the target machines. Raises TunemarkError for what cannot be planned for them."""
+    """Return the job for the target machines. Raises TunemarkError if no plan is possible for them."""
     target = find_target(facts, accelerator, instance, chosen.devices, chosen.nodes)
     options = replace(chosen.options(), devices=target.per_node * target.nodes, nodes=target.nodes)
     resolved = resolve(workload, facts, target.machine(), options)
@@ -180,7 +184,7 @@ def make_job(workload: str, chosen: RunOptions, facts: FactBase, accelerator: st
 
 
 def run_arguments(workload: str, chosen: RunOptions) -> list[str]:
-    """Return `run WORKLOAD` and the given options, without those of the placement."""
+    """Return `run WORKLOAD` and the given options, without the placement options."""
     hints = get_type_hints(RunOptions, include_extras=True)
     arguments = ["run", workload]
     for field in fields(RunOptions):
@@ -203,7 +207,7 @@ def run_arguments(workload: str, chosen: RunOptions) -> list[str]:
 SLURM = """\
 #!/bin/bash
 # {workload} on {where}. Made by `tunemark plan {workload} --emit slurm`.
-# Partition and account are the cluster's own: give them to sbatch, as in `sbatch --partition=gpu FILE`.
+# Partition and account depend on the cluster: pass them to sbatch, as in `sbatch --partition=gpu FILE`.
 # {time_reason}
 #SBATCH --job-name={name}
 #SBATCH --nodes={nodes}
@@ -220,14 +224,14 @@ export TUNEMARK="${{TUNEMARK:-.venv/bin/tunemark}}"
 srun --kill-on-bad-exit=1 bash -c {command}
 """
 SLURM_NEURON = """\
-# .venv is one with the Neuron stack and Tunemark: README, `On a Neuron machine`. Name another with TUNEMARK=PROGRAM.
-# Not yet tried on such a machine.
+# .venv must contain the Neuron stack and Tunemark (see `On a Neuron machine` in the README). TUNEMARK=PROGRAM selects another program.
+# Not yet tested on such a machine.
 """
 SLURM_HEAD_NODE = """\
 HEAD_NODE="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)"
 export HEAD_NODE
 """
-DEFAULT_TIME = "Time: a day, since no --timeout was given. It is a guess: `sbatch --time=HH:MM:SS FILE`, or plan with --timeout SECONDS."
+DEFAULT_TIME = "Time: one day as a guess, since no --timeout was given. Use `sbatch --time=HH:MM:SS FILE`, or plan with --timeout SECONDS."
 
 
 def slurm(job: Job) -> str:
@@ -238,10 +242,10 @@ def slurm(job: Job) -> str:
     return SLURM.format(
         workload=job.plan.workload,
         where=job.machines,
-        time_reason=DEFAULT_TIME if limit_s is None else "Time: that of --timeout, and a margin for imports and downloads.",
+        time_reason=DEFAULT_TIME if limit_s is None else "Time: --timeout plus a margin for imports and downloads.",
         name=f"tunemark-{job.plan.workload}",
         nodes=target.nodes,
-        # Clusters with Neuron devices give whole machines and do not count devices.
+        # Clusters with Neuron devices allocate whole machines and do not count devices.
         devices="" if target.on_neuron else f"#SBATCH --gres=gpu:{target.accelerators}\n",
         hours=hours,
         minutes=minutes,
@@ -263,7 +267,7 @@ NEURON_IMAGE = "skypilot:neuron-ubuntu-2204"
 """SkyPilot's name of AWS's Deep Learning AMI Neuron (Ubuntu 22.04), its default for these devices: drivers, runtime and tools."""
 NEURON_SETUP = """\
 # The image has drivers, runtime and tools. Its environments have Python 3.10 and Tunemark needs 3.11, so compiler and torch
-# come from AWS's index, in the versions that optimum-neuron pins. Written from their documents, not yet tried on such a machine.
+# come from AWS's index, in the versions that optimum-neuron pins. Written from their documentation, not yet tested on such a machine.
 python3 -m pip install --quiet uv
 python3 -m uv venv --quiet --python 3.11 .venv
 python3 -m uv pip install --quiet --python .venv/bin/python --extra-index-url https://pip.repos.neuron.amazonaws.com \\
@@ -276,14 +280,14 @@ python3 -m uv pip install --quiet --python .venv/bin/python --no-deps --editable
 def skypilot(job: Job) -> str:
     """Return a task as YAML, to be launched from the root of a checkout, which is copied to the machines.
 
-    Raises TunemarkError for data or weights that only this machine has, and for a device that SkyPilot has no name for.
+    Raises TunemarkError for data or weights that only this machine has, and for a device that SkyPilot does not know.
     """
     import yaml  # noqa: PLC0415 - only SkyPilot's tasks need it
 
     for value in job.arguments:
         if value.startswith(LOCAL):
             option = "--data" if value.startswith("file:") else "--weights"
-            raise TunemarkError(option, value, "is on this machine only; name one of the hub, or synthetic data and random weights")
+            raise TunemarkError(option, value, "is only on this machine; use one from the hub, or synthetic data and random weights")
 
     class Dumper(yaml.SafeDumper):
         """Writes text of several lines as a block."""

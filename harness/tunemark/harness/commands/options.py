@@ -1,4 +1,4 @@
-"""Command-line options that plan, run and the studies share. typer reads them from a signature made here."""
+"""Command-line options that plan, run and the studies share. typer reads them from a signature that is built here."""
 
 import inspect
 from collections.abc import Callable
@@ -21,7 +21,7 @@ WORK, TIME, DEVICES = "What is run", "How long", "On which devices"
 
 
 class Starter(StrEnum):
-    """Launchers of several processes."""
+    """Programs that start several processes."""
 
     TORCHRUN = "torchrun"
     ACCELERATE = "accelerate"
@@ -34,7 +34,7 @@ def _option(name: str, help_text: str, panel: str, **settings: Any) -> Any:  # n
 SET = "Change a setting of the workload card, such as batch.micro_batch=16. The result is in the open division."
 DATA = "Use card, synthetic, file:PATH (a .txt, .csv or .jsonl file, or a folder with train and test files), or hub:NAME."
 UNTIL_CI = "Stop once the 95% interval of throughput is within this fraction, such as 1%; the default without --steps."
-NO_STEP = "End the worker after N seconds without a completed step, and after 4 N while it loads, compiles or evaluates. Default: 900."
+NO_STEP = "Stop the worker after N seconds without a completed step, or after 4 N while it loads, compiles or evaluates. Default: 900."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,26 +49,30 @@ class RunOptions:
     epochs: Annotated[int | None, _option("--epochs", "Make N passes over the data.", TIME, min=1)] = None
     max_train_s: Annotated[float | None, _option("--seconds", "Train for at most N seconds.", TIME, min=1)] = None
     until_ci: Annotated[str | None, _option("--until-ci", UNTIL_CI, TIME)] = None
-    timeout_s: Annotated[float | None, _option("--timeout", "End the worker after N seconds in all. Default: no limit.", TIME, min=1)] = (
-        None
-    )
+    timeout_s: Annotated[
+        float | None, _option("--timeout", "Stop the worker after N seconds in total. Default: no limit.", TIME, min=1)
+    ] = None
     no_step_s: Annotated[float | None, _option("--no-step-timeout", NO_STEP, TIME, min=1)] = None
     strict_timing: Annotated[
         bool, _option("--strict-timing", "Wait for the device after each step instead of at the window's ends.", TIME)
     ] = False
-    probe: Annotated[bool, _option("--probe/--no-probe", "Measure the device's matrix rate before and after.", TIME)] = True
+    probe: Annotated[bool, _option("--probe/--no-probe", "Measure the device's matrix rate before and after training.", TIME)] = True
     gates: Annotated[bool, _option("--gates/--no-gates", "Check first that training is correct.", TIME)] = True
-    save: Annotated[bool, _option("--save", "Measure saving: write the trained weights to a temporary folder, then remove them.", TIME)] = (
+    save: Annotated[bool, _option("--save", "Measure saving: write the trained weights to a temporary folder, then delete them.", TIME)] = (
         False
     )
-    cold: Annotated[bool, _option("--cold", "Compile everything again, with caches in a folder of the run.", TIME)] = False
-    backend: Annotated[Family | None, _option("--backend", "Use this device family of the machine instead of the fastest.", DEVICES)] = None
+    cold: Annotated[bool, _option("--cold", "Compile everything again, with empty caches for this run.", TIME)] = False
+    backend: Annotated[
+        Family | None, _option("--backend", "Use this device family instead of the fastest one on the machine.", DEVICES)
+    ] = None
     devices: Annotated[int | None, _option("--devices", "Train on N devices, over all nodes.", DEVICES, min=1)] = None
-    strategy: Annotated[str | None, _option("--strategy", "Share the work by ddp, fsdp2, zero1, zero2 or zero3.", DEVICES)] = None
+    strategy: Annotated[str | None, _option("--strategy", "Distribute the work with ddp, fsdp2, zero1, zero2 or zero3.", DEVICES)] = None
     offload: Annotated[str | None, _option("--offload", "Keep in host memory: none, optimizer or all.", DEVICES)] = None
     launcher: Annotated[Starter, _option("--launcher", "Start several processes with torchrun or accelerate.", DEVICES)] = Starter.TORCHRUN
     nodes: Annotated[int, _option("--nodes", "Use N machines; run the same command on each.", DEVICES, min=1)] = 1
-    node_rank: Annotated[int, _option("--node-rank", "Number of this machine, from 0; 0 writes the submission.", DEVICES, min=0)] = 0
+    node_rank: Annotated[
+        int, _option("--node-rank", "Number of this machine, starting at 0. Machine 0 writes the submission.", DEVICES, min=0)
+    ] = 0
     rendezvous: Annotated[
         str | None, _option("--rendezvous", "Address of the first of several machines.", DEVICES, metavar="HOST:PORT")
     ] = None
@@ -93,7 +97,7 @@ class RunOptions:
 
 
 def fraction(option: str, text: str | None) -> float | None:
-    """Return a fraction given as `1%` or `0.01`. Raises BadParameter when it is not between 0 and 1."""
+    """Return a fraction given as `1%` or `0.01`. Raises BadParameter if it is not between 0 and 1."""
     if text is None:
         return None
     try:

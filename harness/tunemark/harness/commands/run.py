@@ -39,13 +39,13 @@ def plan(
     instance: Instance = None,
     chosen: RunOptions,
 ) -> None:
-    """Show how a workload would run here, each value with its reason; or print a script that runs it elsewhere."""
+    """Show how a workload would run here, with the reason for each value, or print a script that runs it elsewhere."""
     if emit is not None:
         sys.stdout.write(script(emit, workload, chosen, FactBase.of_project(), accelerator, instance))
         return
     for option, value in (("--accelerator", accelerator), ("--instance", instance)):
         if value is not None:
-            raise TunemarkError(option, value, "is for scripts that run elsewhere; give --emit slurm or --emit skypilot with it")
+            raise TunemarkError(option, value, "applies only to scripts; add --emit slurm or --emit skypilot")
     resolved = resolve(workload, FactBase.of_project(), chosen.machine(), chosen.options())
     if as_json:
         overrides = [override.model_dump() for override in resolved.overrides]
@@ -81,13 +81,15 @@ def run(
     supersedes: Annotated[
         str | None, typer.Option("--supersedes", metavar="ID", help="Replace an earlier result of this machine, given by its id.")
     ] = None,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Repeat N times, each in a fresh process; report median and range.")] = 1,
+    repeats: Annotated[
+        int, typer.Option("--repeats", min=1, help="Repeat N times, each in a fresh process; report the median and range.")
+    ] = 1,
     as_json: Json = False,
     chosen: RunOptions,
 ) -> None:
     """Fine-tune once in a fresh process and write one submission.
 
-    A submission with a status is always written: Ctrl-C, a crash and out of memory are results too.
+    A submission with a status is always written, even after Ctrl-C, a crash or out of memory.
     """
     from tunemark.harness.run.launch import check_superseded, help_another_node, run_once  # noqa: PLC0415 - only a run needs processes
     from tunemark.harness.run.show import print_summary, summary  # noqa: PLC0415
@@ -115,5 +117,5 @@ def _repeat(
     from tunemark.harness.studies.sweep import run_repeats  # noqa: PLC0415
 
     if supersedes is not None:
-        raise TunemarkError("--supersedes", supersedes, "one run replaces one result; leave --repeats out")
+        raise TunemarkError("--supersedes", supersedes, "only a single run can replace a result; remove --repeats")
     show_sweep(workload, run_repeats(workload, chosen.options(), Bench.here(facts, chosen.machine(), out), repeats), as_json=as_json)

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
 
 STUDY = "Which runs"
-OVER = "Vary this setting; several make a grid. Without values: the card's. Without --over: the card's axes, one at a time."
+OVER = "Vary this setting; several settings form a grid. Default values: those of the card. Without --over: the card's axes, one at a time."
 AGAIN = (
-    "Start again instead of resuming an earlier series of the same command. Runs by another source of the harness or by other "
-    "library versions are never resumed: they are named, and everything is measured again."
+    "Start again instead of resuming an earlier series of the same command. Runs from another version of the harness or its "
+    "libraries are never resumed. They are listed and measured again."
 )
-LIMIT = "Stay within this resident host memory, all processes of a run together. Default: 80% of it."
+LIMIT = "Limit the resident host memory of a run, over all its processes. Default: 80% of host memory."
 Out = Annotated[Path | None, typer.Option("--out", help="Write the submissions to this folder. Default: submissions/ of the checkout.")]
 Again = Annotated[bool, typer.Option("--again", help=AGAIN)]
 
@@ -46,16 +46,16 @@ def sweep(
     workload: Workload,
     *,
     over: Annotated[list[str] | None, _study("--over", OVER, "FIELD[=V1,V2,..]")] = None,
-    repeats: Annotated[int, _study("--repeats", "Run each point N times, in turn.", min=1)] = 1,
+    repeats: Annotated[int, _study("--repeats", "Run each point N times, alternating between points.", min=1)] = 1,
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
     chosen: RunOptions,
 ) -> None:
-    """Run a workload at several points, each in a fresh process, each a submission.
+    """Run a workload at several points. Each point has a fresh process and its own submission.
 
-    A point that runs out of memory or crashes is a result and stops nothing. Ctrl-C stops after the present record; the same
-    command resumes. A point on an axis of the card stays in the standard division.
+    A point that runs out of memory or crashes is a result and does not stop the others. Ctrl-C stops after the current
+    submission; the same command resumes. A point on an axis of the card stays in the standard division.
     """
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.sweep import run_sweep  # noqa: PLC0415
@@ -81,10 +81,12 @@ def show_sweep(workload: str, result: "SweepResult", *, as_json: bool) -> NoRetu
 def frontier(
     workload: Workload,
     *,
-    over: Annotated[Over, _study("--over", "Find the largest of this.")] = Over.MICRO_BATCH,
-    sequence_lengths: Annotated[str | None, _study("--sequence-lengths", "Find the micro-batch at these lengths.", "N,N,..")] = None,
+    over: Annotated[Over, _study("--over", "Find the largest value of this setting.")] = Over.MICRO_BATCH,
+    sequence_lengths: Annotated[
+        str | None, _study("--sequence-lengths", "Find the largest micro-batch at these sequence lengths.", "N,N,..")
+    ] = None,
     limit_memory: Annotated[float | None, _study("--limit-memory", LIMIT, "GIB", min=0.1)] = None,
-    most: Annotated[int, _study("--most", "Try micro-batches up to this one.", min=1)] = 65_536,
+    most: Annotated[int, _study("--most", "Try micro-batches up to this size.", min=1)] = 65_536,
     within: Annotated[str | None, _study("--within", "Stop within this tolerance, such as 10%. Default: exact.")] = None,
     out: Out = None,
     again: Again = False,
@@ -93,7 +95,7 @@ def frontier(
 ) -> None:
     """Find the largest micro-batch and the longest sequence that fit, by doubling and halving.
 
-    Each try is a short run in a process of its own, on full rows, and a submission. Out of memory means that it does not fit;
+    Each trial is a short run on full rows, in a fresh process, with its own submission. Out of memory means that it does not fit;
     any other failure ends the search with its reason. The same command resumes where it stopped.
     """
     from tunemark.harness.studies.frontier import Frontier  # noqa: PLC0415 - only a series needs processes
@@ -136,17 +138,17 @@ def ab(
     *,
     a: Annotated[str, _study("--a", "Set A, the baseline.", "FIELD=VALUE,..")],
     b: Annotated[str, _study("--b", "Set B.", "FIELD=VALUE,..")],
-    pairs: Annotated[int, _study("--pairs", "Run each N times; three are needed for a verdict.", min=1)] = 5,
+    pairs: Annotated[int, _study("--pairs", "Run each setting N times; a verdict needs three.", min=1)] = 5,
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
     chosen: RunOptions,
 ) -> None:
-    """Compare two settings in interleaved runs A B, B A, A B .. in fresh processes, each a submission.
+    """Compare two settings in interleaved runs A B, B A, A B .. in fresh processes. Each run writes a submission.
 
     B is faster only when the 95% interval of the pairs' ratios lies entirely above 1. Memory and loss are compared too, and a
-    changed loss is reported. Both runs of a pair share a seed, and each pair has another. With compilation, the report shows
-    how many steps pay it off, with a cold cache (the first pair, or --cold) and a warm one.
+    changed loss is reported. Both runs of a pair share a seed; the seed differs between pairs. With compilation, the report shows
+    after how many steps it pays off, with a cold cache (the first pair, or --cold) and a warm one.
     """
     from tunemark.harness.studies.ab_test import run_ab  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415
@@ -169,19 +171,20 @@ def ab(
 )
 def predict(
     submissions: Annotated[
-        list[Path], typer.Argument(help="The submission of a short run, or those of its repeats.", exists=True, dir_okay=False)
+        list[Path], typer.Argument(help="The submission of a short run, or the submissions of its repeats.", exists=True, dir_okay=False)
     ],
     *,
     job_steps: Annotated[int | None, typer.Option("--job-steps", min=1, help="Optimizer steps in the job.")] = None,
-    samples: Annotated[int | None, typer.Option("--samples", min=1, help="Samples in the job's data set.")] = None,
-    tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="Real tokens in the job's data set.")] = None,
+    samples: Annotated[int | None, typer.Option("--samples", min=1, help="Samples in the job's dataset.")] = None,
+    tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="Real tokens in the job's dataset.")] = None,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data, each with an evaluation if the run had one.")] = 1,
     usd_per_hour: Annotated[
-        float | None, typer.Option("--usd-per-hour", min=0, help="Cost of all machines. Default: the cheapest in the price book.")
+        float | None,
+        typer.Option("--usd-per-hour", min=0, help="Hourly price of all machines. Default: the cheapest offer in the price book."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Predict time and cost of a whole job from short runs of it on the same machine.
+    """Predict the time and cost of a whole job from short runs on the same machine.
 
     With one run, the interval covers the rest of the same process. With repeats, it covers a new process.
     """
@@ -202,7 +205,7 @@ def predict(
 
 
 def read_runs(paths: Sequence[Path]) -> list[Submission]:
-    """Return the submissions of repeats. Raises TunemarkError for a file that is no repeat of the first one."""
+    """Return the submissions of repeats. Raises TunemarkError for a file that is not a repeat of the first one."""
     from tunemark.harness.studies.resume import read_submission  # noqa: PLC0415
     from tunemark.schema.statistics.job_prediction import stranger  # noqa: PLC0415
 
@@ -210,7 +213,7 @@ def read_runs(paths: Sequence[Path]) -> list[Submission]:
     for path in paths:
         submission = read_submission(path, path.read_bytes())
         if submission is None:
-            raise TunemarkError("submission", str(path), "is another record; give the file that `tunemark run` wrote")
+            raise TunemarkError("submission", str(path), "is not a submission; give the file that `tunemark run` wrote")
         runs.append(submission)
     problem = stranger(runs)
     if problem is not None:
@@ -220,7 +223,7 @@ def read_runs(paths: Sequence[Path]) -> list[Submission]:
 
 
 def hourly(run: Submission, facts: FactBase, given_usd: float | None) -> tuple[float | None, str]:
-    """Return US dollars per hour for all machines of a run, and the source of that price or why there is none."""
+    """Return US dollars per hour for all machines of a run, and the source of that price, or the reason why it is unknown."""
     from tunemark.schema.statistics.job_prediction import price_of  # noqa: PLC0415
 
     device = run.plan.device

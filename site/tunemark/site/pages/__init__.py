@@ -1,6 +1,6 @@
 """One module per kind of page. Each has a function `pages(catalogue)` that yields pages from database rows.
 
-A new module in this folder is found by itself. Pages under `guide/` are listed on the guide's first page; other
+A new module in this folder is found automatically. Pages under `guide/` are listed on the guide's first page; other
 lists are linked from the navigation in mkdocs.yml.
 """
 

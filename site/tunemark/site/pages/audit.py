@@ -14,7 +14,7 @@ MEASURED = "measured"
 VERDICTS = {
     "impossible": "No reading of the figures can be true.",
     "inconsistent": "Figures of the same document contradict each other.",
-    "suspicious": "The figure can be true, but it is far from what is known and needs a second look.",
+    "suspicious": "The figure can be true, but it is far from known values and should be checked.",
     "ambiguous": "The figure has several meanings, and the document does not say which one it uses.",
 }
 """Verdicts with their meaning, worst first."""

@@ -1,4 +1,4 @@
-"""What runs on which device: the harness' support matrix, and the evidence that measured results provide."""
+"""Support by device: the harness' support matrix, and the evidence from measured results."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class MeasuredRun:
 
     @property
     def on_device(self) -> bool:
-        """Return True if an accelerator did the computing."""
+        """Return True if the run used an accelerator."""
         return self.row["backend"] not in HOST
 
     def requested(self, name: str, default: str) -> bool:
@@ -112,7 +112,7 @@ def _families(catalogue: Catalogue, backends: list[str]) -> Table:
 
 
 def _evidence_cell(runs: int) -> Cell:
-    return Cell("measured", badge="measured", sort="measured") if runs else Cell("never run by us", badge="ambiguous", sort="never")
+    return Cell("measured", badge="measured", sort="measured") if runs else Cell("not yet run by us", badge="ambiguous", sort="never")
 
 
 def _matrix(catalogue: Catalogue, backends: list[str]) -> Table:
@@ -142,7 +142,7 @@ def _proofs(catalogue: Catalogue, backends: list[str]) -> Table:
         Column("Results that show it", lambda item: tables.number(item[1]), numeric=True),
         Column("Evidence", lambda item: _evidence_cell(item[1])),
     ]
-    return tables.table("What only an accelerator can prove", columns, counted)
+    return tables.table("Features that need an accelerator as proof", columns, counted)
 
 
 def _measured_runs(catalogue: Catalogue) -> Iterator[MeasuredRun]:

@@ -119,7 +119,7 @@ def _phases(rows: list[Row]) -> list[PhaseBar]:
             row["phase"],
             wording.PHASES.get(row["phase"], wording.words(row["phase"])),
             QUANTITIES["wall_s"].text(row["duration_s"]),
-            # A phase that took any time is not shown as 0.
+            # Never show a phase that took time as 0.
             "<0.1%" if 0 < row["share"] < SMALLEST_SHARE else f"{row['share']:.1%}",
             f"{row['share'] * 100:.3f}",
         )

@@ -1,6 +1,6 @@
 """MLPerf entries: the list of a round's entries, and a page for each converted result.
 
-Entries are listed, not ranked: no two systems ran under the same conditions.
+Entries are listed but not ranked, because no two systems ran under the same conditions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ TOPICS = {
 }
 MEDIAN = "median of all runs; a run that missed the target counts as longer than any other"
 SCORE = "mean without the fastest and the slowest run, the rule of MLPerf Training; a run that misses the target counts as the slowest"
-COST = "Samples are those in the logs. The cost of a run covers the median time to target, without loading and compiling."
+COST = "Samples are counted as in the logs. The cost of a run covers the median time to target, without loading and compiling."
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,9 @@ FIGURES: tuple[Column[ErrorSummary], ...] = (
     Column("Median error", lambda item: _percent(item.median_error), numeric=True, explained="Median of the absolute errors."),
     Column("Worst error", lambda item: _percent(item.worst_error), numeric=True),
     Column("Inside", lambda item: _percent(item.coverage), numeric=True, explained="Share of results inside their predicted 90% interval."),
-    Column("No data", lambda item: tables.number(item.no_data), numeric=True, explained="Results for which no similar result was left."),
+    Column(
+        "No data", lambda item: tables.number(item.no_data), numeric=True, explained="Results without any similar result among the others."
+    ),
 )
 
 
@@ -103,7 +105,7 @@ def _throughput(catalogue: Catalogue) -> dict[str, object]:
 
 
 def _verdict(accuracy: list[Row]) -> str:
-    """Return a sentence: whether the goal is met over all results, and the software for which it is missed."""
+    """Return a sentence on the goal: met or missed over all results, and the software that misses it."""
     overall = [f"{row['left_out']} left out: {_goal(row)}" for row in accuracy if row["stack"] == "all" and row["rows"]]
     missed = [
         f"{row['left_out']} left out, {row['stack']}" for row in accuracy if row["stack"] != "all" and row["rows"] and _goal(row) != "met"
@@ -178,7 +180,7 @@ def _each_result(errors: list[Row], cells: CardCells) -> Table:
             numeric=True,
             explained="Measured or published, all devices.",
         ),
-        Column("Predicted tokens/s", _predicted_cell, numeric=True, explained="From all other results, with its 90% interval."),
+        Column("Predicted tokens/s", _predicted_cell, numeric=True, explained="Predicted from all other results, with a 90% interval."),
         Column("Error", lambda row: tables.number(row["error"], lambda share: f"{share:+.0%}"), numeric=True),
         Column("Inside", _inside_cell),
     ]

@@ -1,4 +1,4 @@
-"""Provenance: one table per kind of fact with source and date, and the values that nobody has verified."""
+"""Provenance: one table per kind of fact with source and date, and the values that are not verified."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -13,7 +13,7 @@ CRUMBS = (("Guide", "guide/index"),)
 DATED_BY = {
     "provider": "day of the price list",
     "catalog": "day on which a catalogue without dates was read",
-    "inferred": "follows from the price lists around it",
+    "inferred": "inferred from earlier and later price lists",
 }
 
 

@@ -19,7 +19,7 @@ MEANING = {
     "sweep": "Vary one or several settings. A point that fails is a result and does not stop the others.",
     "frontier": "Find the largest batch and sequence length that fit, by doubling and bisection in fresh processes.",
     "ab": "Run two arms in turn in fresh processes, so that slow drifts of the machine cancel in their ratio.",
-    "repeat": "Repeat the same run in fresh processes to see how far results of one machine differ.",
+    "repeat": "Repeat the same run in fresh processes to see how much results on one machine vary.",
 }
 
 
@@ -90,7 +90,7 @@ def _table(catalogue: Catalogue, runs: list[Row]) -> Table:
             "Relative to the first",
             lambda row: tables.quantity("relative_speed", row["tokens_per_s"] / first if row["tokens_per_s"] and first else None),
             numeric=True,
-            explained="Tokens/s divided by those of the first point that has any.",
+            explained="Tokens/s divided by the tokens/s of the first point with a rate.",
         ),
         quantity_column("step_time_s"),
         quantity_column("peak_memory_bytes", memory_cell),
@@ -122,7 +122,7 @@ def _counts(catalogue: Catalogue, row: Row) -> bool:
 
 
 def _ab_verdict(runs: list[Row]) -> str:
-    """Return the verdict on the tokens/s of arm B compared with arm A, from the pairs of which both runs count."""
+    """Return the verdict on the tokens/s of arm B compared with arm A, from the pairs in which both runs count."""
     arms: dict[str, dict[int, Row]] = {arm: {} for arm in ARMS}
     settings = dict.fromkeys(ARMS, MISSING)
     for row in runs:
@@ -147,7 +147,7 @@ def _has_accuracy(row: Row) -> bool:
 def _accuracy_verdict(a: list[Row], b: list[Row]) -> str:
     """Return the comparison of the mean accuracies of two arms; empty if nothing was classified.
 
-    All runs of an arm classify the same rows, so that together they have the standard error of a single run.
+    All runs of an arm classify the same rows, so their mean has the standard error of a single run.
     """
     if not a or not b:
         return ""

@@ -11,13 +11,13 @@ from tunemark.schema.physics.architecture import count_parameters
 
 CPU_TIMES = ("wall_s", "user_s", "system_s")
 FEW_STEPS = 3
-"""A run of so few steps is mostly warm-up."""
+"""A run with this few steps is mostly warm-up."""
 SHORT_RUN_TOLERANCE = 0.15
-"""Share by which a step of a short run may differ from one of a longer run."""
+"""Share by which the step time of a short run may differ from that of a longer run."""
 EVALUATION_SERIES = ("source", "conditions.model", "conditions.method", "conditions.accelerator", "conditions.sequence_length")
-"""What results share in a series over batch sizes."""
+"""Conditions that all results of a series over batch sizes share."""
 SERIES_LENGTH = 3
-"""Fewest batch sizes that show a proportion."""
+"""Minimum number of batch sizes that can show a proportion."""
 SAME_RATE = 0.03
 """Share by which rates per row of the batch may differ and still be proportional to the batch."""
 
@@ -50,7 +50,7 @@ def rate_times_time(evidence: Evidence) -> Iterator[Finding]:
         rows, steps, batch = expected_rows(result), result.interval("steps"), rows_per_step(result)
         if rows is not None and _finished(result):
             work = Interval(rows.value, rows.low, rows.high * (1 + LAST_BATCH))
-            meaning = f"epochs x rows of the data set = {result.claims['epochs'].value:g} x {result.training_rows:,}"
+            meaning = f"epochs x rows of the dataset = {result.claims['epochs'].value:g} x {result.training_rows:,}"
         elif rows is None and steps is not None and batch is not None:
             work, meaning = steps * batch, f"steps x rows per step = {steps.value:g} x {batch}"
         else:
@@ -96,7 +96,7 @@ def rows_of_a_step(evidence: Evidence) -> Iterator[Finding]:
 def steps_times_step(evidence: Evidence) -> Iterator[Finding]:
     """Training time that differs from steps x step time.
 
-    Steps follow each other without a gap (definitions#step-time).
+    Steps run one after another without a gap, so the total is their number times the step time (definitions#step-time).
     """
     slack = evidence.facts.known.practice("clock-slack")
     for result in evidence.results:
@@ -110,7 +110,7 @@ def steps_times_step(evidence: Evidence) -> Iterator[Finding]:
 def epoch_times(evidence: Evidence) -> Iterator[Finding]:
     """Training time that differs from epochs x epoch time.
 
-    Epochs follow each other without a gap.
+    Epochs run one after another without a gap, so the total is their number times the epoch time.
     """
     slack = evidence.facts.known.practice("clock-slack")
     for result in evidence.results:
@@ -136,9 +136,9 @@ def wall_covers_training(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="cpu-time", family="arithmetic", verdicts=(INCONSISTENT,))
 def cpu_time(evidence: Evidence) -> Iterator[Finding]:
-    """More CPU time than the cores have.
+    """More CPU time than the cores provide.
 
-    A core works at most one second per second.
+    A core provides at most one CPU second per second.
     """
     cores = {row.instance: row.vcpus for row in evidence.facts.prices if row.vcpus}
     for result in evidence.results:
@@ -152,10 +152,10 @@ def cpu_time(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="trainer-flops", family="arithmetic", verdicts=(INCONSISTENT,))
 def trainer_flops(evidence: Evidence) -> Iterator[Finding]:
-    """FLOPs of a trainer that belong to another length.
+    """Trainer FLOPs that imply another sequence length.
 
-    A trainer's estimate is 6 x parameters outside of embeddings x tokens, padding included (transformers, floating_point_ops). So it
-    implies the length of the rows.
+    The Trainer estimates 6 x parameters without embeddings x tokens, padding included (transformers, floating_point_ops). The
+    estimate therefore implies the length of the rows.
     """
     for result in evidence.results:
         flops, rates, time = result.interval("total_flops"), result.readings("samples_per_s"), result.interval("train_time_s")
@@ -180,7 +180,7 @@ def trainer_flops(evidence: Evidence) -> Iterator[Finding]:
 def evaluation_rows(evidence: Evidence) -> Iterator[Finding]:
     """Row count of an evaluation that differs from its rate x time.
 
-    An evaluation goes once through a fixed set of rows, whatever the training batch is.
+    An evaluation processes a fixed set of rows once, whatever the training batch is.
     """
     for result in evidence.results:
         rows = result.dataset.test_rows if result.dataset else None
@@ -200,7 +200,8 @@ def evaluation_rows(evidence: Evidence) -> Iterator[Finding]:
 def proportional_to_batch(evidence: Evidence) -> Iterator[Finding]:
     """Rate in exact proportion to the batch.
 
-    A fixed set of rows takes its own time. Its rate cannot follow the training batch to the per cent.
+    The time to evaluate a fixed set of rows does not depend on the training batch, so the rate cannot be proportional to the
+    batch to within a per cent.
     """
     evaluated = [result for result in evidence.results if result.interval("eval_samples_per_s") and result.conditions.micro_batch]
     for results in grouped(evaluated, attrgetter(*EVALUATION_SERIES)).values():
@@ -227,7 +228,7 @@ def proportional_to_batch(evidence: Evidence) -> Iterator[Finding]:
 def work_of_an_epoch(evidence: Evidence) -> Iterator[Finding]:
     """Epochs of one table that differ in size.
 
-    Tokens/s x epoch time is the data set in tokens. Only another tokenizer changes it, by tens of per cent.
+    Tokens/s x epoch time is the size of the dataset in tokens. Only another tokenizer changes it, by tens of per cent.
     """
     slack, spread = evidence.facts.known.practice("clock-slack"), evidence.facts.known.practice("tokeniser-spread")
     timed = [
@@ -247,7 +248,7 @@ def work_of_an_epoch(evidence: Evidence) -> Iterator[Finding]:
                 f"{result.id} {result.claims['tokens_per_s'].printed} x {result.claims['epoch_time_s'].printed} = {tokens.value / 1e6:.1f}M tokens"
                 for result, tokens in rows
             )
-            + f": epochs of one data set cannot differ by a factor of {most.value / least.value:.1f}"
+            + f": epochs of one dataset cannot differ by a factor of {most.value / least.value:.1f}"
         )
         numbers = {f"tokens, {result.id}": tokens.value for result, tokens in rows}
         yield Finding(INCONSISTENT, records, claim, words, numbers, quantities=("tokens_per_s", "epoch_time_s"))
@@ -255,9 +256,9 @@ def work_of_an_epoch(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="short-run", family="arithmetic", verdicts=(SUSPICIOUS,))
 def short_runs(evidence: Evidence) -> Iterator[Finding]:
-    """Few steps that a longer run contradicts.
+    """Step time from a few steps that a longer run contradicts.
 
-    First steps compile, fill caches and grow the allocator (definitions#steady-window).
+    The first steps compile, fill caches and grow the allocator (definitions#steady-window).
     """
     for result in evidence.results:
         steps, time = result.interval("steps"), result.interval("step_time_s")
@@ -277,9 +278,9 @@ def short_runs(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="share-of-total", family="arithmetic", verdicts=(INCONSISTENT,))
 def shares_of_totals(evidence: Evidence) -> Iterator[Finding]:
-    """Memory that is not its share of the total.
+    """Memory that differs from its share of the total.
 
-    A share times its total is the amount. For several devices together it is divided by their number.
+    A share times its total is the amount. A total over several devices is divided by their number.
     """
     names = ("device_memory_peak_share", "device_memory_total_bytes", "peak_memory_bytes")
     for result in evidence.results:

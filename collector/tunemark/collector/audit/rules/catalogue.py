@@ -1,4 +1,4 @@
-"""Catalogue: instances, devices, models and versions that exist, what they can do, and when they appeared."""
+"""Catalogue: the existence, capabilities and release dates of instances, devices, models and versions."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ PERFORMANCE_STATE = re.compile(r"/\s*(P(?:[2-9]|1[0-5]))\b")
 """Performance states of NVIDIA devices, P0 to P15 from fastest to idle (nvidia-smi's manual)."""
 NUMBER = re.compile(r"[0-9]+")
 INSTANCE = re.compile(r"\b[a-z]{1,3}\d[a-z0-9]*(?:-[a-z0-9]+)?[.-]\d*x?large\b", re.IGNORECASE)
-"""Names in the form of AWS within other words, such as a device that is called by its instance."""
+"""AWS instance names within other words, such as a device named after its instance."""
 DATA_TOLERANCE = 0.05
 """Share by which printed bandwidth and power may differ from the card."""
 
@@ -28,7 +28,7 @@ DATA_TOLERANCE = 0.05
 def instance_exists(evidence: Evidence) -> Iterator[Finding]:
     """Instance that no provider offers.
 
-    A machine is one of those that a provider lists (data/prices).
+    A rented machine is one of the instances that its provider lists (data/prices).
     """
     instances = evidence.facts.instances
     known, plain = {name.lower() for name in instances}, {bare(name): name for name in instances}
@@ -60,7 +60,7 @@ def _printed_instances(evidence: Evidence) -> Iterator[tuple[str, str, str]]:
 
 
 def _other_sizes(name: str, instances: Iterable[str]) -> list[str]:
-    """Return the instances that differ from a name in one number only, as the sizes of a family do."""
+    """Return the instances that differ from a name in only one number, as the sizes of a family do."""
     forms = _without_one_number(name)
     return sorted(known for known in instances if forms & _without_one_number(known))
 
@@ -119,7 +119,7 @@ def _wrong_totals(result: AuditedResult, row: PriceRow, memory_each: float) -> I
 def context_length(evidence: Evidence) -> Iterator[Finding]:
     """Rows longer than the model's context.
 
-    A model has as many positions as it was made for; learned positions end there.
+    A model is designed for a fixed number of positions. Learned positions do not exist beyond it.
     """
     beyond = [
         (result, result.model, length)
@@ -130,7 +130,7 @@ def context_length(evidence: Evidence) -> Iterator[Finding]:
         results, (_, model, length) = [result for result, *_ in rows], rows[0]
         learned = FAMILIES[model.family].learned_positions
         reason = (
-            "its positions are a table of that size, so the run fails at once"
+            "its position table has that size, so the run fails at once"
             if learned
             else "rotary positions beyond it run, but the model was never trained on them"
         )
@@ -164,9 +164,9 @@ def precision_on_device(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="device-name", family="catalogue", verdicts=(SUSPICIOUS,))
 def device_names(evidence: Evidence) -> Iterator[Finding]:
-    """Device name with a performance state in it.
+    """Device name that contains a performance state.
 
-    A device has the name that its maker gave it. A performance state is not part of the name.
+    A performance state is not part of the name that the manufacturer gave the device.
     """
     for result in evidence.results:
         name = result.labels.get("accelerator", "")
@@ -181,7 +181,7 @@ def device_names(evidence: Evidence) -> Iterator[Finding]:
 def printed_memory(evidence: Evidence) -> Iterator[Finding]:
     """Device with a memory size that is not sold.
 
-    A device has the memory on its card; another amount is another device.
+    A device has the memory size that its card lists. Another size means another device.
     """
     cards = evidence.facts.accelerators
     printed = [
@@ -204,7 +204,7 @@ def printed_memory(evidence: Evidence) -> Iterator[Finding]:
 def device_data(evidence: Evidence) -> Iterator[Finding]:
     """Device data that the card contradicts.
 
-    Bandwidth, power and generation are set by the maker.
+    Bandwidth, power and generation are fixed by the manufacturer.
     """
     for statement, device in evidence.assertions(Device):
         card = evidence.facts.accelerators.get(device.accelerator)
@@ -267,7 +267,7 @@ def _used_versions(evidence: Evidence) -> Iterator[tuple[str, str, str, str]]:
 def before_the_architecture(evidence: Evidence) -> Iterator[Finding]:
     """Model in a library version that cannot load it.
 
-    A library loads the architectures that it had when it was released.
+    A library version can load only the architectures that existed in it at its release.
     """
     for support in evidence.facts.known.architectures:
         library = support.library
@@ -297,12 +297,12 @@ def before_the_architecture(evidence: Evidence) -> Iterator[Finding]:
 def document_dates(evidence: Evidence) -> Iterator[Finding]:
     """Date before the document existed.
 
-    A document cannot be finished before it is begun.
+    A document cannot be finished before it is started.
     """
     for document in evidence.documents:
         stated, committed = document.stated_on, document.committed_on
         about = tuple(statement.id for statement in document.statements if "last_updated" in statement.labels)
         if stated and committed and stated < committed and about:
-            words = f"its repository first had it on {committed}, {(committed - stated).days} days later"
+            words = f"its repository first contained it on {committed}, {(committed - stated).days} days later"
             numbers = {"stated_on": stated.isoformat(), "committed_on": committed.isoformat()}
             yield Finding(SUSPICIOUS, about, f"dated {stated}", words, numbers, conditions=("date",))

@@ -1,4 +1,4 @@
-"""Comparisons: ratios and words against the figures, columns relative to a baseline, and whether results may be compared at all."""
+"""Comparisons: ratios and words checked against the figures, columns relative to a baseline, and the comparability of results."""
 
 from collections.abc import Iterator
 from operator import attrgetter
@@ -14,13 +14,13 @@ from tunemark.schema.records.claims import Comparison, Extreme, Range
 from tunemark.schema.vocabulary import Method
 
 RATIO_TOLERANCE = 0.004
-"""Share that a printed ratio may differ beyond its digits, since documents divide figures before rounding them."""
+"""Share by which a printed ratio may differ beyond its rounding, since documents divide figures before rounding them."""
 COLUMN_TOLERANCE = 0.006
-"""The same for a column of a table, in which both figures are rounded."""
+"""The same share for a column of a table in which both figures are rounded."""
 TIMES_TOLERANCE = 0.05
 """Share by which a ratio of rates may differ from the ratio of the times of the same work."""
 SIMILAR_SIZE = 1.6
-"""Factor within which models have about the same size: utilisation changes slowly with it."""
+"""Factor within which models have about the same size: utilisation changes slowly with size."""
 FEWEST_STEPS = 20
 """A run of fewer steps is mostly warm-up (definitions#steady-window)."""
 TIMES = frozenset({"train_time_s", "wall_s", "epoch_time_s", "step_time_s"})
@@ -37,16 +37,16 @@ CONDITION_OF = {
     "rows of a step": "global_batch",
     "torch": "framework",
 }
-"""What must agree in a comparison, with the condition it belongs to."""
+"""Aspects that must agree in a comparison, each with its condition."""
 CHANGES_WORK = frozenset({"model", "method", "dataset", "sequence length", "rows of the training"})
-"""What changes the work; the others change how it is done."""
+"""Aspects that change the work. The others change how the work is done."""
 
 
 @rule(id="printed-change", family="comparison", verdicts=(INCONSISTENT,))
 def printed_changes(evidence: Evidence) -> Iterator[Finding]:
-    """Ratio or difference that the figures do not give.
+    """Ratio or difference that disagrees with the figures.
 
-    A speed-up is time before over time after. A share is the ratio less 1.
+    A speed-up is the time before divided by the time after. A percentage change is the ratio minus 1.
     """
     for statement, compared in evidence.assertions(Comparison):
         figures = _figures(evidence, compared)
@@ -68,7 +68,8 @@ def printed_changes(evidence: Evidence) -> Iterator[Finding]:
 def words_against_figures(evidence: Evidence) -> Iterator[Finding]:
     """Words that the figures contradict.
 
-    Higher means above 1, and slightly means less than a quarter. Shares of different totals are multiplied by them first.
+    Higher means a ratio above 1, and slightly means by less than a quarter. Shares of different totals are first multiplied by
+    their totals.
     """
     for statement, compared in evidence.assertions(Comparison):
         figures = _figures(evidence, compared)
@@ -85,7 +86,7 @@ def words_against_figures(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _figures(evidence: Evidence, compared: Comparison) -> tuple[Interval, Interval] | None:
-    """Return the first and last figure of a comparison, or None where one is missing, ambiguous or not positive."""
+    """Return the first and last figure of a comparison, or None if one is missing, ambiguous or not positive."""
     first = evidence.claims_of(compared.records[0]).get(compared.quantity)
     last = evidence.claims_of(compared.records[-1]).get(compared.base_quantity or compared.quantity)
     if first is None or last is None or first.readings or last.readings or min(first.value, last.value) <= 0:
@@ -120,7 +121,7 @@ def _against_ratio(compared: Comparison, first: Interval, last: Interval) -> Con
 
 
 def _against_amounts(evidence: Evidence, compared: Comparison, first: Interval, last: Interval) -> Contradiction:
-    """Return a contradiction if shares of different totals compare the other way round as amounts."""
+    """Return a contradiction if shares of different totals compare in the opposite order as amounts."""
     results = evidence.with_ids((compared.records[0], compared.records[-1]))
     totals = [_total(evidence, result, compared.quantity) for result in results]
     if len(totals) < 2 or totals[0] is None or totals[1] is None or totals[0][0] == totals[1][0]:  # noqa: PLR2004 - a pair
@@ -138,7 +139,7 @@ def _against_amounts(evidence: Evidence, compared: Comparison, first: Interval, 
 
 
 def _total(evidence: Evidence, result: AuditedResult, quantity: str) -> tuple[float, str] | None:
-    """Return the total of a share with its unit, or None where it is not known."""
+    """Return the total of a share with its unit, or None if it is unknown."""
     if quantity == "cpu_utilisation_mean":
         cores = next((row.vcpus for row in evidence.facts.prices if row.vcpus and row.instance == result.conditions.instance), None)
         return (float(cores), "vCPU") if cores else None
@@ -161,9 +162,9 @@ def _against_times(evidence: Evidence, compared: Comparison, first: Interval, la
 
 @rule(id="headline-range", family="comparison", verdicts=(INCONSISTENT,))
 def headline_ranges(evidence: Evidence) -> Iterator[Finding]:
-    """Headline range that leaves out a row.
+    """Headline range that excludes a row.
 
-    A range over rows reaches from the lowest to the highest of them.
+    A range over rows spans the lowest to the highest of them.
     """
     for statement, claimed in evidence.assertions(Range):
         values = {result.id: value for result in evidence.with_ids(claimed.records) if (value := result.interval(claimed.quantity))}
@@ -179,9 +180,9 @@ def headline_ranges(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="superlative", family="comparison", verdicts=(INCONSISTENT,))
 def superlatives(evidence: Evidence) -> Iterator[Finding]:
-    """Superlative that another row beats.
+    """Superlative that another row contradicts.
 
-    The best of several is the extreme of their figures.
+    The best of several rows has the most extreme figure.
     """
     for statement, claimed in evidence.assertions(Extreme):
         claims = {record: claim for record in claimed.among if (claim := evidence.claims_of(record).get(claimed.quantity))}
@@ -197,9 +198,9 @@ def superlatives(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="relative-column", family="comparison", verdicts=(INCONSISTENT,))
 def relative_speed(evidence: Evidence) -> Iterator[Finding]:
-    """Relative speed that is not the ratio.
+    """Relative speed that differs from the ratio.
 
-    Relative speed is throughput over the throughput of the row that is 1.00x.
+    Relative speed is throughput divided by the throughput of the row marked 1.00x.
     """
     for results in grouped(evidence.with_figure("relative_speed"), TABLE).values():
         reference = next((result for result in results if result.claims["relative_speed"].value == 1), None)
@@ -212,7 +213,7 @@ def relative_speed(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="saving-column", family="comparison", verdicts=(INCONSISTENT,))
 def memory_saved(evidence: Evidence) -> Iterator[Finding]:
-    """Memory saving that is not the difference.
+    """Memory saving that differs from the computed one.
 
     A saving is (before - after) / before.
     """
@@ -258,7 +259,7 @@ def comparability(evidence: Evidence) -> Iterator[Finding]:
         lines = (
             f"{name}: {', '.join(f'{value} ({record})' for record, value in values.items())}" for name, (_, values) in differing.items()
         )
-        ending = "Their times and rates are not of the same work" if other_work else "The work is the same, the conditions are not"
+        ending = "Their times and rates measure different work" if other_work else "The work is the same, the conditions are not"
         yield Finding(
             INCONSISTENT if other_work else SUSPICIOUS,
             (statement.id, *compared.records),
@@ -288,7 +289,7 @@ def _comparability_keys(result: AuditedResult) -> dict[str, object]:
 def across_sources(evidence: Evidence) -> Iterator[Finding]:
     """Far better than other sources on the same device.
 
-    Utilisation of one method on one device changes slowly with model and stack. Large factors need an explanation.
+    For one method on one device, utilisation changes slowly with the model and the software. Large factors need an explanation.
     """
     limit = evidence.facts.known.practice("cross-source")
     utilised = [(result, *known) for result in evidence.results if (known := _utilisation(result))]
@@ -311,7 +312,7 @@ def across_sources(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _utilisation(result: AuditedResult) -> tuple[float, str] | None:
-    """Return the share of the dense peak with the quantity it follows from; None where it is unknown or ambiguous."""
+    """Return the share of the dense peak with the quantity it follows from; None if it is unknown or ambiguous."""
     rates, peak, length = rates_below_peak(result), peak_flop_per_s(result), result.conditions.sequence_length
     if len(rates) != 1 or peak is None or length is None or result.model is None:
         return None
@@ -327,9 +328,9 @@ def _similar_size(one: AuditedResult, other: AuditedResult) -> bool:
 
 @rule(id="same-run", family="comparison", verdicts=(INCONSISTENT,))
 def repeated_runs(evidence: Evidence) -> Iterator[Finding]:
-    """One run with times that are factors apart.
+    """Repeats of one run with very different times.
 
-    A run repeated on the same device takes about the same time. Large factors mean that something else was run, or another device.
+    A run repeated on the same device takes about the same time. A large factor means that the work or the device was different.
     """
     limit = evidence.facts.known.practice("same-run")
     printed = ("epochs", "steps", "total_steps", "train_time_s", "wall_s")

@@ -1,4 +1,4 @@
-"""Definitions: what a figure counts, in which unit, and over what; rooflines and formulas."""
+"""Definitions: the meaning, unit and scope of a figure; rooflines and formulas."""
 
 import re
 from collections import defaultdict
@@ -23,7 +23,7 @@ MEANINGS = {
         {"peak of live tensors", "peak held by the allocator", "held by the allocator at the end of a step", "used of the device"}
     ),
 }
-"""What documents count under one name."""
+"""Quantities that documents give the same name."""
 FLOP_UNIT = re.compile(r"([0-9][0-9,.]*) ?([KMGTP])(?:F|FLOP|FLOPS|FLOPs)", re.IGNORECASE)
 PREFIXES = "KMGTP"
 SAME_VALUE = 0.01
@@ -36,15 +36,16 @@ NOT_IN_MEMORY = {"gradient_accumulation": "micro-steps follow each other, so act
 def metrics(evidence: Evidence) -> Iterator[Finding]:
     """Figure that is not what its name says.
 
-    A peak is the highest value, a rate measures work that was done, and a unit is what bytes were divided by (definitions#throughput, definitions#memory).
+    A peak is the highest value, a rate measures completed work, and a unit is the number that bytes were divided by
+    (definitions#throughput, definitions#memory).
     """
     for statement, metric in evidence.assertions(Metric):
         name, quantities, counted = label(metric.quantity), (metric.quantity,), {"counts": metric.counts}
         records, claim = (statement.id, *metric.records), f"printed as {label(metric.quantity)}"
         if metric.quantity in PEAKS and metric.counts in NOT_A_PEAK:
             words = (
-                f"the code reads memory {metric.counts}, on one {metric.scope or 'device'}. It misses tensors that were freed before, and counts "
-                "cached blocks (definitions#memory)"
+                f"the code reads memory {metric.counts}, on one {metric.scope or 'device'}. It misses tensors that were already freed, "
+                "and counts cached blocks (definitions#memory)"
             )
             yield Finding(SUSPICIOUS, records, claim, words, counted, quantities=quantities)
         if metric.counts in COUNTERS:
@@ -100,7 +101,8 @@ def counted_differently(evidence: Evidence) -> Iterator[Finding]:
                 f"{counts}: {', '.join(f'{statement} ({len(metric.records)} results)' for statement, metric in items)}"
                 for counts, items in counted.items()
             )
-            + ". One name for several counts (definitions#step, definitions#tokens, definitions#memory): such figures share no ranking"
+            + ". These are different counts under one name (definitions#step, definitions#tokens, definitions#memory), so the figures "
+            "cannot share a ranking"
         )
         numbers = {str(counts): len(items) for counts, items in counted.items()}
         yield Finding(AMBIGUOUS, records, claim, words, numbers, quantities=tuple(dict.fromkeys(metric.quantity for _, metric in every)))
@@ -108,7 +110,7 @@ def counted_differently(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="roof", family="definitions", verdicts=(INCONSISTENT,))
 def roofs(evidence: Evidence) -> Iterator[Finding]:
-    """Roofline of the whole device over points of a part.
+    """Roofline of a whole device with points of one part.
 
     A roofline compares the work of a unit with the peak of the same unit (Williams et al. 2009).
     """
@@ -147,9 +149,9 @@ def _implied_peak(result: AuditedResult) -> tuple[Interval, str] | None:
 
 @rule(id="flop-unit", family="definitions", verdicts=(AMBIGUOUS,))
 def flop_units(evidence: Evidence) -> Iterator[Finding]:
-    """FLOPs with a decimal prefix that count in powers of two.
+    """FLOPs printed with a decimal prefix but counted in powers of two.
 
-    G is 10^9 (SI brochure, 9th edition, table 7) and 2^30 is Gi. Comparing the two is wrong by 7.4%.
+    G means 10^9 (SI brochure, 9th edition, table 7) and Gi means 2^30. Confusing the two gives an error of 7.4%.
     """
     for result in evidence.results:
         for name, claim in result.claims.items():
@@ -171,7 +173,7 @@ def flop_units(evidence: Evidence) -> Iterator[Finding]:
 def unit_of_memory(evidence: Evidence) -> Iterator[Finding]:
     """Memory unit that the parameters contradict.
 
-    GiB is 2^30 bytes and GB is 10^9. They are 7% apart, enough for the parameters of a model to show which was meant.
+    GiB is 2^30 bytes and GB is 10^9. They are 7% apart, enough for the parameter count of a model to show which one was meant.
     """
     for result in evidence.results:
         readings = result.readings("model_memory_bytes")

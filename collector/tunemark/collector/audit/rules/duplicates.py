@@ -1,4 +1,4 @@
-"""Duplicates: digits that agree too well in rows of different models, methods or devices."""
+"""Duplicates: digits that agree suspiciously well in rows of different models, methods or devices."""
 
 import re
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, gro
 from tunemark.collector.audit.rule import SUSPICIOUS, Finding, rule
 
 FEWEST_FIGURES = 2
-"""Figures that two rows must share to be suspicious."""
+"""Number of shared figures that makes two rows suspicious."""
 FEWEST_DIGITS = 3
-"""Significant digits that a shared figure must have."""
+"""Minimum number of significant digits of a shared figure."""
 FEWEST_DEVICES = 3
-"""Kinds of device with one accuracy that cannot be chance."""
+"""Number of kinds of device for which one shared accuracy cannot be chance."""
 RATES = ("tokens_per_s", "samples_per_s", "train_time_s")
 QUALITY = ("accuracy", "eval_loss", "train_loss")
 WORK = ("sequence_length", "micro_batch", "global_batch")
@@ -42,7 +42,7 @@ MEASURED = (
 def copied_rows(evidence: Evidence) -> Iterator[Finding]:
     """Rows of different models that agree to the digit.
 
-    Times of two runs differ by chance. Several rows that agree to the last digit were not measured twice.
+    Times of two runs differ by chance. Several rows that agree to the last digit were not measured separately.
     """
     pairs = [pair for group in grouped(_of_models(evidence), PLACE).values() for pair in combinations(group, 2)]
     pairs = [pair for pair in pairs if pair[0].conditions.model != pair[1].conditions.model]
@@ -101,7 +101,8 @@ def equal_rates(evidence: Evidence) -> Iterator[Finding]:
 def equal_quality(evidence: Evidence) -> Iterator[Finding]:
     """Several devices with the same accuracy to the digit.
 
-    Sums in another order give other last bits, and training amplifies them: accuracies of separate runs differ by some rows.
+    A different order of summation changes the last bits, and training amplifies the difference. Accuracies of separate runs
+    therefore differ by a few rows.
     """
     accurate = [result for result in evidence.with_figure("accuracy") if result.accelerator is not None and not result.measured]
     table = attrgetter("source", "section", "conditions.model")
@@ -115,7 +116,7 @@ def equal_quality(evidence: Evidence) -> Iterator[Finding]:
         claim = f"accuracy {printed} on {len(devices)} kinds of device"
         words = (
             f"{', '.join(result.device_name for result in results)} all reach {printed}{step}. Devices add up in different orders, so separate runs "
-            "differ in a few rows. It was measured once"
+            "differ in a few rows. The accuracy was measured only once"
         )
         yield Finding(SUSPICIOUS, tuple(result.id for result in results), claim, words, {"devices": len(devices)}, quantities=("accuracy",))
 
@@ -124,7 +125,7 @@ def equal_quality(evidence: Evidence) -> Iterator[Finding]:
 def equal_figures(evidence: Evidence) -> Iterator[Finding]:
     """Different work with the same quality to the last digit.
 
-    Another length or batch gives other sums. Several quality figures that agree in every digit come from one run.
+    Another length or batch changes the sums. Several quality figures that agree in every digit come from one run.
     """
     for one, other in evidence.published_pairs():
         values = {name: (getattr(one.conditions, name), getattr(other.conditions, name)) for name in WORK}
@@ -135,8 +136,8 @@ def equal_figures(evidence: Evidence) -> Iterator[Finding]:
             work = ", ".join(f"{name} {first} and {second}" for name, (first, second) in differing.items())
             claim = f"{one.printed(*equal)} in both"
             words = (
-                f"{work}: each sees other rows or other parts of them, so two separate runs differ in the last digits. Either one was not run, or the "
-                "setting had no effect"
+                f"{work}: each processes different rows or parts of rows, so two separate runs differ in the last digits. Either one "
+                "was not run, or the setting had no effect"
             )
             numbers = {"equal figures": len(equal)}
             yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, numbers, quantities=tuple(equal), conditions=tuple(differing))

@@ -25,7 +25,7 @@ MEMORY_SETTINGS = frozenset({"gradient_checkpointing", "fsdp_cpu_offload", "quan
 def above_capacity(evidence: Evidence) -> Iterator[Finding]:
     """More memory than the device has.
 
-    A peak cannot exceed the memory of the device, nor the part that the driver leaves to a process.
+    A peak cannot exceed the memory of the device, or the part of it that the driver leaves for a process.
     """
     usable = evidence.facts.known.practice("usable-memory")
     for result in evidence.results:
@@ -86,14 +86,15 @@ def below_usual_states(evidence: Evidence) -> Iterator[Finding]:
         if high < needed:
             words = (
                 f"{total:,} parameters x {each} bytes ({names}) = {states / 1e9:.1f} GB, logits {logits / 1e9:.1f} GB, inputs of blocks "
-                f"{kept / 1e9:.1f} GB: {needed / 1e9:.1f} GB > {high / 1e9:.1f} GB. It needs another optimizer or precision than the document states"
+                f"{kept / 1e9:.1f} GB: {needed / 1e9:.1f} GB > {high / 1e9:.1f} GB. This requires another optimizer or precision than "
+                "the document states"
             )
             yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": readings[0][1].value, "needed_bytes": needed})
 
 
 @rule(id="memory-usual", family="memory", verdicts=(SUSPICIOUS,))
 def below_usual_needs(evidence: Evidence) -> Iterator[Finding]:
-    """Adapters in less memory than logits and the device need.
+    """Adapter training in less memory than logits and the driver need.
 
     Besides weights and the inputs of blocks, memory holds the logits of a plain loss and half a GiB for the driver.
     """
@@ -107,13 +108,13 @@ def below_usual_needs(evidence: Evidence) -> Iterator[Finding]:
         if floor <= high < needed:
             words = (
                 f"{words}, logits of {rows} x {length:,} tokens {logits / 1e9:.2f} GB, driver {CONTEXT / 1e9:.2f} GB = {needed / 1e9:.1f} GB > "
-                f"{high / 1e9:.1f} GB. Only a fused loss and a tool that leaves out the driver report less"
+                f"{high / 1e9:.1f} GB. Only a fused loss with a tool that ignores the driver can give less"
             )
             yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": readings[0][1].value, "needed_bytes": needed})
 
 
 def _on_one_device(evidence: Evidence) -> Iterator[tuple[AuditedResult, ModelCard, list[tuple[str, Interval]]]]:
-    """Yield results of documents with a known model that is whole on one device, and the readings of their peak."""
+    """Yield results of documents with a known model that is not sharded, and the readings of their peak."""
     for result in evidence.results:
         readings = result.readings(PEAK)
         if result.model is not None and result.devices == 1 and not result.offloads_to_host and readings and not result.measured:
@@ -121,7 +122,7 @@ def _on_one_device(evidence: Evidence) -> Iterator[tuple[AuditedResult, ModelCar
 
 
 def _floor(result: AuditedResult, model: ModelCard) -> tuple[float, str]:
-    """Return the least bytes of weights, gradients and block inputs, with the calculation."""
+    """Return the minimum bytes of weights, gradients and block inputs, with the calculation."""
     size, words = weight_bytes(model, result.conditions.method)
     parts = [f"weights {size / 1e9:.2f} GB ({words})"]
     if result.conditions.method is Method.FULL:
@@ -140,7 +141,7 @@ def _logits_bytes(model: ModelCard, length: int | None, rows: int | None) -> flo
 
 @rule(id="memory-failure", family="memory", verdicts=(INCONSISTENT,))
 def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
-    """Out of memory where the same work fits.
+    """Out of memory although the same work fits elsewhere.
 
     The same micro-step needs about the same memory on any device.
     """
@@ -171,9 +172,9 @@ def _memory_conditions(result: AuditedResult) -> tuple[object, ...]:
 
 @rule(id="model-memory", family="memory", verdicts=(INCONSISTENT,))
 def model_memory(evidence: Evidence) -> Iterator[Finding]:
-    """Model memory that the parameters do not take.
+    """Model memory that disagrees with the parameters.
 
-    Model memory is parameters x bytes of their format. 4-bit weights carry one scale per 64 (Dettmers et al. 2023).
+    Model memory is parameters x bytes of their format. 4-bit weights have one scale per 64 weights (Dettmers et al. 2023).
     """
     for result in evidence.results:
         readings = result.readings("model_memory_bytes")
@@ -200,9 +201,9 @@ def _parameter_bytes(model: ModelCard, method: Method) -> dict[str, float]:
 
 @rule(id="host-memory-floor", family="memory", verdicts=(SUSPICIOUS,))
 def host_below_weights(evidence: Evidence) -> Iterator[Finding]:
-    """Less host memory than the weights that pass through it.
+    """Less host memory than the weights that are loaded through it.
 
-    Weights are read through host memory.
+    Weights pass through host memory on the way to the device.
     """
     for result in evidence.results:
         peak = host_bytes(result)
@@ -211,8 +212,8 @@ def host_below_weights(evidence: Evidence) -> Iterator[Finding]:
         weights = 2.0 * result.model.parameters
         if peak.high < weights / 2:
             words = (
-                f"peak {peak.value / 1e9:.2f} GB, but the 16-bit weights of {result.model.name} are {weights / 1e9:.1f} GB. A peak that covers "
-                "loading cannot be so low, unless files are mapped piece by piece"
+                f"peak {peak.value / 1e9:.2f} GB, but the 16-bit weights of {result.model.name} are {weights / 1e9:.1f} GB. A peak that "
+                "includes loading cannot be this low, unless files are mapped piece by piece"
             )
             yield about_figures(SUSPICIOUS, result, HOST_MEMORY, words, {"host_bytes": peak.value, "weight_bytes": weights})
 

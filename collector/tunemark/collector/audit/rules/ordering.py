@@ -42,21 +42,21 @@ def _pairs(evidence: Evidence, first: Method, second: Method) -> Iterator[Pair]:
 
 @rule(id="qlora-memory", family="ordering", verdicts=(SUSPICIOUS,))
 def qlora_memory(evidence: Evidence) -> Iterator[Finding]:
-    """QLoRA in more memory than LoRA.
+    """QLoRA with more memory than LoRA.
 
-    4-bit weights take a quarter of 16-bit ones, and all else is the same (Dettmers et al. 2023).
+    4-bit weights take a quarter of the memory of 16-bit weights, and everything else is the same (Dettmers et al. 2023).
     """
-    reason = "its weights take a quarter and its activations are the same, unless the parts that are not quantised are kept in 32 bits"
+    reason = "its weights take a quarter of the memory and its activations are the same, unless the other parts are kept in 32 bits"
     yield from _more_memory(evidence, Method.QLORA, Method.LORA, reason)
 
 
 @rule(id="lora-memory", family="ordering", verdicts=(SUSPICIOUS,))
 def lora_memory(evidence: Evidence) -> Iterator[Finding]:
-    """LoRA in more memory than full fine-tuning.
+    """LoRA with more memory than full fine-tuning.
 
     Frozen weights have no gradients and no optimizer states (Hu et al. 2021, section 4.2).
     """
-    yield from _more_memory(evidence, Method.LORA, Method.FULL, "it has neither gradients nor optimizer states of the weights")
+    yield from _more_memory(evidence, Method.LORA, Method.FULL, "it has no gradients and no optimizer states for the base weights")
 
 
 def _more_memory(evidence: Evidence, less: Method, more: Method, reason: str) -> Iterator[Finding]:
@@ -73,12 +73,12 @@ def _more_memory(evidence: Evidence, less: Method, more: Method, reason: str) ->
 def slower(evidence: Evidence) -> Iterator[Finding]:
     """Slower than a method that does more work.
 
-    Frozen weights need no weight gradients: a third less work than full fine-tuning, a quarter less with recompute.
+    Frozen weights need no weight gradients. This saves a third of the work of full fine-tuning, or a quarter with recomputation.
     """
     limit = evidence.facts.known.practice("qlora-slowdown")
     cases = (
-        (Method.LORA, Method.FULL, SLOWER, "It executes 6 N FLOPs where full fine-tuning executes 8 N (definitions#hfu)"),
-        (Method.QLORA, Method.LORA, limit, f"It only unpacks its weights in addition, which makes it less than {limit:g} times slower"),
+        (Method.LORA, Method.FULL, SLOWER, "It executes 6 N FLOPs per token, and full fine-tuning executes 8 N (definitions#hfu)"),
+        (Method.QLORA, Method.LORA, limit, f"Its only additional work is unpacking weights, so it is less than {limit:g} times slower"),
     )
     for method, reference, allowed, reason in cases:
         for one, other in _pairs(evidence, method, reference):
@@ -92,7 +92,7 @@ def slower(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _comparable_rates(one: AuditedResult, other: AuditedResult) -> tuple[Rate, Rate] | None:
-    """Return the rates of both results: plain, or in the same reading where the steps of both are ambiguous in the same way."""
+    """Return the rates of both results, in the same reading if the steps of both are ambiguous in the same way."""
     first, second = rates_below_peak(one), rates_below_peak(other)
     if len(first) == 1 and len(second) == 1:
         return first[0], second[0]
@@ -130,7 +130,7 @@ def _on_known_device(evidence: Evidence, quantity: str) -> list[AuditedResult]:
 
 @rule(id="memory-of-larger-model", family="ordering", verdicts=(SUSPICIOUS,))
 def memory_across_models(evidence: Evidence) -> Iterator[Finding]:
-    """Model with more parameters in less memory.
+    """Model with more parameters but less memory.
 
     With the same width, depth and vocabulary, activations are about the same, and weights, gradients and states grow with the parameters.
     """

@@ -30,8 +30,8 @@ Price = tuple[str, Interval]
 def devices_of_offers(evidence: Evidence) -> Iterator[Finding]:
     """Offer of a device that the machine does not have, or of a part of it.
 
-    A machine is rented with all of its devices, unless its provider divides it. An offer of other devices cannot be bought; a run that
-    was billed that way used something else.
+    A machine is rented with all of its devices, unless its provider divides it. An offer of other devices does not exist, so a
+    run with that bill used something else.
     """
     for statement, offer in evidence.assertions(Offer):
         rows = _price_rows(evidence, offer) if offer.instance else []
@@ -57,7 +57,7 @@ def devices_of_offers(evidence: Evidence) -> Iterator[Finding]:
 def scope_of_prices(evidence: Evidence) -> Iterator[Finding]:
     """Price for one device that belongs to another device or a whole machine.
 
-    The price book holds prices of whole instances. They are divided by the number of devices for the price of one.
+    The price book holds prices of whole instances. The price of one device is the price of the instance divided by the number of devices.
     """
     for statement, offer in evidence.assertions(Offer):
         claim = statement.claims.get(HOURLY)
@@ -74,7 +74,7 @@ def scope_of_prices(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _price_rows(evidence: Evidence, offer: Offer) -> list[PriceRow]:
-    """Return the known prices of a provider, for the named instance or family where there is one."""
+    """Return the known prices of a provider, for the named instance or family if there is one."""
     named = (offer.instance or "").lower()
     rows = [row for row in evidence.facts.prices if row.provider == offer.provider]
     return [row for row in rows if not named or row.instance.lower() == named or row.instance.lower().startswith(f"{named}.")]
@@ -114,7 +114,7 @@ def _whole_machine(evidence: Evidence, offer: Offer, claimed: float) -> tuple[Au
 
 
 def _other_device(evidence: Evidence, offer: Offer, claimed: float) -> tuple[AuditVerdict, str] | None:
-    """Return a finding if the price belongs to another device with the same first name. Other devices in a price list agree by chance."""
+    """Return a finding if the price belongs to another device with the same first name. A match with an unrelated device can be chance."""
     card = evidence.facts.accelerators.get(offer.accelerator)
     for row in _price_rows(evidence, offer):
         other = evidence.facts.accelerators.get(row.accelerator)
@@ -150,7 +150,7 @@ def _far_off(evidence: Evidence, offer: Offer, claimed: float) -> tuple[AuditVer
 def days_of_prices(evidence: Evidence) -> Iterator[Finding]:
     """Price that was in force on another day.
 
-    Prices change: a price of another year is not the price of the stated day (data/prices, dated).
+    Prices change: a price from another year is not the price on the stated day (data/prices, dated).
     """
     for statement, offer in evidence.assertions(Offer):
         claim = statement.claims.get(HOURLY)
@@ -167,7 +167,7 @@ def days_of_prices(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _on_the_day(evidence: Evidence, offer: Offer, claimed: float, history: list[PriceRow]) -> tuple[bool, str]:
-    """Return True if a price agrees with the known ones around its day, and otherwise the day on which it was in force, if any."""
+    """Return True if a price agrees with the known prices near its date, else the date on which it was in force, if any."""
     before = [row for row in history if offer.on and row.effective_on <= offer.on]
     after = [row for row in history if offer.on and row.effective_on > offer.on]
     around = [*before[-1:], *after[:1]]
@@ -190,7 +190,7 @@ def _on_the_day(evidence: Evidence, offer: Offer, claimed: float, history: list[
 
 @rule(id="price-times", family="prices", verdicts=(INCONSISTENT,))
 def longer_times(evidence: Evidence) -> Iterator[Finding]:
-    """Price per day or week that does not follow from the price per hour.
+    """Price per day or week that disagrees with the price per hour.
 
     A day has 24 hours and a week 168.
     """
@@ -211,7 +211,7 @@ def longer_times(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="cost-of-a-run", family="prices", verdicts=(INCONSISTENT,))
 def costs_of_runs(evidence: Evidence) -> Iterator[Finding]:
-    """Cost that is not hours x price.
+    """Cost that differs from hours x price.
 
     Cost is price per hour x hours (definitions#cost).
     """
@@ -225,7 +225,7 @@ def costs_of_runs(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _price(evidence: Evidence, statement: Statement, bill: Bill) -> Price | None:
-    """Return the price of a bill: of its offer, else the document's lowest for the device."""
+    """Return the price of a bill: the price of its offer, else the document's lowest price for the device."""
     if bill.offer is not None:
         claim = evidence.claims_of(bill.offer).get(HOURLY)
         return (bill.offer, Interval.of(claim)) if claim else None
@@ -254,9 +254,9 @@ def _wrong_cost(record: str, claims: dict[str, Claim], price: Price | None, cost
 
 @rule(id="time-of-a-bill", family="prices", verdicts=(INCONSISTENT,))
 def durations(evidence: Evidence) -> Iterator[Finding]:
-    """Bill for other hours than its result took.
+    """Bill for a different number of hours than its result took.
 
-    Epochs follow each other: n epochs take n times as long as one.
+    Epochs run one after another, so n epochs take n times as long as one.
     """
     for statement, bill in evidence.assertions(Bill):
         result = evidence.by_id.get(bill.result or "")
@@ -271,7 +271,7 @@ def durations(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="cost-of-samples", family="prices", verdicts=(INCONSISTENT,))
 def costs_of_samples(evidence: Evidence) -> Iterator[Finding]:
-    """Cost of samples that throughput and price do not give.
+    """Cost of samples that disagrees with throughput and price.
 
     The cost of n samples is n x tokens per sample / tokens per second x price.
     """
@@ -295,7 +295,7 @@ def costs_of_samples(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="implied-rate", family="prices", verdicts=(IMPOSSIBLE,))
 def implied_rates(evidence: Evidence) -> Iterator[Finding]:
-    """Cost of samples that needs more FLOPs per second than the device can do.
+    """Cost of samples that requires more FLOPs per second than the device can execute.
 
     A cost and a price give a time, a time and a length give a rate, and a rate times the FLOPs of a token cannot exceed the dense peak.
     """
@@ -314,7 +314,7 @@ def implied_rates(evidence: Evidence) -> Iterator[Finding]:
             or not card
         ):
             continue
-        # The claim allows the longest time at the document's lowest price.
+        # The document's lowest price allows the longest time.
         seconds = Interval.of(claim) / price[1] * HOUR_S
         rate, each = length * MILLION / seconds.value, least_flop_per_token(model, bill.method, length)
         share = Interval.exact(length * MILLION * each) / seconds / peak
@@ -330,7 +330,7 @@ def implied_rates(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _length_of_table(evidence: Evidence, statement: Statement) -> int | None:
-    """Return the tokens per sample in the bills of the same table, or None where their results differ."""
+    """Return the tokens per sample in the bills of the same table, or None if their results differ."""
     results = [
         evidence.by_id[bill.result]
         for one, bill in evidence.assertions(Bill)
@@ -373,9 +373,9 @@ def owned_hardware(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="break-even", family="prices", verdicts=(INCONSISTENT,))
 def break_even(evidence: Evidence) -> Iterator[Finding]:
-    """Break-even that the costs do not have.
+    """Break-even that does not follow from the costs.
 
-    Owning pays once purchase / saving per run is reached. Costs that are already amortised leave no such number.
+    Owning pays after purchase price / saving per run. Costs that are already amortised have no break-even number of runs.
     """
     for statement, claimed in evidence.assertions(BreakEven):
         lines = []
@@ -386,6 +386,6 @@ def break_even(evidence: Evidence) -> Iterator[Finding]:
                 lines.append(f"{bill}: {local.printed} owned and {cloud.printed} rented per run, so owning {answer} pays")
         if lines:
             claim = f"owning pays at {claimed.runs_per_year.printed}"
-            words = "; ".join(lines) + ". Amortised costs of a run do not depend on the number of runs, so no such number follows from them"
+            words = "; ".join(lines) + ". Amortised costs of a run do not depend on the number of runs, so they have no break-even number"
             numbers = {"runs_per_year": claimed.runs_per_year.value}
             yield Finding(INCONSISTENT, (statement.id, *claimed.bills), claim, words, numbers, quantities=("cost_usd", "cost_local_usd"))

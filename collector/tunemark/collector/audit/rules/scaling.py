@@ -1,4 +1,4 @@
-"""Scaling: N devices do at most N times the work of one, and need no more memory each."""
+"""Scaling: N devices do at most N times the work of one, and each needs no more memory."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -10,14 +10,14 @@ from tunemark.collector.audit.rules.comparison import TABLE, wrong_column
 from tunemark.collector.audit.rules.memory import HOST_MEMORY, host_bytes
 
 SUPERLINEAR = 1.05
-"""Efficiency up to which more than linear scaling happens, where shards fit into caches or free memory allows a larger batch."""
+"""Efficiency up to which superlinear scaling occurs, because shards fit into caches or free memory allows a larger batch."""
 TWICE = 2.0
 """Efficiency above which a speed-up is impossible, and growth per process above which host memory is suspicious."""
 TIMES = ("train_time_s", "wall_s", "epoch_time_s", "step_time_s")
 
 
 def _pairs(evidence: Evidence) -> Iterator[Pair]:
-    """Yield results that differ in the number of devices only: fewer devices first."""
+    """Yield pairs of results that differ only in the number of devices, fewer devices first."""
     for group in evidence.same_setup:
         results = _one_per_setting(group)
         for few, many in product(results, results):
@@ -26,7 +26,7 @@ def _pairs(evidence: Evidence) -> Iterator[Pair]:
 
 
 def _one_per_setting(group: tuple[AuditedResult, ...]) -> list[AuditedResult]:
-    """Return results with a known number of devices. Of measured ones, which may be many, keep one per number of devices and kind of work."""
+    """Return results with a known number of devices. Measured results may be many, so keep one per number of devices and kind of work."""
     kept: dict[object, AuditedResult] = {}
     for result in group:
         if result.conditions.accelerator_count is not None:
@@ -41,7 +41,7 @@ def _work(result: AuditedResult) -> tuple[object, ...]:
 
 @rule(id="scaling-efficiency", family="scaling", verdicts=(SUSPICIOUS, IMPOSSIBLE))
 def efficiency(evidence: Evidence) -> Iterator[Finding]:
-    """Faster than the number of devices.
+    """Speed-up above the number of devices.
 
     N devices do at most N times the work of one (Amdahl 1967). Caches may add a few per cent.
     """
@@ -72,7 +72,7 @@ def _speedups(few: AuditedResult, many: AuditedResult) -> Iterator[tuple[str, st
 def memory_per_device(evidence: Evidence) -> Iterator[Finding]:
     """More memory on each device with more devices.
 
-    Data-parallel devices hold the same activations and no more states than one device; ZeRO divides states (Rajbhandari et al. 2020).
+    Data-parallel devices hold the same activations as one device and no more states. ZeRO divides the states (Rajbhandari et al. 2020).
     """
     for few, many in _pairs(evidence):
         fewer = few.readings("peak_memory_bytes")
@@ -90,9 +90,9 @@ def memory_per_device(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="host-memory-with-devices", family="scaling", verdicts=(SUSPICIOUS,))
 def host_memory(evidence: Evidence) -> Iterator[Finding]:
-    """Host memory that grows faster than processes.
+    """Host memory that grows faster than the number of processes.
 
-    Each process holds about the same amount on the host.
+    Each process holds about the same amount of host memory.
     """
     for few, many in _pairs(evidence):
         before, after, factor = host_bytes(few), host_bytes(many), many.devices / few.devices
@@ -107,9 +107,9 @@ def host_memory(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="efficiency-column", family="scaling", verdicts=(INCONSISTENT,))
 def efficiency_column(evidence: Evidence) -> Iterator[Finding]:
-    """Scaling efficiency that is not the ratio.
+    """Scaling efficiency that differs from the ratio.
 
-    Efficiency is throughput over devices x the throughput of one device.
+    Efficiency is throughput divided by (devices x the throughput of one device).
     """
     for results in grouped(evidence.with_figure("scaling_efficiency"), TABLE).values():
         single = next((result for result in results if result.devices == 1), None)

@@ -1,4 +1,4 @@
-"""Significance: differences of quality that chance explains."""
+"""Significance: differences in quality that chance can explain."""
 
 import math
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ SIGNIFICANT_ERRORS = 2
 
 @rule(id="significance", family="significance", verdicts=(SUSPICIOUS,))
 def differences(evidence: Evidence) -> Iterator[Finding]:
-    """Difference of accuracy within two standard errors.
+    """Difference in accuracy within two standard errors.
 
-    A share over n rows has the standard error sqrt(p (1 - p) / n). A difference within two of them can be chance.
+    A share over n rows has the standard error sqrt(p (1 - p) / n). A difference below two standard errors can be chance.
     """
     for statement, compared in evidence.assertions(Comparison):
         if compared.quantity not in ACCURACIES or compared.relation in {"beside", "about equal"}:

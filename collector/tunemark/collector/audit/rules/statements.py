@@ -35,19 +35,19 @@ QUANTITIES_ABOUT = {
     "scaling": ("scaling_efficiency",),
     "energy": ("energy_j",),
 }
-"""Quantities that a conclusion is about where it shows no basis."""
+"""Quantities that a conclusion concerns, if it names no basis."""
 LINES_SHOWN = 5
 SPARE_MEMORY = 1.1
-"""Factor of memory that a device should have compared with the need."""
+"""Factor by which the memory of a device should exceed the need."""
 SIZE_TOLERANCE = 1.02
 """Factor by which a model may exceed the largest advised size: names round the number of parameters."""
 EFFECT_TOLERANCE = 0.05
-"""Printed effects are round numbers: five points either way."""
+"""Tolerance in points, since printed effects are round numbers."""
 PROPERTY = {"memory_bandwidth_gb_s": ("memory bandwidth", "GB/s"), "memory_gib": ("memory", "GiB")}
 """Properties of devices with their name and unit."""
 POWER = {"linear": 1.0, "quadratic": 2.0}
 UNKNOWN_LENGTHS = (1_024, 4_096)
-"""Lengths that bound what a rate of samples of unknown length attains."""
+"""Lengths that bound the utilisation implied by a rate of samples of unknown length."""
 
 
 @rule(id="stated-twice", family="statements", verdicts=(INCONSISTENT,))
@@ -111,7 +111,7 @@ def _value(result: AuditedResult, name: str) -> Scalar:
 def links(evidence: Evidence) -> Iterator[Finding]:
     """Broken link.
 
-    A reader must be able to open what a document links to.
+    A reader must be able to open the target of a link.
     """
     for statement, link in evidence.assertions(Link):
         if not link.exists:
@@ -123,8 +123,8 @@ def links(evidence: Evidence) -> Iterator[Finding]:
 def unsupported(evidence: Evidence) -> Iterator[Finding]:
     """Conclusion that no figure supports.
 
-    A conclusion needs figures of its subject: held-out ones for quality, FLOPs for use of a device, two systems for a comparison, two
-    values for a threshold.
+    A conclusion needs figures on its subject: held-out figures for quality, FLOPs for the use of a device, two systems for a
+    comparison, and two values for a threshold.
     """
     for statement, conclusion in evidence.assertions(Conclusion):
         reason = _lack_of_support(evidence, conclusion)
@@ -145,7 +145,7 @@ def _lack_of_support(evidence: Evidence, conclusion: Conclusion) -> str:
     results = evidence.with_ids(conclusion.records)
     shown = {quantity for record in conclusion.records for quantity in evidence.claims_of(record)} & set(conclusion.basis)
     if conclusion.against is not None and not _has_figures_of(evidence, conclusion):
-        return f"it compares with {conclusion.against}, but gives no figure of it"
+        return f"it compares with {conclusion.against}, but gives no figure for it"
     if conclusion.over is not None:
         values = sorted({str(_value(result, conclusion.over)) for result in results})
         if len(values) < 2:  # noqa: PLR2004 - a trend needs two
@@ -153,11 +153,11 @@ def _lack_of_support(evidence: Evidence, conclusion: Conclusion) -> str:
             return f"it claims a threshold over {conclusion.over}, but {held}: nothing was varied"
     if conclusion.about == "quality" and not shown & HELD_OUT:
         basis = ", ".join(label(name) for name in sorted(shown)) or "no figure"
-        return f"it rests on {basis}{_training(results)}. A loss on training rows cannot tell learning from memorising, and there is no held-out figure"
+        return f"it rests on {basis}{_training(results)}. A loss on training rows cannot distinguish learning from memorising, and there is no held-out figure"
     if conclusion.about == "utilisation" and shown and shown <= BUSY:
         basis = ", ".join(f"{result.printed(*sorted(shown))} ({result.id})" for result in results)
         return f"it rests on {basis}, the share of time in which something ran, which does not measure work: {_attained(results)}"
-    return "" if shown else f"no figure of {conclusion.about} supports it"
+    return "" if shown else f"no figure for {conclusion.about} supports it"
 
 
 def _has_figures_of(evidence: Evidence, conclusion: Conclusion) -> bool:
@@ -195,7 +195,7 @@ def _attained(results: list[AuditedResult]) -> str:
 
 @rule(id="advice-contradicts", family="statements", verdicts=(INCONSISTENT,))
 def contradictions(evidence: Evidence) -> Iterator[Finding]:
-    """Advised in one place, advised against in another.
+    """Advice in one place that contradicts advice in another.
 
     One document cannot call the same thing possible and not recommended.
     """
@@ -262,7 +262,7 @@ def _peak(result: AuditedResult) -> float:
 def advice_against_tables(evidence: Evidence) -> Iterator[Finding]:
     """Advice that the document's memory tables do not allow.
 
-    The memory that a table requires has to fit into the advised device.
+    The memory that a table requires must fit on the advised device.
     """
     for statement, advice in evidence.assertions(Advice):
         memory = max((card.memory_gib or 0 for card in _advised_cards(evidence, advice)), default=0)
@@ -286,7 +286,7 @@ def advice_against_tables(evidence: Evidence) -> Iterator[Finding]:
 def not_the_least(evidence: Evidence) -> Iterator[Finding]:
     """Larger device than needed, called the smallest.
 
-    The smallest sufficient device is the smallest one with room for the memory that the document itself requires.
+    The smallest sufficient device is the smallest one with enough memory for the requirement that the document states.
     """
     for statement, advice in evidence.assertions(Advice):
         source = source_of(statement.id)
@@ -314,7 +314,7 @@ def not_the_least(evidence: Evidence) -> Iterator[Finding]:
 def memory_tables(evidence: Evidence) -> Iterator[Finding]:
     """Tables with different memory for the same model and method.
 
-    A model and a method need one amount. The batch changes activations, but not the states that a table lists.
+    A model and a method need a fixed amount of memory. The batch changes activations, but not the states that a table lists.
     """
     sized = [result for result in evidence.results if result.model is not None and result.interval(PEAK) and not result.measured]
     sized = [result for result in sized if result.devices == 1 and "variant" not in result.conditions.settings]
@@ -367,9 +367,9 @@ def effects(evidence: Evidence) -> Iterator[Finding]:
 
 @rule(id="growth", family="statements", verdicts=(SUSPICIOUS,))
 def growth(evidence: Evidence) -> Iterator[Finding]:
-    """Growth with length that memory does not have.
+    """Claimed growth with length that memory does not show.
 
-    Without stored scores all activations are per token, so they grow linearly (Dao et al. 2022, FlashAttention).
+    Without stored scores, all activations are per token and grow linearly (Dao et al. 2022, FlashAttention).
     """
     for statement, effect in evidence.assertions(Effect):
         model = _most_used_decoder(evidence, source_of(statement.id))
@@ -410,9 +410,9 @@ def _growth_power(model: ModelCard, lengths: tuple[int, int], kernel: str) -> fl
 
 @rule(id="driver", family="statements", verdicts=(SUSPICIOUS,))
 def drivers(evidence: Evidence) -> Iterator[Finding]:
-    """Property that is claimed to decide, but does not.
+    """Property that is claimed to be decisive but is not.
 
-    Where a property decides, more of it goes with more of the quantity at equal work.
+    If a property is decisive, more of it gives more of the quantity for equal work.
     """
     for statement, driver in evidence.assertions(Driver):
         amounts = [

@@ -1,4 +1,4 @@
-"""Unstated conditions: which device or checkpoint a name means, what length a sample has, and whether a batch is per device or global."""
+"""Unstated conditions: the device or checkpoint behind a name, the length of a sample, and whether a batch is per device or global."""
 
 from collections.abc import Iterator
 
@@ -12,18 +12,18 @@ from tunemark.schema.formats import GIB
 from tunemark.schema.vocabulary import Dtype, Method
 
 SAME_PEAK = 1.1
-"""Factor within which the peaks of two devices of one name make no difference."""
+"""Factor within which the peaks of two devices with one name count as equal."""
 FITS = 0.9
-"""Share of a printed peak memory that a device must have to be the one that was meant."""
+"""Share of a printed peak memory that a device must have to be a possible reading."""
 SAMPLE_LENGTHS = (1_024, 2_048, 4_096)
 """Lengths that show how utilisation depends on an unstated length."""
 
 
 @rule(id="device-not-said", family="definitions", verdicts=(AMBIGUOUS,))
 def devices(evidence: Evidence) -> Iterator[Finding]:
-    """Device that is sold in several kinds.
+    """Device name with several variants.
 
-    Devices of one name differ in peak and bandwidth, and so in the meaning of a time.
+    Devices with the same name can differ in peak and bandwidth, which changes the meaning of a time.
     """
     assumed = [
         (result, result.accelerator) for result in evidence.published if result.accelerator and "accelerator" in result.conditions.assumed
@@ -54,7 +54,7 @@ def _same_name(one: AcceleratorCard, other: AcceleratorCard) -> bool:
 def checkpoints(evidence: Evidence) -> Iterator[Finding]:
     """Model name that several checkpoints share.
 
-    Checkpoints of one name may differ in context length, which decides whether a row length makes sense for them.
+    Checkpoints with the same name may differ in context length, which determines the row lengths that they support.
     """
     for shared in evidence.facts.known.shared_names:
         unnamed = [result for result in evidence.published if _does_not_name_variant(result, shared)]
@@ -66,7 +66,7 @@ def checkpoints(evidence: Evidence) -> Iterator[Finding]:
             meanings = [f"read as {one.word}: beyond its context of {one.context_length:,}" for one in short]
             meanings += [f"read as {one.word}: within its context of {one.context_length:,}" for one in long]
             claim = f"model {results[0].labels.get('model', shared.model)!r} at {length:,} tokens"
-            words = f"{'; '.join(meanings)} ({shared.source}). Their weights have the same shapes, so no other figure can tell them apart"
+            words = f"{'; '.join(meanings)} ({shared.source}). Their weights have the same shapes, so no other figure can distinguish them"
             numbers = {f"context, {one.word}": one.context_length for one in shared.variants}
             yield Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, numbers, conditions=("model", "sequence_length"))
 
@@ -132,7 +132,7 @@ def _has_unscoped_batch(result: AuditedResult) -> bool:
 def missing_length(evidence: Evidence) -> Iterator[Finding]:
     """Rate of samples without the length of a sample.
 
-    Work grows with the length of a row. Without it, a rate of rows does not describe a device.
+    Work grows with the length of a row. Without the length, a rate of rows does not describe a device.
     """
     for result in evidence.results:
         rate, peak, model = samples_per_s(result), peak_flop_per_s(result), result.model
@@ -152,7 +152,7 @@ def missing_length(evidence: Evidence) -> Iterator[Finding]:
 def method_not_said(evidence: Evidence) -> Iterator[Finding]:
     """Unstated method, LoRA or QLoRA.
 
-    Parameter-efficient means LoRA or QLoRA: weights of 16 or 4 bits, and different speeds.
+    Parameter-efficient can mean LoRA or QLoRA, which have 16-bit or 4-bit weights and different speeds.
     """
     for result in evidence.published:
         if "method" not in result.conditions.assumed or result.model is None:

@@ -9,7 +9,7 @@ from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, S
 from tunemark.collector.audit.token_rates import Rate, settled_reading, token_rates
 
 PROFILE_TO_RUN = 1.5
-"""Factor by which a profiled step may beat the whole run: a profile leaves out waiting, but not a third of the time."""
+"""Factor by which a profiled step may be faster than the whole run: the waiting that a profile excludes is below a third of the time."""
 
 Share = tuple[Interval, str]
 """A share of the dense peak, with its calculation."""
@@ -17,7 +17,7 @@ Share = tuple[Interval, str]
 
 @rule(id="utilisation", family="utilisation", verdicts=(IMPOSSIBLE, SUSPICIOUS, AMBIGUOUS))
 def above_peak(evidence: Evidence) -> Iterator[Finding]:
-    """More FLOPs per second than the devices can do.
+    """More FLOPs per second than the devices can execute.
 
     The FLOPs of a token follow from the model (6 N for full fine-tuning, 4 N for adapters, plus attention: Kaplan et al. 2020, Hu et al.
     2021). Multiplied by tokens per second, they cannot exceed the dense peak. Impossible readings of an ambiguous figure are excluded.
@@ -63,10 +63,10 @@ def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[Rat
 
 @rule(id="utilisation-and-memory", family="utilisation", verdicts=(IMPOSSIBLE, SUSPICIOUS))
 def with_recompute(evidence: Evidence) -> Iterator[Finding]:
-    """Fast, with less memory than the activations need.
+    """Too fast for the printed memory.
 
-    The results of matrix products are kept for the backward pass or computed again (Chen et al. 2016). If they do not fit into the
-    printed memory, they were computed again, and that work has to fit under the peak too.
+    The results of matrix products are kept for the backward pass or recomputed (Chen et al. 2016). If they do not fit into
+    the printed memory, they were recomputed, and the FLOPs including that work must stay below the peak.
     """
     high = evidence.facts.known.practice("high-utilisation")
     for result in evidence.results:
@@ -95,7 +95,7 @@ def with_recompute(evidence: Evidence) -> Iterator[Finding]:
 def claimed_shares(evidence: Evidence) -> Iterator[Finding]:
     """Claimed utilisation above 1, or MFU above HFU.
 
-    HFU is MFU with recomputed work added (definitions#mfu, definitions#hfu). Neither can exceed 1.
+    HFU is MFU plus recomputed work (definitions#mfu, definitions#hfu). Neither can exceed 1.
     """
     for result in evidence.results:
         mfu, hfu = result.interval("mfu"), result.interval("hfu")
