@@ -32,7 +32,7 @@ def test_an_ambiguous_step_time_stays_unknown_even_with_a_rate() -> None:
 def test_steps_per_second_give_the_mean_step_time() -> None:
     figure = printed_figures.step_time_s({"steps_per_s": claim(4.0)})
     assert figure is not None
-    assert (figure.value, figure.formula) == (0.25, "1 / claimed steps a second, an average over the whole training")
+    assert (figure.value, figure.formula) == (0.25, "1 / claimed steps per second, an average over the whole training")
 
 
 def test_full_rows_give_tokens_per_second() -> None:
