@@ -65,7 +65,7 @@ def test_a_bar_that_rewrites_its_line_counts_once():
 def test_steps_a_second_become_seconds_a_step():
     (run,) = read_trainer_log("100%|###| 50/50 [00:20<00:00,  2.50it/s]", "log").runs
     assert (run.claims["step_time_s"].value, run.claims["step_time_s"].printed) == (0.4, "2.50it/s")
-    assert run.claims["step_time_s"].note == "Printed as steps a second."
+    assert run.claims["step_time_s"].note == "Printed as steps per second."
 
 
 def test_a_bar_that_ends_early_gives_the_planned_steps():
