@@ -38,6 +38,12 @@ BANNED = {
     r"\bwhere (?:nothing|nobody|none) (?:is|was|has)\b": "if there is no ...",
     r"\bnever another (?:chip|device)'s\b": "unknown is null",
     r"\bwell-nigh\b|\bhitherto\b|\bwhence\b": "plain words",
+    r"\blogs? (?:does not|do not|doesn't|don't) say\b": "does not record",
+    r"(?<!rows of the )\bdata sets?\b": "dataset",
+    r"\bnobody (?:asks|rents|has)\b": "no provider rents it, not verified",
+    r"\bcosts? a step\b|\bnothing beside\b": "overhead per step, no other load",
+    r"\bwhere (?:it|they) (?:is|are) not (?:known|stated)\b": "if it is unknown",
+    r"\bcan do nothing but\b|\bnone of them says\b": "plain words",
     r"\bit is said\b|\bis said to be\b|\bare said to\b": "is claimed to be",
 }
 """Pattern -> what to write instead."""

@@ -61,8 +61,8 @@ LOSSES = [{"name": "loss_band", "passed": True, "detail": "all is well"}]
     ("overrides", "field", "said"),
     [
         (two_processes(effective={**EFFECTIVE, "processes": 1}), "effective.processes", "plan.device.count is 2"),
-        (two_processes(ranks=[]), "ranks", "lists each of them"),
-        (two_processes(ranks=SLOW), "ranks.0.own_work_s", "own work is a part of a step"),
+        (two_processes(ranks=[]), "ranks", "must list all 2 processes"),
+        (two_processes(ranks=SLOW), "ranks.0.own_work_s", "own work is part of a step"),
         (two_processes(ranks=SHORT), "ranks.0.own_work_s", "one value for each"),
         (on_h100(**probe(2e15)), "probe.before_flop_per_s", "above the dense peak"),
         (on_h100(**probe(1e14, "fp32")), "probe.dtype", "format of the run"),

@@ -52,11 +52,11 @@ CHANGES: list[tuple[str, dict[str, object]]] = [
 def test_a_standard_run_follows_its_card_in_every_setting(field: str, change: dict[str, object]) -> None:
     found = problems_with(**change)
     assert len(found) == 1
-    assert "a run of division 'standard' follows its card" in found[0]
+    assert "a run in division 'standard' must follow its card" in found[0]
     assert problems_with(**change, **opened(field)) == []
     undeclared = problems_with(**change, **opened("stop.max_steps"))
     assert len(undeclared) == 1
-    assert f"{field} is not among its overrides" in undeclared[0]
+    assert f"add {field} to the overrides" in undeclared[0]
 
 
 def test_a_method_without_adapters_is_a_change_of_two_settings() -> None:
@@ -93,7 +93,7 @@ def test_a_failed_run_does_not_lower_them_either() -> None:
 def test_a_device_is_the_one_that_it_reports() -> None:
     assert problems_with(**H100, **{"environment.devices.0.name": "NVIDIA H100 80GB HBM3"}) == []
     assert (
-        "environment.devices reports 'AMD EPYC', a device of no card"
+        "environment.devices reports 'AMD EPYC', a device without a card"
         in problems_with(**H100, **{"environment.devices.0.name": "AMD EPYC"})[0]
     )
     assert "the device of nvidia-t4" in problems_with(**H100, **{"environment.devices.0.name": "Tesla T4"})[0]
@@ -140,7 +140,7 @@ def test_an_open_run_of_a_changed_card_is_not_compared_with_it(checkout: Path, t
 
 def test_a_device_added_to_the_catalogue_is_a_problem_of_new_runs_only(checkout: Path, tunemark: Tunemark) -> None:
     save(checkout, make_submission(**{"environment.devices.0.name": "Tesla T4"}))
-    assert "the device is in the catalogue as nvidia-t4" in tunemark("validate").err
+    assert "the catalogue now has the device as nvidia-t4" in tunemark("validate").err
     give_to_git(checkout)
     assert tunemark("validate").code == 0
 

@@ -158,7 +158,7 @@ def test_a_prediction_has_a_label_an_interval_and_neighbours_of_its_software_fir
 
 @pytest.mark.parametrize("ends", [(1.0, 1.0, 2.0), (1.0, 0.5, 1.0), (1.0, -1.0, 2.0), (1.0, 0.5, math.inf), (1.0, math.nan, 2.0)])
 def test_a_figure_needs_both_ends_of_its_interval(ends: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match="no interval"):
+    with pytest.raises(ValueError, match="not an interval"):
         Range(*ends)
 
 

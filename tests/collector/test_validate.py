@@ -159,7 +159,7 @@ def test_a_wrong_file_name_gets_the_right_one(checkout: Path, tunemark: Tunemark
     path.rename(wrong)
     said = tunemark("validate")
     assert said.code == 3
-    assert f"if only the name was, it is submissions/smoke-lora/{path.name}" in said.err
+    assert f"if only the name was changed, rename it to submissions/smoke-lora/{path.name}" in said.err
 
 
 def test_a_wrong_folder_gets_the_right_one(checkout: Path, tunemark: Tunemark) -> None:
@@ -167,7 +167,7 @@ def test_a_wrong_folder_gets_the_right_one(checkout: Path, tunemark: Tunemark) -
     elsewhere = checkout / "submissions" / "other" / path.name
     elsewhere.parent.mkdir()
     path.rename(elsewhere)
-    assert f"if only the name was, it is submissions/smoke-lora/{path.name}" in tunemark("validate").err
+    assert f"if only the name was changed, rename it to submissions/smoke-lora/{path.name}" in tunemark("validate").err
 
 
 def test_outside_submissions_any_file_name_is_valid(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_outside_submissions_any_file_name_is_valid(tmp_path: Path) -> None:
 
 
 def test_an_edited_file_is_refused() -> None:
-    assert problems_of(VALID.replace(b"\n", b"\r\n"))[0].startswith("file: its bytes are not those that `tunemark run` writes")
+    assert problems_of(VALID.replace(b"\n", b"\r\n"))[0].startswith("file: its bytes differ from those that `tunemark run` writes")
 
 
 def test_all_files_are_checked_and_the_exit_code_says_that_one_is_invalid(checkout: Path, tunemark: Tunemark) -> None:
@@ -201,7 +201,7 @@ def test_a_named_folder_without_a_record_is_a_usage_error(checkout: Path, tunema
     (checkout / "submissions").mkdir()
     said = tunemark("validate", "submissions")
     assert (said.code, said.out) == (2, "")
-    assert "this folder holds no record" in said.err
+    assert "this folder has no records" in said.err
 
 
 def test_a_checkout_without_submissions_is_valid(checkout: Path, tunemark: Tunemark) -> None:

@@ -294,7 +294,7 @@ def test_a_workload_with_axes_is_repeated_as_requested(tmp_path):
 def test_several_runs_replace_no_single_result():
     done = tunemark("run", "smoke-lora", "--repeats", 2, "--supersedes", "aaaaaaaaaaaa")
     assert done.returncode == 2
-    assert "leave --repeats out" in done.stderr
+    assert "remove --repeats" in done.stderr
 
 
 def test_a_stop_request_between_two_runs_ends_the_next_run():

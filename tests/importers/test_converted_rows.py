@@ -61,7 +61,7 @@ def test_an_entry_with_a_run_that_missed_the_target_has_a_note(checkout: Path):
 def test_a_target_of_the_rules_is_marked_as_such(checkout: Path):
     rows = asked(checkout, "select result_id, value, reason from result_facts where topic = 'entry' and name = 'target_eval_loss'")
     assert {row["value"] for row in rows} == {"0.925"}
-    assert {"fixed by the rules of the benchmark; the logs do not say it"} <= {row["reason"] for row in rows}
+    assert {"fixed by the rules of the benchmark; the logs do not record it"} <= {row["reason"] for row in rows}
 
 
 def test_runs_and_their_curves_are_rows(checkout: Path):
@@ -106,7 +106,7 @@ def test_a_converted_result_that_is_wrong_stops_with_its_field(checkout: Path):
 def test_the_same_entry_twice_is_refused(checkout: Path):
     path = checkout / "data" / "converted" / "mlperf" / "v5.0" / f"{NAME}.json"
     shutil.copy(path, path.with_name("copy.json"))
-    with pytest.raises(TunemarkError, match="give each result a number of its own"):
+    with pytest.raises(TunemarkError, match="give each result a unique number"):
         collect(checkout, checkout / "build" / "t.duckdb")
 
 

@@ -316,13 +316,13 @@ def test_sizes_that_aws_sells_are_accepted(facts: FactBase, instance: str, name:
     ("row", "said"),
     [
         ({"AcceleratorCount": "4000000"}, "no instance has fewer than 1/16 or more than 128 accelerators"),
-        ({"Price": "1e-30"}, "nobody asks less than 0.001 or more than 1,000"),
+        ({"Price": "1e-30"}, "no provider charges less than 0.001 or more than 1,000"),
         ({"Price": "1e8"}, "1.25e+07 USD an hour for one accelerator"),
         ({"SpotPrice": "1e8"}, "SpotPrice is 1e+08"),
         ({"InstanceType": "TPU-VM", "AcceleratorName": "tpu-v5p-7"}, "names 7 cores; a chip has 2 cores"),
         ({"InstanceType": "TPU-VM", "AcceleratorName": "tpu-v6e-0"}, "names 0 chips"),
         ({"AcceleratorName": "A100"}, "A100 may be nvidia-a100-40gb-sxm or nvidia-a100-40gb-pcie or"),
-        ({"AcceleratorName": "H100"}, "neither the instance's name nor GpuInfo says which"),
+        ({"AcceleratorName": "H100"}, "neither the instance's name nor GpuInfo identifies it"),
         ({"AcceleratorName": "V100"}, "V100 may be nvidia-v100-16gb or nvidia-v100-32gb"),
         ({"Region": "x" * 3_000}, "region: String should have at most 2000 characters"),
     ],
@@ -375,7 +375,7 @@ def test_a_price_book_is_never_overwritten_and_grows_only_with_append(tmp_path: 
     before = out.read_bytes()
     again = tunemark("import", "prices", lambda_file, "--out", out)
     assert (again.code, out.read_bytes()) == (2, before)
-    assert "is there already; --append adds rows to it" in again.err
+    assert "already exists; add rows to it with --append" in again.err
     twice = tunemark("import", "prices", lambda_file, "--read-on", "2026-11-19", "--out", out, "--append")
     assert (twice.code, out.read_bytes()) == (3, before)
     assert "book.csv:2 already; nothing was written" in twice.err

@@ -245,6 +245,6 @@ def test_memory_that_the_model_does_not_know_is_not_predicted() -> None:
     submission = make_submission(130, **{"plan.device.offload": "optimizer"})
     assert compare_memory(submission, TINY) == (
         (),
-        "the memory model does not know states of the optimizer in host memory while parameters stay on the device",
+        "the memory model does not cover optimizer states in host memory with parameters on the device",
     )
-    assert compare_memory(submission, None)[1] == "there is no card of the model tiny-llama"
+    assert compare_memory(submission, None)[1] == "there is no card for the model tiny-llama"

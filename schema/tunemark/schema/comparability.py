@@ -9,7 +9,7 @@ COMPARABILITY_KEYS: dict[str, str] = {
     "model": "the same model",
     "task": "the same task",
     "method": "the same fine-tuning method",
-    "dataset": "the same data set or token source",
+    "dataset": "the same dataset or token source",
     "sequence_length": "the same sequence length",
     "padding": "the same padding",
     "packing": "the same packing, with or without borders between the documents of a row",

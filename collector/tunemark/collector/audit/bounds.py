@@ -1,4 +1,4 @@
-"""Bounds from physics: least FLOPs, least memory, and dense peaks. An unknown setting takes its cheapest value."""
+"""Bounds from physics: minimum FLOPs, minimum memory, and dense peaks. An unknown setting takes its cheapest value."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -17,7 +17,7 @@ from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 SIXTEEN_BIT = (Dtype.BF16, Dtype.FP16)
 FEWEST_LABELS = 2
-"""Fewest classes of a classifier; the head of an encoder is negligible."""
+"""Minimum number of classes of a classifier; the head of an encoder is negligible."""
 FIRST_LORA_TARGETS = {"gpt2": ("c_attn",), "phi3": ("qkv_proj",), "bert": ("query", "value")}
 """Projections for queries and values, which the first LoRA recipes adapted, where a family names them differently."""
 
@@ -58,15 +58,15 @@ def least_flop_per_token(
 
 
 def flop_per_token(result: AuditedResult, model: ModelCard, sequence_length: int, *, recompute: bool = False) -> float:
-    """Return the least FLOPs of a token of a result."""
-    # Documents that share a row need not attend to each other, and their lengths are unknown: attention is left out.
+    """Return the minimum FLOPs per token of a result."""
+    # Documents that share a row may not attend to each other, and their lengths are unknown, so attention is excluded.
     attention = not result.conditions.packing
     rank = result.setting("lora_r") or 1
     return least_flop_per_token(model, result.conditions.method, sequence_length, rank, recompute=recompute, attention=attention)
 
 
 def dense_peak(card: AcceleratorCard | None, formats: Iterable[Dtype] = SIXTEEN_BIT) -> float | None:
-    """Return the highest dense peak of one device over number formats in FLOP/s, or None where the card has none of them."""
+    """Return the highest dense peak of one device over number formats in FLOP/s, or None if the card has none of them."""
     return max((card.peak_tflops[dtype] * 1e12 for dtype in formats if dtype in card.peak_tflops), default=None) if card else None
 
 
@@ -80,7 +80,7 @@ def peak_flop_per_s(result: AuditedResult) -> float | None:
 
 
 def utilisation(result: AuditedResult, rate: Rate, *, recompute: bool = False) -> tuple[Interval, str] | None:
-    """Return the share of the dense peak that a rate needs, with the calculation; None where model, length or peak is unknown."""
+    """Return the share of the dense peak that a rate needs, with the calculation; None if model, length or peak is unknown."""
     peak, length, tokens = peak_flop_per_s(result), result.conditions.sequence_length, rate.tokens_per_s
     if peak is None or result.model is None or length is None:
         return None
@@ -105,7 +105,7 @@ def rates_below_peak(result: AuditedResult) -> list[Rate]:
 
 
 def weight_bytes(model: ModelCard, method: Method) -> tuple[float, str]:
-    """Return the least bytes of the weights, with the calculation: 16 bits, or 4 bits with scales for the blocks under QLoRA."""
+    """Return the minimum bytes of the weights, with the calculation: 16 bits, or 4 bits with scales for the blocks under QLoRA."""
     if method is not Method.QLORA:
         total = count_parameters(model).total
         return 2.0 * total, f"{total:,} parameters x 2 bytes"
@@ -116,10 +116,10 @@ def weight_bytes(model: ModelCard, method: Method) -> tuple[float, str]:
 
 
 def activations_kept(result: AuditedResult, model: ModelCard, sequence_length: int, micro_batch: int) -> tuple[float, str]:
-    """Return the least bytes of activations without recompute, with the calculation.
+    """Return the minimum bytes of activations without recomputation, with the calculation.
 
     The results of matrix products and attention are kept until the backward pass, and the input of each block
-    (Korthikanti et al. 2022, section 4). All element-wise results are taken as recomputed for free.
+    (Korthikanti et al. 2022, section 4). All element-wise results are assumed to be recomputed for free.
     """
     shape = least_shape(model, result.conditions.method, sequence_length, micro_batch, result.setting("lora_r") or 1)
     block = block_activations(shape)
@@ -128,7 +128,7 @@ def activations_kept(result: AuditedResult, model: ModelCard, sequence_length: i
 
 
 def block_inputs_kept(result: AuditedResult, model: ModelCard, sequence_length: int, micro_batch: int) -> tuple[float, str]:
-    """Return the least bytes of activations when every block is computed twice: block inputs, and one input of the head."""
+    """Return the minimum bytes of activations if every block is computed twice: block inputs, and one input of the head."""
     rank = result.setting("lora_r") or 1
     shape = least_shape(model, result.conditions.method, sequence_length, micro_batch, rank, Checkpointing.FULL)
     block = block_activations(shape)

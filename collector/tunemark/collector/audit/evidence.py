@@ -23,10 +23,10 @@ Kind = TypeVar("Kind", bound=Assertion)
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 SETUP = attrgetter("source", "conditions.model", "conditions.method", "conditions.accelerator")
-"""What results of one setup share."""
+"""Conditions that results of one setup share."""
 METHOD_NAME = {Method.FULL: "full fine-tuning", Method.LORA: "LoRA", Method.QLORA: "QLoRA"}
 COUNTS = frozenset({"steps", "total_steps", "epochs", "tokens"})
-"""Quantities that are counted: their whole numbers are exact."""
+"""Counted quantities; their whole numbers are exact."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class AuditedResult:
     """True for results from the raw logs of another harness."""
 
     def interval(self, quantity: str) -> Interval | None:
-        """Return a figure with the width of its last digit; None where it is not claimed, ambiguous, or not positive."""
+        """Return a figure with the width of its last digit; None if it is not claimed, ambiguous, or not positive."""
         claim = self.claims.get(quantity)
         if claim is None or claim.readings or claim.value <= 0:
             return None
@@ -68,12 +68,12 @@ class AuditedResult:
 
     @property
     def devices(self) -> int:
-        """Number of devices; 1 where it is not stated."""
+        """Number of devices; 1 if it is not stated."""
         return self.conditions.accelerator_count or 1
 
     @property
     def device_name(self) -> str:
-        """Name of the device; empty where it is not known."""
+        """Name of the device; empty if it is unknown."""
         return self.accelerator.name if self.accelerator else ""
 
     @property
@@ -83,7 +83,7 @@ class AuditedResult:
 
     @property
     def training_rows(self) -> int | None:
-        """Rows of the training data: as printed with the data set, else of the known data set."""
+        """Rows of the training data: as printed with the dataset, else those of the known dataset."""
         return printed_rows(self.conditions.dataset) or (self.dataset.training_rows if self.dataset else None)
 
     def setting(self, name: str) -> int | None:
@@ -118,11 +118,11 @@ class Evidence:
     documents: tuple[SourceDocument, ...]
     facts: FactBase
     records: tuple[PublishedResult | ConvertedResult, ...] = ()
-    """The records that results of documents and of other harnesses were made from."""
+    """Source records of the results of documents and other harnesses."""
 
     @cached_property
     def published(self) -> tuple[AuditedResult, ...]:
-        """Results of documents: few enough to compare each with each."""
+        """Results of documents: few enough to compare all pairs."""
         return tuple(result for result in self.results if not result.measured and not result.converted)
 
     @cached_property
@@ -161,7 +161,7 @@ class Evidence:
                 yield statement, statement.assertion
 
     def with_ids(self, ids: Iterable[str]) -> list[AuditedResult]:
-        """Return the results with these ids; unknown ids are left out."""
+        """Return the results with these ids; unknown ids are ignored."""
         return [self.by_id[record] for record in ids if record in self.by_id]
 
     def accelerators_of(self, source: str) -> list[AcceleratorCard]:
@@ -199,6 +199,6 @@ def label(quantity: str) -> str:
 
 
 def quoted(statement: Statement) -> str:
-    """Return the words of a statement as printed, in quotation marks; empty where it has none."""
+    """Return the words of a statement as printed, in quotation marks; empty if it has none."""
     words = statement.labels.get("claim") or ", ".join(statement.labels.values())
     return f" ('{words}')" if words else ""

@@ -19,7 +19,7 @@ from tunemark.schema.vocabulary import PublishedStatus, Status
 
 
 def load_evidence(root: Path, facts: FactBase | None = None, measured: Iterable[AuditedResult] | None = None) -> Evidence:
-    """Return the evidence of a checkout. Unreadable files are left out: `tunemark validate` reports them.
+    """Return the evidence of a checkout. Unreadable files are skipped; `tunemark validate` reports them.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def _read_submission(path: Path, facts: FactBase) -> AuditedResult | None:
     try:
         return audited_submission(submission, submission_id(path), facts)
     except (ArithmeticError, ValueError, IndexError):
-        # `tunemark validate` refuses a submission that nothing can be derived from.
+        # `tunemark validate` rejects a submission from which nothing can be derived.
         return None
 
 

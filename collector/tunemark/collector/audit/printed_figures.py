@@ -1,4 +1,4 @@
-"""Figures that follow from the printed ones of a result, and numbers in the words beside them. Unknown in, unknown out."""
+"""Figures derived from the printed figures of a result and from numbers in its words. Unknown inputs give unknown results."""
 
 import re
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ class Figure:
 
 
 def claimed(claims: Claims, quantity: str) -> Figure | None:
-    """Return a claimed figure, or None where it is missing or ambiguous."""
+    """Return a claimed figure, or None if it is missing or ambiguous."""
     claim = claims.get(quantity)
     return None if claim is None or claim.readings else Figure(claim.value)
 
 
 def is_ambiguous(claims: Claims, quantity: str) -> bool:
-    """Return True if the document leaves the meaning of a figure open."""
+    """Return True if the document does not define the meaning of a figure."""
     return quantity in claims and bool(claims[quantity].readings)
 
 
@@ -50,7 +50,7 @@ def steps_per_s(claims: Claims) -> Figure | None:
 def global_batch(conditions: Conditions) -> Figure | None:
     """Return rows in an optimizer step: as stated, else the product of the batch settings on one device.
 
-    On several devices the product is unknown: they may share a row (tensor parallel) or hold rows of their own.
+    On several devices the product is unknown: they may share a row (tensor parallel) or hold separate rows.
     """
     if conditions.global_batch is not None:
         return Figure(conditions.global_batch)
@@ -79,7 +79,7 @@ def tokens_per_s(claims: Claims, conditions: Conditions) -> Figure | None:
 
 
 def samples_per_s(claims: Claims, conditions: Conditions, dataset_rows: int | None) -> Figure | None:
-    """Return documents per second: claimed; else from tokens where a row is a full document; else epochs of known rows over time."""
+    """Return documents per second: claimed; else from tokens if a row is a full document; else epochs of known rows over time."""
     # Trainers count rows. A packed row holds several documents, so its rate is another quantity.
     printed = None if conditions.packing else claimed(claims, "samples_per_s")
     return printed or _samples_from_tokens(claims, conditions) or _samples_from_epochs(claims, dataset_rows)
@@ -115,13 +115,13 @@ def epoch_time_s(claims: Claims) -> Figure | None:
 
 
 def _epochs_were_done(claims: Claims) -> bool:
-    """Return False if fewer steps were done than were planned for the epochs."""
+    """Return False if fewer steps were run than were planned for the epochs."""
     done, planned = claimed(claims, "steps"), claimed(claims, "total_steps")
     return done is None or planned is None or done.value >= planned.value
 
 
 def printed_rows(dataset: str | None) -> int | None:
-    """Return the training rows named with a data set: `emotion (1600/200/200)`, `recipes (9,500 rows)`."""
+    """Return the training rows printed with a dataset: `emotion (1600/200/200)`, `recipes (9,500 rows)`."""
     match = re.search(r"\((?:first )?([0-9][0-9,]*)(?:/[0-9,/]+| rows| records)\)", dataset or "")
     return int(match[1].replace(",", "")) if match else None
 
@@ -133,7 +133,7 @@ def stated_training_rows(note: str | None) -> int | None:
 
 
 def precision_class(printed: str | None) -> str | None:
-    """Return the number format of matrix products in printed words, as in `Dtype`; `fp16/bf16` where both are named."""
+    """Return the number format of matrix products in printed words, as in `Dtype`; `fp16/bf16` if both are named."""
     words = (printed or "").lower().replace("bfloat16", "bf16").replace("float16", "fp16").replace("float32", "fp32")
     named = [dtype for dtype in ("fp16", "bf16", "tf32", "fp32", "fp8") if re.search(rf"\b{dtype}\b", words)]
     return "/".join(named) or None

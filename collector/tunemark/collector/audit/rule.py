@@ -1,4 +1,4 @@
-"""Rules of the audit: the decorator that declares one, the finding that it makes, and the engine that runs them all.
+"""Rules of the audit: the decorator that declares a rule, the finding that a rule yields, and the engine that runs all rules.
 
 A rule is one function in a module of `audit/rules/`. It takes the evidence and yields findings; it depends on nothing else.
 Its docstring is what readers see: the title of the rule, and the reason why such a claim is wrong. Every module in that folder
@@ -41,13 +41,13 @@ Number = float | int | str
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one rule found about one or more records."""
+    """A finding of one rule about one or more records."""
 
     verdict: AuditVerdict
     records: tuple[str, ...]
     """Results and statements concerned; the first is the subject."""
     claim: str
-    """What they claim, with the figures as printed."""
+    """The claim of these records, with the figures as printed."""
     calculation: str
     """The calculation, written out with its numbers."""
     numbers: Mapping[str, Number] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Finding:
     excluded: tuple[str, ...] = ()
     """Meanings of an ambiguous figure that are impossible: their words without figures."""
     rule: str = ""
-    """The rule that made it; set by the engine."""
+    """The rule that yielded it; set by the engine."""
 
 
 def about_figures(
@@ -70,7 +70,7 @@ def about_figures(
     numbers: Mapping[str, Number],
     conditions: tuple[str, ...] = (),
 ) -> Finding:
-    """Return a finding about figures of one result: its claim is these figures as printed."""
+    """Return a finding about figures of one result. Its claim consists of these figures as printed."""
     return Finding(verdict, (result.id,), result.printed(*quantities), calculation, numbers, quantities, conditions)
 
 
@@ -83,10 +83,10 @@ class Rule:
 
     id: str
     title: str
-    """What the rule looks for, in a few words."""
+    """The error that the rule looks for, in a few words."""
     family: Family
     why: str
-    """Why such a claim is wrong, from first principles, with the source of the formula."""
+    """The reason why such a claim is wrong, from first principles, with the source of the formula."""
     verdicts: tuple[AuditVerdict, ...]
     """Verdicts that the rule can give."""
     check: Check
@@ -97,7 +97,7 @@ class Rule:
         Raises
         ------
         ValueError
-            If a finding has an undeclared verdict, or names no quantity and no condition.
+            If a finding has an undeclared verdict, or names neither a quantity nor a condition.
 
         """
         for finding in self.check(evidence):

@@ -1,4 +1,4 @@
-"""Tokens per second of a result, from every figure that gives them, and in every reading of an ambiguous figure."""
+"""Tokens per second of a result, derived from every suitable figure and from every reading of an ambiguous figure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ def training_or_wall_time(result: AuditedResult) -> Interval | None:
 
 
 def rows_per_step(result: AuditedResult) -> int | None:
-    """Return rows of an optimizer step over all replicas; None where micro-batch, accumulation or replicas are not known."""
+    """Return rows of an optimizer step over all replicas; None if micro-batch, accumulation or replicas are unknown."""
     conditions = result.conditions
     if conditions.global_batch is not None:
         return conditions.global_batch
@@ -108,13 +108,13 @@ def batch_conditions(result: AuditedResult) -> tuple[str, ...]:
 
 
 def expected_rows(result: AuditedResult) -> Interval | None:
-    """Return the rows of a whole training: epochs x rows of the data set; None where rows are packed or unknown."""
+    """Return the rows of a whole training: epochs x rows of the dataset; None if rows are packed or unknown."""
     epochs, rows = result.interval("epochs"), result.training_rows
     return epochs * rows if epochs and rows and not result.conditions.packing else None
 
 
 def settled_reading(result: AuditedResult, quantity: str) -> tuple[str, Interval] | None:
-    """Return the only reading of an ambiguous rate of samples that gives the rows of the data set over the training time, or None."""
+    """Return the only reading of an ambiguous rate of samples that gives the rows of the dataset over the training time, or None."""
     rows, time = expected_rows(result), result.interval("train_time_s")
     readings = result.readings(quantity)
     if rows is None or time is None or len(readings) < 2 or not quantity.startswith("samples"):  # noqa: PLR2004 - one reading is no choice

@@ -32,7 +32,7 @@ def prices(
     Lists the newest known price per provider, instance, region and kind in force on that day, for the whole instance.
 
     With --owned, the last column is the number of hours of use per year from which an owned machine is cheaper than one
-    accelerator of the offer. A dash means that renting is always cheaper. An accelerator that nobody rents out is shown with
+    accelerator of the offer. A dash means that renting is always cheaper. An accelerator that no provider rents is shown with
     the hourly cost of the owned machine only.
 
     Examples

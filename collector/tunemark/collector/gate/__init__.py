@@ -1,1 +1,1 @@
-"""The gate: the verdict on one file, and the verdict on files together."""
+"""The gate: checks of single files, and checks across files."""

@@ -1,4 +1,4 @@
-"""Checks of a record against the cards of data/: its cards exist, its device is the reported one, its settings are those of its workload."""
+"""Checks of a record against the cards of data/: its cards exist, and its device and settings match them."""
 
 from collections.abc import Iterator, Mapping
 
@@ -14,7 +14,7 @@ from tunemark.schema.vocabulary import Backend, Division, Weights
 
 
 def submission_problems(submission: Submission, facts: FactBase) -> Iterator[Problem]:
-    """Yield a problem for each unknown card, each false device, and each undeclared difference from the workload card."""
+    """Yield a problem for each unknown card, each wrong device, and each undeclared difference from the workload card."""
     plan = submission.plan
     yield from _unknown("plan.workload", plan.workload, facts.workloads, "workloads")
     yield from _unknown("plan.model.key", plan.model.key, facts.models, "models")
@@ -32,14 +32,16 @@ def published_problems(result: PublishedResult | ConvertedResult, facts: FactBas
 
 
 def outdated(submission: Submission, facts: FactBase) -> Iterator[Problem]:
-    """Yield a problem for each fact that has changed since the run; it is a reason to refuse a new submission only."""
+    """Yield a problem for each fact that has changed since the run. It is a reason to reject only new submissions."""
     plan = submission.plan
     if plan.workload in facts.workloads and submission.division is Division.STANDARD and not ran_current_card(submission, facts):
         fix = f"the card {plan.workload} has changed since this run; run it again, or mark it 'open' with its overrides"
         yield Problem("plan.workload_sha256", repr(plan.workload_sha256), fix)
     known = facts.recognise_accelerator(submission.environment.devices[0].name)
     if plan.device.accelerator is None and known is not None:
-        yield Problem("plan.device.accelerator", "null", f"the device is in the catalogue as {known.key}; run it again with this catalogue")
+        yield Problem(
+            "plan.device.accelerator", "null", f"the catalogue now has the device as {known.key}; run it again with this catalogue"
+        )
 
 
 def ran_current_card(submission: Submission, facts: FactBase) -> bool:
@@ -56,22 +58,22 @@ def _unknown(field: str, key: str | None, cards: Mapping[str, object], folder: s
 def _backend(submission: Submission) -> Iterator[Problem]:
     planned, reported = submission.plan.device.backend, submission.environment.backend
     if planned is not reported:
-        fix = f"plan.device.backend is {planned.value!r}; a run is on the devices it was planned for"
+        fix = f"plan.device.backend is {planned.value!r}; a run must use the devices that it was planned for"
         yield Problem("environment.backend", repr(reported.value), fix)
     if Backend.FAKE in {planned, reported}:
         yield Problem("plan.device.backend", repr(planned.value), "a scripted device measures nothing; run it on a real one")
 
 
 def _accelerator(submission: Submission, facts: FactBase) -> Iterator[Problem]:
-    """Yield a problem for each device that reports a name of another card than the planned one."""
+    """Yield a problem for each device whose reported name belongs to a card other than the planned one."""
     key = submission.plan.device.accelerator
     if key not in facts.accelerators:
         return
     for name in dict.fromkeys(device.name for device in submission.environment.devices):
         card = facts.recognise_accelerator(name)
         if card is None or card.key != key:
-            owner = "a device of no card" if card is None else f"the device of {card.key}"
-            fix = f"environment.devices reports {name!r}, {owner}; name the card whose alias it is, null when there is none"
+            owner = "a device without a card" if card is None else f"the device of {card.key}"
+            fix = f"environment.devices reports {name!r}, {owner}; use the card that has this alias, or null if there is none"
             yield Problem("plan.device.accelerator", repr(key), fix)
 
 
@@ -82,9 +84,9 @@ def card_problems(submission: Submission, card: WorkloadCard, facts: FactBase) -
         if setting.run in (setting.card, *card.own_values(setting.field)) or _declared(declared, setting.field):
             continue
         if submission.division is Division.STANDARD:
-            fix = "a run of division 'standard' follows its card, a changed one is 'open' and lists its overrides"
+            fix = "a run in division 'standard' must follow its card; use 'open' and list the overrides"
         else:
-            fix = f"a run of division 'open' lists what it changed, and {setting.field} is not among its overrides"
+            fix = f"a run in division 'open' must list its changes; add {setting.field} to the overrides"
         yield Problem(f"plan.{setting.place}", repr(setting.run), f"the card {card.key} has {setting.card!r}; {fix}")
 
 

@@ -1,6 +1,6 @@
-"""The verdict on one file, and on many: read, validated, re-derived, and checked against the facts and each other.
+"""Checks of one or many files: read, validate, re-derive, and compare with the facts and each other.
 
-Invalid content never raises: it becomes problems of a verdict.
+Invalid content never raises an exception; it becomes a problem in the verdict.
 """
 
 import hashlib
@@ -39,23 +39,23 @@ class Verdict:
     """The result of checking one file."""
 
     problems: tuple[Problem, ...]
-    """Reasons to refuse the file; empty when it is valid."""
+    """Reasons to reject the file; empty if it is valid."""
     record: BaseModel | None = None
-    """The record, upgraded to the newest format; null when it could not be read."""
+    """The record, upgraded to the newest format; null if it could not be read."""
     derived: Derived | None = None
-    """Headline numbers of a submission; null when they cannot be derived."""
+    """Headline numbers of a submission; null if they cannot be derived."""
     result_id: str = ""
     """First digits of the hash of the file's bytes."""
     sha256: str = ""
     """Hash of the file's bytes."""
     outdated: tuple[Problem, ...] = ()
-    """Changes of the facts since a submission was measured; a reason to refuse a new one."""
+    """Changes of the facts since a submission was measured; a reason to reject a new one."""
 
     def candidate(self, file: str) -> Candidate:
-        """Return the file as the checks across files see it."""
+        """Return the file in the form that the cross-file checks use."""
         if not isinstance(self.record, Submission):
             return Candidate(file, self.problems)
-        # The device is compared by its name, which is there even when it had no card yet.
+        # The device is compared by its name, which exists even if it had no card yet.
         subject = {"workload": self.record.workload, "device": self.record.environment.devices[0].name}
         return Candidate(file, self.problems, self.record.run_id, self.result_id, self.record.supersedes, subject, self.outdated)
 
@@ -98,7 +98,7 @@ def _submission_problems(record: Submission, content: bytes, path: Path, facts: 
         *_canonical(record, content),
         *_file_name(record, content, path),
         *(
-            Problem(field, repr(value), f"looks like {what}; a submission names no machine and no person")
+            Problem(field, repr(value), f"looks like {what}; a submission must not name a machine or a person")
             for field, value, what in identity_leaks(record.model_dump(mode="json"))
         ),
         *card_checks.submission_problems(record, facts),
@@ -117,16 +117,18 @@ def rederive(submission: Submission) -> tuple[Derived | None, list[Problem]]:
 
 def _canonical(record: Submission, content: bytes) -> list[Problem]:
     raw = json.loads(content)
-    # A record of an older format is canonical as it was written then.
+    # A record of an older format is canonical in the form in which it was written.
     as_read = record.model_dump(mode="json") if raw["format"] == record.format else raw
     if content == canonical_json(raw) and _same(raw, as_read):
         return []
-    fix = "its bytes are not those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the original file"
+    fix = (
+        "its bytes differ from those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the original file"
+    )
     return [Problem("file", "", fix)]
 
 
 def _same(raw: object, as_read: object) -> bool:
-    """Return True if a file says what was read from it; fields that the format gained later may be missing."""
+    """Return True if a file contains exactly the values read from it, except for fields that were added to the format later."""
     if isinstance(raw, dict) and isinstance(as_read, dict):
         return all(name in as_read and _same(value, as_read[name]) for name, value in raw.items())
     if isinstance(raw, list) and isinstance(as_read, list):
@@ -145,8 +147,8 @@ def _file_name(record: Submission, content: bytes, path: Path) -> list[Problem]:
         return []
     expected = f"{SUBMISSIONS}/{record.workload}/{path.stem.rsplit('-', 1)[0] or 'run'}-{identity}.json"
     fix = (
-        "a submission is named by its workload and content. "
-        f"If the content was changed, restore it or run again; if only the name was, it is {expected}"
+        "a submission is named after its workload and content. "
+        f"If the content was changed, restore it or run again; if only the name was changed, rename it to {expected}"
     )
     return [Problem("file name", repr("/".join((SUBMISSIONS, *inside))), fix)]
 
@@ -179,7 +181,7 @@ def validate_all(records: RecordFiles, cards: Sequence[Path], root: Path, facts:
         facts.read_all()
         done = validate_files(records, root, facts, advance)
     except TunemarkError as error:
-        # The invalid card may be in a file that is not among those to check.
+        # The invalid card may be in a file outside the files to check.
         stopped = (error.field, Problem("file", repr(error.value) if error.value else "", error.fix))
         return Validation(0, wrong or [stopped], [], len(cards), judged=False)
     return Validation(done.files, [*wrong, *done.problems], done.notes, len(cards))

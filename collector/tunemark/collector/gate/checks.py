@@ -1,4 +1,4 @@
-"""Checks of one submission against itself and its accelerator card: values that no machine can have and no measurement may have."""
+"""Checks of one submission against itself and its accelerator card: impossible values and invalid measurements."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -15,14 +15,14 @@ from tunemark.schema.statistics.loss_band import loss_band
 from tunemark.schema.vocabulary import Status
 
 LARGEST_EXACT = 2**53
-"""Above this, readers of JSON and doubles no longer hold whole numbers exactly."""
+"""Above this, JSON readers and doubles no longer represent whole numbers exactly."""
 LARGEST_SETTING = 2**31
 """Settings are stored as 32-bit numbers."""
 UNPRINTABLE = 10**300
 CLOCK_TOLERANCE = timedelta(days=1)
-"""Clocks are wrong by hours, seldom by days."""
+"""Clocks are often wrong by hours but seldom by days."""
 TIME_TOLERANCE = 1.05
-"""Clock ticks, processes that end late, and the own clocks of ranks."""
+"""Tolerance for clock ticks, processes that end late, and separate clocks of ranks."""
 RANK_SLACK_S = 5.0
 PEAK_TOLERANCE = 1.05
 """Dense peaks are given for a nominal clock; some devices boost a little above it."""
@@ -43,7 +43,7 @@ def impossible(submission: Submission) -> Iterator[Problem]:
     """Yield a problem for each impossible value: sizes beyond the machine, times beyond its cores."""
     sizes = list(_sizes(submission))
     if sizes:
-        # Arithmetic with such numbers is not even possible.
+        # Arithmetic with such numbers would fail.
         yield from sizes
         return
     yield from _memory(submission)
@@ -76,7 +76,7 @@ def _duplicates(values: list[str]) -> list[str]:
 
 def _sizes(submission: Submission) -> Iterator[Problem]:
     for field, value in flattened(submission.model_dump(mode="json")):
-        # One problem for a whole column is enough.
+        # Report one problem per column.
         numbers = [number for number in (value if isinstance(value, list) else [value]) if type(number) is int]
         limit = LARGEST_SETTING if field.startswith("plan.") else LARGEST_EXACT
         largest = max(numbers, key=abs, default=0)
@@ -139,10 +139,10 @@ def _processes(submission: Submission) -> Iterator[Problem]:
     if effective is None:
         return
     if effective.processes != count:
-        fix = f"plan.device.count is {count}; a run in which a process was missing measures other work, run it again"
+        fix = f"plan.device.count is {count}; a run with a missing process measures other work; run it again"
         yield Problem("effective.processes", str(effective.processes), fix)
     if submission.outcome.status is Status.OK and count > 1 and not submission.ranks:
-        yield Problem("ranks", "[]", f"a successful run of {count} processes lists each of them")
+        yield Problem("ranks", "[]", f"a successful run must list all {count} processes")
 
 
 def _own_work(submission: Submission) -> Iterator[Problem]:
@@ -154,7 +154,7 @@ def _own_work(submission: Submission) -> Iterator[Problem]:
             yield Problem(field, f"{len(rank.own_work_s)} values", f"trace has {len(times)} steps; a rank has one value for each")
         own_s, steps_s = sum(rank.own_work_s), sum(times)
         if own_s > steps_s * TIME_TOLERANCE + RANK_SLACK_S:
-            yield Problem(field, f"{own_s:.1f} s", f"more than the {steps_s:.1f} s of all steps; own work is a part of a step")
+            yield Problem(field, f"{own_s:.1f} s", f"more than the {steps_s:.1f} s of all steps; own work is part of a step")
 
 
 def _probe(submission: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:
@@ -162,7 +162,7 @@ def _probe(submission: Submission, card: AcceleratorCard | None) -> Iterator[Pro
     if probe is None:
         return
     if probe.dtype is not compute:
-        fix = f"plan.precision.compute is {compute.value!r}; the probe has the format of the run"
+        fix = f"plan.precision.compute is {compute.value!r}; the probe must use the format of the run"
         yield Problem("probe.dtype", repr(probe.dtype.value), fix)
     peak, part = (card.peak_tflops.get(probe.dtype), part_of_card(submission, card)) if card else (None, None)
     if card is None or peak is None or part is None:
@@ -171,7 +171,7 @@ def _probe(submission: Submission, card: AcceleratorCard | None) -> Iterator[Pro
         rate = getattr(probe, name)
         if rate is not None and rate > part * peak * TERA * PEAK_TOLERANCE:
             dense = f"{part * peak:g} TFLOP/s {probe.dtype.value}"
-            fix = f"above the dense peak of {card.name}, {dense}; the device was not waited for, or is another one"
+            fix = f"above the dense peak of {card.name}, {dense}; the probe did not wait for the device, or the device is another one"
             yield Problem(f"probe.{name}", f"{rate / TERA:.4g} TFLOP/s", fix)
 
 
@@ -205,7 +205,7 @@ def _energy(submission: Submission, card: AcceleratorCard | None) -> Iterator[Pr
     if energy is None or energy.joules is None:
         return
     if not energy.window_s:
-        fix = "joules without the time between the readings have no meaning; write both"
+        fix = "energy needs the time between the readings; write both"
         yield Problem("utilisation.energy.window_s", str(energy.window_s), fix)
         return
     if energy.window_s > submission.process.wall_s:
@@ -220,12 +220,12 @@ def _energy(submission: Submission, card: AcceleratorCard | None) -> Iterator[Pr
 def _gates(submission: Submission, facts: FactBase) -> Iterator[Problem]:
     """Yield repeated gates, and a loss band that is reported as passed although the trace is outside it."""
     for name in _duplicates([gate.name for gate in submission.gates]):
-        yield Problem("gates", repr(name), "is listed twice; a check has one verdict")
+        yield Problem("gates", repr(name), "is listed twice; each check must have one verdict")
     reported = next((gate for gate in submission.gates if gate.name == "loss_band"), None)
     plan = submission.plan
     if reported is None or not reported.passed or plan.workload not in facts.workloads:
         return
     checked = loss_band(facts.golden_losses(plan.workload), plan, submission.trace, changed=bool(submission.overrides))
     if checked.passed is False:
-        fix = f"the trace disagrees: {checked.detail}; the verdict of a gate follows from the trace"
+        fix = f"the trace disagrees: {checked.detail}; the verdict of a gate must match the trace"
         yield Problem("gates.loss_band", "passed", fix)

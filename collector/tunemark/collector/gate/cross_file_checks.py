@@ -16,7 +16,7 @@ FileProblems = list[tuple[str, Problem]]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A checked file, as the checks across files see it."""
+    """A checked file, in the form that the cross-file checks use."""
 
     file: str
     problems: tuple[Problem, ...]
@@ -27,7 +27,7 @@ class Candidate:
     subject: dict[str, str] = field(default_factory=dict)
     """Properties that must be equal to those of a superseded result, by name."""
     outdated: tuple[Problem, ...] = ()
-    """Changes of the facts since the run: notes on a committed file, problems of any other."""
+    """Changes of the facts since the run: notes for a committed file, problems for any other."""
 
 
 AnyCandidate = TypeVar("AnyCandidate", bound=Candidate)
@@ -35,12 +35,12 @@ AnyCandidate = TypeVar("AnyCandidate", bound=Candidate)
 
 @dataclass(frozen=True, slots=True)
 class Accepted(Generic[AnyCandidate]):
-    """The verdict on files together."""
+    """The verdict of the cross-file checks."""
 
     kept: list[AnyCandidate]
     """Submissions without a problem, in the order of files."""
     problems: FileProblems
-    """Reasons why the others are refused."""
+    """Reasons why the others are rejected."""
     notes: FileProblems
     """Notes on the submissions that are kept."""
 
@@ -53,7 +53,7 @@ def accept(
     Parameters
     ----------
     candidates
-        The files, each already checked by itself.
+        The files, each already checked on its own.
     committed
         Paths, as `Candidate.file`, that git already tracks.
     find
@@ -92,7 +92,7 @@ def committed_files(root: Path) -> frozenset[str]:
 
 
 def _repeats(candidate: Candidate, same_run: Candidate | None, same_result: Candidate | None) -> Iterator[Problem]:
-    """Yield a problem when an earlier file has the same run or the same result id."""
+    """Yield a problem if an earlier file has the same run or the same result id."""
     if same_run is not None:
         yield Problem("run_id", repr(candidate.run_id), f"is the run of {same_run.file} already; a run is submitted once")
     elif same_result is not None:
@@ -100,7 +100,7 @@ def _repeats(candidate: Candidate, same_run: Candidate | None, same_result: Cand
 
 
 def _superseding(candidate: Candidate, target: Candidate | None, find: Callable[[str], Candidate | None]) -> Iterator[Problem]:
-    """Yield a problem when the superseded result does not exist, or is of another workload or device."""
+    """Yield a problem if the superseded result does not exist or has another workload or device."""
     if candidate.supersedes is None:
         return
     target = target or find(candidate.supersedes)

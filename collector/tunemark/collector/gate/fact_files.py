@@ -54,7 +54,7 @@ def missing_document(source: str, results: int) -> Problem:
 
 
 def wrong_count(stated: int, results: int) -> Problem:
-    """Return the problem of a document with another number of results than it states."""
+    """Return the problem of a document whose stated number of results is wrong."""
     return Problem("results", repr(stated), f"there are {results} results of this source; correct the number or add what is missing")
 
 
@@ -104,7 +104,7 @@ def _prices(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]
             fix = f"no such card in data/accelerators; {did_you_mean(row.accelerator, cards)}"
             yield place, Problem("accelerator", repr(row.accelerator), fix)
         if row.dated_by != "catalog" and lines.setdefault(price_id(row), line) != line:
-            fix = f"is in line {lines[price_id(row)]} already; an instance has one price in a region, of a kind, on a day"
+            fix = f"is in line {lines[price_id(row)]} already; an instance has only one price per region, kind and day"
             yield place, Problem("price", repr(price_id(row)), fix)
 
 

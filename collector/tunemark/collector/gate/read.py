@@ -25,7 +25,7 @@ PARALLEL_ABOVE = 200
 """Number of files above which starting worker processes pays off."""
 CHUNK = 50
 MAX_WORKERS = 8
-"""Each worker needs the memory of a Python with numpy and pyarrow."""
+"""Each worker needs the memory of a Python process with numpy and pyarrow."""
 
 Result = TypeVar("Result")
 
@@ -48,8 +48,8 @@ def default_folders(root: Path) -> list[Path]:
 def find_records(paths: Iterable[Path]) -> RecordFiles:
     """Return the record files under paths.
 
-    A named file is a record whatever it is called. In folders only regular `.json` files are records. Links are not
-    followed, so that a folder cannot lead outside itself.
+    A named file is a record whatever it is called. In folders only regular `.json` files are records. Links are not followed, so
+    a folder cannot lead outside itself.
 
     Raises
     ------
@@ -81,14 +81,14 @@ def named_records(paths: Iterable[Path], others: Collection[Path] = ()) -> Recor
     paths = list(paths)
     for path in paths:
         if path.is_dir() and not find_records([path]).files and not any(other.is_relative_to(path) for other in others):
-            raise TunemarkError("path", str(path), "this folder holds no record (.json) and no facts; name one that does, or a file")
+            raise TunemarkError("path", str(path), "this folder has no records (.json) and no facts; name another folder or a file")
     found = find_records(path for path in paths if path not in others)
     found.ignored = [(path, reason) for path, reason in found.ignored if path not in others]
     return found
 
 
 def records_in(folder: Path) -> RecordFiles:
-    """Return the record files of a folder; none when the folder does not exist."""
+    """Return the record files of a folder; none if the folder does not exist."""
     return find_records([folder] if folder.is_dir() else [])
 
 

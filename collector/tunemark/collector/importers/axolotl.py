@@ -350,7 +350,7 @@ def optimizer_of(config: Config) -> Optimizer:
         raise invalid("lr_scheduler", scheduler, f"no scheduler of a workload card; {did_you_mean(scheduler, SCHEDULERS)}")
     norm = config.number("max_grad_norm")
     if not norm:
-        config.cannot("max_grad_norm", "the file of a card cannot say that gradients are not clipped; it says 1.0")
+        config.cannot("max_grad_norm", "a card cannot state that gradients are not clipped; it has 1.0")
     if config.raw.get("warmup_ratio"):
         config.cannot("warmup_ratio", "the card counts steps, and the number of steps is not stated")
     betas = tuple(config.number(key) for key in ("adam_beta1", "adam_beta2"))

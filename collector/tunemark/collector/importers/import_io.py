@@ -69,7 +69,7 @@ def write_new(path: Path, content: bytes) -> None:
 def refuse_existing(path: Path) -> None:
     """Raise TunemarkError if a file exists already."""
     if path.exists():
-        raise TunemarkError("--out", str(path), "is there already; take another name or number, or remove it first")
+        raise TunemarkError("--out", str(path), "already exists; use another name or number, or remove it first")
 
 
 def write_changed(path: Path, content: bytes) -> bool:

@@ -343,7 +343,7 @@ def _refuse_impossible(column: str, usd: float | None, count: float) -> None:
     least, most = USD_EACH
     if usd is not None and not least <= usd / count <= most:
         raise Drop(
-            f"{column} is {usd:g}, so {usd / count:g} USD an hour for one accelerator; nobody asks less than {least} or more than {most:,}",
+            f"{column} is {usd:g}, so {usd / count:g} USD an hour for one accelerator; no provider charges less than {least} or more than {most:,}",
             refused=True,
         )
 
@@ -404,7 +404,7 @@ def card_of(name: str, instance: str, provider: str, gpu_info: str, count: float
     if not fitting:
         raise Drop(f"{name} with {sizes[0]:.0f} GiB a device is none of {', '.join(formed)}; add a card for it", refused=True)
     if len(fitting) > 1:
-        fix = "neither the instance's name nor GpuInfo says which; add the instance to data/prices/prices.csv with its card"
+        fix = "neither the instance's name nor GpuInfo identifies it; add the instance to data/prices/prices.csv with its card"
         raise Drop(f"{name} may be {' or '.join(fitting)}: {fix}", refused=True)
     return str(fitting[0])
 
@@ -497,7 +497,7 @@ def write_prices(out: Path, rows: Sequence[PriceRow], *, append: bool) -> None:
     """
     if not append:
         if out.exists():
-            raise TunemarkError("--out", str(out), "is there already; --append adds rows to it, or take another name")
+            raise TunemarkError("--out", str(out), "already exists; add rows to it with --append, or use another name")
         write_atomically(out, price_book_text(rows).encode())
         return
     before = out.read_bytes() if out.exists() else price_book_text(()).encode()
@@ -532,7 +532,7 @@ def provider_of(file: Path, stated: str | None, known: Iterable[str]) -> str:
         return stated.lower()
     guess = (file.absolute().parent.name if file.stem in PLACES else file.stem).lower()
     if guess not in known:
-        fix = f"say whose prices these are; {guess!r}, from the path of the file, is no provider; {_meant(guess, known)}"
+        fix = f"give --provider; {guess!r}, from the path of the file, is no provider; {_meant(guess, known)}"
         raise TunemarkError("--provider", "", fix)
     return guess
 
@@ -558,6 +558,6 @@ def cited(file: Path, provider: str, version: str | None, source: str | None) ->
         return stated
     folder = next((part for part in reversed(file.parts[:-1]) if VERSION.fullmatch(part)), None)
     if version is None and folder is None:
-        fix = "the path of the file names no version; say which it is, such as v8, or give --source with its commit"
+        fix = "the path of the file has no version; give it, such as v8, or give --source with its commit"
         raise TunemarkError("--catalog-version", "", fix)
     return f"skypilot-org/skypilot-catalog catalogs/{version or folder}/{provider}/vms.csv"

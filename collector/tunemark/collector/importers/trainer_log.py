@@ -125,14 +125,14 @@ def record(run: TrainerRun, index: int, stated: StatedConditions, facts: FactBas
     Raises
     ------
     TunemarkError
-        If the method is missing, a card does not exist, or the numbers of a source are used up.
+        If the method is missing, a card does not exist, or all numbers of a source are used.
 
     """
     number = stated.first_number + index
     if number > LARGEST_NUMBER:
         raise TunemarkError("--first-number", stated.first_number, f"a source has numbers up to {LARGEST_NUMBER}")
     if stated.method is None:
-        raise TunemarkError("--method", "", f"a log does not say how the weights were tuned; give one of {', '.join(Method)}")
+        raise TunemarkError("--method", "", f"a log does not contain the fine-tuning method; give one of {', '.join(Method)}")
     labels = {"model": stated.model, "accelerator": stated.accelerator, "instance": stated.instance}
     status, reasons = _status(run)
     return PublishedResult(
@@ -184,7 +184,7 @@ def document_of(folder: Path, source: str, added: int, read_on: date) -> bytes:
     path = folder / DOCUMENT
     if not path.exists():
         title = f"Trainer logs, source {source}"
-        summary = "Imported from trainer logs; say here what they measure, and in `url` and `authors` where they come from."
+        summary = "Imported from trainer logs; describe here what they measure, and their origin in `url` and `authors`."
         return canonical_json(SourceDocument(id=source, title=title, summary=summary, results=added, read_on=read_on))
     try:
         content = json.loads(path.read_bytes())

@@ -25,14 +25,14 @@ FOLLOWS_FROM = {
     "tokens": {"tokens", "train_time_s", "tokens_per_s"},
     "step_time_s": {"step_time_s", "tokens_per_s"},
 }
-"""Figure that gives tokens per second without guessing how far rows are filled -> claims that the rate stands or falls with."""
+"""Figure that gives tokens per second without assumptions about padding -> claims that the rate depends on."""
 RUN_CONDITIONS = {"precision"}
 """Conditions that every rate depends on, besides those that it follows from."""
 REFUTED = (AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT)
 MLPERF_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 CalibrationOutcome = tuple[str, Observed | Missing]
-"""A result id, and its calibration row or the reason why it is not used."""
+"""A result id, with its calibration row or the reason why it is not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _published(evidence: Evidence, facts: FactBase, findings: Collection[Finding
 
 
 def possible_rates(run: AuditedResult, excluded: Collection[str]) -> list[Rate]:
-    """Return the rates that count tokens: unambiguous ones, or the only reading that is not excluded."""
+    """Return the rates of tokens: unambiguous ones, or the only reading that is not excluded."""
     counted = [rate for rate in token_rates(run) if rate.quantity in FOLLOWS_FROM]
     left = [rate for rate in counted if rate.meaning and rate.meaning_words not in excluded]
     return [rate for rate in counted if not rate.meaning] or (left if len(left) == 1 else [])
@@ -106,7 +106,7 @@ def concerns(finding: Finding, rate: Rate) -> bool:
 
 
 def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
-    """Return the readings of a step that the audit excludes, by document: a word has one meaning throughout a document."""
+    """Return the readings of a step that the audit excludes, by document: a term has one meaning throughout a document."""
     excluded: dict[str, frozenset[str]] = {}
     for finding in findings:
         document = finding.records[0].split("-")[0]
@@ -121,10 +121,9 @@ def stack_of(run: AuditedResult) -> str:
 
 
 def shape_as_run(shape: TrainingShape, run: AuditedResult, facts: FactBase) -> TrainingShape:
-    """Return the shape as software runs it.
+    """Return the shape as the software runs it.
 
-    transformers computes the attention of Gemma 2 eagerly. Quantised layers multiply in fp32 where that is known, else in
-    16 bits.
+    transformers computes the attention of Gemma 2 eagerly. Quantised layers multiply in fp32 if that is known, else in 16 bits.
     """
     if shape.model.family == "gemma2":
         shape = replace(shape, attention="eager")
@@ -188,7 +187,7 @@ def calibration_outcome(submission: Submission, result_id: str, facts: FactBase,
         return result_id, Missing("not rankable, or a device or model without a card")
     problem, part = shape_problem(plan, model), part_of_card(submission, accelerator)
     if problem is not None or part != 1:
-        return result_id, Missing(problem or "a device that is a part of what its card describes")
+        return result_id, Missing(problem or "a device that is only a part of the device on its card")
     work, count = work_in(submission.trace, derived.window), plan.device.count
     config = Combination(accelerator, count, shape_of_plan(plan, model), "measured", "", max(1.0, count / plan.batch.data_parallel))
     return result_id, observe(result_id, config, work.slot_tokens / work.seconds)

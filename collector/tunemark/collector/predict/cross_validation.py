@@ -17,7 +17,7 @@ GROUP: dict[LeftOut, Callable[[Combination], str]] = {
     "accelerator": lambda config: config.accelerator.key,
     "model": lambda config: config.architecture,
 }
-"""What is left out together: an accelerator card, or all models of one architecture (Llama 3 and 3.1 share theirs)."""
+"""Groups that are left out together: an accelerator card, or all models of one architecture (Llama 3 and 3.1 share theirs)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class HeldOut:
     tokens_per_s: Range | None
     """Predicted rate of all devices; None if nothing similar was left."""
     reason: str | None
-    """Why there is no prediction."""
+    """The reason why there is no prediction."""
 
     @property
     def measured(self) -> float:
@@ -40,7 +40,7 @@ class HeldOut:
 
     @property
     def error(self) -> float | None:
-        """Predicted over measured, less 1."""
+        """Predicted / measured - 1."""
         return None if self.tokens_per_s is None else self.tokens_per_s.value / self.measured - 1
 
     @property
@@ -80,7 +80,7 @@ def leave_out(rows: Sequence[Observed], left_out: LeftOut) -> Iterator[HeldOut]:
 
 
 def summarise(rows: Iterable[HeldOut]) -> Errors | None:
-    """Return the errors of held-out rows; None when none of them has a prediction."""
+    """Return the errors of held-out rows; None if none of them has a prediction."""
     rows = list(rows)
     errors = [abs(row.error) for row in rows if row.error is not None]
     if not errors:

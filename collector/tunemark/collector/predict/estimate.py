@@ -1,6 +1,6 @@
-"""Estimates before anything runs: where a step fits, how fast it is predicted to be, and what a whole job takes and costs.
+"""Estimates before anything runs: the accelerators that a step fits on, its predicted speed, and the time and cost of a whole job.
 
-A prediction always has its interval, its label and the results that it rests on, or a reason why there is none.
+A prediction always has an interval, a label and the results that it is based on, or a reason why there is none.
 """
 
 import math
@@ -39,11 +39,11 @@ class MemoryFit:
     needed: int
     """Memory that the step needs, in bytes."""
     largest_micro_batch: int
-    """Largest number of full rows that fit; 0 when none does."""
+    """Largest number of full rows that fit; 0 if none does."""
 
     @property
     def margin(self) -> int:
-        """Bytes left over; negative when the step does not fit."""
+        """Bytes left over; negative if the step does not fit."""
         return self.memory - self.needed
 
     @property
@@ -60,7 +60,7 @@ class MemoryFit:
 
 
 def memory_fits(shape: TrainingShape, accelerators: Iterable[AcceleratorCard]) -> tuple[MemoryFit, ...]:
-    """Return the fit on each accelerator, smallest memory first; accelerators of unknown memory are left out."""
+    """Return the fit on each accelerator, smallest memory first; accelerators with unknown memory are left out."""
     needed = estimate_memory(shape).needed
     fits = [
         MemoryFit(card.key, _card_name(card), memory, needed, largest_micro_batch(shape, memory))
@@ -72,7 +72,7 @@ def memory_fits(shape: TrainingShape, accelerators: Iterable[AcceleratorCard]) -
 
 
 def _card_name(card: AcceleratorCard) -> str:
-    """Return the name of a card, with its number of cores where a process may use only one of them."""
+    """Return the name of a card, with its number of cores if a process may use only one of them."""
     cores = card.cores_per_unit or 1
     return f"{card.name}, all {cores} cores" if cores > 1 else card.name
 
@@ -86,7 +86,7 @@ QUANTILE = 1.6449
 """Quantile of the standard normal distribution, two-sided at that level."""
 NEIGHBOURS = 3
 SMALLEST_PART, LARGEST_TIMES = 0.5, 2
-"""Rows may be shorter, and longer, than any calibration row by these factors."""
+"""Rows may be shorter or longer than any calibration row by these factors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Range:
     def __post_init__(self) -> None:
         """Refuse an interval that does not contain the value."""
         if not 0 < self.low < self.value < self.high < math.inf:
-            raise ValueError(f"{self.low} .. {self.value} .. {self.high} is no interval about a positive value")
+            raise ValueError(f"{self.low} .. {self.value} .. {self.high} is not an interval around a positive value")
 
     def times(self, factor: float) -> "Range":
         """Return this times a positive number."""
@@ -118,7 +118,7 @@ class Throughput:
     tokens_per_s: Range
     """All devices together, with a 90% interval."""
     neighbours: tuple[Observed, ...]
-    """The nearest results that it rests on, nearest first."""
+    """The nearest results that it is based on, nearest first."""
     unseen: tuple[str, ...]
     """Properties that no result has; each makes the interval wider."""
     label: Literal["predicted"] = LABEL
@@ -207,7 +207,7 @@ def default_stack(rows: Iterable[Observed], method: Method) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What to predict besides the shape of the step."""
+    """Inputs of a prediction besides the shape of the step."""
 
     stack: str
     """Software to predict for."""
@@ -230,13 +230,13 @@ class JobEstimate:
     name: str
     throughput: Throughput | None = None
     reason: str | None = None
-    """Why nothing is predicted."""
+    """The reason why nothing is predicted."""
     seconds: Range | None = None
     """Time of the whole job; None without its size."""
     usd: Range | None = None
     """Cost of the whole job; None without a price or its size."""
     price: PriceRow | None = None
-    """Row of the price book used for the cost; None where a price was given."""
+    """Row of the price book used for the cost; None if a price was given."""
 
 
 def tokens_of(shape: TrainingShape, samples: int | None, tokens: int | None, epochs: int) -> int | None:

@@ -41,12 +41,12 @@ MEANING: dict[Term, str] = {
     "matmul": "matrix products, recomputed ones included, over the dense peak of the format that multiplies",
     "attention": "attention as s^2 pairs, heads filled up to a power of two, over the dense peak of the format of the activations",
     "elementwise": "norms, activations, residuals and rotations: bytes over memory bandwidth",
-    "adapters": "what adapters add: their inputs cast to their format, dropped out and kept: bytes over memory bandwidth",
-    "scores": "attention scores where the kernel writes them (eager): bytes over memory bandwidth",
+    "adapters": "work of adapters, whose inputs are cast to their format, dropped out and kept: bytes over memory bandwidth",
+    "scores": "attention scores, if the kernel writes them (eager): bytes over memory bandwidth",
     "exchange": "weights that sharding gathers and gradients that it scatters: bytes over the link between devices or to the host",
 }
 HOST_LINK_BYTES_PER_S = 32e9
-"""PCI Express 4.0 x16, one direction: the card of an accelerator does not name its host."""
+"""PCI Express 4.0 x16, one direction: the card of an accelerator does not describe its host."""
 TERA, GIGA = 1e12, 1e9
 FP32_ONLY = (Dtype.FP32, Dtype.TF32)
 
@@ -84,7 +84,7 @@ def work_seconds(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Ter
 
 
 def matmul_dtype(shape: TrainingShape) -> Dtype:
-    """Return the format of matrix products: that of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise.
+    """Return the format of matrix products: the format of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise.
 
     The default of `bnb_4bit_compute_dtype` is fp32; with it, errors of the QLoRA rows of held-out models are half as large.
     """
@@ -149,7 +149,7 @@ def exchanged_bytes(shape: TrainingShape) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """A configuration: work of a shape, on an accelerator, with a software."""
+    """A configuration: work of a shape, on an accelerator, with a software stack."""
 
     accelerator: AcceleratorCard
     """The card of one device."""
@@ -194,7 +194,7 @@ class Observed:
     terms: dict[Term, float]
     """Seconds per token of each class of work at the limits of the card."""
     same: tuple[str, ...] = ()
-    """Results with the same combination and the same digits, which are not further evidence."""
+    """Results with the same combination and the same digits, which add no evidence."""
 
     @property
     def log_seconds(self) -> float:
@@ -208,7 +208,7 @@ def observe(result_id: str, config: Combination, tokens_per_s: float) -> Observe
     if isinstance(terms, Missing):
         return terms
     if not (math.isfinite(tokens_per_s) and tokens_per_s > 0):
-        return Missing(f"{tokens_per_s:g} tokens/s is no rate")
+        return Missing(f"{tokens_per_s:g} tokens/s is not a valid rate")
     return Observed(result_id, config, config.devices / tokens_per_s, terms)
 
 
@@ -262,10 +262,10 @@ class Prior:
 FACTORS: dict[Term, Prior] = {
     "matmul": Prior(math.log(1.4), 0.3, "large matrix products reach 50 to 90% of the dense peak"),
     "attention": Prior(math.log(3.0), 0.5, "attention kernels reach 20 to 60%"),
-    "elementwise": Prior(math.log(1.5), 0.5, "bandwidth is reached to 60 to 90%, and kernels that are not fused move more"),
+    "elementwise": Prior(math.log(1.5), 0.5, "loops reach 60 to 90% of the bandwidth, and kernels that are not fused move more bytes"),
     "adapters": Prior(math.log(2.0), 0.7, "loops that are not fused cast, drop out and add each on its own"),
     "scores": Prior(math.log(1.5), 0.7, "several passes over the scores, not fused"),
-    "exchange": Prior(math.log(1.5), 0.7, "partly behind computing, partly over a slower link than the card names"),
+    "exchange": Prior(math.log(1.5), 0.7, "partly overlapped with computing, partly over a slower link than the card lists"),
 }
 """Term -> prior of its factor, how many times longer than at the limit it takes."""
 EFFECTS: dict[str, float] = {
@@ -283,18 +283,18 @@ EFFECTS: dict[str, float] = {
 Training loops differ by factors (`stack`), less by method within one (`stack, method`) and from round to round (`release`).
 How close to the peak a device gets depends on its generation (`generation`) and on the kernels that a loop has for it
 (`stack, generation`). Devices of one generation differ in clocks and power (`accelerator`), and shapes suit kernels more or
-less (`model`). `stack, accelerator, method` is the rest between rows that share all of that.
+less (`model`). `stack, accelerator, method` is the remaining difference between rows that share all of these.
 """
 SLOPES: dict[str, Prior] = {
     "devices doubled": Prior(0.03, 0.03, "a few percent for each doubling of the devices"),
-    "devices per row doubled": Prior(0.05, 0.05, "sharing a row costs more than having one each"),
+    "devices per row doubled": Prior(0.05, 0.05, "devices that share a row lose more than devices with separate rows"),
 }
 SPREADS = {"factor of stack": 0.5, "factor of accelerator": 0.07}
-"""Standard deviation of the factors of one software, and of it on one accelerator, about the common ones, in log space."""
+"""Standard deviation in log space of the factors of one software stack, and of one stack on one accelerator, about the common factors."""
 LINK = 3
 """The spread of links is larger by this factor: they belong to the machine, which cards do not describe."""
 NOISE = 0.06
-"""Standard deviation of a row about the model, in log space."""
+"""Standard deviation of a row around the model, in log space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,7 +445,7 @@ def meaning_of_parameter(name: str) -> str:
     if kind == "factor":
         return f"times longer than at the limit: {MEANING[level]}"  # type: ignore[index]
     if kind in SPREADS:
-        return f"how much longer again that term takes than with all software: {level.split(', ')[0]}"
+        return f"how much longer that term takes than with all software: {level.split(', ')[0]}"
     if kind == "slope":
         return f"times longer for each doubling: {SLOPES[level].why}"
     return f"times longer than the mean of every {kind}"

@@ -1,4 +1,7 @@
-"""The cost of an hour on owned hardware, and the use from which it is cheaper than renting. Rented hardware is priced in the view `costs`."""
+"""The hourly cost of owned hardware, and the hours of use above which it is cheaper than renting.
+
+Rented hardware is priced in the view `costs`.
+"""
 
 import math
 from dataclasses import dataclass
@@ -23,12 +26,12 @@ EXAMPLE = "purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30"
 
 @dataclass(frozen=True, slots=True)
 class OwnedHardware:
-    """A machine that does the work of one accelerator. All figures are the owner's; none has a default that hides it.
+    """An owned machine that does the work of one accelerator. The owner must give all figures; none has a default.
 
     Raises
     ------
     ValueError
-        For a value that no machine can have; the message names the field, the value and the fix.
+        For an impossible value; the message names the field, the value and the fix.
 
     """
 
@@ -43,7 +46,7 @@ class OwnedHardware:
     electricity_usd_per_kwh: float
     """Price of electricity."""
     resale_usd: float = 0.0
-    """Price at which it is sold afterwards."""
+    """Price at which it is sold at the end."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -80,8 +83,8 @@ class OwnedHardware:
     def break_even_hours_per_year(self, cloud_usd_per_hour: float) -> float | None:
         """Return the hours of use per year at which an hour costs as much as a rented one.
 
-        (purchase - resale) / years / (cloud - electricity). None when renting is always cheaper: electricity alone
-        costs as much, or a year has too few hours. `utilisation` plays no part in it.
+        (purchase - resale) / years / (cloud - electricity). None if renting is always cheaper: electricity alone costs as much,
+        or a year has too few hours. It does not depend on `utilisation`.
         """
         saved_usd_per_hour = cloud_usd_per_hour - self.electricity_usd_per_hour
         if saved_usd_per_hour <= 0:
@@ -91,7 +94,7 @@ class OwnedHardware:
 
     def sentence(self) -> str:
         """Return the cost of an hour of use in words."""
-        return f"owned: {usd(self.usd_per_hour())} an hour of use, of which electricity {usd(self.electricity_usd_per_hour)}"
+        return f"owned: {usd(self.usd_per_hour())} per hour of use, including electricity of {usd(self.electricity_usd_per_hour)}"
 
 
 def parse_owned(text: str) -> OwnedHardware:

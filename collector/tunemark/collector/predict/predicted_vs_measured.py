@@ -25,7 +25,7 @@ WEIGHED = {
     "gradients": ("gradients",),
     "optimizer states": ("optimizer states", "fp32 master weights"),
 }
-"""State that the harness weighs -> lines of the estimate that it consists of."""
+"""State that the harness measures -> the lines of the estimate that it consists of."""
 MOMENTS = {
     "loss": "the loss is computed",
     "backward begins": "the backward pass begins",
@@ -41,7 +41,7 @@ class MemoryComparison:
     key: str
     """Name of the line."""
     group: str
-    """`state`: weighed tensors. `peak`: peak of the allocator. `part`: predicted only."""
+    """`state`: measured tensors. `peak`: peak of the allocator. `part`: predicted only."""
     predicted_bytes: int | None
     measured_bytes: int | None
     note: str
@@ -49,7 +49,7 @@ class MemoryComparison:
 
     @property
     def error(self) -> float | None:
-        """Predicted over measured, less 1."""
+        """Predicted / measured - 1."""
         return self.predicted_bytes / self.measured_bytes - 1 if self.predicted_bytes is not None and self.measured_bytes else None
 
 
@@ -64,16 +64,16 @@ def compare_memory(submission: Submission, card: ModelCard | None) -> tuple[tupl
 
 def _no_prediction(plan: Plan, card: ModelCard | None) -> str | None:
     if card is None:
-        return f"there is no card of the model {plan.model.key}"
+        return f"there is no card for the model {plan.model.key}"
     if plan.device.offload == "optimizer":
-        return "the memory model does not know states of the optimizer in host memory while parameters stay on the device"
+        return "the memory model does not cover optimizer states in host memory with parameters on the device"
     if plan.device.pipeline_parallel > 1:
-        return "the memory model does not know pipeline stages"
+        return "the memory model does not cover pipeline stages"
     return shape_problem(plan, card)
 
 
 def _states(ledger: MemoryLedger, submission: Submission) -> Iterator[MemoryComparison]:
-    """Yield the tensors of one process; of sharded tensors, the part that it holds."""
+    """Yield the tensors of one process; for sharded tensors, only its own shard."""
     model = submission.model
     reasons = {
         "gradients": model.gradient_bytes_reason if model else None,
@@ -83,20 +83,20 @@ def _states(ledger: MemoryLedger, submission: Submission) -> Iterator[MemoryComp
         parts = [line for line in ledger.lines if line.key in names]
         weighed = None if model is None else _weighed(model, submission)[key]
         if parts or weighed:
-            missing = "the run ended before the model was weighed" if model is None else reasons.get(key) or ""
+            missing = "the run ended before the model memory was measured" if model is None else reasons.get(key) or ""
             note = _sentence("; ".join(line.formula for line in parts), missing)
             yield MemoryComparison(key, "state", sum(line.bytes for line in parts), weighed, note)
 
 
 def _weighed(model: ModelFacts, submission: Submission) -> dict[str, int | None]:
-    # Plain SGD takes its steps without keeping any state between them.
+    # Plain SGD keeps no state between steps.
     stateless = submission.plan.optimizer.name == "sgd" and len(submission.trace) > 0
     return {
         "base weights": sum(model.parameter_bytes.values()) - model.adapter_bytes,
         "adapters": model.adapter_bytes,
-        # Nothing is trained without gradients: in older records 0 means that gradients were not seen.
+        # Training always has gradients. In older records 0 means that they were not measured.
         "gradients": model.gradient_bytes or None,
-        # In older records 0 also means that the run ended before there were states to weigh.
+        # In older records 0 also means that the run ended before the states existed.
         "optimizer states": model.optimizer_state_bytes if stateless else model.optimizer_state_bytes or None,
     }
 
@@ -107,12 +107,12 @@ def _peaks(ledger: MemoryLedger, submission: Submission) -> Iterator[MemoryCompa
         return MemoryComparison(key, "peak", predicted, reading.peak_bytes, note)
 
     memory, moment = submission.memory, MOMENTS[ledger.peak_moment]
-    yield peak("peak allocated", ledger.peak_allocated, memory.device_allocated, f"all that is alive when {moment}")
-    yield peak("peak reserved", ledger.peak_reserved, memory.device_reserved, "the same, and what the allocator caches")
+    yield peak("peak allocated", ledger.peak_allocated, memory.device_allocated, f"all live tensors when {moment}")
+    yield peak("peak reserved", ledger.peak_reserved, memory.device_reserved, "the same, plus the allocator's cache")
 
 
 def _parts(ledger: MemoryLedger) -> Iterator[MemoryComparison]:
-    """Yield the lines of the estimate that are not weighed one by one."""
+    """Yield the lines of the estimate that are not measured one by one."""
     weighed = {name for names in WEIGHED.values() for name in names}
     for line in ledger.lines:
         if line.key not in weighed:
@@ -150,11 +150,11 @@ class MemoryRow:
     formula_004: float
     """The formula of source 004."""
     accelerate: float | None
-    """`accelerate estimate-memory`, where it gives a figure."""
+    """`accelerate estimate-memory`, if it gives a figure."""
 
     @property
     def error(self) -> float:
-        """Predicted over published, less 1."""
+        """Predicted / published - 1."""
         return self.predicted / self.published - 1
 
 
@@ -181,7 +181,7 @@ def memory_error_rows(facts: FactBase, results: Iterable[object]) -> list[Row]:
 
 
 def memory_errors(results: Iterable[PublishedResult], facts: FactBase) -> tuple[MemoryRow, ...]:
-    """Return a row for each result that has a peak of memory and enough conditions to predict it, in their order."""
+    """Return a row for each result with a peak memory and enough conditions to predict it, in the given order."""
     rows = []
     for result in results:
         claim, shape = result.claims.get("peak_memory_bytes"), published_shape(result, facts)
@@ -220,13 +220,13 @@ def accelerate_bytes(shape: TrainingShape) -> float | None:
 
 
 def published_shape(result: PublishedResult, facts: FactBase) -> TrainingShape | None:
-    """Return the shape of a published result, or None when model, length or micro-batch is unknown."""
+    """Return the shape of a published result, or None if model, length or micro-batch is unknown."""
     conditions, reading = result.conditions, facts.known.memory_reading(result.source)
     if conditions.model is None or conditions.sequence_length is None or conditions.micro_batch is None:
         return None
     devices, settings = conditions.accelerator_count or 1, conditions.settings
     rank, dropout = settings.get("lora_r"), settings.get("lora_dropout")
-    # peft's recipe for quantised models leaves or makes everything fp32 that is not quantised.
+    # peft's recipe for quantised models keeps or converts all other weights to fp32.
     stored = Dtype.FP32 if conditions.method is Method.QLORA else _dtype(conditions)
     return TrainingShape(
         facts.model(conditions.model),

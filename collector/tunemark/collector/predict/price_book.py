@@ -28,7 +28,7 @@ class Offer:
 
     @property
     def dated_by(self) -> str:
-        """What dates the price: a price list, a version of a catalogue, or lists before and after it."""
+        """The evidence for the date: a price list, a version of a catalogue, or earlier and later lists."""
         row = self.price
         if row.dated_by != "catalog":
             return "price list" if row.dated_by == "provider" else row.dated_by
@@ -52,7 +52,7 @@ def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None =
     Raises
     ------
     TunemarkError
-        For a name that is neither an instance nor an accelerator or has no price, and for a day before its first price.
+        For a name that is neither an instance nor an accelerator, a name without a price, and a day before its first price.
 
     """
     if name is not None and not name.strip():
@@ -77,7 +77,7 @@ def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None =
 
 
 def newest(rows: Iterable[PriceRow]) -> list[PriceRow]:
-    """Return the newest price per provider, instance, region and kind; of two on one day, the later line of the book."""
+    """Return the newest price per provider, instance, region and kind; if two have the same day, the later line of the book."""
     latest: dict[tuple[str, str, str | None, str], PriceRow] = {}
     for row in rows:
         key = (row.provider, row.instance, row.region, row.kind.value)
@@ -117,9 +117,9 @@ def remarks(shown: Iterable[Offer], on: date, today: date) -> Iterator[str]:
     if on > today:
         yield f"note: {on.isoformat()} is in the future; these are the newest prices known today"
     if any(offer.price.dated_by == "catalog" for offer in shown):
-        yield "catalog: the source has versions and no days; such a price was read on that day and may be older"
+        yield "catalog: the source has versions but no dates; the price was read on that day and may be older"
     if any(offer.price.dated_by == "inferred" for offer in shown):
-        yield "inferred: the day follows from price lists around it"
+        yield "inferred: the date is inferred from earlier and later price lists"
     kinds = list(dict.fromkeys(offer.price.kind.value.replace("_", "-") for offer in shown))
     if len(kinds) > 1:
         yield f"cheapest accelerator-hour first within each kind: {', '.join(kinds)}; --kind shows one"

@@ -26,7 +26,7 @@ SAME_IN_WORKLOADS = {
 
 
 def fact_rows(facts: FactBase) -> Rows:
-    """Return all rows of the fact base; raises TunemarkError (exit code 3) where facts contradict each other."""
+    """Return all rows of the fact base; raises TunemarkError (exit code 3) if facts contradict each other."""
     _refuse_unknown_cards(facts)
     return {
         "accelerators": [_accelerator(card) for card in facts.accelerators.values()],
@@ -57,7 +57,7 @@ def price_rows(prices: Iterable[PriceRow]) -> list[Row]:
     """Return the price book with an id for each price.
 
     A price of a catalogue is dated by the day it was read, so two versions of a catalogue may give two prices of one day.
-    The later line replaces the earlier one, which keeps an id of its own.
+    The later line replaces the earlier one, which keeps a separate id.
     """
     versions: dict[str, list[PriceRow]] = {}
     for row in prices:
@@ -75,7 +75,7 @@ def price_rows(prices: Iterable[PriceRow]) -> list[Row]:
 
 def _newest_first(key: str, rows: list[PriceRow]) -> list[PriceRow]:
     if len(rows) > 1 and any(row.dated_by != "catalog" for row in rows):
-        fix = "is there twice; an instance has one price in a region, of a kind, on a day"
+        fix = "is listed twice; an instance has only one price per region, kind and day"
         raise TunemarkError("data/prices/prices.csv: price", key, fix, exit_code=Exit.INVALID)
     return rows[::-1]
 

@@ -146,7 +146,7 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
         rows = measured_rows(record, derived, facts, result_id, file, verdict.sha256)
         tables = {name: as_arrow(part, schemas[name]) for name, part in rows.items()}
     except (ValueError, TypeError, ArithmeticError) as error:
-        # Arrow's own errors are among these. A bad record never stops another one.
+        # These include Arrow's errors. An invalid record never stops the others.
         return LoadedSubmission(file, (Problem("record", "", f"holds a value that the database cannot: {error}"),))
     del tables["result_rows"]
     candidate = verdict.candidate(file)
@@ -165,7 +165,7 @@ def _headlines(submissions: Iterable[LoadedSubmission]) -> list[Row]:
     for loaded in submissions:
         row = dict(loaded.headline)
         if any(problem.field == "plan.workload_sha256" for problem in loaded.outdated):
-            # Nothing can be checked against the old card any more.
+            # The old card no longer exists to check against.
             note = f"the card {row['workload']} has changed since; declared as a standard run of it"
             row |= {"division": "open", "rankable": False, "note": note}
         if loaded.result_id in replaced:
@@ -238,7 +238,10 @@ def _add_converted(rows: Rows, root: Path, facts: FactBase) -> None:
     results = []
     for file, verdict in verdicts.items():
         if not isinstance(verdict.record, ConvertedResult):
-            value, fix = getattr(verdict.record, "format", None), f"is not a converted result; {CONVERTED} holds nothing else"
+            value, fix = (
+                getattr(verdict.record, "format", None),
+                f"is not a converted result; {CONVERTED} must contain only converted results",
+            )
             raise TunemarkError(f"{file}: format", value, fix, exit_code=Exit.INVALID)
         results.append((verdict.record, file, verdict.sha256))
     _refuse_repeated_ids((file, result.id) for result, file, _ in results)
@@ -267,6 +270,6 @@ def _refuse_repeated_ids(ids: Iterable[tuple[str, str]]) -> None:
     files: dict[str, str] = {}
     for file, result_id in ids:
         if result_id in files:
-            fix = f"is in {files[result_id]} already; give each result a number of its own"
+            fix = f"is already in {files[result_id]}; give each result a unique number"
             raise TunemarkError(f"{file}: id", result_id, fix, exit_code=Exit.INVALID)
         files[result_id] = file

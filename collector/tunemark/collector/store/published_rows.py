@@ -112,7 +112,7 @@ def derived_figures(result: PublishedResult, dataset_rows: Mapping[str, int]) ->
 
 
 def known_dataset_rows(facts: FactBase, documents: Iterable[SourceDocument]) -> dict[str, int]:
-    """Return the training rows of each data set that a workload card or a statement of a document gives."""
+    """Return the training rows of each dataset that a workload card or a statement of a document gives."""
     known = {card.data.name: card.data.training_rows for card in facts.workloads.values() if card.data.training_rows is not None}
     for document in documents:
         for statement in document.statements:
@@ -206,9 +206,9 @@ PUBLISHED_ON = {"v4.1": "2024-11-13", "v5.0": "2025-06-04", "v5.1": "2025-11-12"
 CAVEATS = (
     "Submitters choose batch size, learning rate and number format within the rules of the benchmark; the number format is not in the logs.",
     "A sample is a packed row of 8,192 tokens, not a document; the logs do not count tokens.",
-    "Model, data set, sequence length and packing are those of the benchmark's rules; the logs do not say them.",
+    "Model, dataset, sequence length and packing follow the benchmark's rules; the logs do not record them.",
     "Time to target runs from run_start to run_stop: evaluation is part of it, loading and compiling are not.",
-    "Samples a second are counted while training, evaluation left out.",
+    "Samples per second are counted during training, without evaluation.",
     "MLPerf is a trademark of MLCommons Association. The logs are under Apache-2.0.",
 )
 
@@ -359,7 +359,7 @@ def _converted_printed(result: ConvertedResult) -> Iterator[Row]:
     )
 
     def rule(name: str) -> str | None:
-        return "fixed by the rules of the benchmark; the logs do not say it" if name in conditions.assumed else None
+        return "fixed by the rules of the benchmark; the logs do not record it" if name in conditions.assumed else None
 
     def printed(_: str) -> None:
         """Give no reason: the value is printed."""

@@ -158,7 +158,7 @@ def _missing_packages(plan: Plan, machine: Machine) -> Iterator[str]:
 
 
 def _model_problems(plan: Plan, card: ModelCard) -> Iterator[str]:
-    # A model with rotary positions can read longer rows than it was made for.
+    # A model with rotary positions can read rows longer than its context length.
     if card.family in LEARNED_POSITIONS and plan.data.sequence_length > card.context_length:
         yield f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
     problem = NO_KERNEL.get((card.family, plan.model.attention))
@@ -193,7 +193,7 @@ def _neuron_trainer_problems(plan: Plan) -> Iterator[str]:
     if plan.device.pipeline_parallel > 1 and plan.lora is not None:
         yield "LoRA with pipeline parallel is not supported in this version; use tensor parallel"
     if plan.measurement.save:
-        yield "save: each core holds a part of the weights, and this version cannot gather them from optimum-neuron; leave --save out"
+        yield "save: each core holds a part of the weights, and this version cannot gather them from optimum-neuron; remove --save"
     if plan.measurement.timing == "strict" and plan.device.pipeline_parallel > 1:
         yield "timing=strict with pipeline parallel: one stage cannot be waited for alone"
 

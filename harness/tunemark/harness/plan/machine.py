@@ -1,4 +1,4 @@
-"""What this machine is, read without torch: a fixed list of facts, none of which identifies it."""
+"""A description of this machine, read without torch: a fixed list of facts that do not identify it."""
 
 import importlib.metadata
 import os

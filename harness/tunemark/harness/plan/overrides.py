@@ -76,7 +76,7 @@ def _invalid(problem: Any, overrides: tuple[Override, ...]) -> TunemarkError:  #
 
 
 def _follow_method(content: dict[str, Any]) -> None:
-    """Give a changed method its settings: the default ones where the card has none."""
+    """Give a changed method its settings: the defaults if the card has none."""
     adapted, quantised = content["method"] in {"lora", "qlora"}, content["method"] == "qlora"
     content["lora"] = (content["lora"] or LoraSettings().model_dump(mode="json")) if adapted else None
     content["quantisation"] = (content["quantisation"] or Quantisation().model_dump(mode="json")) if quantised else None

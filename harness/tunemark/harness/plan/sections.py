@@ -184,7 +184,7 @@ def _data_source(card: WorkloadCard, options: Options) -> tuple[DataSource, str,
     """Return source, name and content hash of the data, and its hub id or path."""
     _, colon, where = options.data.partition(":")
     if colon and not where:
-        raise TunemarkError("--data", options.data, "name the file, folder or data set after the colon")
+        raise TunemarkError("--data", options.data, "name the file, folder or dataset after the colon")
     source, place = _source_kind(card, options), where or card.data.name
     if source is DataSource.FILE:
         name, sha256 = describe_file(place)
@@ -254,7 +254,7 @@ def _padding(card: WorkloadCard, machine: Machine, source: DataSource, name: str
 def device_choice(
     card: WorkloadCard, machine: Machine, accelerator: AcceleratorCard | None, options: Options, reasons: Reasons
 ) -> DeviceChoice:
-    """Return the devices, those of an accelerator card where one matches, and how they share the work."""
+    """Return the devices, with the matching accelerator card if there is one, and the distribution of the work."""
     known = (
         "its reported name is an alias of the card"
         if accelerator

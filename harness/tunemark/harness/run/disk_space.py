@@ -1,4 +1,4 @@
-"""Check before a run that the disk can take what it writes: the submission, and files in the temporary folder."""
+"""Check before a run that the disk has space for its files: the submission, and files in the temporary folder."""
 
 import shutil
 import tempfile
@@ -33,7 +33,7 @@ def temporary_bytes(plan: Plan, card: ModelCard) -> dict[str, int]:
 
 
 def refuse_full_disk(plan: Plan, card: ModelCard) -> None:
-    """Raise TunemarkError when the temporary folder cannot take what a run writes there."""
+    """Raise TunemarkError if the temporary folder has too little space for the files of a run."""
     folder, written = tempfile.gettempdir(), temporary_bytes(plan, card)
     needed, free = sum(written.values()), shutil.disk_usage(folder).free
     if free < needed:
@@ -44,7 +44,7 @@ def refuse_full_disk(plan: Plan, card: ModelCard) -> None:
 
 
 def refuse_unwritable(out: Path | None) -> None:
-    """Raise TunemarkError when no submission can be written into the folder."""
+    """Raise TunemarkError if no submission can be written to the folder."""
     folder = out or project_root() / "submissions"
     try:
         folder.mkdir(parents=True, exist_ok=True)

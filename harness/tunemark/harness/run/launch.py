@@ -44,8 +44,8 @@ def run_once(
 ) -> tuple[Submission, Path]:
     """Run a plan and write its submission; return both.
 
-    Raises TunemarkError before any time is spent when the plan names this machine or a disk is full. When the submission
-    cannot be written it is printed on standard output, so that nothing is lost.
+    Raises TunemarkError before the run starts if the plan identifies this machine or a disk is full. If the submission cannot be
+    written, it is printed on standard output instead.
     """
     refuse_identity(resolved)
     refuse_unwritable(out)
@@ -71,7 +71,7 @@ def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> 
 
 
 def refuse_identity(resolved: Resolved) -> None:
-    """Raise TunemarkError when the plan holds something that no submission may, such as a path."""
+    """Raise TunemarkError if the plan contains something that a submission must not, such as a path."""
     overrides = [override.model_dump(mode="json") for override in resolved.overrides]
     content = {"plan": resolved.plan.model_dump(mode="json"), "overrides": overrides}
     for field, value, what in identity_leaks(content, machine_names()):
@@ -79,7 +79,7 @@ def refuse_identity(resolved: Resolved) -> None:
 
 
 def check_superseded(identity: str | None, plan: Plan, out: Path | None) -> None:
-    """Raise TunemarkError when no earlier result of the workload has this id."""
+    """Raise TunemarkError if no earlier result of the workload has this id."""
     if identity is None:
         return
     folder = (out or project_root() / "submissions") / plan.workload
@@ -102,7 +102,7 @@ def _write(submission: Submission, out: Path | None) -> Path:
 
 
 def _show_output(submission: Submission, finished: Finished) -> None:
-    """Show the last output of a crashed worker. It may hold paths, so it goes to the terminal and into no record."""
+    """Show the last output of a crashed worker. It may contain paths, so it is printed on the terminal and never recorded."""
     if submission.outcome.status is Status.CRASH and finished.output_tail.strip():
         sys.stderr.write(f"--- the worker's last output\n{finished.output_tail.rstrip()}\n---\n")
 
@@ -248,7 +248,7 @@ def hub_cache(resolved: Resolved) -> CacheState:
 
 
 def _oom_kills() -> int:
-    """Return the number of processes that the kernel has killed for lack of memory; 0 where it is not reported."""
+    """Return the number of processes that the kernel has killed for lack of memory; 0 if it is not reported."""
     path = Path("/proc/vmstat")
     if not path.exists():
         return 0

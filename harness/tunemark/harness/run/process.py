@@ -55,7 +55,7 @@ def _accelerate(device: DeviceChoice, node: Node) -> list[str]:
 
 
 def with_memory_limit(arguments: list[str], most_bytes: int | None) -> list[str]:
-    """Return a command under a memory limit per process, so that an excess fails in the worker and not on the machine.
+    """Return a command under a memory limit per process, so excess use fails in the worker and not on the whole machine.
 
     The limit is set in a process that becomes the worker: a function between fork and exec may hang where there are threads.
     """

@@ -46,7 +46,7 @@ MEASURING = ("schema", "harness", "data/models")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a record holds besides the run itself."""
+    """Contents of a record besides the run itself."""
 
     supersedes: str | None = None
     """Id of the result that it replaces."""
@@ -178,7 +178,7 @@ def write(submission: Submission, folder: Path | None = None) -> Path:
     """
     content = canonical_json(submission)
     for field, value, what in identity_leaks(submission.model_dump(mode="json"), machine_names()):
-        fix = f"looks like {what}; a submission holds nothing that identifies a machine, please report this"
+        fix = f"looks like {what}; a submission must not identify a machine; please report this"
         raise TunemarkError(field, value, fix, exit_code=Exit.INTERNAL)
     device = submission.plan.device.accelerator or submission.plan.device.backend.value
     name = f"{submission.started_at:%Y%m%d}-{device}-{content_id(content)}.json"

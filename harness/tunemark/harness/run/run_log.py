@@ -1,7 +1,7 @@
 """The files between parent and worker: the order, and the log that the worker writes and the parent reads while it grows.
 
-The log has one JSON object per line, each written at once, so that a killed worker leaves everything it did. A torn last
-line is left out and noted. Times are seconds since the worker was spawned.
+The log has one JSON object per line, each written at once, so a killed worker leaves a complete log. An incomplete last line is
+ignored and noted. Times are seconds since the worker was spawned.
 """
 
 import json
@@ -25,7 +25,7 @@ OUTPUT_FILE = "output"
 STOP_FILE = "stop"
 """The parent, which reads the log, creates this file to end training."""
 PARENT = "TUNEMARK_PARENT"
-"""Environment variable that holds the parent's process id."""
+"""Environment variable with the parent's process id."""
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """ru_maxrss counts bytes on macOS and KiB elsewhere."""
 
@@ -36,7 +36,7 @@ def rank_of_this_process() -> int:
 
 
 class Order(BaseModel):
-    """What the parent hands to the worker. It holds paths of this machine and is not kept."""
+    """Instructions from the parent to the worker. They contain local paths and are not kept."""
 
     plan: Plan
     card: ModelCard
@@ -78,7 +78,7 @@ class LogWriter:
 
 
 LISTS = {"phase": "phases", "step": "steps", "disturbed": "events", "gate": "gates", "rank": "ranks", "note": "notes"}
-"""Events that occur several times, and the lists that hold them. Other events have an attribute of their own."""
+"""Events that occur several times, and the lists that contain them. Each other event has its own attribute."""
 
 
 @dataclass

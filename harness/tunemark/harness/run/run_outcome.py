@@ -22,7 +22,7 @@ PARTIAL_RECORD = "run it again; the steps so far are in this record"
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What is known of a worker that has ended."""
+    """Evidence about a worker that has ended."""
 
     log: RunLog
     telemetry: Telemetry
@@ -183,6 +183,6 @@ def describe(error: BaseException) -> dict[str, str]:
 
 
 def judge(text: str) -> tuple[Status, str] | None:
-    """Return the meaning of an error's name and text, and what to do; None where no rule matches."""
+    """Return the meaning of an error's name and text, with the fix; None if no rule matches."""
     lower = text.lower()
     return next(((status, fix) for words, status, fix in RULES if any(word in lower for word in words)), None)

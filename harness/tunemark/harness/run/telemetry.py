@@ -183,7 +183,7 @@ def _swap_bytes(pid: int) -> int:
 
 
 class DeviceSampler:
-    """A thread that asks a monitor while the worker lives, and before it. Without a monitor it only holds the reason."""
+    """A thread that queries a monitor before and while the worker runs. Without a monitor it only stores the reason."""
 
     def __init__(self, monitor: DeviceMonitor | None, indexes: tuple[int, ...], reason: str) -> None:
         self.series, self._monitor = DeviceSeries(indexes=indexes, reason=reason), monitor
@@ -255,7 +255,7 @@ def open_sampler(backend: Backend, indexes: Sequence[int]) -> DeviceSampler:
 
 
 def _tree(pid: int) -> frozenset[int]:
-    """Return a process and all below it; at least itself."""
+    """Return a process and all of its descendants."""
     try:
         return frozenset({pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))})
     except psutil.Error:

@@ -18,7 +18,7 @@ SLOW_STEPS = 10
 """A step may take this many times as long as the longest recent one."""
 RECENT_STEPS = 50
 JUDGE_AGAIN_AFTER = 1.15
-"""Steadiness is judged when the number of steps has grown by this factor: judging costs CPU time while the worker runs."""
+"""Check for a steady state when the number of steps has grown by this factor: the check costs CPU time during the run."""
 
 
 class Watchdog:

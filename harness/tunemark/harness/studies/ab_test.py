@@ -35,7 +35,7 @@ class BreakEven:
     pairs: int
     """Pairs that compiled with the cache in this state; 0 if not measured."""
     steps: float | None
-    """0 when B compiles no longer than A; None without a pair, and when the median step of B is no shorter."""
+    """0 if B does not compile longer than A; None without a pair, or if the median step of B is not shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Comparison:
     a: str
     b: str
     pairs: int
-    """Pairs of which both runs are ok."""
+    """Pairs in which both runs are ok."""
     throughput: Change | None
     """Real tokens per second; None without a pair."""
     step_time: Change | None
@@ -54,7 +54,7 @@ class Comparison:
     memory: Change | None
     """Peak memory."""
     loss: Change | None
-    """Training loss after equal tokens; None where it is not above 0."""
+    """Training loss after equal tokens; None if it is not above 0."""
     accuracy: ShareDifference | None
     """Means over the pairs, on the evaluation rows that all runs share; None without classification."""
     break_even: tuple[BreakEven, ...]
@@ -70,7 +70,7 @@ class Comparison:
 
     @property
     def exit_code(self) -> Exit:
-        """Return 0 when there is a verdict."""
+        """Return 0 if there is a verdict."""
         return Exit.OK if self.throughput and self.throughput.verdict != "too few pairs" else Exit.UNTRUSTWORTHY
 
 
@@ -203,7 +203,7 @@ def _break_even(pairs: Sequence[Pair], derived: Sequence[DerivedPair], throughpu
 
 
 def _cache_state(pair: Pair) -> str | None:
-    """Return the cache state that both runs had; `none` if neither compiled, None where it differs or is unknown."""
+    """Return the cache state that both runs had; `none` if neither compiled, None if it differs or is unknown."""
     compiled = {run.process.compile_cache for run in pair} - {"none"}
     if not compiled:
         return "none"

@@ -1,4 +1,4 @@
-"""The frontier: the largest micro-batch and the longest sequence that fit, each try in a short process of its own."""
+"""The frontier: the largest micro-batch and the longest sequence that fit, with each trial in a short separate process."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -170,7 +170,7 @@ def limited(resolved: Resolved, limit_bytes: int | None) -> Resolved:
     if vendor_of(device.backend).on_host:
         return replace(resolved, limit_memory_bytes=None if limit_bytes is None else limit_bytes // (device.count // device.nodes))
     if limit_bytes is not None:
-        fix = f"only the host's memory can be limited; a {device.backend.value} device is tried up to its own"
+        fix = f"only host memory can be limited; a {device.backend.value} device is tested up to its own memory"
         raise TunemarkError("--limit-memory", formats.gib(limit_bytes), fix)
     return resolved
 
@@ -203,5 +203,5 @@ def find_largest(fits: Callable[[int], bool], start: int, most: int, within: flo
     while low and high - low > max(1, within * low):
         at = (low + high) // 2
         low, high = (at, high) if fits(at) else (low, at)
-    # Above `most` nothing is known to fail.
+    # No failure above `most` is known.
     return Largest(low or None, high if high <= most else None)

@@ -36,7 +36,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a series runs on, and where it writes."""
+    """The machine that a series runs on, and its output folder."""
 
     facts: FactBase
     machine: Machine
@@ -62,7 +62,7 @@ class Done:
     point: str
     record: Record
     earlier: bool
-    """True when it was done before this command began."""
+    """True if it was completed before this command started."""
 
     @property
     def status(self) -> Status:
@@ -80,7 +80,7 @@ class Series:
     bench: Bench
     earlier: list[Record]
     expected: int | None = None
-    """Number of runs, where it is known beforehand."""
+    """Number of runs, if it is known in advance."""
     done: list[Done] = field(default_factory=list)
     _stopped: threading.Event = field(default_factory=threading.Event)
 

@@ -22,7 +22,7 @@ AS_GIVEN = "as given"
 
 
 class Over(StrEnum):
-    """What is made as large as possible."""
+    """The setting that is maximised."""
 
     MICRO_BATCH = "micro_batch"
     SEQUENCE_LENGTH = "sequence_length"

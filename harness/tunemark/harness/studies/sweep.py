@@ -31,7 +31,7 @@ class SweepResult:
 
 
 def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Bench, *, repeats: int = 1, again: bool = False) -> SweepResult:
-    """Run all points that are not done yet. Raises TunemarkError before anything runs for an unknown name, or where nothing varies."""
+    """Run all points that are not done yet. Raises TunemarkError before anything runs for an unknown name, or if nothing varies."""
     card = card_with(bench.facts.workload(workload), options)
     plans = {point: bench.plan(workload, point.applied(options)) for point in _points(overs, card, repeats)}
     return _run_points(workload, options, bench, plans if overs else different(plans), repeats, again=again)
@@ -78,7 +78,7 @@ def different(plans: dict[Point, Resolved]) -> dict[Point, Resolved]:
 
 
 def _runs(points: Sequence[Point], repeats: int) -> list[tuple[str, Point]]:
-    """Return name and point of each run: all points once, then all again, so that a drift of the machine affects all alike."""
+    """Return name and point of each run: all points once, then all again, so a drift of the machine affects all points equally."""
     if repeats == 1:
         return [(point.text, point) for point in points]
     return [(f"{point.text}, repeat {number}", point) for number in range(1, repeats + 1) for point in points]

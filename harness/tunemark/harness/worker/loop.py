@@ -224,7 +224,7 @@ def planned_steps(plan: Plan, training_rows: int | None) -> int | None:
         limits.append(plan.measurement.max_steps)
     if plan.measurement.epochs is not None:
         if training_rows is None:
-            msg = "epochs need a data set with an end; give data.training_rows, a file or a hub data set"
+            msg = "epochs need a finite dataset; give data.training_rows, a file or a hub dataset"
             raise ValueError(msg)
         limits.append(math.ceil(training_rows * plan.measurement.epochs / plan.batch.global_batch))
     return min(limits) if limits else None

@@ -1,4 +1,4 @@
-"""Samples from text: local files and hub data sets, and a word-level tokenizer for random weights. Also the names of synthetic samples."""
+"""Samples from text: local files and hub datasets, and a word-level tokenizer for random weights. Also the names of synthetic samples."""
 
 import csv
 import hashlib
@@ -64,7 +64,7 @@ def read_split(source: DataSource, place: str, split: str, template: str | None 
     rows = list(content)
     if not rows:
         files = " or ".join(f"{stem}.txt" for stem in SPLITS[split])
-        msg = f"{Path(place).name!r} has no {split} rows; give a folder with {files} (or .csv, .jsonl), or a data set with that split"
+        msg = f"{Path(place).name!r} has no {split} rows; give a folder with {files} (or .csv, .jsonl), or a dataset with that split"
         raise ValueError(msg)
     return name, [_text_and_label(row, split, template) for row in rows]
 
@@ -81,7 +81,7 @@ def _lines_of(path: Path) -> Iterator[Row]:
         elif path.suffix == ".jsonl":
             yield from (json.loads(line) for line in file if line.strip())
         else:
-            # One document per line; `text;label` as in the emotion data set.
+            # One document per line; `text;label` as in the emotion dataset.
             for line in filter(str.strip, file):
                 text, semicolon, label = line.rstrip("\n").rpartition(";")
                 # In running text, the words after the last semicolon are not a label.

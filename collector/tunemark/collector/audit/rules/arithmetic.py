@@ -77,7 +77,7 @@ def rows_of_a_step(evidence: Evidence) -> Iterator[Finding]:
             continue
         accumulation = conditions.gradient_accumulation or 1
         expected = conditions.micro_batch * accumulation * result.replicas
-        # Only the literal reading is a printed rate. With known rows of the data set, rate-times-time settles an ambiguous rate.
+        # Only the literal reading is a printed rate. With known rows of the dataset, rate-times-time settles an ambiguous rate.
         ratio = readings[0][1] / steps
         if ratio.widened(slack).overlaps(Interval.exact(float(expected))) or (len(readings) > 1 and expected_rows(result) is not None):
             continue
