@@ -247,10 +247,12 @@ def test_the_interval_of_a_ratio_is_the_same_on_every_machine() -> None:
     assert (found.value, found.low, found.high) == pytest.approx((4.043478260869565, 3.0892202124968384, 5.329982817869415), rel=1e-12)
 
 
-def test_steps_of_a_long_run_are_drawn_at_least_one_resample_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at_once", [0.5, 3])
+def test_the_number_of_resamples_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch, at_once: float) -> None:
     times, work = np.asarray(noisy(20)), np.full(20, 8.0)
+    assert block_length(times) == 1
     whole = ratio_interval(work, times)
-    monkeypatch.setattr(intervals, "BOOTSTRAP_CELLS", 10)
+    monkeypatch.setattr(intervals, "BOOTSTRAP_CELLS", int(at_once * 20))
     assert ratio_interval(work, times) == whole
 
 
