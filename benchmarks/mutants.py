@@ -90,6 +90,9 @@ EQUIVALENT: dict[str, str] = {
     "intervals.py: portion = max( 2, BOOTSTRAP_CELLS // (blocks * length))": "as above",
     "intervals.py: for lag in range(1, max( 1, n // 4)):": "below eight values both ends give 1",
     "intervals.py: return max( 0, n // 4)": "n // 4 is 0 for at most three values only, which return at lag 1",
+    "intervals.py: index = ((starts[:, :, None] + np.arange(length)) % n).reshape(len(starts), - 2)[:, :n]": (
+        "numpy infers any negative length, not only -1"
+    ),
     "comparison.py: logs[np.abs(logs) <= ROUNDING] = 0.0": "differences of logarithms are multiples of a power of 2, and 1e-9 is none",
     "comparison.py: for k in range(3 if degrees % 2 else 2, degrees - 0, 2):": "k has the parity of degrees, and degrees itself is excluded",
     "comparison.py: low, high = -1.0, 1.0": "the bisection reaches the same quantile",

@@ -205,7 +205,7 @@ def lag_correlation(values: np.ndarray, lag: int) -> float:
     return sum(off[i] * off[i + lag] for i in range(len(off) - lag)) / sum(off**2)
 
 
-@pytest.mark.parametrize(("n", "period"), [(40, 3.0), (41, 11.0), (200, 20.0), (200, 60.0), (17, 40.0), (9, 9.0)])
+@pytest.mark.parametrize(("n", "period"), [(40, 3.0), (41, 11.0), (200, 20.0), (200, 60.0), (200, 1e9), (17, 40.0), (9, 9.0)])
 def test_the_block_length_is_the_first_lag_without_correlation_and_at_most_a_quarter(n: int, period: float) -> None:
     values = np.sin(2 * np.pi * np.arange(n) / period) + 0.01 * np.arange(n)
     free = [lag for lag in range(1, n // 4) if abs(lag_correlation(values, lag)) < 2 / math.sqrt(n)]
@@ -247,10 +247,12 @@ def test_the_interval_of_a_ratio_is_the_same_on_every_machine() -> None:
     assert (found.value, found.low, found.high) == pytest.approx((4.043478260869565, 3.0892202124968384, 5.329982817869415), rel=1e-12)
 
 
-def test_steps_of_a_long_run_are_drawn_at_least_one_resample_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at_once", [0.5, 3])
+def test_the_number_of_resamples_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch, at_once: float) -> None:
     times, work = np.asarray(noisy(20)), np.full(20, 8.0)
+    assert block_length(times) == 1
     whole = ratio_interval(work, times)
-    monkeypatch.setattr(intervals, "BOOTSTRAP_CELLS", 10)
+    monkeypatch.setattr(intervals, "BOOTSTRAP_CELLS", int(at_once * 20))
     assert ratio_interval(work, times) == whole
 
 
