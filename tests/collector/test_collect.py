@@ -176,7 +176,7 @@ def test_a_missing_published_result_is_noticed(published: Path, db: Path) -> Non
 def test_a_repeated_published_result_is_noticed(published: Path, db: Path) -> None:
     folder = published / "data" / "published" / "002"
     shutil.copy(folder / "002-001.json", folder / "002-001-copy.json")
-    with pytest.raises(TunemarkError, match="give each result a number of its own"):
+    with pytest.raises(TunemarkError, match="give each result a unique number"):
         collect(published, db)
 
 

@@ -225,7 +225,7 @@ def test_a_table_of_prices_says_how_they_are_dated_and_ordered(tunemark: Tunemar
     said = tunemark("prices", "nvidia-l4")
     assert "known on" in said.out.splitlines()[0]
     assert "catalog v7" in said.out
-    assert "such a price was read on that day and may be older" in said.err
+    assert "the price was read on that day and may be older" in said.err
     assert "cheapest accelerator-hour first within each kind: on-demand, spot" in said.err
     assert "in the future" not in said.err
     assert "is in the future; these are the newest prices known today" in tunemark("prices", "nvidia-l4", "--on", "2999-01-01").err

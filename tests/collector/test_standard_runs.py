@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from factories import FACTS, Tunemark, give_to_git, make_submission, save
 
-from tunemark.collector.gate.card_checks import settings
 from tunemark.collector.gate.check import judge_bytes
 from tunemark.collector.store.loading import collect
 from tunemark.collector.store.sql_query import run_query
+from tunemark.schema.facts.workloads import shared_settings
 from tunemark.schema.records.base import canonical_json
 
 H100 = {"plan.device.accelerator": "nvidia-h100-80gb-sxm", "plan.device.backend": "cuda", "environment.backend": "cuda"}
@@ -67,9 +67,9 @@ def test_a_method_without_adapters_is_a_change_of_two_settings() -> None:
 
 def test_the_format_of_matrix_products_is_compared_where_the_card_gives_one() -> None:
     plan = make_submission().plan
-    assert [one.field for one in settings(plan, CARD) if one.field == "compute"] == []
+    assert [one.field for one in shared_settings(plan, CARD) if one.field == "compute"] == []
     fixed = CARD.model_copy(update={"compute": "bf16"})
-    assert [(one.card, one.run) for one in settings(plan, fixed) if one.field == "compute"] == [("bf16", "fp32")]
+    assert [(one.card, one.run) for one in shared_settings(plan, fixed) if one.field == "compute"] == [("bf16", "fp32")]
 
 
 def test_pretrained_weights_are_those_that_the_model_card_names() -> None:

@@ -121,7 +121,7 @@ def test_the_worker_is_limited_to_a_part_of_the_hosts_memory(tmp_path):
 
 def test_no_limit_reaches_the_memory_of_a_device(tmp_path):
     gpu = make_gpu(ScriptedBench(tmp_path).machine)
-    with pytest.raises(TunemarkError, match="only the host's memory can be limited"):
+    with pytest.raises(TunemarkError, match="only host memory can be limited"):
         frontier(ScriptedBench(tmp_path, machine=gpu), Question(limit_bytes=2**30))
 
 
