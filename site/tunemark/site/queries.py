@@ -1,15 +1,17 @@
 """All queries to the database. It is opened read-only; its views are documented in the collector's views.sql."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import duckdb
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site.tables import Row
+
+Key = TypeVar("Key", bound=Hashable)
 
 RESULTS = "select * exclude (started_at), epoch_us(started_at) as started_us from results order by result_id"
 STEPS = "select step, label, step_time_s, loss from steps where result_id = ? order by step"
@@ -162,7 +164,7 @@ class Catalogue:
             problems=rows(PROBLEMS),
             statements=rows(STATEMENTS),
             tables=rows(TABLES),
-            cells=_cells(rows(CELLS)),
+            cells=grouped(rows(CELLS), lambda row: (row["source"], row["table_id"])),
             costs=costs,
             cheapest=_cheapest(rows(CHEAPEST), costs),
             claims=_by(rows(CLAIMS), "record_id"),
@@ -226,18 +228,16 @@ class Catalogue:
         return [row for row in self.results if all(row[name] == value for name, value in conditions.items())]
 
 
+def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+    """Return rows by key, in their order."""
+    groups: dict[Key, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
 def _by(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row[column], []).append(row)
-    return groups
-
-
-def _cells(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["source"], row["table_id"]), []).append(row)
-    return groups
+    return grouped(rows, lambda row: row[column])
 
 
 def _cheapest(rows: Iterable[Row], costs: dict[str, list[Row]]) -> dict[str, Row]:

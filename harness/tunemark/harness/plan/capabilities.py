@@ -14,6 +14,7 @@ from tunemark.harness.vendors.protocol import Feature, Generation, Need, all_ven
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.effective import NEURON_ATTENTION
 from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.vocabulary import Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task
 
@@ -59,8 +60,6 @@ NO_KERNEL: dict[tuple[str, str], str] = {
 """Model family and attention kernel that transformers does not load together, with the reason."""
 NEURON_FAMILIES = ("llama", "granite", "qwen3")
 """Model families that optimum-neuron can train."""
-NEURON_ATTENTION = {"eager": "eager", "sdpa": "flash_attention_2", "flash_attention_2": "flash_attention_2"}
-"""Attention of a plan -> attention of optimum-neuron, whose only fused kernel has that name."""
 NEURON_LOOP_NEEDS = dict.fromkeys(
     (Feature.FULL, Feature.LORA), Need("torch-xla", "install torch-neuronx of the Neuron SDK, as the README describes")
 )

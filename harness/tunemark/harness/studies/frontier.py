@@ -67,7 +67,7 @@ class Frontier:
         return cls(workload, card, short, bench, question, series)
 
     def search(self) -> str | None:
-        """Find all edges; return why the search ended early, or None."""
+        """Find all edges. Return the reason if the search ended early, else None."""
         say(f"{self.workload}: frontier {self.series.study_id}")
         try:
             with self.series.stoppable():

@@ -107,7 +107,7 @@ def exit_now(code: int, *_held: object) -> None:
 
 
 def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer":
-    """Load, check, train and evaluate; log the measurements. Return what must be held until the process ends."""
+    """Load, check, train and evaluate; log the measurements. Return the objects to keep alive until the process ends."""
     from tunemark.harness.worker.compile_cache import CacheWatch  # noqa: PLC0415 - the import phase is over
     from tunemark.harness.worker.data import Share, load_samples, micro_batches, shape_of  # noqa: PLC0415
     from tunemark.harness.worker.engines import save_weights, shapes_only  # noqa: PLC0415

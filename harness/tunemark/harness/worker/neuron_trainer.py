@@ -17,7 +17,6 @@ import transformers
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 
-from tunemark.harness.plan.capabilities import NEURON_ATTENTION
 from tunemark.harness.run.run_log import LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.compile_cache import CacheWatch
@@ -27,6 +26,7 @@ from tunemark.harness.worker.levers import compiled_graphs, effective
 from tunemark.harness.worker.loop import ENDLESS, Done, StepReader, Trainer, agree, planned_steps, stop_rule
 from tunemark.harness.worker.models import NO_GRADIENTS, config_of, gradients_of, lora_keywords, model_facts
 from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.records.effective import NEURON_ATTENTION
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Phase, Strategy, Weights
 
@@ -44,7 +44,7 @@ class Processes:
 
 
 def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -> Trainer:
-    """Load and train; log the measurements. Return what must be held until the process ends.
+    """Load and train; log the measurements. Return the objects to keep alive until the process ends.
 
     There is no evaluation, which the trainer refuses, and no matrix probe.
     """

@@ -15,7 +15,7 @@ OPTIMIZER_CLASSES = {
     "adafactor": "Adafactor",
     "sgd": "SGD",
 }
-NEURON_ATTENTION = {"sdpa": "flash_attention_2"}
+NEURON_ATTENTION = {"eager": "eager", "sdpa": "flash_attention_2", "flash_attention_2": "flash_attention_2"}
 """optimum-neuron has a single fused attention kernel, which it names so. It is what sdpa means there."""
 DEVICE_TYPES = {Backend.CUDA: "cuda", Backend.ROCM: "cuda", Backend.XPU: "xpu", Backend.MPS: "mps"}
 """torch's device types. Offload cannot be observed on a CPU and cannot be requested on Neuron."""

@@ -1,14 +1,14 @@
 """Errors of predictions: throughput by cross-validation, and memory compared with published and measured peaks."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
 
 from tunemark.schema import formats
 from tunemark.site import tables, wording
 from tunemark.site.page import Page, accelerator_path, model_path, result_path
-from tunemark.site.queries import Catalogue
+from tunemark.site.queries import Catalogue, grouped
 from tunemark.site.tables import Cell, Column, Row, Table, text_column
 
 CRUMBS = (("Guide", "guide/index"),)
@@ -132,15 +132,8 @@ def _summary(accuracy: list[Row]) -> Table:
     return tables.table("Errors of throughput", columns, map(summary, accuracy), stacked=True)
 
 
-def _grouped(errors: Sequence[Row], key: Callable[[Row], tuple[str, str]]) -> dict[tuple[str, str], list[Row]]:
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in errors:
-        groups.setdefault(key(row), []).append(row)
-    return groups
-
-
 def _methods(errors: list[Row]) -> Table:
-    groups = sorted(_grouped(errors, lambda row: (row["left_out"], row["method"])).items())
+    groups = sorted(grouped(errors, lambda row: (row["left_out"], row["method"])).items())
     items = (
         _summarise((tables.text(left_out), tables.text(wording.METHODS.get(method, method))), rows) for (left_out, method), rows in groups
     )
@@ -149,7 +142,7 @@ def _methods(errors: list[Row]) -> Table:
 
 def _left_out(errors: list[Row], left_out: str, name: Callable[[Row], Cell]) -> Table:
     rows = [row for row in errors if row["left_out"] == left_out]
-    groups = _grouped(rows, lambda row: (row["left_out_group"], row["stack"]))
+    groups = grouped(rows, lambda row: (row["left_out_group"], row["stack"]))
     items = (_summarise((name(members[0]), tables.text(stack)), members) for (_, stack), members in groups.items())
     columns = [*_label_columns(left_out.capitalize(), "Software of"), *FIGURES]
     return tables.table(f"Errors with the {left_out} left out", columns, items, interactive=True)
