@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from tunemark.schema.records.trace import StepTrace
-from tunemark.schema.statistics.intervals import CONFIDENCE, Floats, Interval
+from tunemark.schema.statistics.intervals import CONFIDENCE, Floats, Interval, t_quantile
 
 ARMS = ("a", "b")
 _POINT = re.compile(r"(?P<arm>[ab]): (?P<settings>.+?)(?:, pair (?P<pair>\d+))?")
@@ -122,31 +122,6 @@ def sign_flip_p(differences: Floats) -> float:
     seen = abs(float(differences.sum()))
     as_far = int((np.abs(signs @ differences) >= seen * (1 - ROUNDING)).sum())
     return as_far / len(signs) if n <= MOST_ENUMERATED else (as_far + 1) / (len(signs) + 1)
-
-
-def t_cdf(value: float, degrees: int) -> float:
-    """Return the distribution function of Student's t for integer degrees of freedom (Abramowitz & Stegun 26.7.3 and 26.7.4)."""
-    angle = math.atan(value / math.sqrt(degrees))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    term, total = (cosine, cosine) if degrees % 2 else (1.0, 1.0)
-    if degrees == 1:
-        return 0.5 + angle / math.pi
-    for k in range(3 if degrees % 2 else 2, degrees - 1, 2):
-        term *= cosine**2 * (k - 1) / k
-        total += term
-    inside = 2 / math.pi * (angle + sine * total) if degrees % 2 else sine * total
-    return 0.5 + inside / 2
-
-
-def t_quantile(probability: float, degrees: int) -> float:
-    """Return the quantile of Student's t for a probability from 0.5 to below 1, by bisection."""
-    low, high = 0.0, 1.0
-    while t_cdf(high, degrees) < probability:
-        high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_cdf(middle, degrees) < probability else (low, middle)
-    return high
 
 
 def break_even_steps(overhead_s: float, gain_s: float) -> float | None:
