@@ -94,11 +94,7 @@ class Rule:
     def findings(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield the findings of this rule.
 
-        Raises
-        ------
-        ValueError
-            If a finding has an undeclared verdict, or names neither a quantity nor a condition.
-
+        Raises ValueError if a finding has an undeclared verdict, or names neither a quantity nor a condition.
         """
         for finding in self.check(evidence):
             if finding.verdict not in self.verdicts:
@@ -113,11 +109,7 @@ class Rule:
 def rule(*, id: str, family: Family, verdicts: tuple[AuditVerdict, ...]) -> Callable[[Check], Rule]:  # noqa: A002 - its name in every table
     """Declare a check as a rule. The first line of its docstring is the title of the rule, and the rest is the reason.
 
-    Raises
-    ------
-    ValueError
-        If the docstring lacks a title or a reason.
-
+    Raises ValueError if the docstring lacks a title or a reason.
     """
 
     def declare(check: Check) -> Rule:

@@ -50,15 +50,8 @@ def accept(
 ) -> Accepted[AnyCandidate]:
     """Return the submissions that are kept, and the problems of the others.
 
-    Parameters
-    ----------
-    candidates
-        The files, each already checked on its own.
-    committed
-        Paths, as `Candidate.file`, that git already tracks.
-    find
-        Returns the submission with a result id that is not among the candidates, or None.
-
+    `candidates` were each checked on their own already. `committed` holds the paths, as `Candidate.file`, that git tracks.
+    `find` returns the submission with a result id that is not among the candidates, or None.
     """
     runs: dict[str, AnyCandidate] = {}
     results: dict[str, AnyCandidate] = {}

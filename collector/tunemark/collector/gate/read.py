@@ -51,11 +51,7 @@ def find_records(paths: Iterable[Path]) -> RecordFiles:
     A named file is a record whatever it is called. In folders only regular `.json` files are records. Links are not followed, so
     a folder cannot lead outside itself.
 
-    Raises
-    ------
-    TunemarkError
-        For a path that does not exist.
-
+    Raises TunemarkError for a path that does not exist.
     """
     records = RecordFiles()
     for path in paths:
@@ -72,11 +68,7 @@ def find_records(paths: Iterable[Path]) -> RecordFiles:
 def named_records(paths: Iterable[Path], others: Collection[Path] = ()) -> RecordFiles:
     """Return the record files under paths given on the command line, without the `others`, which are fact files.
 
-    Raises
-    ------
-    TunemarkError
-        Also for a folder that contains neither a record nor a fact file.
-
+    Raises TunemarkError for a path that does not exist, and for a folder that contains neither a record nor a fact file.
     """
     paths = list(paths)
     for path in paths:

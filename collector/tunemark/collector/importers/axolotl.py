@@ -204,24 +204,8 @@ class Imported:
 def workload_of(content: bytes, file: str, facts: FactBase, key: str | None = None, model: str | None = None) -> Imported:
     """Return the workload card of a configuration.
 
-    Parameters
-    ----------
-    content
-        The YAML file; it is parsed without creating Python objects.
-    file
-        Name of the file, for messages and for the key of the card.
-    facts
-        Identifies the model by name.
-    key
-        Key of the card. Default: from the file's name.
-    model
-        The model card, if no card has the name in `base_model`.
-
-    Raises
-    ------
-    TunemarkError
-        With exit code 3 for an invalid configuration; names the field, the value and the fix.
-
+    `file` is its name, for messages and for the default key of the card. `model` names the model card, if no card has the name in
+    `base_model`. Raises TunemarkError with exit code 3 for an invalid configuration; names the field, the value and the fix.
     """
     config = Config(loaded(content, file))
     for name, what in OTHER_TASKS.items():

@@ -106,11 +106,7 @@ def members(source: Path, problems: list[LogProblem], broken: list[str] | None =
     Nothing is extracted to disk. Where an archive breaks off, the names of the last whole file and of the incomplete one
     are added to `broken`.
 
-    Raises
-    ------
-    TunemarkError
-        When the file does not exist or is not an archive.
-
+    Raises TunemarkError when the file does not exist or is not an archive.
     """
     if source.is_dir():
         yield from _of_folder(source, problems)

@@ -140,15 +140,7 @@ class Description:
 def read_entries(source: Path, facts: FactBase, advance: Callable[[], object] = lambda: None) -> Entries:
     """Return all entries of the benchmark in an archive or folder.
 
-    Parameters
-    ----------
-    source
-        A tar archive of result folders, or the folder it was unpacked to.
-    facts
-        Identifies accelerators by name.
-    advance
-        Called after each log.
-
+    `source` is a tar archive of result folders, or the folder it was unpacked to. `advance` is called after each log.
     """
     entries = Entries()
     logs: dict[Place, list[RunLog]] = {}

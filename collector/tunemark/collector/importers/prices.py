@@ -164,24 +164,8 @@ class CataloguePrices:
 def read_catalogue(content: bytes, provider: str, read_on: date, source: str, facts: FactBase) -> CataloguePrices:
     """Return the price rows of a catalogue file.
 
-    Parameters
-    ----------
-    content
-        A vms.csv of SkyPilot's catalogue.
-    provider
-        The provider, which the file does not name.
-    read_on
-        The day on which the catalogue was read: it has a version but no date.
-    source
-        Cited in each row.
-    facts
-        Identifies accelerators.
-
-    Raises
-    ------
-    TunemarkError
-        With exit code 3 if the file is not such a catalogue.
-
+    `content` is a vms.csv of SkyPilot's catalogue, which names neither its provider nor the day on which it was read. Each row
+    cites `source`. Raises TunemarkError with exit code 3 if the file is not such a catalogue.
     """
     catalogue = CataloguePrices()
     offers: list[CatalogueOffer] = []
@@ -456,11 +440,7 @@ def price_book_text(rows: Iterable[PriceRow], *, header: bool = True) -> str:
 def write_prices(out: Path, rows: Sequence[PriceRow], *, append: bool) -> None:
     """Write rows to a new file, or add them to the end of a price book.
 
-    Raises
-    ------
-    TunemarkError
-        If the file exists and `append` is False, or if one of the rows is in it already.
-
+    Raises TunemarkError if the file exists and `append` is False, or if one of the rows is in it already.
     """
     if not append:
         if out.exists():
@@ -486,11 +466,7 @@ def same_price(row: PriceRow) -> tuple[object, ...]:
 def provider_of(file: Path, stated: str | None, known: Iterable[str]) -> str:
     """Return the provider of a catalogue: as stated, or the file's folder if it is the name of a provider.
 
-    Raises
-    ------
-    TunemarkError
-        For an unknown provider: the rules for its traps would be skipped silently.
-
+    Raises TunemarkError for an unknown provider: the rules for its traps would be skipped silently.
     """
     known = sorted(set(known))
     if stated is not None:
@@ -512,11 +488,7 @@ def _meant(word: str, known: list[str]) -> str:
 def cited(file: Path, provider: str, version: str | None, source: str | None) -> str:
     """Return the source that each row cites: as given, or the catalogue with its version.
 
-    Raises
-    ------
-    TunemarkError
-        If neither the path nor an option gives the version: the day of reading alone dates no price.
-
+    Raises TunemarkError if neither the path nor an option gives the version: the day of reading alone dates no price.
     """
     if source is not None:
         stated = f"{source}, catalogue version {version}" if version else source

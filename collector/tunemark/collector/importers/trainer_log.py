@@ -116,11 +116,7 @@ def conditions_of(stated: StatedConditions, facts: FactBase) -> dict[str, Any]:
 def record(run: TrainerRun, index: int, stated: StatedConditions, facts: FactBase) -> PublishedResult:
     """Return the record of the index-th run (from 0) of a log.
 
-    Raises
-    ------
-    TunemarkError
-        If the method is missing, a card does not exist, or all numbers of a source are used.
-
+    Raises TunemarkError if the method is missing, a card does not exist, or all numbers of a source are used.
     """
     number = stated.first_number + index
     if number > LARGEST_NUMBER:
@@ -164,11 +160,7 @@ def _write(out: Path, records: list[PublishedResult]) -> None:
 def document_of(folder: Path, source: str, added: int, read_on: date) -> bytes:
     """Return the document of a source with its number of results increased; a skeleton if there is none yet.
 
-    Raises
-    ------
-    TunemarkError
-        With exit code 3 when the existing document cannot be read.
-
+    Raises TunemarkError with exit code 3 when the existing document cannot be read.
     """
     path = folder / DOCUMENT
     if not path.exists():

@@ -301,11 +301,7 @@ def plain(line: str) -> str:
 def printed_pairs(text: str) -> dict[str, str]:
     """Return the values of a literal dictionary as printed, by key; JSON objects are read too.
 
-    Raises
-    ------
-    ValueError, TypeError, SyntaxError, RecursionError, MemoryError
-        If it is not such a dictionary.
-
+    Raises ValueError, TypeError, SyntaxError, RecursionError or MemoryError if it is not such a dictionary.
     """
     node = ast.parse(text, mode="eval").body
     if not isinstance(node, ast.Dict):

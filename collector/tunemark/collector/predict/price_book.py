@@ -49,11 +49,7 @@ class Offer:
 def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None = None) -> list[Offer]:
     """Return the newest price per provider, instance, region and kind on a day, cheapest accelerator-hour first within each kind.
 
-    Raises
-    ------
-    TunemarkError
-        For a name that is neither an instance nor an accelerator, a name without a price, and a day before its first price.
-
+    Raises TunemarkError for a name that is neither an instance nor an accelerator, a name without a price, and a day before its first price.
     """
     if name is not None and not name.strip():
         raise TunemarkError("name", name, "give an instance or accelerator, or leave it out for all")

@@ -66,22 +66,8 @@ class Collected:
 def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: None, as_of: date | None = None) -> Collected:
     """Load all records of a checkout into a new database that replaces the old one.
 
-    Parameters
-    ----------
-    root
-        The checkout.
-    database
-        The DuckDB file to write.
-    advance
-        Called after each submission.
-    as_of
-        Day of the current prices; today by default.
-
-    Raises
-    ------
-    TunemarkError
-        With exit code 3 when facts, published or converted results are invalid. Nothing is written then.
-
+    `advance` is called after each submission; `as_of` is the day of the current prices, today by default. Nothing is written if
+    facts, published or converted results are invalid: raises TunemarkError with exit code 3.
     """
     # Worker processes import this module to load submissions; they need neither the rules of the audit nor the predictor.
     import pyarrow as pa  # noqa: PLC0415

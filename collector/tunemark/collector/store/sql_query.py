@@ -28,11 +28,7 @@ class QueryResult:
 def run_query(sql: str, database: Path) -> QueryResult:
     """Return the result of one SELECT; the connection can neither write nor read other files.
 
-    Raises
-    ------
-    TunemarkError
-        For SQL that is wrong or not allowed, and when there is no database.
-
+    Raises TunemarkError for SQL that is wrong or not allowed, and when there is no database.
     """
     import duckdb  # noqa: PLC0415 - only queries need it
 
