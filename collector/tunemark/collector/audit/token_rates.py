@@ -61,7 +61,8 @@ def _from_steps(result: AuditedResult) -> Iterator[Rate]:
     rows, length = rows_per_step(result), result.conditions.sequence_length
     if rows is None or length is None or "tokens" in result.claims:
         return
-    conditions = ("sequence_length", *batch_conditions(result))
+    stated = result.conditions.global_batch is not None
+    conditions = ("sequence_length", *(("global_batch",) if stated else ("micro_batch", "gradient_accumulation", "data_parallel")))
     for meaning, step in result.readings("step_time_s"):
         formula = f"{rows:,} rows x {length:,} tokens / {step.value:g} s per step"
         yield Rate("step_time_s", meaning, Interval.exact(float(rows * length)) / step, formula, conditions)
@@ -99,12 +100,6 @@ def rows_per_step(result: AuditedResult) -> int | None:
     if conditions.micro_batch is None or conditions.gradient_accumulation is None or result.replicas is None:
         return None
     return conditions.micro_batch * conditions.gradient_accumulation * result.replicas
-
-
-def batch_conditions(result: AuditedResult) -> tuple[str, ...]:
-    """Return the conditions that the rows of an optimizer step follow from."""
-    stated = result.conditions.global_batch is not None
-    return ("global_batch",) if stated else ("micro_batch", "gradient_accumulation", "data_parallel")
 
 
 def expected_rows(result: AuditedResult) -> Interval | None:

@@ -146,7 +146,14 @@ def estimate(
     stack = ""
     jobs: list[JobEstimate] = []
     if throughput or size is not None or like is not None or usd_per_hour is not None:
-        stack, jobs = _jobs(facts, shape, [known.key for known in cards], like, size, usd_per_hour)
+        from tunemark.collector.predict.calibration_rows import calibrate
+        from tunemark.collector.predict.estimate import JobRequest, job_estimates, stack_named
+        from tunemark.collector.predict.fit import fit
+
+        fitted = fit(calibrate(facts.root.parent, facts).rows)
+        stack = stack_named(fitted, like, shape)
+        keys = [known.key for known in cards]
+        jobs = list(job_estimates(facts, fitted, shape, keys, JobRequest(stack, size, usd_per_hour)))
     if as_json:
         print_json(_memory_json(shape, ledger, fits) | ({"throughput": _jobs_json(jobs, stack)} if stack else {}))
         return
@@ -161,19 +168,6 @@ def _word(kind: type[Word], option: str, word: str) -> Word:
         return kind(word.lower())
     except ValueError:
         raise TunemarkError(option, word, did_you_mean(word, [known.value for known in kind])) from None
-
-
-def _jobs(
-    facts: FactBase, shape: TrainingShape, cards: list[str], like: str | None, tokens: int | None, usd_per_hour: float | None
-) -> "tuple[str, list[JobEstimate]]":
-    """Return the software predicted for, and the estimate for each accelerator."""
-    from tunemark.collector.predict.calibration_rows import calibrate
-    from tunemark.collector.predict.estimate import JobRequest, job_estimates, stack_named
-    from tunemark.collector.predict.fit import fit
-
-    fitted = fit(calibrate(facts.root.parent, facts).rows)
-    stack = stack_named(fitted, like, shape)
-    return stack, list(job_estimates(facts, fitted, shape, cards, JobRequest(stack, tokens, usd_per_hour)))
 
 
 # Tables for readers ---------------------------------------------------------------------------------

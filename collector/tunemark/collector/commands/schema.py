@@ -20,21 +20,6 @@ def outdated(root: Path) -> list[str]:
     return [name for name, (path, content) in paths.items() if not path.is_file() or path.read_bytes() != content]
 
 
-def write_schemas(root: Path) -> list[Path]:
-    """Write all schema files and return their paths."""
-    for name, content in schema_files().items():
-        write_atomically(root / FOLDER / name, content.encode())
-    return [root / FOLDER / name for name in schema_files()]
-
-
-def fields_of_kind(kind: str) -> list[tuple[str, str, str]]:
-    """Return (path, type, meaning) of each field of `submission`, `published`, `source` or `converted`."""
-    kinds = {name.removeprefix("tunemark.").partition("/")[0]: model for name, model in MODELS.items()}
-    if kind not in kinds:
-        raise TunemarkError("--fields", kind, did_you_mean(kind, kinds))
-    return field_reference(kinds[kind])
-
-
 def schema(
     *,
     write: Annotated[bool, typer.Option("--write", help="Write schema/json. Default: only check that it is current.")] = False,
@@ -59,20 +44,25 @@ def schema(
     - `tunemark schema --fields submission`
     """
     if fields is not None:
-        reference = fields_of_kind(fields)
+        kinds = {name.removeprefix("tunemark.").partition("/")[0]: model for name, model in MODELS.items()}
+        if fields not in kinds:
+            raise TunemarkError("--fields", fields, did_you_mean(fields, kinds))
+        reference = field_reference(kinds[fields])
         if as_json:
             print_json([{"field": path, "type": kind, "meaning": meaning} for path, kind, meaning in reference])
         else:
             print_table(["field", "type", "meaning"], reference)
         return
     root = project_root()
-    written = write_schemas(root) if write else []
+    written = list(schema_files()) if write else []
+    for name in written:
+        write_atomically(root / FOLDER / name, schema_files()[name].encode())
     stale = outdated(root)
     if as_json:
-        print_json({"written": [str(path.relative_to(root)) for path in written], "outdated": stale})
+        print_json({"written": [str(FOLDER / name) for name in written], "outdated": stale})
     else:
-        for path in written:
-            typer.echo(f"wrote {path.relative_to(root)}")
+        for name in written:
+            typer.echo(f"wrote {FOLDER / name}")
         for name in stale:
             say(f"{FOLDER / name}: not current; run `tunemark schema --write`")
         if not written and not stale:

@@ -85,9 +85,13 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
     derived = None
     outdated: tuple[Problem, ...] = ()
     if isinstance(record, Submission):
-        derived, underivable = rederive(record)
-        problems = [*_submission_problems(record, content, path, facts), *underivable]
+        problems = _submission_problems(record, content, path, facts)
         outdated = tuple(card_checks.outdated(record, facts))
+        try:
+            with np.errstate(over="raise", divide="raise", invalid="raise"):
+                derived = derive(record)
+        except (ArithmeticError, ValueError, IndexError, MemoryError) as error:
+            problems.append(Problem("trace", "", f"the headline numbers cannot be derived from it: {error}"))
     elif isinstance(record, PublishedResult | ConvertedResult):
         problems = [*card_checks.published_problems(record, facts)]
     return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated)
@@ -104,15 +108,6 @@ def _submission_problems(record: Submission, content: bytes, path: Path, facts: 
         *card_checks.submission_problems(record, facts),
         *record_problems(record, facts, datetime.now(tz=UTC)),
     ]
-
-
-def rederive(submission: Submission) -> tuple[Derived | None, list[Problem]]:
-    """Return the headline numbers, or the problem that prevents deriving them from the raw log."""
-    try:
-        with np.errstate(over="raise", divide="raise", invalid="raise"):
-            return derive(submission), []
-    except (ArithmeticError, ValueError, IndexError, MemoryError) as error:
-        return None, [Problem("trace", "", f"the headline numbers cannot be derived from it: {error}")]
 
 
 def _canonical(record: Submission, content: bytes) -> list[Problem]:

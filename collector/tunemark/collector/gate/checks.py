@@ -33,39 +33,15 @@ TERA = 1e12
 
 def record_problems(submission: Submission, facts: FactBase, now: datetime) -> Iterator[Problem]:
     """Yield all problems of a submission that need no other record."""
-    yield from impossible(submission)
-    yield from lenient(submission)
-    yield from evidence_problems(submission, facts)
-    yield from from_the_future(submission, now)
-
-
-def impossible(submission: Submission) -> Iterator[Problem]:
-    """Yield a problem for each impossible value: sizes beyond the machine, times beyond its cores."""
-    sizes = list(_sizes(submission))
-    if sizes:
-        # Arithmetic with such numbers would fail.
-        yield from sizes
-        return
-    yield from _memory(submission)
-    yield from _model(submission)
-    yield from _cpu_time(submission)
-    fields = [override.field for override in submission.overrides]
-    for field in _duplicates(fields):
-        yield Problem("overrides", repr(field), "is overridden twice; list the value that was used, once")
-
-
-def lenient(submission: Submission) -> Iterator[Problem]:
-    """Yield a problem for each measurement rule that a record sets below the project's own minimum."""
-    rules, least = submission.plan.measurement, Measurement()
+    # Arithmetic with such numbers would fail.
+    yield from list(_sizes(submission)) or _amounts(submission)
     for name in ("min_warmup_steps", "min_steady_steps", "min_steady_s"):
-        value, minimum = getattr(rules, name), getattr(least, name)
+        # A record may not lower the project's own minimum.
+        value, minimum = getattr(submission.plan.measurement, name), getattr(Measurement(), name)
         if value < minimum:
             fix = f"below {minimum:g}, the minimum of every measurement; run it again with {minimum:g} or more"
             yield Problem(f"plan.measurement.{name}", f"{value:g}", fix)
-
-
-def from_the_future(submission: Submission, now: datetime) -> Iterator[Problem]:
-    """Yield a problem for a run that started later than any clock error explains."""
+    yield from evidence_problems(submission, facts)
     if submission.started_at > now + CLOCK_TOLERANCE:
         yield Problem("started_at", submission.started_at.isoformat(), "is in the future; set the clock of the machine and run it again")
 
@@ -85,42 +61,30 @@ def _sizes(submission: Submission) -> Iterator[Problem]:
             yield Problem(field, shown, f"larger than any plausible count; must be below {limit}")
 
 
-def _memory(submission: Submission) -> Iterator[Problem]:
-    device = _device_memory(submission)
-    capacities = {
-        "device_allocated": device,
-        "device_reserved": device,
-        "device_used": device,
-        "host_rss": submission.environment.memory_bytes,
-    }
-    for name, capacity in capacities.items():
-        peak = getattr(submission.memory, name).peak_bytes
+def _amounts(submission: Submission) -> Iterator[Problem]:
+    """Yield a problem for memory beyond the machine, contradictory parameters, times beyond the cores, and repeated overrides."""
+    memory, model, process = submission.memory, submission.model, submission.process
+    for name in ("device_allocated", "device_reserved", "device_used", "host_rss"):
+        capacity = submission.environment.memory_bytes if name == "host_rss" else _device_memory(submission)
+        peak = getattr(memory, name).peak_bytes
         if peak is not None and capacity and peak > capacity:
             fix = f"more than the {capacity} bytes there are; check the unit and which device was read"
             yield Problem(f"memory.{name}.peak_bytes", str(peak), fix)
+    if model is not None and sum(model.parameter_bytes.values()) >= LARGEST_EXACT:
+        yield Problem("model.parameter_bytes", "", f"sums to more than any plausible count; must be below {LARGEST_EXACT}")
+    if model is not None and model.trainable_parameters > model.parameters:
+        fix = f"more than all {model.parameters} parameters; count tied ones once in both"
+        yield Problem("model.trainable_parameters", str(model.trainable_parameters), fix)
+    cores, used = submission.environment.cpu_logical_cores, (process.user_s or 0) + (process.system_s or 0)
+    if used > (process.wall_s * cores + 1) * TIME_TOLERANCE:
+        fix = f"{used:.1f} CPU seconds do not fit into {process.wall_s} s on {cores} cores; check the units"
+        yield Problem("process.user_s", str(process.user_s), fix)
+    for field in _duplicates([override.field for override in submission.overrides]):
+        yield Problem("overrides", repr(field), "is overridden twice; list the value that was used, once")
 
 
 def _device_memory(submission: Submission) -> int:
     return max((device.memory_bytes or 0 for device in submission.environment.devices), default=0)
-
-
-def _model(submission: Submission) -> Iterator[Problem]:
-    model = submission.model
-    if model is None:
-        return
-    if sum(model.parameter_bytes.values()) >= LARGEST_EXACT:
-        yield Problem("model.parameter_bytes", "", f"sums to more than any plausible count; must be below {LARGEST_EXACT}")
-    if model.trainable_parameters > model.parameters:
-        fix = f"more than all {model.parameters} parameters; count tied ones once in both"
-        yield Problem("model.trainable_parameters", str(model.trainable_parameters), fix)
-
-
-def _cpu_time(submission: Submission) -> Iterator[Problem]:
-    process, cores = submission.process, submission.environment.cpu_logical_cores
-    used = (process.user_s or 0) + (process.system_s or 0)
-    if used > (process.wall_s * cores + 1) * TIME_TOLERANCE:
-        fix = f"{used:.1f} CPU seconds do not fit into {process.wall_s} s on {cores} cores; check the units"
-        yield Problem("process.user_s", str(process.user_s), fix)
 
 
 def evidence_problems(submission: Submission, facts: FactBase) -> Iterator[Problem]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,19 +70,22 @@ def _stated_results(document: Path) -> int | None:
 def _file_problems(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]:
     if path.name == PRICES:
         yield from _prices(path, shown, data)
-    elif path.parent.name == WORKLOADS:
-        yield from _workloads(path, shown, data)
-    else:
-        error = _error_of(lambda: read_known(path) if path.parent.name == KNOWN else read_card(path, CARDS[path.parent.name]))
-        if error:
-            yield _with_line(error, path, shown)
+        return
+    try:
+        if path.parent.name == WORKLOADS:
+            yield from _unknown_models(path, shown, data, workloads_of(path))
+        elif path.parent.name == KNOWN:
+            read_known(path)
+        else:
+            read_card(path, CARDS[path.parent.name])
+    except TunemarkError as error:
+        problem = _as_problem(error, str(path))
+        line = re.search(r"\(at line (\d+)", problem.fix)
+        number = int(line[1]) if line else _line(path, problem.field.rsplit(".", 1)[-1])
+        yield f"{shown}:{number}", problem
 
 
-def _workloads(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]:
-    cards: list[WorkloadCard] = []
-    error = _error_of(lambda: cards.extend(workloads_of(path)))
-    if error:
-        yield _with_line(error, path, shown)
+def _unknown_models(path: Path, shown: str, data: Path, cards: Iterable[WorkloadCard]) -> Iterator[tuple[str, Problem]]:
     models = _keys(data / "models")
     for model in dict.fromkeys(card.model for card in cards):
         if model not in models:
@@ -111,21 +114,6 @@ def _prices(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]
 def _keys(folder: Path) -> set[str]:
     """Return the keys of the cards in a folder, including unreadable ones: a key is the name of the file."""
     return {path.stem for path in folder.glob("*.toml")}
-
-
-def _error_of(work: Callable[[], object]) -> TunemarkError | None:
-    try:
-        work()
-    except TunemarkError as error:
-        return error
-    return None
-
-
-def _with_line(error: TunemarkError, path: Path, shown: str) -> tuple[str, Problem]:
-    problem = _as_problem(error, str(path))
-    line = re.search(r"\(at line (\d+)", problem.fix)
-    number = int(line[1]) if line else _line(path, problem.field.rsplit(".", 1)[-1])
-    return f"{shown}:{number}", problem
 
 
 def _as_problem(error: TunemarkError, place: str) -> Problem:

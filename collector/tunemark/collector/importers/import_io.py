@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from tunemark.collector.commands.terminal import say
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import write_atomically
@@ -38,6 +40,12 @@ class LogProblem:
 def printable(text: str) -> str:
     """Return foreign text as one line without control characters, which can rewrite a terminal or a page."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def first_error(error: ValidationError) -> str:
+    """Return the first error of a record as `field: message`."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 # Single files --------------------------------------------------------------------------------------
@@ -98,11 +106,7 @@ def members(source: Path, problems: list[LogProblem], broken: list[str] | None =
     Nothing is extracted to disk. Where an archive breaks off, the names of the last whole file and of the incomplete one
     are added to `broken`.
 
-    Raises
-    ------
-    TunemarkError
-        When the file does not exist or is not an archive.
-
+    Raises TunemarkError when the file does not exist or is not an archive.
     """
     if source.is_dir():
         yield from _of_folder(source, problems)

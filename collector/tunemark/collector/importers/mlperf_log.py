@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tunemark.collector.importers.import_io import LogProblem
+from tunemark.collector.importers.import_io import LogProblem, first_error
 from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedRun, EvalCurve, RunStatus
 
 MARK = b":::MLLOG"
@@ -262,8 +262,7 @@ def _finish(state: _RunState, start: float) -> None:
             curve=EvalCurve(samples=tuple(state.samples), at_s=tuple(state.at_s), eval_loss=tuple(state.losses)),
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        log.problems.append(LogProblem(log.file, _last_line(state.content), f"{'.'.join(map(str, first['loc']))}: {first['msg']}"))
+        log.problems.append(LogProblem(log.file, _last_line(state.content), first_error(error)))
 
 
 def _missed(state: _RunState) -> str | None:

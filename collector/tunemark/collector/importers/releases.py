@@ -50,11 +50,7 @@ def releases(
 def library_of(content: bytes, read_on: date) -> Library:
     """Return the final versions of a project with the day on which the first file of each was uploaded (UTC).
 
-    Raises
-    ------
-    TunemarkError
-        With exit code 3 when the content is not such JSON.
-
+    Raises TunemarkError with exit code 3 when the content is not such JSON.
     """
     try:
         answer = json.loads(content)

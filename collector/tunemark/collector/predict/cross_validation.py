@@ -1,9 +1,8 @@
 """The accuracy of predictions: leave out each accelerator and each model in turn, and predict its rows from the others."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -49,22 +48,6 @@ class HeldOut:
         return None if self.tokens_per_s is None else self.tokens_per_s.low <= self.measured <= self.tokens_per_s.high
 
 
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """Errors of many held-out rows."""
-
-    rows: int
-    """Rows with a prediction."""
-    no_data: int
-    """Rows without one."""
-    median: float
-    """Median absolute error, a share."""
-    worst: float
-    """Largest absolute error, a share."""
-    coverage: float
-    """Share of rows within their 90% interval."""
-
-
 def leave_out(rows: Sequence[Observed], left_out: LeftOut) -> Iterator[HeldOut]:
     """Yield each row with its prediction from the rows of all other groups; the fit never sees the group."""
     key = GROUP[left_out]
@@ -77,16 +60,6 @@ def leave_out(rows: Sequence[Observed], left_out: LeftOut) -> Iterator[HeldOut]:
                     yield HeldOut(row, left_out, group, None, predicted.reason)
                 else:
                     yield HeldOut(row, left_out, group, predicted.tokens_per_s, None)
-
-
-def summarise(rows: Iterable[HeldOut]) -> Errors | None:
-    """Return the errors of held-out rows; None if none of them has a prediction."""
-    rows = list(rows)
-    errors = [abs(row.error) for row in rows if row.error is not None]
-    if not errors:
-        return None
-    covered = [row.covered for row in rows if row.covered is not None]
-    return Errors(len(errors), len(rows) - len(errors), median(errors), max(errors), sum(covered) / len(covered))
 
 
 def throughput_rows(rows: Sequence[Observed], refused: Mapping[str, str]) -> Rows:

@@ -48,7 +48,7 @@ def rate_times_time(evidence: Evidence) -> Iterator[Finding]:
     slack = evidence.facts.known.practice("clock-slack")
     for result in evidence.results:
         rows, steps, batch = expected_rows(result), result.interval("steps"), rows_per_step(result)
-        if rows is not None and _finished(result):
+        if rows is not None and result.finished:
             work = Interval(rows.value, rows.low, rows.high * (1 + LAST_BATCH))
             meaning = f"epochs x rows of the dataset = {result.claims['epochs'].value:g} x {result.training_rows:,}"
         elif rows is None and steps is not None and batch is not None:
@@ -57,11 +57,6 @@ def rate_times_time(evidence: Evidence) -> Iterator[Finding]:
             continue
         for quantity in ("samples_per_s", "samples_per_s_reported"):
             yield from _wrong_product(result, quantity, "train_time_s", work, meaning, slack)
-
-
-def _finished(result: AuditedResult) -> bool:
-    steps, planned = result.interval("steps"), result.interval("total_steps")
-    return steps is None or planned is None or steps.value >= planned.value
 
 
 @rule(id="rows-of-a-step", family="arithmetic", verdicts=(INCONSISTENT,))

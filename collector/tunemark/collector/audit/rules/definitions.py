@@ -1,5 +1,6 @@
 """Definitions: the meaning, unit and scope of a figure; rooflines and formulas."""
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from tunemark.collector.audit.interval import ROUGHLY, Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import count_parameters
-from tunemark.schema.records.claims import Formula, Metric, Roof, Term
+from tunemark.schema.records.claims import Formula, Metric, Roof
 from tunemark.schema.vocabulary import Method
 
 BYTES_OF = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
@@ -199,7 +200,11 @@ def formula_units(evidence: Evidence) -> Iterator[Finding]:
     """
     for statement, formula in evidence.assertions(Formula):
         written = " x ".join(f"{term.name}{'' if term.power == 1 else f'^{term.power}'} [{term.unit}]" for term in formula.terms)
-        name, units = label(formula.quantity), _units_of(formula.terms)
+        name, powers = label(formula.quantity), defaultdict[str, int](int)
+        for term in formula.terms:
+            for unit, power in _parsed(term.unit).items():
+                powers[unit] += power * term.power
+        units = {unit: power for unit, power in powers.items() if power}
         if units != _parsed(formula.unit):
             claim, words = f"a formula for {name} in {formula.unit}", f"{written} has the unit {_written(units)}, not {formula.unit}"
             yield Finding(INCONSISTENT, (statement.id,), claim, words, {"unit": _written(units)}, quantities=(formula.quantity,))
@@ -219,13 +224,14 @@ def formula_values(evidence: Evidence) -> Iterator[Finding]:
     """
     for statement, formula in evidence.assertions(Formula):
         for result in evidence.with_ids(formula.records):
-            claimed = result.interval(formula.quantity)
-            factors = [(term, term.value if term.value is not None else _from_card(term, result)) for term in formula.terms]
-            if claimed is None or any(factor is None for _, factor in factors):
+            claimed, printed = result.interval(formula.quantity), result.claims.get("parameters")
+            # A term without a value is known only if it is the number of parameters.
+            size = printed.value if printed else count_parameters(result.model).total if result.model else None
+            known = [term.value if term.value is not None else size if term.name == "parameters" else None for term in formula.terms]
+            factors = [(term, factor) for term, factor in zip(formula.terms, known, strict=True) if factor is not None]
+            if claimed is None or len(factors) < len(known):
                 continue
-            value = 1.0
-            for term, factor in factors:
-                value *= (factor or 0.0) ** term.power
+            value = math.prod(factor**term.power for term, factor in factors)
             if claimed.low / ROUGHLY <= value <= claimed.high * ROUGHLY:
                 continue
             product = " x ".join(f"{factor:.4g} {term.name}" for term, factor in factors)
@@ -233,21 +239,6 @@ def formula_values(evidence: Evidence) -> Iterator[Finding]:
             words = f"{product} = {value / 1e9:.4g} x 10^9, {value / claimed.value:.2f} times the table"
             numbers = {"formula": value, "table": claimed.value}
             yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, numbers, quantities=(formula.quantity,))
-
-
-def _from_card(term: Term, result: AuditedResult) -> float | None:
-    if term.name != "parameters":
-        return None
-    printed = result.claims.get("parameters")
-    return printed.value if printed else float(count_parameters(result.model).total) if result.model else None
-
-
-def _units_of(terms: tuple[Term, ...]) -> dict[str, int]:
-    total: dict[str, int] = defaultdict(int)
-    for term in terms:
-        for unit, power in _parsed(term.unit).items():
-            total[unit] += power * term.power
-    return {unit: power for unit, power in total.items() if power}
 
 
 def _parsed(text: str) -> dict[str, int]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from operator import attrgetter
 
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped, label
+from tunemark.collector.audit.evidence import Evidence, Pair, grouped, label, with_model
 from tunemark.collector.audit.rule import SUSPICIOUS, Finding, rule
 
 FEWEST_FIGURES = 2
@@ -44,38 +44,28 @@ def copied_rows(evidence: Evidence) -> Iterator[Finding]:
 
     Times of two runs differ by chance. Several rows that agree to the last digit were not measured separately.
     """
-    pairs = [pair for group in grouped(_of_models(evidence), PLACE).values() for pair in combinations(group, 2)]
-    pairs = [pair for pair in pairs if pair[0].conditions.model != pair[1].conditions.model]
-    for (_, first, second), compared in grouped(pairs, _models).items():
-        equal = [(one, other) for one, other in compared if _agree(one, other)]
+    groups = grouped(with_model(evidence.published), PLACE).values()
+    pairs = [pair for group in groups for pair in combinations(group, 2) if pair[0].conditions.model != pair[1].conditions.model]
+    for (_, *models), compared in grouped(pairs, _source_and_models).items():
+        equal = []
+        for one, other in compared:
+            shared = [name for name in MEASURED if name in one.claims and name in other.claims]
+            if len(shared) >= FEWEST_FIGURES and all(one.claims[name].printed == other.claims[name].printed for name in shared):
+                equal.append((one, other, shared))
         if equal:
-            shown = "; ".join(f"{one.id} = {other.id}: {one.printed(*_shared(one, other))}" for one, other in equal)
+            shown = "; ".join(f"{one.id} = {other.id}: {one.printed(*shared)}" for one, other, shared in equal)
             yield Finding(
                 SUSPICIOUS,
-                tuple(result.id for pair in equal for result in pair),
-                f"{first} and {second} in {len(equal)} pairs of rows",
+                tuple(result.id for one, other, _ in equal for result in (one, other)),
+                f"{models[0]} and {models[1]} in {len(equal)} pairs of rows",
                 f"{len(equal)} of {len(compared)} pairs agree to the last digit: {shown}. Two measurements sometimes differ in the last digit",
                 {"equal pairs": len(equal), "pairs": len(compared)},
-                quantities=tuple(dict.fromkeys(name for pair in equal for name in _shared(*pair))),
+                quantities=tuple(dict.fromkeys(name for *_, shared in equal for name in shared)),
             )
 
 
-def _of_models(evidence: Evidence) -> list[AuditedResult]:
-    return [result for result in evidence.published if result.conditions.model is not None]
-
-
-def _models(pair: Pair) -> tuple[str, str, str]:
-    first, second = sorted(str(result.conditions.model) for result in pair)
-    return pair[0].source, first, second
-
-
-def _shared(one: AuditedResult, other: AuditedResult) -> list[str]:
-    return [name for name in MEASURED if name in one.claims and name in other.claims]
-
-
-def _agree(one: AuditedResult, other: AuditedResult) -> bool:
-    shared = _shared(one, other)
-    return len(shared) >= FEWEST_FIGURES and all(one.claims[name].printed == other.claims[name].printed for name in shared)
+def _source_and_models(pair: Pair) -> tuple[str, ...]:
+    return (pair[0].source, *sorted(str(result.conditions.model) for result in pair))
 
 
 @rule(id="equal-rates", family="duplicates", verdicts=(SUSPICIOUS,))
@@ -84,17 +74,19 @@ def equal_rates(evidence: Evidence) -> Iterator[Finding]:
 
     Different work takes different time. Equal digits are copied or estimated.
     """
-    for group in grouped(_of_models(evidence), MODEL_AND_DEVICES).values():
-        for one, other in combinations(group, 2):
-            methods = one.conditions.method, other.conditions.method
-            for name in RATES:
-                if methods[0] is methods[1] or name not in one.claims or name not in other.claims:
-                    continue
-                value, digits = one.claims[name].value, re.sub(r"[^0-9]", "", one.claims[name].printed).strip("0")
-                if len(digits) >= FEWEST_DIGITS and value == other.claims[name].value:
-                    claim = f"{one.method_name}: {one.printed(name)}; {other.method_name}: {other.printed(name)}"
-                    words = f"{label(name)} is {value:g} for both, although their work differs"
-                    yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, {name: value}, quantities=(name,))
+    groups = grouped(with_model(evidence.published), MODEL_AND_DEVICES).values()
+    pairs = [
+        (one, other) for group in groups for one, other in combinations(group, 2) if one.conditions.method is not other.conditions.method
+    ]
+    for one, other in pairs:
+        for name in RATES:
+            if name not in one.claims or name not in other.claims:
+                continue
+            value, digits = one.claims[name].value, re.sub(r"[^0-9]", "", one.claims[name].printed).strip("0")
+            if len(digits) >= FEWEST_DIGITS and value == other.claims[name].value:
+                claim = f"{one.method_name}: {one.printed(name)}; {other.method_name}: {other.printed(name)}"
+                words = f"{label(name)} is {value:g} for both, although their work differs"
+                yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, {name: value}, quantities=(name,))
 
 
 @rule(id="equal-quality", family="duplicates", verdicts=(SUSPICIOUS,))

@@ -147,27 +147,24 @@ def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
     """
     usable = evidence.facts.known.practice("usable-memory")
     for result in evidence.results:
-        if not result.out_of_memory or result.accelerator is None or result.accelerator.memory_gib is None:
+        if not result.out_of_memory or result.accelerator is None or result.accelerator.memory_gib is None or result.model is None:
             continue
-        limit = result.accelerator.memory_gib * GIB * usable
+        limit, work = result.accelerator.memory_gib * GIB * usable, _micro_step(result)
         for other in evidence.published:
             readings = other.readings(PEAK)
-            if other.source == result.source and readings and _same_work(result, other) and max(peak.high for _, peak in readings) < limit:
+            if readings and max(peak.high for _, peak in readings) < limit and _micro_step(other) == work:
                 needed, claim = readings[0][1].value, f"out of memory, and {other.printed(PEAK)} elsewhere"
                 words = f"{needed / GIB:.1f} GiB of the same work fit into {limit / GIB:.1f} GiB"
                 numbers = {"needed_bytes": needed, "usable_bytes": limit}
                 yield Finding(INCONSISTENT, (result.id, other.id), claim, words, numbers, quantities=(PEAK,))
 
 
-def _same_work(one: AuditedResult, other: AuditedResult) -> bool:
-    """Return True if two results do the same micro-step: model, method, rows, length, precision and settings that change memory."""
-    return one.model is not None and _memory_conditions(one) == _memory_conditions(other)
-
-
-def _memory_conditions(result: AuditedResult) -> tuple[object, ...]:
+def _micro_step(result: AuditedResult) -> tuple[object, ...]:
+    """Return the source of a result and the conditions that change the memory of a micro-step."""
     conditions = result.conditions
     shape = (conditions.model, conditions.method, conditions.micro_batch, conditions.sequence_length, conditions.accelerator_count)
-    return (*shape, precision_class(conditions.precision), *(conditions.settings.get(name) for name in MEMORY_SETTINGS))
+    settings = (conditions.settings.get(name) for name in MEMORY_SETTINGS)
+    return (result.source, *shape, precision_class(conditions.precision), *settings)
 
 
 @rule(id="model-memory", family="memory", verdicts=(INCONSISTENT,))
@@ -180,23 +177,20 @@ def model_memory(evidence: Evidence) -> Iterator[Finding]:
         readings = result.readings("model_memory_bytes")
         if result.model is None or not readings:
             continue
-        expected = _parameter_bytes(result.model, result.conditions.method)
-        if any(size.widened(MODEL_MEMORY_TOLERANCE).overlaps(Interval.exact(one)) for _, size in readings for one in expected.values()):
+        count = count_parameters(result.model)
+        expected = {"16 bits": 2.0 * count.total, "32 bits": 4.0 * count.total}
+        if result.conditions.method is Method.QLORA:
+            low, _ = weight_bytes(result.model, Method.QLORA)
+            not_quantised = count.total - count.attention - count.feed_forward
+            expected = {"4 bits, the rest in 16": low, "4 bits, the rest in 32": low + 2.0 * not_quantised}
+        claimed_sizes = [size.widened(MODEL_MEMORY_TOLERANCE) for _, size in readings]
+        if any(size.overlaps(Interval.exact(amount)) for size in claimed_sizes for amount in expected.values()):
             continue
         formats = " or ".join(f"{size / 1e9:.1f} GB ({name})" for name, size in expected.items())
         claimed = readings[0][1].value
         words = f"the parameters take {formats}; {claimed / 1e9:.1f} GB is not within {MODEL_MEMORY_TOLERANCE:.0%} of either"
         numbers = {"claimed_bytes": claimed, **{f"bytes, {name}": size for name, size in expected.items()}}
         yield about_figures(INCONSISTENT, result, ("model_memory_bytes",), words, numbers)
-
-
-def _parameter_bytes(model: ModelCard, method: Method) -> dict[str, float]:
-    count = count_parameters(model)
-    if method is not Method.QLORA:
-        return {"16 bits": 2.0 * count.total, "32 bits": 4.0 * count.total}
-    low, _ = weight_bytes(model, Method.QLORA)
-    not_quantised = count.total - count.attention - count.feed_forward
-    return {"4 bits, the rest in 16": low, "4 bits, the rest in 32": low + 2.0 * not_quantised}
 
 
 @rule(id="host-memory-floor", family="memory", verdicts=(SUSPICIOUS,))

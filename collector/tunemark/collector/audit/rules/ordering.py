@@ -5,7 +5,7 @@ from itertools import permutations, product
 from operator import attrgetter
 
 from tunemark.collector.audit.bounds import rates_below_peak
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped, with_model
 from tunemark.collector.audit.interval import MORE_MEMORY, Interval
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.rules.memory import MODEL_MEMORY_TOLERANCE
@@ -34,10 +34,10 @@ SAME_MODEL = attrgetter("source", "conditions.model", "conditions.method", "devi
 
 def _pairs(evidence: Evidence, first: Method, second: Method) -> Iterator[Pair]:
     """Yield results of two methods with the same model, device and micro-step, from one table."""
-    for group in grouped(evidence.published, SAME_STEP).values():
-        known = [result for result in group if result.conditions.model is not None]
-        of_method = {method: [result for result in known if result.conditions.method is method] for method in (first, second)}
-        yield from product(of_method[first], of_method[second])
+    for group in grouped(with_model(evidence.published), SAME_STEP).values():
+        for one, other in product(group, group):
+            if one.conditions.method is first and other.conditions.method is second:
+                yield one, other
 
 
 @rule(id="qlora-memory", family="ordering", verdicts=(SUSPICIOUS,))
@@ -47,7 +47,7 @@ def qlora_memory(evidence: Evidence) -> Iterator[Finding]:
     4-bit weights take a quarter of the memory of 16-bit weights, and everything else is the same (Dettmers et al. 2023).
     """
     reason = "its weights take a quarter of the memory and its activations are the same, unless the other parts are kept in 32 bits"
-    yield from _more_memory(evidence, Method.QLORA, Method.LORA, reason)
+    return _more_memory(evidence, Method.QLORA, Method.LORA, reason)
 
 
 @rule(id="lora-memory", family="ordering", verdicts=(SUSPICIOUS,))
@@ -56,7 +56,7 @@ def lora_memory(evidence: Evidence) -> Iterator[Finding]:
 
     Frozen weights have no gradients and no optimizer states (Hu et al. 2021, section 4.2).
     """
-    yield from _more_memory(evidence, Method.LORA, Method.FULL, "it has no gradients and no optimizer states for the base weights")
+    return _more_memory(evidence, Method.LORA, Method.FULL, "it has no gradients and no optimizer states for the base weights")
 
 
 def _more_memory(evidence: Evidence, less: Method, more: Method, reason: str) -> Iterator[Finding]:
@@ -110,8 +110,8 @@ def memory_across_devices(evidence: Evidence) -> Iterator[Finding]:
     """
     limit = evidence.facts.known.practice("same-work-memory")
     known = [result for result in _on_known_device(evidence, PEAK) if result.conditions.micro_batch]
-    checkpointing = "gradient_checkpointing"
-    for results in grouped(known, lambda result: (*SAME_WORK(result), result.conditions.settings.get(checkpointing))).values():
+    groups = grouped(known, lambda result: (*SAME_WORK(result), result.conditions.settings.get("gradient_checkpointing")))
+    for results in groups.values():
         by_size = sorted(results, key=lambda result: result.claims[PEAK].value)
         low, high = by_size[0].claims[PEAK], by_size[-1].claims[PEAK]
         ratio = Interval.of(high) / Interval.of(low)
