@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,22 +13,27 @@ from pydantic import ValidationError
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, progress, say
 from tunemark.collector.importers.import_io import LogProblem, Member, first_error, members, printable, write_changed
-from tunemark.collector.importers.mlperf_log import RunLog, count, finite, read_run
+from tunemark.collector.importers.mlperf_log import PowerLog, RunLog, count, finite, power_of_run, read_power, read_run
 from tunemark.schema.errors import Exit
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.records.base import canonical_json
-from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedResult, ConvertedSystem
+from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedResult, ConvertedRun, ConvertedSystem
 from tunemark.schema.records.published import Conditions, Scalar
 from tunemark.schema.vocabulary import Method, Padding
 
 BENCHMARK = "llama2_70b_lora"
-USUAL_LOGS = 1_400
+USUAL_LOGS = 1_620
+LARGEST_SCALING = 10
 PLACE = re.compile(
     r"(?:.*/)?(?:training_results_)?(?P<round>v\d{1,3}\.\d{1,3})/(?P<submitter>[^/]+)/"
-    r"(?:systems/(?P<description>[^/]+)\.json|results/(?P<system>[^/]+)/(?P<benchmark>[^/]+)/(?P<log>result_[^/]+\.txt))"
+    r"(?:systems/(?P<description>[^/]+)\.json|results/(?P<system>[^/]+)/(?P<benchmark>[^/]+)/"
+    r"(?:(?P<log>result_[^/]+)\.txt|(?P<scaling>scaling\.json)|power/(?P<run>result_[^/]+)/(?P<meter>(?:node|sw)_\d+)\.txt))"
 )
-"""<round>/<submitter>/systems/<system>.json and <round>/<submitter>/results/<system>/<benchmark>/result_<n>.txt."""
+"""<round>/<submitter>/systems/<system>.json, and in <round>/<submitter>/results/<system>/<benchmark>: result_<n>.txt, scaling.json and
+power/result_<n>/node_<k>.txt or sw_<k>.txt."""
+POWER_PLACE = re.compile(r"[-_](ac|dc)[-_]power", re.IGNORECASE)
+"""The submitter's folder states AC or DC where the logs do not."""
 EXPECTED = "logs are expected as <round>/<submitter>/results/<system>/llama2_70b_lora/result_<n>.txt, such as v5.1/Dell/results/..."
 
 Place = tuple[str, str, str]
@@ -36,8 +41,13 @@ Place = tuple[str, str, str]
 
 
 def mlperf(
-    archive: Annotated[
-        Path, typer.Argument(help="A tar archive of MLPerf Training results, or the folder it was unpacked to.", show_default=False)
+    archives: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Tar archives of MLPerf Training results, or the folders they were unpacked to. An entry may be spread over several.",
+            show_default=False,
+            metavar="ARCHIVE...",
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -49,7 +59,7 @@ def mlperf(
     """Convert MLPerf Training logs (llama2_70b_lora): one file per entry, `<round>/<id>.json`.
 
     Reads `<round>/<submitter>/results/<system>/llama2_70b_lora/result_<n>.txt` and `<round>/<submitter>/systems/<system>.json`
-    in memory: nothing in an archive is extracted. Raw values of each run are kept; statistics are computed when they are shown.
+    in memory: nothing in an archive is extracted. `scaling.json` and power logs in the same folder are read too. Raw values of each run are kept; statistics are computed when they are shown.
     A log without run_stop is kept as incomplete, a success without an evaluation at the target as missed. The results are an
     unofficial conversion, not verified by MLCommons Association.
 
@@ -59,19 +69,23 @@ def mlperf(
     --------
     - `tunemark import mlperf mlperf-training.tar.xz`
 
+    - `tunemark import mlperf logs.tar.xz supplement.tar.xz`
+
     - `tunemark import mlperf training_results/ --out /tmp/converted --json`
     """
     started = time.perf_counter()
     root = project_root()
     folder = root / "data" / "converted" / "mlperf" if out is None else out
     with progress("import mlperf", USUAL_LOGS) as advance:
-        entries = read_entries(archive, FactBase(root / "data"), advance)
+        entries = read_entries(archives, FactBase(root / "data"), advance)
     written = sum(write_changed(folder / result.round / f"{result.id}.json", canonical_json(result)) for result in entries.results)
     seconds = time.perf_counter() - started
     for problem in entries.problems:
         say(str(problem))
     if not entries.results:
-        say(f"{archive.name}: no entry was found in {entries.other_files + entries.logs + entries.descriptions} files; {EXPECTED}")
+        say(
+            f"{', '.join(archive.name for archive in archives)}: no entry was found in {entries.other_files + entries.logs + entries.descriptions} files; {EXPECTED}"
+        )
     if as_json:
         print_json(entries.as_json() | {"written": written, "seconds": round(seconds, 3)})
     else:
@@ -137,38 +151,99 @@ class Description:
     raw: dict[str, Any]
 
 
-def read_entries(source: Path, facts: FactBase, advance: Callable[[], object] = lambda: None) -> Entries:
-    """Return all entries of the benchmark in an archive or folder.
+@dataclass(slots=True)
+class _Additions:
+    """What the folders of entries contain besides logs."""
 
-    `source` is a tar archive of result folders, or the folder it was unpacked to. `advance` is called after each log.
+    scaling: dict[Place, float] = field(default_factory=dict)
+    """Factor of `scaling.json`."""
+    power: dict[Place, dict[str, list[PowerLog]]] = field(default_factory=dict)
+    """Logs of power meters by run."""
+
+
+def read_entries(sources: Sequence[Path], facts: FactBase, advance: Callable[[], object] = lambda: None) -> Entries:
+    """Return all entries of the benchmark in archives or folders.
+
+    Each source is a tar archive of result folders, or the folder it was unpacked to. `advance` is called after each log.
     """
     entries = Entries()
     logs: dict[Place, list[RunLog]] = {}
     descriptions: dict[Place, Description] = {}
+    additions = _Additions()
     broken: list[str] = []
-    for member in members(source, entries.problems, broken):
+    seen: set[str] = set()
+    for member in (member for source in sources for member in members(source, entries.problems, broken)):
         place = PLACE.fullmatch(member.name)
-        if place and place["description"]:
+        if member.name in seen:
+            entries.problems.append(LogProblem(member.name, None, "is in another archive already; the first one counts", noted=True))
+        elif place and place["description"]:
             description = _description(member, entries, facts)
             if description is not None:
                 descriptions[place["round"], place["submitter"], place["description"]] = description
-        elif place and place["benchmark"] == BENCHMARK:
+        elif place and place["benchmark"] == BENCHMARK and place["log"]:
             logs.setdefault((place["round"], place["submitter"], place["system"]), []).append(read_run(member.name, member.content))
             entries.logs += 1
             advance()
+        elif place and place["benchmark"] == BENCHMARK:
+            _add(additions, (place["round"], place["submitter"], place["system"]), place, member, entries.problems)
         else:
             entries.other_files += 1
+        seen.add(member.name)
     _leave_out_broken(logs, broken, entries.problems)
-    results: dict[str, ConvertedResult] = {}
-    for key in sorted(logs):
-        entries.problems.extend(problem for log in logs[key] for problem in log.problems)
-        result = _entry(key, logs[key], descriptions.get(key), facts, entries.problems)
-        if result is not None and result.id in results:
-            entries.problems.append(LogProblem(result.folder, None, f"has the id {result.id} of {results[result.id].folder}; left out"))
-        elif result is not None:
-            results[result.id] = result
-    entries.results = _with_notes_on_equal_runs(list(results.values()))
+    unused = len({*additions.scaling, *additions.power} - logs.keys())
+    if unused:
+        reason = f"{unused} entries have a scaling.json or power logs and no logs of runs here; name the archive with their logs too"
+        entries.problems.append(LogProblem(sources[-1].name, None, reason, noted=True))
+    entries.results = _with_notes_on_equal_runs(list(_results(logs, descriptions, additions, facts, entries.problems)))
     return entries
+
+
+def _results(
+    logs: dict[Place, list[RunLog]],
+    descriptions: dict[Place, Description],
+    additions: _Additions,
+    facts: FactBase,
+    problems: list[LogProblem],
+) -> Iterator[ConvertedResult]:
+    """Yield the result of each entry with usable logs."""
+    folders: dict[str, str] = {}
+    for key in sorted(logs):
+        problems.extend(problem for log in logs[key] for problem in log.problems)
+        result = _entry(key, logs[key], descriptions.get(key), additions, facts, problems)
+        if result is not None and result.id in folders:
+            problems.append(LogProblem(result.folder, None, f"has the id {result.id} of {folders[result.id]}; left out"))
+        elif result is not None:
+            folders[result.id] = result.folder
+            yield result
+
+
+def _add(additions: _Additions, key: Place, place: re.Match[str], member: Member, problems: list[LogProblem]) -> None:
+    """Add a scaling factor or the log of a power meter to those of its entry."""
+    if place["meter"]:
+        log = read_power(place["meter"], member.name, member.content, problems)
+        additions.power.setdefault(key, {}).setdefault(place["run"], []).append(log)
+        return
+    try:
+        factor = finite(json.loads(member.content)["scaling_factor"])
+    except (ValueError, RecursionError, TypeError, KeyError):
+        factor = None
+    if factor is None or not 1 <= factor < LARGEST_SCALING:
+        problems.append(
+            LogProblem(member.name, 1, f"scaling_factor is not a number from 1 to {LARGEST_SCALING}; the score is left unscaled")
+        )
+    else:
+        additions.scaling[key] = factor
+
+
+def _with_power(log: RunLog, meters: dict[str, list[PowerLog]], stated: str | None) -> ConvertedRun | None:
+    """Return the run of a log with the power of its meters."""
+    if log.run is None:
+        return None
+    logs = sorted(
+        meters.get(log.run.file.removesuffix(".txt"), []), key=lambda power: (power.meter.startswith("sw"), _natural(power.meter))
+    )
+    readings = (power_of_run(power, log, stated) for power in logs)
+    return log.run.model_copy(update={"power": tuple(reading for reading in readings if reading is not None)})
 
 
 def _description(member: Member, entries: Entries, facts: FactBase) -> Description | None:
@@ -196,7 +271,12 @@ def entry_id(key: Place) -> str:
 
 
 def _entry(
-    key: Place, logs: list[RunLog], description: Description | None, facts: FactBase, problems: list[LogProblem]
+    key: Place,
+    logs: list[RunLog],
+    description: Description | None,
+    additions: _Additions,
+    facts: FactBase,
+    problems: list[LogProblem],
 ) -> ConvertedResult | None:
     """Return the result of an entry, or None if none of its logs is usable."""
     folder = logs[0].file.rsplit("/", 1)[0]
@@ -214,6 +294,8 @@ def _entry(
     system = system_of(description, key[2], problems) if description else ConvertedSystem(name=printable(key[2]))
     settings = agreed(with_run, notes)
     target = finite(settings.get("target_accuracy"))
+    stated = POWER_PLACE.search(key[1])
+    runs = (_with_power(log, additions.power.get(key, {}), stated[1].upper() if stated else None) for log in with_run)
     try:
         return ConvertedResult(
             id=entry_id(key),
@@ -224,7 +306,8 @@ def _entry(
             system=system,
             conditions=conditions_of(system, settings, software_of(raw), facts, () if target is not None else ("target_eval_loss",)),
             target_eval_loss=MLPERF_TARGET_EVAL_LOSS if target is None else target,
-            runs=tuple(log.run for log in with_run if log.run is not None),
+            runs=tuple(run for run in runs if run is not None),
+            scaling_factor=additions.scaling.get(key),
             notes=(*notes, *_memory_contradiction(system, facts)),
         )
     except ValidationError as error:

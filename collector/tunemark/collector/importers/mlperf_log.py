@@ -8,12 +8,13 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from pydantic import ValidationError
 
 from tunemark.collector.importers.import_io import LogProblem, first_error
-from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedRun, EvalCurve, RunStatus
+from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedRun, EvalCurve, PowerReading, RunStatus
 
 MARK = b":::MLLOG"
 KEY = b'"key":'
@@ -28,6 +29,8 @@ SETTINGS = frozenset({
 TIMES = frozenset({"init_start", "init_stop", "run_start", "run_stop", "block_start", "block_stop", "eval_accuracy", "tracked_stats"})
 """Keys of events in time."""
 WANTED = SETTINGS | TIMES
+POWER = frozenset({"power_reading", "conversion_eff", "interconnect_power_est"})
+"""Keys of the log of a power meter."""
 MS = 1_000
 
 # Events --------------------------------------------------------------------------------------------
@@ -46,7 +49,7 @@ class Event:
     """Position of the line in the file, in bytes."""
 
 
-def events(content: bytes, file: str, problems: list[LogProblem]) -> Iterator[Event]:
+def events(content: bytes, file: str, problems: list[LogProblem], keys: frozenset[str] = WANTED) -> Iterator[Event]:
     """Yield the wanted events of a log in the order of its lines; unreadable lines are added to `problems`."""
     start = content.find(MARK)
     while start >= 0:
@@ -55,7 +58,7 @@ def events(content: bytes, file: str, problems: list[LogProblem]) -> Iterator[Ev
         if end - start > LARGEST_LINE:
             reason = f"an MLLOG line of {end - start:,} bytes; none is longer than {LARGEST_LINE:,}"
             problems.append(problem_at(content, file, start, reason))
-        elif _wanted(line := content[start + len(MARK) : end]):
+        elif _wanted(line := content[start + len(MARK) : end], keys):
             event = _event(line, start)
             if isinstance(event, Event):
                 yield event
@@ -86,7 +89,7 @@ def count(value: object) -> int | None:
     return int(number) if number is not None and 0 <= number < 2**53 and number.is_integer() else None
 
 
-def _wanted(line: bytes) -> bool:
+def _wanted(line: bytes, keys: frozenset[str]) -> bool:
     """Return True if a line must be parsed; decided on its bytes, since most lines are not wanted."""
     at = line.find(KEY)
     if at < 0:
@@ -96,7 +99,7 @@ def _wanted(line: bytes) -> bool:
     key = line[first + 1 : line.find(b'"', first + 1)]
     if key == b"tracked_stats":
         return b'"throughput"' in line
-    return key.decode("utf-8", "replace") in WANTED
+    return key.decode("utf-8", "replace") in keys
 
 
 def _event(line: bytes, offset: int) -> Event | str:
@@ -127,6 +130,10 @@ class RunLog:
     """Null when it is not the log of a run."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Values of the keys with one value per run."""
+    start_ms: float | None = None
+    """`run_start`, milliseconds since 1970."""
+    stop_ms: float | None = None
+    """`run_stop`."""
     problems: list[LogProblem] = field(default_factory=list)
 
 
@@ -239,6 +246,7 @@ def _evaluation(state: _RunState, event: Event, start: float) -> None:
 
 def _finish(state: _RunState, start: float) -> None:
     stop, log = state.stop, state.log
+    log.start_ms, log.stop_ms = start, None if stop is None else stop.at_ms
     status: RunStatus = "incomplete" if stop is None else "aborted"
     if stop is not None and stop.metadata.get("status") == "success":
         missed = _missed(state)
@@ -275,3 +283,75 @@ def _missed(state: _RunState) -> str | None:
     if loss is not None and 0 < loss <= target:
         return None
     return f"run_stop says success and the last evaluation is {str(state.evaluation.value)[:40]}, not a loss from 0 to {target:g}"
+
+
+# Power ---------------------------------------------------------------------------------------------
+
+CLOCKS_AGREE = 0.9
+"""Share of a run that readings must span for the clocks of both logs to count as equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class PowerLog:
+    """The log of one power meter."""
+
+    meter: str
+    """`node_<n>` or `sw_<n>`."""
+    readings: tuple[tuple[float, float], ...]
+    """Milliseconds since 1970, and watts; by time."""
+    estimate_w: float | None
+    """`interconnect_power_est`."""
+    measurement: str | None
+    conversion_efficiency: float | None
+
+
+def read_power(meter: str, file: str, content: bytes, problems: list[LogProblem]) -> PowerLog:
+    """Return the contents of a meter's log; invalid content becomes problems."""
+    readings: list[tuple[float, float]] = []
+    estimate = efficiency = measurement = None
+    for event in events(content, file, problems, POWER):
+        number = finite(event.value)
+        if number is None or number <= 0:
+            problems.append(
+                problem_at(content, file, event.offset, f"{event.key} is {str(event.value)[:40]!r}, not a positive number; ignored")
+            )
+        elif event.key == "power_reading":
+            readings.append((event.at_ms, number))
+        elif event.key == "interconnect_power_est":
+            estimate = number
+        else:
+            efficiency = number if number <= 1 else None
+            measurement = event.metadata.get("measurement_type")
+    return PowerLog(meter, tuple(sorted(readings)), estimate, measurement if measurement in {"AC", "DC"} else None, efficiency)
+
+
+def power_of_run(log: PowerLog, run: RunLog, stated: str | None) -> PowerReading | None:
+    """Return the mean power of a meter over a run, or None without readings. `stated` is where the submitter measured, AC or DC.
+
+    Each reading counts for the time since the one before. If the readings do not span the run, the clocks of the two logs differ, and
+    all readings count.
+    """
+    within = False
+    readings = log.readings
+    if run.start_ms is not None and run.stop_ms is not None:
+        inside = tuple(reading for reading in readings if run.start_ms <= reading[0] <= run.stop_ms)
+        within = len(inside) > 1 and inside[-1][0] - inside[0][0] >= CLOCKS_AGREE * (run.stop_ms - run.start_ms)
+        readings = inside if within else readings
+    weights = [later[0] - earlier[0] for earlier, later in pairwise(readings)]
+    if readings and sum(weights) > 0:
+        watts = sum(weight * reading[1] for weight, reading in zip(weights, readings[1:], strict=True)) / sum(weights)
+    elif log.estimate_w is not None:
+        watts = log.estimate_w
+    else:
+        return None
+    return PowerReading.model_validate(
+        {
+            "meter": log.meter,
+            "kind": "switch" if log.meter.startswith("sw") else "node",
+            "watts": watts,
+            "readings": len(readings),
+            "within_run": within,
+            "measurement": log.measurement or stated,
+            "conversion_efficiency": log.conversion_efficiency,
+        }
+    )

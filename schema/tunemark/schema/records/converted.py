@@ -2,7 +2,7 @@
 
 Format history:
 
-- `tunemark.converted/1`: first format; later with the status `missed`, which no earlier file has.
+- `tunemark.converted/1`: first format; later with the status `missed`, `power` and `scaling_factor`, which no earlier file has.
 
 Field docstrings name the key of the MLPerf log (`:::MLLOG` lines) that a value comes from.
 """
@@ -51,6 +51,25 @@ class EvalCurve(Frozen):
         return self
 
 
+class PowerReading(Frozen):
+    """The power of one node or switch over a run, from the submitter's meter."""
+
+    meter: Text
+    """Name of the log, such as `node_0` or `sw_0`."""
+    kind: Literal["node", "switch"]
+    """`node`: a whole machine; `switch`: its share of the interconnect."""
+    watts: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """Mean over time of `power_reading`, or `interconnect_power_est`."""
+    readings: Count
+    """Readings behind the mean; 0 for an estimate by the submitter."""
+    within_run: bool
+    """True if only readings between `run_start` and `run_stop` count; false if the clocks of the logs differ, so that all do."""
+    measurement: Literal["AC", "DC"] | None = None
+    """AC: at the mains. DC: behind the power supply. From `conversion_eff`, metadata `measurement_type`, else from the submitter's folder."""
+    conversion_efficiency: Annotated[float, Field(gt=0, le=1)] | None = None
+    """`conversion_eff`: DC over AC, as stated by the submitter."""
+
+
 class ConvertedRun(Frozen):
     """Raw values of one run."""
 
@@ -75,6 +94,8 @@ class ConvertedRun(Frozen):
     """`tracked_stats`, key `throughput`: measured by the submitter's code after each block, if logged."""
     curve: EvalCurve = EvalCurve()
     """Evaluations."""
+    power: tuple[PowerReading, ...] = ()
+    """Power of each node and switch, if the submitter measured it."""
 
     @model_validator(mode="after")
     def _time_of_success(self) -> Self:
@@ -87,6 +108,11 @@ class ConvertedRun(Frozen):
     def samples_per_s(self) -> float | None:
         """Training samples per second while training: a ratio of sums over the blocks."""
         return self.trained_samples / self.train_s if self.trained_samples and self.train_s else None
+
+    @property
+    def energy_j(self) -> float | None:
+        """Joules from `run_start` to `run_stop`, of all nodes and switches; None without power readings."""
+        return sum(reading.watts for reading in self.power) * self.time_to_target_s if self.power and self.time_to_target_s else None
 
 
 class ConvertedSystem(Frozen):
@@ -151,6 +177,9 @@ class ConvertedResult(Frozen):
     """`target_accuracy`: the eval loss at which a run may stop; from the rules if listed in `conditions.assumed`."""
     runs: tuple[ConvertedRun, ...] = Field(min_length=1)
     """All runs, by file name."""
+    scaling_factor: Annotated[float, Field(ge=1, lt=10)] | None = None
+    """`scaling.json`: the official score is the mean of the runs times this factor, since the entry needed fewer samples than the
+    reference convergence points (RCP). Null without the file, which means 1."""
     notes: tuple[Text, ...] = ()
     """Caveat about this entry."""
 
@@ -175,7 +204,8 @@ class TimeToTarget:
     reached: int
     """Runs that reached the target."""
     score_s: float | None
-    """Mean without the fastest and the slowest run, the rule of MLPerf Training; null if there is no score."""
+    """Official score: mean without the fastest and the slowest run, times the scaling factor; null if there is no score.
+    See definitions#mlperf-score."""
     median: Interval | None
     """Median of all runs, with an interval of at least 95% from order statistics. A run that did not reach the target
     counts as longer than any other. Null if half of the runs missed it.
@@ -188,10 +218,11 @@ def time_to_target(result: ConvertedResult) -> TimeToTarget:
     """Return the time to target of an entry in seconds, from the raw values of its runs."""
     times = sorted(run.time_to_target_s for run in result.runs if run.time_to_target_s is not None)
     middle = median_interval([*times, *[math.inf] * (len(result.runs) - len(times))])
+    unscaled = mlperf_score([run.time_to_target_s for run in result.runs])
     return TimeToTarget(
         runs=len(result.runs),
         reached=len(times),
-        score_s=mlperf_score([run.time_to_target_s for run in result.runs]),
+        score_s=None if unscaled is None else unscaled * (result.scaling_factor or 1.0),
         median=middle if math.isfinite(middle.value) else None,
         fastest_s=times[0] if times else None,
         slowest_s=times[-1] if times else None,
@@ -199,7 +230,7 @@ def time_to_target(result: ConvertedResult) -> TimeToTarget:
 
 
 def mlperf_score(times: list[float | None]) -> float | None:
-    """Return the mean of the runs without the fastest and the slowest.
+    """Return the mean of the runs without the fastest and the slowest, before scaling.
 
     A run that did not reach the target (None) counts as the slowest. With two such runs, or fewer than three
     runs, there is no score (MLPerf Training rules, "Benchmark results").
@@ -234,3 +265,45 @@ def training_rate(result: ConvertedResult) -> Interval | None:
         return None
     samples, seconds = (np.asarray(column, dtype=float) for column in zip(*pairs, strict=True))
     return ratio_interval(samples, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnergy:
+    """Measured energy of the runs of an entry that reached the target."""
+
+    runs: int
+    """Runs with power readings."""
+    per_run_j: float
+    """Median over these runs, from `run_start` to `run_stop`."""
+    per_sample_j: float | None
+    """Energy of all of them over their training samples, evaluation included."""
+    scope: str
+    """Nodes and switches, and the place of the measurement."""
+
+
+def run_energy(result: ConvertedResult) -> RunEnergy | None:
+    """Return the energy of an entry in joules, or None without power readings."""
+    measured = [run for run in result.runs if run.energy_j is not None]
+    if not measured:
+        return None
+    joules = [run.energy_j or 0.0 for run in measured]
+    samples = [run.samples or 0 for run in measured]
+    return RunEnergy(
+        runs=len(measured),
+        per_run_j=float(np.median(joules)),
+        per_sample_j=sum(joules) / sum(samples) if all(samples) else None,
+        scope=_power_scope(measured[0].power),
+    )
+
+
+def _power_scope(power: tuple[PowerReading, ...]) -> str:
+    nodes, switches = ([reading for reading in power if reading.kind == kind] for kind in ("node", "switch"))
+    places = {"AC": "AC, at the mains", "DC": "DC, behind the power supplies", None: "AC or DC is not stated"}
+    parts = [f"{len(nodes)} node{'s' * (len(nodes) != 1)}"]
+    if switches:
+        estimated = all(not reading.readings for reading in switches)
+        parts.append(f"{len(switches)} switch{'es' * (len(switches) != 1)}{' (estimated by the submitter)' if estimated else ''}")
+    else:
+        parts.append("no switch")
+    measured_at = sorted({places[reading.measurement] for reading in nodes})
+    return f"{', '.join(parts)}; {'; '.join(measured_at)}"

@@ -2,7 +2,7 @@
 
 whole job = one-time cost (import, load, data, the slower first steps, save) + steps x steady step + evaluations.
 
-The interval of one run is that of the mean step time: a block bootstrap over the steady window, widened by
+The interval of one run is that of the mean step time over the steady window, widened by
 sqrt(1 + n / N), since the N steps of the job are a sample as well as the n measured ones. It does not cover the
 difference to another process. With k repeats, the interval covers a new process: its mean step lies within
 t(k - 1) x s x sqrt(1 + 1 / k) of theirs, where s is the standard deviation of the logarithms of their mean steps.
@@ -19,8 +19,7 @@ from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.statistics.comparison import t_quantile
-from tunemark.schema.statistics.intervals import CONFIDENCE, Interval, ratio_interval
+from tunemark.schema.statistics.intervals import CONFIDENCE, Interval, ratio_interval, t_quantile
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS, SteadyWindow
 from tunemark.schema.vocabulary import Phase, PriceKind, WarningKind
 
