@@ -45,7 +45,7 @@ def plain_parse(archive: Path) -> int:
 
 def into_database(archive: Path, facts: FactBase, database: Path) -> int:
     """Convert the archive and write a database of it; return how many runs are in it."""
-    found = read_entries(archive, facts)
+    found = read_entries([archive], facts)
     rows = fact_rows(facts)
     merge(rows, converted_rows((result, result.id, content_id(canonical_json(result))) for result in found.results))
     build_database(database, {name: as_arrow(rows.get(name, []), schema) for name, schema in arrow_schemas().items()})

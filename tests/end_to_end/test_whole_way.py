@@ -17,7 +17,7 @@ from tunemark.schema.records.upgrade import read_record
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-MLPERF = {"mlperf-v4.1": 27, "mlperf-v5.0": 51, "mlperf-v5.1": 62}
+MLPERF = {"mlperf-v4.0": 31, "mlperf-v4.1": 27, "mlperf-v5.0": 51, "mlperf-v5.1": 62}
 
 
 @pytest.fixture(scope="module")

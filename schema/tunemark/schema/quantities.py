@@ -99,6 +99,7 @@ own_work_s | Own work | s | duration | lower | Median time of a process from the
 rank_behind | Behind | 1 | percent | lower | Own work of the slowest process above the median of all processes.
 # Energy and devices
 energy_j | Energy | J | joules | lower | Energy of all devices over the steady window, including idle power. Never estimated from TDP.
+energy_per_run_j | Energy per run | J | joules | lower | Energy of all measured nodes and switches from the start of a run to its target.
 energy_per_step_j | Energy per step | J | joules | lower | Energy of all devices per steady step, including idle power.
 energy_per_sample_j | Energy per sample | J | joules | lower | Energy of all devices per document, including idle power.
 energy_per_1k_tokens_j | Energy per 1k tokens | J | joules | lower | Energy of all devices per thousand real tokens, including idle power.

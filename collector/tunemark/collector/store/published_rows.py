@@ -9,7 +9,7 @@ from tunemark.collector.audit import printed_figures as rates
 from tunemark.collector.store.rows import Row, Rows, fact, merge
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.records.converted import ConvertedResult, TimeToTarget, time_to_target, training_rate
+from tunemark.schema.records.converted import ConvertedResult, RunEnergy, TimeToTarget, run_energy, time_to_target, training_rate
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument
 from tunemark.schema.statistics.intervals import Interval
 from tunemark.schema.vocabulary import Task, Trust
@@ -213,6 +213,8 @@ class ConvertedFigures:
     eval_loss: float | None
     """Median of the last evaluations."""
     epochs: float | None
+    energy: RunEnergy | None
+    scaling_factor: float | None
 
 
 def _converted_figures(result: ConvertedResult) -> ConvertedFigures:
@@ -225,6 +227,8 @@ def _converted_figures(result: ConvertedResult) -> ConvertedFigures:
         step_time_s=batch / rate.value if batch and rate and rate.value else None,
         eval_loss=_median(run.curve.eval_loss[-1] for run in finished if run.curve.eval_loss),
         epochs=samples / rows if samples and rows else None,
+        energy=run_energy(result),
+        scaling_factor=result.scaling_factor,
     )
 
 
@@ -298,6 +302,9 @@ def _converted_headline(result: ConvertedResult, figures: ConvertedFigures) -> R
         "time_to_target_s": None if median is None else median.value,
         "time_to_target_low_s": median.low if median and median.bounded else None,
         "time_to_target_high_s": median.high if median and median.bounded else None,
+        "mlperf_score_s": times.score_s,
+        "energy_per_run_j": figures.energy and figures.energy.per_run_j,
+        "energy_per_sample_j": figures.energy and figures.energy.per_sample_j,
         "samples_per_s": None if rate is None else rate.value,
         "samples_per_s_low": rate.low if rate and rate.bounded else None,
         "samples_per_s_high": rate.high if rate and rate.bounded else None,
@@ -309,13 +316,20 @@ def _converted_headline(result: ConvertedResult, figures: ConvertedFigures) -> R
 
 
 def _converted_derived(figures: ConvertedFigures) -> Iterator[Row]:
-    times, median = figures.times, figures.times.median
+    times, median, energy = figures.times, figures.times.median, figures.energy
+    scope = energy.scope if energy else ""
     interval = "order statistics of the runs; at least 95%"
     all_runs = "median of all runs; one that did not reach the target counts as longer than any other"
     derived: list[tuple[str, object, str]] = [
         ("time_to_target.runs", times.runs, "logs of the entry"),
         ("time_to_target.reached", times.reached, "runs whose run_stop says success after an evaluation at the target"),
-        ("time_to_target.score_s", times.score_s, "mean without the fastest and the slowest run, the rule of MLPerf Training"),
+        (
+            "mlperf_score_s",
+            times.score_s,
+            f"mean without the fastest and the slowest run x scaling factor {figures.scaling_factor or 1:.6g}",
+        ),
+        ("energy_per_run_j", energy and energy.per_run_j, f"median of {energy.runs if energy else 0} runs; {scope}"),
+        ("energy_per_sample_j", energy and energy.per_sample_j, f"energy of all runs / their training samples; {scope}"),
         ("time_to_target.median_s", median and median.value, all_runs),
         ("time_to_target.low_s", median and median.low, interval),
         ("time_to_target.high_s", median.high if median and median.bounded else None, interval),

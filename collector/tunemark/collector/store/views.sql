@@ -300,6 +300,7 @@ create table result_rows (
     time_to_target_s double,
     time_to_target_low_s double,
     time_to_target_high_s double,
+    mlperf_score_s double,
     loss_start double,
     train_loss double,
     eval_loss double,
@@ -333,6 +334,7 @@ create table result_rows (
     energy_source varchar,
     energy_j double,
     energy_window_s double,
+    energy_per_run_j double,
     energy_per_step_j double,
     energy_per_sample_j double,
     energy_per_1k_tokens_j double,
@@ -372,6 +374,7 @@ comment on column result_rows.tokens_per_s is 'Real tokens per second, all devic
 comment on column result_rows.tokens_per_s_low is 'Lower end of the 95% interval, as for the next columns.';
 comment on column result_rows.time_to_target_s is 'Median of the runs; converted results only.';
 comment on column result_rows.time_to_target_low_s is 'Lower end of an interval of at least 95%.';
+comment on column result_rows.mlperf_score_s is 'Official score: mean without the fastest and the slowest run, times the scaling factor; MLPerf entries only.';
 comment on column result_rows.eval_loss_se is 'Standard error of eval_loss.';
 comment on column result_rows.accuracy_se is 'Standard error of accuracy; differences within two of them are not significant.';
 comment on column result_rows.stable is 'True if a steady window was found; measured results only.';
@@ -394,6 +397,7 @@ comment on column result_rows.probe_after_flop_per_s is 'The same after training
 comment on column result_rows.predicted_memory_bytes is 'Peak of the allocator, predicted by the memory model.';
 comment on column result_rows.energy_source is 'counter | integrated | none';
 comment on column result_rows.energy_j is 'Energy of all devices over energy_window_s, idle power included.';
+comment on column result_rows.energy_per_run_j is 'Median over the runs from start to target, of the nodes and switches that the submitter measured; MLPerf entries with power logs only.';
 comment on column result_rows.slowest_rank is 'The slowest of several processes.';
 comment on column result_rows.rank_behind is 'Own work of the slowest rank over the median of all ranks, less 1.';
 comment on column result_rows.rankable is 'True if the result may share a ranking with comparable results.';

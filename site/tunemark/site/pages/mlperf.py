@@ -25,7 +25,7 @@ TOPICS = {
     "entry": "Entry",
 }
 MEDIAN = "median of all runs; a run that missed the target counts as longer than any other"
-SCORE = "mean without the fastest and the slowest run, the rule of MLPerf Training; a run that misses the target counts as the slowest"
+SCORE = "mean without the fastest and the slowest run, times the scaling factor of the entry; a run that misses the target counts as the slowest"
 COST = "Samples are counted as in the logs. The cost of a run covers the median time to target, without loading and compiling."
 
 
@@ -43,7 +43,7 @@ class Entry:
     availability: str | None
     nodes: int | None
     score_s: float | None
-    """Mean without the fastest and the slowest run."""
+    """Official score."""
     fastest_s: float | None
     slowest_s: float | None
     target: float | None
@@ -91,7 +91,7 @@ def entry(catalogue: Catalogue, row: Row) -> Entry:
         system=facts.get(("system", "name")),
         availability=facts.get(("system", "availability")),
         nodes=None if nodes is None else int(nodes),
-        score_s=_number(facts.get(("derived", "time_to_target.score_s"))),
+        score_s=row["mlperf_score_s"],
         fastest_s=_number(facts.get(("derived", "time_to_target.fastest_s"))),
         slowest_s=_number(facts.get(("derived", "time_to_target.slowest_s"))),
         target=_number(facts.get(("entry", "target_eval_loss"))),
@@ -122,7 +122,7 @@ def entries_table(catalogue: Catalogue, rows: Sequence[Row]) -> Table:
             "MLPerf score",
             lambda item: tables.number(item.score_s, wording.seconds),
             numeric=True,
-            explained="Mean without the fastest and the slowest run, the rule of MLPerf Training.",
+            explained="The official score: mean without the fastest and the slowest run, times the entry's scaling factor.",
         ),
         Column(
             "Samples/s",
@@ -130,6 +130,12 @@ def entries_table(catalogue: Catalogue, rows: Sequence[Row]) -> Table:
             numeric=True,
             tight=True,
             explained="Packed rows per second while training. Below: the 95% interval over the runs.",
+        ),
+        Column(
+            "Energy per run",
+            lambda item: tables.quantity("energy_per_run_j", item.row["energy_per_run_j"]),
+            numeric=True,
+            explained="Of all nodes and switches from start to target, if the submitter measured power. The result's page states what was measured.",
         ),
         Column(
             "Global batch",
@@ -287,7 +293,7 @@ def _figures(catalogue: Catalogue, made: Entry) -> list[Fact]:
         Fact("Slowest run", wording.seconds(made.slowest_s), "of the runs that reached the target"),
         *(
             Fact(QUANTITIES[key].label, QUANTITIES[key].text(row[key]), reasons.get(key, ""))
-            for key in ("step_time_s", "eval_loss")
+            for key in ("step_time_s", "eval_loss", "energy_per_run_j", "energy_per_sample_j")
             if row[key] is not None
         ),
         Fact("Evaluation rows", wording.plain(row["evaluation_rows"])),

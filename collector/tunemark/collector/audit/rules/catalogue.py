@@ -116,7 +116,11 @@ def context_length(evidence: Evidence) -> Iterator[Finding]:
     beyond = [
         (result, result.model, length)
         for result in evidence.results
-        if result.model is not None and (length := result.conditions.sequence_length) is not None and length > result.model.context_length
+        if result.model is not None
+        and (length := result.conditions.sequence_length) is not None
+        and length > result.model.context_length
+        # A length that is fixed by the rules of a benchmark is no choice of its entries.
+        and not (result.converted and "sequence_length" in result.conditions.assumed)
     ]
     for rows in grouped(beyond, lambda row: (row[0].source, row[1].key, row[2])).values():
         results, (_, model, length) = [result for result, *_ in rows], rows[0]
