@@ -11,7 +11,14 @@ from tunemark import cli
 from tunemark.schema.facts.fact_base import FactBase
 
 DATA = Path(__file__).parent / "data"
-ARCHIVE = Path(os.environ.get("TUNEMARK_MLPERF_ARCHIVE", CHECKOUT.parent / "shared" / "facts" / "mlperf-training-llama2-70b-lora.tar.xz"))
+FACTS = CHECKOUT.parent / "shared" / "facts"
+ARCHIVES = [
+    Path(name)
+    for name in os.environ.get(
+        "TUNEMARK_MLPERF_ARCHIVES",
+        os.pathsep.join(str(FACTS / f"mlperf-training-{part}.tar.xz") for part in ("llama2-70b-lora", "supplement")),
+    ).split(os.pathsep)
+]
 
 
 @pytest.fixture
@@ -33,11 +40,11 @@ def facts() -> FactBase:
 
 
 @pytest.fixture(scope="session")
-def archive() -> Path:
-    """The whole archive of MLPerf logs; they are not committed."""
-    if not ARCHIVE.is_file():
-        pytest.skip("the MLPerf logs are not committed; name their archive in TUNEMARK_MLPERF_ARCHIVE")
-    return ARCHIVE
+def archives() -> list[Path]:
+    """The archives of all MLPerf logs, scaling factors and power readings; they are not committed."""
+    if not all(path.is_file() for path in ARCHIVES):
+        pytest.skip("the MLPerf logs are not committed; name their archives in TUNEMARK_MLPERF_ARCHIVES, separated like PATH")
+    return ARCHIVES
 
 
 @pytest.fixture
