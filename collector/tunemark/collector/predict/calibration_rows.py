@@ -43,6 +43,8 @@ class Calibration:
     """Without copies."""
     refused: dict[str, str]
     """Result id -> reason why its rate is not used."""
+    by_result: dict[str, Observed]
+    """Result id -> its row, copies included."""
 
 
 def calibrate(
@@ -61,8 +63,9 @@ def calibrate(
         findings = audit(evidence)
     measured = _measured(root, facts, {result.id for result in evidence.results if result.measured}) if measured is None else measured
     outcomes = [*_published(evidence, facts, findings), *_converted(evidence, facts), *measured]
-    rows = without_copies(row for _, row in outcomes if isinstance(row, Observed))
-    return Calibration(rows, {result: row.reason for result, row in outcomes if isinstance(row, Missing)})
+    by_result = {result: row for result, row in outcomes if isinstance(row, Observed)}
+    refused = {result: row.reason for result, row in outcomes if isinstance(row, Missing)}
+    return Calibration(without_copies(by_result.values()), refused, by_result)
 
 
 # Published results ---------------------------------------------------------------------------------
@@ -87,7 +90,13 @@ def _published(evidence: Evidence, facts: FactBase, findings: Collection[Finding
         else:
             per_row = run.devices / (run.replicas or run.devices)
             config = Combination(run.accelerator, run.devices, shape_as_run(shape, run, facts), stack_of(run), "", per_row)
-            yield result.id, observe(result.id, config, rates[0].tokens_per_s.value)
+            yield result.id, observe(result.id, config, rates[0].tokens_per_s.value, basis_of(rates[0]))
+
+
+def basis_of(rate: Rate) -> str:
+    """Return the calculation of a rate, with its reading if the figure is ambiguous."""
+    formula = rate.formula or "as claimed"
+    return f"{formula}; read as {rate.meaning_words}, the only reading that the audit does not exclude" if rate.meaning else formula
 
 
 def possible_rates(run: AuditedResult, excluded: Collection[str]) -> list[Rate]:
@@ -159,7 +168,7 @@ def _converted(evidence: Evidence, facts: FactBase) -> Iterator[CalibrationOutco
             loss="fused",
         )
         config = Combination(accelerator, count, shape, record.harness, record.round, max(1.0, count / batch))
-        yield record.id, observe(record.id, config, rate.value * length)
+        yield record.id, observe(record.id, config, rate.value * length, f"{rate.value:.4g} packed rows/s x {length:,} tokens")
 
 
 # Measured results ----------------------------------------------------------------------------------

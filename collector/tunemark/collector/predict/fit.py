@@ -162,8 +162,15 @@ class Observed:
     """Devices x seconds / computed tokens (slots); the inverse is tokens/s per device."""
     terms: dict[Term, float]
     """Seconds per token of each class of work at the limits of the card."""
+    basis: str = ""
+    """The calculation of the rate."""
     same: tuple[str, ...] = ()
     """Results with the same combination and the same digits, which add no evidence."""
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Computed tokens per second of all devices together."""
+        return self.config.devices / self.device_seconds_per_token
 
     @property
     def log_seconds(self) -> float:
@@ -171,14 +178,14 @@ class Observed:
         return math.log(self.device_seconds_per_token)
 
 
-def observe(result_id: str, config: Combination, tokens_per_s: float) -> Observed | Missing:
+def observe(result_id: str, config: Combination, tokens_per_s: float, basis: str = "") -> Observed | Missing:
     """Return a calibration row from tokens/s of all devices together, or the reason why it cannot be one."""
     terms = work_seconds(config.shape, config.accelerator)
     if isinstance(terms, Missing):
         return terms
     if not (math.isfinite(tokens_per_s) and tokens_per_s > 0):
         return Missing(f"{tokens_per_s:g} tokens/s is not a valid rate")
-    return Observed(result_id, config, config.devices / tokens_per_s, terms)
+    return Observed(result_id, config, config.devices / tokens_per_s, terms, basis)
 
 
 def without_copies(rows: Iterable[Observed]) -> tuple[Observed, ...]:

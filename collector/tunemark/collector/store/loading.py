@@ -18,6 +18,7 @@ from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, a
 from tunemark.collector.gate.fact_files import missing_document, wrong_count
 from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, RecordFiles, over_files, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
+from tunemark.collector.predict.derived_figures import add_derived_figures
 from tunemark.collector.predict.predicted_vs_measured import memory_error_rows
 from tunemark.collector.store.database import arrow_schemas, as_arrow, build_database
 from tunemark.collector.store.fact_rows import fact_rows
@@ -93,6 +94,7 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
     measured = [loaded.calibration for loaded in accepted.kept if loaded.calibration is not None]
     calibration = calibrate(root, facts, evidence, findings, measured)
     merge(rows, throughput_rows(calibration.rows, calibration.refused))
+    add_derived_figures(rows, calibration.by_result, calibration.refused, evidence.by_id)
     rows["memory_errors"] = memory_error_rows(facts, evidence.records)
     problems = [*undescribed, *accepted.problems]
     rows["load_problems"] = [

@@ -1,0 +1,99 @@
+"""Rate and utilisation of published and converted results, from the same rows that calibrate the predictor.
+
+A figure that a document leaves ambiguous is filled in if the audit excludes every other reading, so that the database, the pages and
+the predictor agree. Each figure carries its calculation as a fact of the topic `derived`.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from tunemark.collector.audit.evidence import AuditedResult
+from tunemark.collector.audit.printed_figures import precision_class
+from tunemark.collector.predict.fit import Observed
+from tunemark.collector.store.rows import Row, Rows, fact
+from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.physics.flops import flops_ledger, palm_flops
+from tunemark.schema.vocabulary import Dtype, Method
+
+SIXTEEN_BIT = (Dtype.BF16, Dtype.FP16)
+Figure = tuple[float | None, str]
+"""A value, or None, with its calculation or the reason why it is unknown."""
+
+
+def add_derived_figures(
+    rows: Rows, observed: Mapping[str, Observed], refused: Mapping[str, str], results: Mapping[str, AuditedResult]
+) -> None:
+    """Fill in the derived figures of published and converted results in `result_rows`, and add their calculations to `result_facts`.
+
+    `observed` has the calibration row of each result, and `refused` the reason why a result has none.
+    """
+    for row in rows["result_rows"]:
+        result = results.get(row["result_id"])
+        if result is None or result.measured:
+            continue
+        found = observed.get(result.id)
+        figures = _figures(row, found, result) if found else {name: (None, refused[result.id]) for name in ("mfu",) if result.id in refused}
+        for name, (value, reason) in figures.items():
+            if row.get(name) is None:
+                row[name] = value
+                rows["result_facts"].append({"result_id": result.id, **fact("derived", name, value, reason)})
+
+
+def _figures(row: Row, observed: Observed, result: AuditedResult) -> dict[str, Figure]:
+    """Return rates and utilisation from a calibration row."""
+    shape, rate = observed.config.shape, observed.tokens_per_s
+    per_sample = f"{rate:,.4g} tokens/s / {shape.sequence_length:,} tokens of a row"
+    figures: dict[str, Figure] = {"tokens_per_s": (rate, observed.basis), "samples_per_s": (rate / shape.sequence_length, per_sample)}
+    if row.get("global_batch"):
+        figures["step_time_s"] = (
+            row["global_batch"] * shape.sequence_length / rate,
+            "rows of an optimizer step x tokens of a row / tokens per second",
+        )
+    return figures | dict(_utilisation(observed, result))
+
+
+def _utilisation(observed: Observed, result: AuditedResult) -> Iterator[tuple[str, Figure]]:
+    """Yield FLOP/s and utilisation. See definitions#mfu."""
+    shape, rate = observed.config.shape, observed.tokens_per_s
+    ledger = flops_ledger(shape)
+    model_flop_per_s = ledger.model_flops / ledger.tokens * rate
+    yield "model_flop_per_s", (model_flop_per_s, f"{ledger.model_flops / ledger.tokens / 1e9:.2f} GFLOP per token x {rate:,.4g} tokens/s")
+    peak, words = _peak_flop_per_s(observed, result, model_flop_per_s)
+    if peak is None:
+        yield "mfu", (None, words)
+        return
+    yield "mfu", (model_flop_per_s / peak, f"model FLOP/s / {words}")
+    yield "mfu_palm", (palm_flops(shape) / shape.slots * rate / peak, f"FLOPs as PaLM counts them x tokens/s / {words}")
+    stated = "gradient_checkpointing" in result.conditions.settings
+    hardware = ledger.hardware_flops / ledger.tokens * rate / peak
+    yield (
+        "hfu",
+        (hardware, f"model FLOPs and recomputed ones / {words}")
+        if stated
+        else (None, "it is not stated whether activations are recomputed"),
+    )
+
+
+def _peak_flop_per_s(observed: Observed, result: AuditedResult, needed: float) -> tuple[float | None, str]:
+    """Return the dense peak of all devices in the format of the matrix products, with words; None if the card has no peak for it.
+
+    Without a stated format it is the 16-bit peak, or the fp8 peak if the rate exceeds that.
+    """
+    card, devices = observed.config.accelerator, observed.config.devices
+    named = precision_class(result.conditions.precision)
+    if named and observed.config.shape.method is not Method.QLORA:
+        peak, dtype = _dense_peak(card, [Dtype(name) for name in named.split("/")])
+        stated = ""
+    else:
+        peak, dtype = _dense_peak(card, SIXTEEN_BIT)
+        stated = "; the format of the products is not stated"
+        fp8 = card.peak_tflops.get(Dtype.FP8)
+        if peak is not None and needed > peak * devices and fp8:
+            peak, dtype = fp8 * 1e12, Dtype.FP8.value
+    if peak is None:
+        return None, f"the card of {card.name} has no dense peak for {named or 'bf16'}"
+    return peak * devices, f"({devices} x {peak / 1e12:g} TFLOP/s {dtype} dense{stated})"
+
+
+def _dense_peak(card: AcceleratorCard, formats: list[Dtype] | tuple[Dtype, ...]) -> tuple[float | None, str]:
+    known = [(card.peak_tflops[dtype] * 1e12, dtype.value) for dtype in formats if dtype in card.peak_tflops]
+    return max(known, default=(None, ""))
