@@ -3,6 +3,7 @@
 See definitions#comparability. Results that differ in a key are listed separately, with the keys that differ.
 """
 
+import hashlib
 from collections.abc import Mapping
 
 COMPARABILITY_KEYS: dict[str, str] = {
@@ -31,3 +32,18 @@ def comparability_group(conditions: Mapping[str, object]) -> str | None:
     if conditions["packing"] and conditions.get("document_borders") is False:
         values.append("without borders")
     return "/".join(str(value) for value in values)
+
+
+CONFIGURATION_KEYS = (
+    *("comparability_group", "accelerator", "accelerator_printed", "accelerator_count", "backend", "strategy"),
+    *("micro_batch", "attention", "fused_kernels", "compile", "gradient_checkpointing", "weights", "software"),
+)
+"""Columns in which runs agree if they are repeats of one configuration. The device's own name tells devices without a card apart."""
+
+
+def configuration(row: Mapping[str, object]) -> str | None:
+    """Return the name of a run's configuration, or None without a comparability group."""
+    if row.get("comparability_group") is None:
+        return None
+    values = "\n".join(str(row.get(key)) for key in CONFIGURATION_KEYS)
+    return hashlib.sha256(values.encode()).hexdigest()[:12]

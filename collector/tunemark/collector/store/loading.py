@@ -20,6 +20,7 @@ from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISS
 from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
 from tunemark.collector.predict.derived_figures import add_derived_figures
 from tunemark.collector.predict.predicted_vs_measured import memory_error_rows
+from tunemark.collector.store.configurations import pool_configurations
 from tunemark.collector.store.database import arrow_schemas, as_arrow, build_database
 from tunemark.collector.store.fact_rows import fact_rows
 from tunemark.collector.store.measured_rows import measured_rows
@@ -87,6 +88,7 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
         advance()
     accepted = accept(submissions, committed_files(root))
     rows.setdefault("result_rows", []).extend(_headlines(accepted.kept))
+    rows["configurations"] = pool_configurations(rows["result_rows"])
     evidence = load_evidence(root, facts, [loaded.run for loaded in accepted.kept if loaded.run is not None])
     rules = all_rules()
     findings = audit(evidence, rules)

@@ -18,6 +18,7 @@ from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.intervals import Interval
 from tunemark.schema.vocabulary import Trust
 
+TRAINING_LIBRARIES = ("torch", "transformers", "peft", "accelerate", "deepspeed", "bitsandbytes", "liger-kernel", "optimum-neuron")
 STEP_COLUMNS = ("completed_at_s", "slot_tokens", "real_tokens", "supervised_tokens", "documents", "rows", "loss")
 """Columns of the trace that are columns of `steps`."""
 
@@ -96,11 +97,18 @@ def _plan_columns(submission: Submission) -> Row:
         "weights": plan.model.weights.value,
         "harness_version": submission.harness.version,
         "harness_commit": submission.harness.commit,
+        "software": _software(submission),
         **compared_by,
         "micro_batch": plan.batch.micro_batch,
         "gradient_accumulation": plan.batch.gradient_accumulation,
         "comparability_group": comparability_group({**compared_by, "document_borders": plan.data.document_borders}),
     }
+
+
+def _software(submission: Submission) -> str:
+    """Return the versions of the libraries that determine the speed of training."""
+    packages = submission.environment.packages
+    return ", ".join(f"{name} {packages[name]}" for name in TRAINING_LIBRARIES if name in packages)
 
 
 def _headlines(submission: Submission, derived: Derived) -> Row:

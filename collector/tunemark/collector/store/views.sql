@@ -342,6 +342,8 @@ create table result_rows (
     rank_behind double,
     rankable boolean not null,
     comparability_group varchar,
+    configuration varchar,
+    software varchar,
     parameters bigint,
     trainable_parameters bigint,
     harness_version varchar,
@@ -402,8 +404,29 @@ comment on column result_rows.slowest_rank is 'The slowest of several processes.
 comment on column result_rows.rank_behind is 'Own work of the slowest rank over the median of all ranks, less 1.';
 comment on column result_rows.rankable is 'True if the result may share a ranking with comparable results.';
 comment on column result_rows.comparability_group is 'Equal for results that may be compared; NULL if a key is unknown.';
+comment on column result_rows.configuration is 'Equal for repeats of one configuration; rankable measured results only.';
+comment on column result_rows.software is 'Versions of the libraries that train; measured results only.';
 comment on column result_rows.file is 'Path in the repository.';
 comment on column result_rows.sha256 is 'Hash of the file.';
+
+create table configurations (
+    configuration varchar primary key,
+    runs integer not null,
+    series integer not null,
+    tokens_per_s double not null,
+    tokens_per_s_low double,
+    tokens_per_s_high double,
+    between_run_cv double,
+    reproduced boolean not null,
+    result_ids varchar[] not null
+);
+comment on table configurations is 'Repeats of measured results, pooled. Rankings are of configurations.';
+comment on column configurations.runs is 'Rankable results of the configuration.';
+comment on column configurations.series is 'Independent series among them: other studies, an hour or more apart.';
+comment on column configurations.tokens_per_s is 'Geometric mean over the runs.';
+comment on column configurations.tokens_per_s_low is 'Lower end of the 95% interval for one more run; NULL for a single run.';
+comment on column configurations.between_run_cv is 'Coefficient of variation between runs; NULL for a single run.';
+comment on column configurations.reproduced is 'True if two independent series agree within the interval for one more run.';
 
 create table steps (
     result_id varchar not null,
@@ -698,16 +721,25 @@ comment on table load_problems is 'Files that were not loaded, with the reason.'
 -- Views ---------------------------------------------------------------------------------------------
 
 create view record_findings as
-select unnest(record_ids) as record_id, finding, rule, family, title, verdict, claim, calculation
+select unnest(record_ids) as record_id, finding, rule, family, title, verdict, claim, calculation, quantities, conditions
 from findings
 left join audit_rules using (rule);
 comment on view record_findings is 'Findings, once for each record concerned.';
 
+create view impossible_records as
+select distinct record_id
+from record_findings
+where verdict = 'impossible' and (
+    list_has_any(quantities, ['tokens_per_s', 'tokens', 'samples_per_s', 'step_time_s', 'train_time_s', 'epoch_time_s'])
+    or list_has_any(conditions, ['model', 'task', 'method', 'dataset', 'sequence_length', 'padding', 'packing', 'global_batch', 'precision', 'optimizer', 'accelerator', 'accelerator_count'])
+);
+comment on view impossible_records is 'Records whose rate or time, or a condition that rankings compare, the audit calls impossible. Other figures do not count.';
+
 create view results as
 select
-    -- Results that the audit calls impossible are shown but never ranked.
-    r.* replace (r.rankable and not r.result_id in (select record_id from record_findings where verdict = 'impossible') as rankable),
-    r.result_id in (select record_id from record_findings where verdict = 'impossible') as impossible,
+    -- Results whose rate, or a condition of their comparison, the audit calls impossible are shown but never ranked.
+    r.* replace (r.rankable and not r.result_id in (select record_id from impossible_records) as rankable),
+    r.result_id in (select record_id from impossible_records) as impossible,
     (select count(*) from record_findings f where f.record_id = r.result_id) as findings,
     coalesce(m.name, r.model) as model_name,
     coalesce(a.name, r.accelerator_printed) as accelerator_name,

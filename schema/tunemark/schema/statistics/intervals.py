@@ -224,6 +224,18 @@ def _whole_t_quantile(probability: float, degrees: int) -> float:
     return high
 
 
+def one_more_run(values: Sequence[float]) -> Interval:
+    """Return the geometric mean of a positive figure over two or more runs, with the 95% interval for one more run.
+
+    The logarithms are taken as normal: the next one lies within t(k - 1) x s x sqrt(1 + 1 / k) of the mean of k runs, where s is
+    their standard deviation. See definitions#intervals.
+    """
+    logs = np.log(values)
+    k, middle = len(logs), float(logs.mean())
+    half = t_quantile((1 + CONFIDENCE) / 2, k - 1) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / k)
+    return Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
+
+
 def share_error(share: float, n: int) -> float:
     """Return the standard error of a share of n rows, sqrt(p (1 - p) / n).
 

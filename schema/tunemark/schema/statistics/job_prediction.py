@@ -19,7 +19,7 @@ from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.statistics.intervals import CONFIDENCE, Interval, ratio_interval, t_quantile
+from tunemark.schema.statistics.intervals import Interval, one_more_run, ratio_interval
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS, SteadyWindow
 from tunemark.schema.vocabulary import Phase, PriceKind, WarningKind
 
@@ -96,7 +96,7 @@ def predict(runs: Sequence[Submission], job: Job, usd_per_hour: float | None = N
     begin = fmean(part.begin_s for part in parts)
     once = fmean(part.once_s for part in parts)
     evaluation = fmean(part.evaluation_s for part in parts)
-    step = parts[0].step if len(parts) == 1 else over_runs([part.step.value for part in parts])
+    step = parts[0].step if len(parts) == 1 else one_more_run([part.step.value for part in parts])
     train = _shifted(step, round(steps), begin)
     wall = _shifted(train, 1, once + evaluation)
     usd = None if usd_per_hour is None else _shifted(wall, usd_per_hour / HOUR_S, 0.0)
@@ -118,14 +118,6 @@ def _parts_of(run: Submission, derived: Derived, job: Job) -> _RunParts:
         sum(derived.phases.get(phase.value, 0.0) for phase in ONCE),
         derived.phases.get(Phase.EVAL.value, 0.0) * job.epochs,
     )
-
-
-def over_runs(mean_steps_s: Sequence[float]) -> Interval:
-    """Return the mean steady step of a new process in seconds, from those of two or more runs."""
-    logs = np.log(mean_steps_s)
-    k, middle = len(logs), float(logs.mean())
-    half = t_quantile((1 + CONFIDENCE) / 2, k - 1) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / k)
-    return Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
 
 
 def stranger(runs: Sequence[Submission]) -> tuple[int, str] | None:
