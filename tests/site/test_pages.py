@@ -142,10 +142,10 @@ def test_an_interval_has_enough_digits_to_tell_its_ends_apart() -> None:
 def test_results_are_ranked_within_their_group_only(catalogue: Catalogue) -> None:
     made = groups(catalogue.results_where(source="measured"))
     assert [len(group.rows) for group in made] == [3, 1, 1]
-    assert rank_ranges(made[0]) == {MEASURED: "1 to 2", SLOWER: "1 to 2"}
-    assert rank_ranges(made[1]) == {OTHER: "1"}
+    assert rank_ranges(made[0], {}) == {MEASURED: "1 to 2", SLOWER: "1 to 2"}
+    assert rank_ranges(made[1], {}) == {OTHER: "1"}
     assert made[2].key is None
-    assert rank_ranges(made[2]) == {}
+    assert rank_ranges(made[2], {}) == {}
     assert varying_keys(made) == ["precision"]
 
 

@@ -42,6 +42,7 @@ TABLES = "select * from document_tables order by source, position, table_id"
 CELLS = "select * from document_cells order by source, table_id, row_number, column_number"
 AXES = "select * from workload_axes order by workload, position"
 SUPPORT = "select * from support order by position, backend"
+CONFIGURATIONS = "select * from configurations order by configuration"
 STUDIES = "select * exclude (started_at), epoch_us(started_at) as started_us from studies order by started_at desc, study_id"
 EVIDENCE = {
     "step_events": "step, kind",
@@ -140,6 +141,8 @@ class Catalogue:
     axes: dict[str, list[Row]]
     support: list[Row]
     studies: list[Row]
+    configurations: dict[str, Row]
+    """Pooled repeats by configuration."""
     evidence: dict[str, dict[str, list[Row]]]
     """Rows of each table of `EVIDENCE` by result."""
     predictions: dict[str, list[Row]]
@@ -177,6 +180,7 @@ class Catalogue:
             axes=_by(rows(AXES), "workload"),
             support=rows(SUPPORT),
             studies=rows(STUDIES),
+            configurations={row["configuration"]: row for row in rows(CONFIGURATIONS)},
             evidence={
                 table: _by(rows(f"select * from {table} order by result_id, {order}"), "result_id")  # noqa: S608 - our own names
                 for table, order in EVIDENCE.items()

@@ -1,6 +1,6 @@
 """Tables of results: shared cells, comparability groups, rank ranges and the table of all results."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tunemark.schema.comparability import COMPARABILITY_KEYS
@@ -129,24 +129,36 @@ def groups(rows: Sequence[Row]) -> list[Group]:
     return sorted(made, key=lambda group: (group.key is None, -len(group.rows), group.key or ""))
 
 
-def rank_ranges(group: Group) -> dict[str, str]:
-    """Return the rank of each rankable result by tokens/s: `1`, or `1 to 2` where 95% intervals overlap."""
-    if group.key is None:
-        return {}
-    ranked = [row for row in group.rows if row["rankable"] and not row["failed"] and row["tokens_per_s"] is not None]
-    return {row["result_id"]: _rank_range(row, ranked) for row in ranked}
+def rank_ranges(group: Group, configurations: Mapping[str, Row]) -> dict[str, str]:
+    """Return the rank of each rankable result: that of its configuration by tokens/s, as `1`, or `1 to 2` where intervals overlap.
+
+    The interval is that for one more run. A single run has none: its interval covers that run only.
+    """
+    ranked = [
+        row for row in group.rows if group.key is not None and row["rankable"] and not row["failed"] and row["tokens_per_s"] is not None
+    ]
+    bounds = {row["configuration"] or row["result_id"]: _bounds(row, configurations.get(row["configuration"])) for row in ranked}
+
+    def rank_range(low: float, high: float) -> str:
+        best = 1 + sum(other_low > high for other_low, _ in bounds.values())
+        worst = len(bounds) - sum(other_high < low for _, other_high in bounds.values())
+        return str(best) if best == worst else f"{best} to {worst}"
+
+    return {row["result_id"]: rank_range(*bounds[row["configuration"] or row["result_id"]]) for row in ranked}
 
 
-def _rank_range(row: Row, ranked: Sequence[Row]) -> str:
-    low, high = _bounds(row)
-    best = 1 + sum(_bounds(other)[0] > high for other in ranked)
-    worst = len(ranked) - sum(_bounds(other)[1] < low for other in ranked)
-    return str(best) if best == worst else f"{best} to {worst}"
-
-
-def _bounds(row: Row) -> tuple[float, float]:
+def _bounds(row: Row, pooled: Row | None) -> tuple[float, float]:
+    """Return the interval for one more run of a configuration, or of a single run."""
+    if pooled and pooled["tokens_per_s_low"] is not None:
+        return pooled["tokens_per_s_low"], pooled["tokens_per_s_high"]
     rate = row["tokens_per_s"]
-    return (row["tokens_per_s_low"] or rate, row["tokens_per_s_high"] or rate)
+    return row["tokens_per_s_low"] or rate, row["tokens_per_s_high"] or rate
+
+
+def runs_behind(row: Row, configurations: Mapping[str, Row]) -> str:
+    """Return the number of runs behind the rank of a result, in words."""
+    pooled = configurations.get(row["configuration"])
+    return f"{pooled['runs']} runs" if pooled and pooled["runs"] > 1 else "single run, no between-run interval"
 
 
 def _fastest_first(rows: list[Row]) -> list[Row]:

@@ -16,6 +16,7 @@ from tunemark.site.results_table import (
     rank_ranges,
     rate_cell,
     result_cell,
+    runs_behind,
     status_cell,
     trust_cell,
     varying_keys,
@@ -149,14 +150,14 @@ def _note(group: Group, varying: Sequence[str]) -> str:
 
 
 def _group_table(catalogue: Catalogue, group: Group) -> Table:
-    ranks = rank_ranges(group)
+    ranks = rank_ranges(group, catalogue.configurations)
     columns: list[Column[Row]] = [
         Column("Accelerator", result_cell, explained="Links to the result."),
         Column(
             "Rank",
-            lambda row: _rank_cell(row, ranks.get(row["result_id"])),
+            lambda row: _rank_cell(row, ranks.get(row["result_id"]), runs_behind(row, catalogue.configurations)),
             numeric=True,
-            explained="By tokens/s within this group; a range where 95% intervals overlap.",
+            explained="Of the configuration by tokens/s within this group: repeats share a rank. A range where the 95% intervals for one more run overlap.",
         ),
         Column("Status", status_cell),
         quantity_column("tokens_per_s", lambda row: rate_cell(row, "tokens_per_s")),
@@ -170,9 +171,9 @@ def _group_table(catalogue: Catalogue, group: Group) -> Table:
     return tables.table("Results of this group", columns, group.rows, last=lambda row: row["failed"], interactive=True, searchable=False)
 
 
-def _rank_cell(row: Row, rank: str | None) -> Cell:
+def _rank_cell(row: Row, rank: str | None, runs: str) -> Cell:
     if rank is not None:
-        return Cell(rank, sort=float(rank.split(maxsplit=1)[0]))
+        return Cell(rank, sort=float(rank.split(maxsplit=1)[0]), small=runs)
     if row["failed"] or row["rankable"]:
         return Cell(MISSING)
     return Cell(MISSING, small="not stable" if row["stable"] is False else "too few steps")
