@@ -12,7 +12,8 @@ from study_making import FACTS, make_run
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import PriceRow
-from tunemark.schema.statistics.job_prediction import Job, over_runs, predict, price_of
+from tunemark.schema.statistics.intervals import one_more_run
+from tunemark.schema.statistics.job_prediction import Job, predict, price_of
 from tunemark.schema.vocabulary import PriceKind
 
 
@@ -129,7 +130,7 @@ def test_the_interval_of_repeats_covers_one_process_more_in_nineteen_of_twenty()
     inside = 0
     for _ in range(2_000):
         *seen, coming = 0.1 * np.exp(rng.normal(0, 0.05, 4))
-        found = over_runs(seen)
+        found = one_more_run(seen)
         inside += found.low <= coming <= found.high
     assert 0.94 * 2_000 <= inside <= 0.96 * 2_000
 
