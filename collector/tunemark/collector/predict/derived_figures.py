@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from tunemark.collector.audit.evidence import AuditedResult
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.predict.fit import Observed
-from tunemark.collector.store.rows import Row, Rows, fact
+from tunemark.collector.store.rows import Rows, fact
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.physics.flops import flops_ledger, palm_flops
 from tunemark.schema.vocabulary import Dtype, Method
@@ -30,15 +30,20 @@ def add_derived_figures(
         result = results.get(row["result_id"])
         if result is None or result.measured:
             continue
-        found = observed.get(result.id)
-        figures = _figures(row, found, result) if found else {name: (None, refused[result.id]) for name in ("mfu",) if result.id in refused}
+        calibrated = observed.get(result.id)
+        if calibrated is not None:
+            figures = _figures(calibrated, result)
+        elif result.id in refused:
+            figures = {"mfu": (None, refused[result.id])}
+        else:
+            continue
         for name, (value, reason) in figures.items():
             if row.get(name) is None:
                 row[name] = value
                 rows["result_facts"].append({"result_id": result.id, **fact("derived", name, value, reason)})
 
 
-def _figures(row: Row, observed: Observed, result: AuditedResult) -> dict[str, Figure]:
+def _figures(observed: Observed, result: AuditedResult) -> dict[str, Figure]:
     """Return rates and utilisation from a calibration row."""
     shape, rate = observed.config.shape, observed.tokens_per_s
     per_sample = f"{rate:,.4g} tokens/s / {shape.sequence_length:,} tokens of a row"

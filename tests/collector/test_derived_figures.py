@@ -1,0 +1,81 @@
+"""Rates and utilisation of published and converted results: the database and the predictor use the same rows."""
+
+from pathlib import Path
+
+import duckdb
+import pytest
+from factories import CHECKOUT
+
+from tunemark.collector.predict.calibration_rows import Calibration, calibrate
+from tunemark.collector.store.loading import collect
+
+
+@pytest.fixture(scope="module")
+def calibration() -> Calibration:
+    return calibrate(CHECKOUT)
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> duckdb.DuckDBPyConnection:
+    """The database of the committed data."""
+    path: Path = tmp_path_factory.mktemp("db") / "tunemark.duckdb"
+    collect(CHECKOUT, path)
+    return duckdb.connect(str(path), read_only=True)
+
+
+def values(connection: duckdb.DuckDBPyConnection, result_id: str, *columns: str) -> tuple[float | None, ...]:
+    row = connection.sql("select * from results").filter(duckdb.ColumnExpression("result_id") == result_id).select(*columns).fetchone()
+    assert row is not None
+    return row
+
+
+def test_the_database_has_the_rate_that_calibrates_the_predictor_in_every_row(connection, calibration):
+    stored = dict(connection.execute("select result_id, tokens_per_s from results where source <> 'measured'").fetchall())
+    used = {result: row.tokens_per_s for result, row in calibration.by_result.items() if result in stored}
+    assert len(used) > 200
+    assert {result: stored[result] for result in used} == pytest.approx(used)
+
+
+def test_all_finished_results_of_source_003_have_rate_utilisation_and_a_reason(connection):
+    counts = connection.execute("""
+        select count(*), count(tokens_per_s), count(samples_per_s), count(step_time_s), count(mfu), count(hfu)
+        from results where source = '003' and not failed
+    """).fetchone()
+    assert counts == (58,) * 6
+    reasons = connection.execute("""
+        select reason from result_facts where result_id = '003-002' and topic = 'derived' and name = 'tokens_per_s'
+    """).fetchall()
+    assert reasons == [("64 rows x 8,192 tokens / 204.8 s per step; read as micro-step, the only reading that the audit does not exclude",)]
+
+
+@pytest.mark.parametrize(("result_id", "mfu"), [("003-001", 0.181), ("003-039", 0.279)])
+def test_utilisation_of_a_published_result_is_that_of_the_audit(connection, result_id, mfu):
+    (stored,) = values(connection, result_id, "mfu")
+    assert stored == pytest.approx(mfu, abs=5e-4)
+
+
+def test_recomputed_work_counts_for_hfu_only(connection):
+    mfu, hfu, palm = values(connection, "003-001", "mfu", "hfu", "mfu_palm")
+    assert mfu < palm < hfu
+
+
+def test_hfu_is_unknown_where_recomputation_is_not_stated(connection):
+    (hfu,) = values(connection, "004-001", "hfu")
+    (reason,) = connection.execute("select reason from result_facts where result_id = '004-001' and name = 'hfu'").fetchone()
+    assert hfu is None
+    assert reason == "it is not stated whether activations are recomputed"
+
+
+def test_a_result_whose_rate_the_audit_refutes_has_no_utilisation_but_the_reason(connection):
+    (mfu,) = values(connection, "004-005", "mfu")
+    (reason,) = connection.execute("select reason from result_facts where result_id = '004-005' and name = 'mfu'").fetchone()
+    assert mfu is None
+    assert reason == "the audit calls it impossible: utilisation"
+
+
+def test_no_utilisation_is_above_one_and_mlperf_names_its_unstated_format(connection):
+    assert connection.execute("select count(*) from results where mfu > 1 or hfu > 1").fetchone() == (0,)
+    (reason,) = connection.execute("""
+        select reason from result_facts where name = 'mfu' and result_id = 'mlperf-v5.0-nvidia-tyche-ngpu512-ngc25.04-nemo'
+    """).fetchone()
+    assert reason.endswith("dense; the format of the products is not stated)")
