@@ -48,11 +48,10 @@ def _figures(observed: Observed, result: AuditedResult) -> dict[str, Figure]:
     shape, rate = observed.config.shape, observed.tokens_per_s
     per_sample = f"{rate:,.4g} tokens/s / {shape.sequence_length:,} tokens of a row"
     figures: dict[str, Figure] = {"tokens_per_s": (rate, observed.basis), "samples_per_s": (rate / shape.sequence_length, per_sample)}
-    if row.get("global_batch"):
-        figures["step_time_s"] = (
-            row["global_batch"] * shape.sequence_length / rate,
-            "rows of an optimizer step x tokens of a row / tokens per second",
-        )
+    rows = rows_per_step(result)
+    if rows is not None:
+        step_s = rows * shape.sequence_length / rate
+        figures["step_time_s"] = (step_s, f"{rows} rows of an optimizer step x {shape.sequence_length:,} tokens / {rate:,.4g} tokens/s")
     return figures | dict(_utilisation(observed, result))
 
 
