@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from tunemark.collector.audit.evidence import AuditedResult
 from tunemark.collector.audit.printed_figures import precision_class
+from tunemark.collector.audit.token_rates import rows_per_step
 from tunemark.collector.predict.fit import Observed
 from tunemark.collector.store.rows import Rows, fact
 from tunemark.schema.facts.cards import AcceleratorCard
