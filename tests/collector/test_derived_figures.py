@@ -37,10 +37,10 @@ def test_the_database_has_the_rate_that_calibrates_the_predictor_in_every_row(co
 
 
 def test_all_finished_results_of_source_003_have_rate_utilisation_and_a_reason(connection):
-    counts = connection.execute("""
+    (counts,) = connection.execute("""
         select count(*), count(tokens_per_s), count(samples_per_s), count(step_time_s), count(mfu), count(hfu)
         from results where source = '003' and not failed
-    """).fetchone()
+    """).fetchall()
     assert counts == (58,) * 6
     reasons = connection.execute("""
         select reason from result_facts where result_id = '003-002' and topic = 'derived' and name = 'tokens_per_s'
@@ -61,21 +61,21 @@ def test_recomputed_work_counts_for_hfu_only(connection):
 
 def test_hfu_is_unknown_where_recomputation_is_not_stated(connection):
     (hfu,) = values(connection, "004-001", "hfu")
-    (reason,) = connection.execute("select reason from result_facts where result_id = '004-001' and name = 'hfu'").fetchone()
+    ((reason,),) = connection.execute("select reason from result_facts where result_id = '004-001' and name = 'hfu'").fetchall()
     assert hfu is None
     assert reason == "it is not stated whether activations are recomputed"
 
 
 def test_a_result_whose_rate_the_audit_refutes_has_no_utilisation_but_the_reason(connection):
     (mfu,) = values(connection, "004-005", "mfu")
-    (reason,) = connection.execute("select reason from result_facts where result_id = '004-005' and name = 'mfu'").fetchone()
+    ((reason,),) = connection.execute("select reason from result_facts where result_id = '004-005' and name = 'mfu'").fetchall()
     assert mfu is None
     assert reason == "the audit calls it impossible: utilisation"
 
 
 def test_no_utilisation_is_above_one_and_mlperf_names_its_unstated_format(connection):
-    assert connection.execute("select count(*) from results where mfu > 1 or hfu > 1").fetchone() == (0,)
-    (reason,) = connection.execute("""
+    assert connection.execute("select count(*) from results where mfu > 1 or hfu > 1").fetchall() == [(0,)]
+    ((reason,),) = connection.execute("""
         select reason from result_facts where name = 'mfu' and result_id = 'mlperf-v5.0-nvidia-tyche-ngpu512-ngc25.04-nemo'
-    """).fetchone()
+    """).fetchall()
     assert reason.endswith("dense; the format of the products is not stated)")
