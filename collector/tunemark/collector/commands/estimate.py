@@ -1,7 +1,7 @@
 """The command `estimate`: the memory of a training step, the accelerators it fits on, and the predicted time and cost of a job."""
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -147,13 +147,13 @@ def estimate(
     jobs: list[JobEstimate] = []
     if throughput or size is not None or like is not None or usd_per_hour is not None:
         from tunemark.collector.predict.calibration_rows import calibrate
-        from tunemark.collector.predict.estimate import JobRequest, job_estimates, stack_named
+        from tunemark.collector.predict.estimate import job_estimates, stack_named
         from tunemark.collector.predict.fit import fit
 
         fitted = fit(calibrate(facts.root.parent, facts).rows)
         stack = stack_named(fitted, like, shape)
         keys = [known.key for known in cards]
-        jobs = list(job_estimates(facts, fitted, shape, keys, JobRequest(stack, size, usd_per_hour)))
+        jobs = list(job_estimates(facts, fitted, shape, keys, stack=stack, tokens=size, usd_per_hour=usd_per_hour))
     if as_json:
         print_json(_memory_json(shape, ledger, fits) | ({"throughput": _jobs_json(jobs, stack)} if stack else {}))
         return
@@ -264,9 +264,9 @@ def _jobs_json(jobs: "Sequence[JobEstimate]", stack: str) -> dict[str, Any]:
     accelerators = [
         {
             "accelerator": job.accelerator,
-            "tokens_per_s": _range_json(job.throughput.tokens_per_s if job.throughput else None),
-            "seconds": _range_json(job.seconds),
-            "usd": _range_json(job.usd),
+            "tokens_per_s": asdict(job.throughput.tokens_per_s) if job.throughput else None,
+            "seconds": job.seconds and asdict(job.seconds),
+            "usd": job.usd and asdict(job.usd),
             "price": job.price and job.price.model_dump(mode="json"),
             "rests_on": [row.id for row in job.throughput.neighbours] if job.throughput else [],
             "unseen": list(job.throughput.unseen) if job.throughput else [],
@@ -275,7 +275,3 @@ def _jobs_json(jobs: "Sequence[JobEstimate]", stack: str) -> dict[str, Any]:
         for job in jobs
     ]
     return {"label": LABEL, "level": LEVEL, "like": stack, "accelerators": accelerators}
-
-
-def _range_json(figure: "Range | None") -> dict[str, float] | None:
-    return None if figure is None else {"value": figure.value, "low": figure.low, "high": figure.high}

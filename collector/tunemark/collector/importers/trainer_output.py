@@ -93,7 +93,13 @@ def _read(log: TrainerLog, line: str, number: int) -> None:
         return
     times = times_in(line)
     if times:
-        _times(log, times, number)
+        run = log.run(number, new=bool(log.runs) and not log.runs[-1].claims.keys().isdisjoint(times))
+        for name, (seconds, printed) in times.items():
+            if name == "wall_s" and not seconds:
+                log.problem(number, f"the process took {printed}; left out")
+            else:
+                run.claims[name] = Claim(value=seconds, printed=printed)
+        run.timed = True
         return
     if _table(log, line, number):
         return
@@ -106,16 +112,6 @@ def _read(log: TrainerLog, line: str, number: int) -> None:
     if dictionary:
         end = line.rfind("}") + 1
         _dictionary(log, line[start : end if end > start else len(line)], number)
-
-
-def _times(log: TrainerLog, times: dict[str, tuple[float, str]], number: int) -> None:
-    run = log.run(number, new=bool(log.runs) and not log.runs[-1].claims.keys().isdisjoint(times))
-    for name, (seconds, printed) in times.items():
-        if name == "wall_s" and not seconds:
-            log.problem(number, f"the process took {printed}; left out")
-        else:
-            run.claims[name] = Claim(value=seconds, printed=printed)
-    run.timed = True
 
 
 def _table(log: TrainerLog, line: str, number: int) -> bool:
