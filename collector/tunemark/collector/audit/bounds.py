@@ -51,8 +51,8 @@ def least_flop_per_token(
     model: ModelCard, method: Method, sequence_length: int, rank: int = 1, *, recompute: bool = False, attention: bool = False
 ) -> float:
     """Return the minimum FLOPs per token, with recomputed blocks and attention only on request. See definitions#model-flops."""
-    kept = Checkpointing.FULL if recompute else Checkpointing.NONE
-    ledger = flops_ledger(least_shape(model, method, sequence_length, 1, rank, kept))
+    checkpointing = Checkpointing.FULL if recompute else Checkpointing.NONE
+    ledger = flops_ledger(least_shape(model, method, sequence_length, 1, rank, checkpointing))
     flops = ledger.hardware_flops if recompute else ledger.model_flops
     return (flops - (0 if attention else ledger.of("forward_attention", "backward_attention"))) / ledger.tokens
 

@@ -22,9 +22,9 @@ SAME_RATE = 0.03
 """Share by which rates per row of the batch may differ and still be proportional to the batch."""
 
 
-def _wrong_product(result: AuditedResult, one: str, other: str, expected: Interval, meaning: str, slack: float) -> Iterator[Finding]:
+def _wrong_product(result: AuditedResult, quantity: str, factor: str, expected: Interval, meaning: str, slack: float) -> Iterator[Finding]:
     """Yield a finding if no reading of the first figure times the second gives the expected figure."""
-    readings, second = result.readings(one), result.interval(other)
+    readings, second = result.readings(quantity), result.interval(factor)
     if not readings or second is None:
         return
     products = [(words, first, first * second) for words, first in readings]
@@ -36,7 +36,7 @@ def _wrong_product(result: AuditedResult, one: str, other: str, expected: Interv
     nearest = products[0][2].value
     text = f"{sums}, but {meaning} = {expected.value:,.0f}: {nearest / expected.value - 1:+.1%}"
     numbers = {"product": nearest, "expected": expected.value}
-    yield about_figures(INCONSISTENT, result, (one, other), text, numbers)
+    yield about_figures(INCONSISTENT, result, (quantity, factor), text, numbers)
 
 
 @rule(id="rate-times-time", family="arithmetic", verdicts=(INCONSISTENT,))
@@ -160,7 +160,7 @@ def trainer_flops(evidence: Evidence) -> Iterator[Finding]:
         count = count_parameters(result.model)
         tokens = flops / (6.0 * (count.total - count.embedding))
         lengths = [tokens / (rate * time) for _, rate in rates]
-        if any(one.widened(LAST_BATCH).overlaps(Interval.exact(float(length))) for one in lengths):
+        if any(each.widened(LAST_BATCH).overlaps(Interval.exact(float(length))) for each in lengths):
             continue
         claim = result.printed("total_flops", "samples_per_s", "train_time_s")
         words = (

@@ -117,7 +117,9 @@ def roofs(evidence: Evidence) -> Iterator[Finding]:
     """
     for statement, roof in evidence.assertions(Roof):
         card, peak = evidence.facts.accelerators.get(roof.accelerator), Interval.of(roof.peak_flop_per_s)
-        implied = {result.id: found for result in evidence.with_ids(roof.records) if (found := _implied_peak(result)) is not None}
+        implied = {
+            result.id: peak_of_result for result in evidence.with_ids(roof.records) if (peak_of_result := _implied_peak(result)) is not None
+        }
         off = {record: (value, words) for record, (value, words) in implied.items() if peak.low > value.high * ROUGHLY}
         if not off or card is None:
             continue

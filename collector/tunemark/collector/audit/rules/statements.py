@@ -370,8 +370,8 @@ def growth(evidence: Evidence) -> Iterator[Finding]:
         if abs(flash - POWER[effect.grows]) <= 0.5:  # noqa: PLR2004 - nearest whole power
             continue
         advised = any(
-            other.measure == "flash-attention" and source_of(one.id) == source_of(statement.id)
-            for one, other in evidence.assertions(Effect)
+            stated.measure == "flash-attention" and source_of(other.id) == source_of(statement.id)
+            for other, stated in evidence.assertions(Effect)
         )
         claim = f"{effect.measure}: {effect.printed}"
         words = (
