@@ -161,15 +161,13 @@ def read_run(file: str, content: bytes) -> RunLog:
     log = RunLog(file)
     state = _RunState(log, content)
     for event in events(content, file, log.problems):
-        if event.key in SETTINGS:
-            _setting(state, event)
+        if event.key in SETTINGS or event.key.startswith("init_"):
+            _before_run(state, event)
         elif event.key == "run_start":
             if state.start is None:
                 state.start = event.at_ms
             else:
                 state.problem(event, "a second run_start; the first one counts")
-        elif event.key.startswith("init_"):
-            _init(state, event)
         elif state.start is not None:
             _in_run(state, event, state.start)
         elif event.key != "tracked_stats":
@@ -189,15 +187,14 @@ def _last_line(content: bytes) -> int:
     return max(1, content.count(b"\n") + (not content.endswith(b"\n")))
 
 
-def _setting(state: _RunState, event: Event) -> None:
-    known = state.log.settings.setdefault(event.key, event.value)
-    if known != event.value:
-        here, above = str(event.value)[:40], str(known)[:40]
-        state.problem(event, f"{event.key} is {here!r} here and {above!r} above; the first one counts")
-
-
-def _init(state: _RunState, event: Event) -> None:
-    if event.key == "init_start":
+def _before_run(state: _RunState, event: Event) -> None:
+    """Read a setting, or the time of the initialisation."""
+    if event.key in SETTINGS:
+        known = state.log.settings.setdefault(event.key, event.value)
+        if known != event.value:
+            here, above = str(event.value)[:40], str(known)[:40]
+            state.problem(event, f"{event.key} is {here!r} here and {above!r} above; the first one counts")
+    elif event.key == "init_start":
         state.init_from = event.at_ms if state.init_from is None else state.init_from
     elif state.init_from is not None and state.init_s is None and event.at_ms >= state.init_from:
         state.init_s = (event.at_ms - state.init_from) / MS
