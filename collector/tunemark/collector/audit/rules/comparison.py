@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from operator import attrgetter
 
-from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, rates_below_peak
+from tunemark.collector.audit.bounds import rates_below_peak, utilisation
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, quoted
 from tunemark.collector.audit.interval import ROUGHLY, Interval
 from tunemark.collector.audit.printed_figures import precision_class
@@ -288,10 +288,10 @@ def across_sources(evidence: Evidence) -> Iterator[Finding]:
     limit = evidence.facts.known.practice("cross-source")
     utilised = []
     for result in evidence.results:
-        rates, peak, length = rates_below_peak(result), peak_flop_per_s(result), result.conditions.sequence_length
-        if len(rates) == 1 and peak is not None and length is not None and result.model is not None:
-            share = rates[0].tokens_per_s.value * flop_per_token(result, result.model, length) / peak
-            utilised.append((result, share, rates[0].quantity, count_parameters(result.model).total))
+        rates = rates_below_peak(result)
+        attained = utilisation(result, rates[0]) if len(rates) == 1 else None
+        if attained is not None and result.model is not None:
+            utilised.append((result, attained[0].value, rates[0].quantity, count_parameters(result.model).total))
     device_and_method = attrgetter("conditions.accelerator", "conditions.method", "devices")
     for group in grouped(utilised, lambda item: device_and_method(item[0])).values():
         published = [item for item in group if not item[0].measured]

@@ -226,10 +226,10 @@ def formula_values(evidence: Evidence) -> Iterator[Finding]:
     """
     for statement, formula in evidence.assertions(Formula):
         for result in evidence.with_ids(formula.records):
-            claimed, printed = result.interval(formula.quantity), result.claims.get("parameters")
+            claimed = result.interval(formula.quantity)
             # A term without a value is known only if it is the number of parameters.
-            size = printed.value if printed else count_parameters(result.model).total if result.model else None
-            known = [term.value if term.value is not None else size if term.name == "parameters" else None for term in formula.terms]
+            of_result = {"parameters": result.parameters}
+            known = [of_result.get(term.name) if term.value is None else term.value for term in formula.terms]
             factors = [(term, factor) for term, factor in zip(formula.terms, known, strict=True) if factor is not None]
             if claimed is None or len(factors) < len(known):
                 continue
