@@ -99,7 +99,7 @@ def counted_differently(evidence: Evidence) -> Iterator[Finding]:
         claim = f"{name} in several sources"
         words = (
             "; ".join(
-                f"{counts}: {', '.join(f'{statement} ({len(metric.records)} results)' for statement, metric in items)}"
+                f"{counts}: {', '.join(f'{statement} (results: {len(metric.records)})' for statement, metric in items)}"
                 for counts, items in counted.items()
             )
             + ". These are different counts under one name (definitions#step, definitions#tokens, definitions#memory), so the figures "

@@ -129,7 +129,7 @@ def equal_figures(evidence: Evidence) -> Iterator[Finding]:
         equal = [name for name in both if result.claims[name].printed == other.claims[name].printed]
         if differing and len(equal) >= FEWEST_FIGURES:
             work = ", ".join(f"{name} {first} and {second}" for name, (first, second) in differing.items())
-            claim = f"{result.printed(*equal)} in both"
+            claim = f"{result.printed(*equal)} in both results"
             words = (
                 f"{work}: each processes different rows or parts of rows, so two separate runs differ in the last digits. Either one "
                 "was not run, or the setting had no effect"

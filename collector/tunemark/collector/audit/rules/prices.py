@@ -128,12 +128,12 @@ def _far_off(evidence: Evidence, offer: Offer, rows: list[PriceRow], claimed: fl
     limit, what = DEVICE_PRICE_SPREAD, f"{_device_name(evidence, offer.accelerator)} at {offer.provider}"
     if offer.instance:
         known |= {row.usd_per_hour for row in rows}
-        limit, what = INSTANCE_PRICE_SPREAD, f"a device or the whole of {offer.instance}"
+        limit, what = INSTANCE_PRICE_SPREAD, f"one device of {offer.instance} or the whole instance"
     nearest = min(sorted(known), key=lambda price: abs(price / claimed - 1), default=None)
     if nearest is None or 1 / limit <= claimed / nearest <= limit:
         return None
     shown = ", ".join(f"${price:.4g}" for price in sorted(known))
-    words = f"${claimed:g}/h; known prices of {what} are {shown}: {claimed / nearest:.2f} times the nearest"
+    words = f"${claimed:g}/h is {claimed / nearest:.2f} times the nearest known price of {what}; known prices: {shown}"
     return INCONSISTENT if offer.instance else SUSPICIOUS, words
 
 
@@ -334,8 +334,8 @@ def owned_hardware(evidence: Evidence) -> Iterator[Finding]:
     bought = "; ".join(f"{cards[key].name} was ${cards[key].msrp_usd:,.0f}" for key in priced)
     claim = "amortised cost on owned hardware, without purchase price, years, hours of use, watts and electricity"
     words = (
-        f"{'; '.join(lines)}. Devices with different prices cost about the same{f' ({bought})' if bought else ''}; "
-        "(purchase / (years x hours of use) + watts x electricity) cannot be checked"
+        f"{'; '.join(lines)}. Devices with different prices cost about the same{f' ({bought})' if bought else ''}. "
+        "The sum purchase / (years x hours of use) + watts x electricity cannot be checked"
     )
     numbers = {f"usd_per_hour, {record}": rate for record, (_, rate) in rates.items()}
     yield Finding(SUSPICIOUS, tuple(rates), claim, words, numbers, quantities=("cost_local_usd",))

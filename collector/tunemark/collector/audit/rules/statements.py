@@ -370,7 +370,7 @@ def growth(evidence: Evidence) -> Iterator[Finding]:
         )
         claim = f"{effect.measure}: {effect.printed}"
         words = (
-            f"activations of {model.name} from {lengths[0]:,} to {lengths[1]:,} tokens grow with the power {flash:.2f} under a kernel that stores no "
+            f"activations of {model.name} from {lengths[0]:,} to {lengths[1]:,} tokens grow with the power {flash:.2f} of the length under a kernel that stores no "
             f"scores{', which the same document advises' if advised else ''} (Dao et al. 2022), and {eager:.2f} with stored scores. {effect.grows.capitalize()} "
             f"growth would have the power {POWER[effect.grows]:g}"
         )
