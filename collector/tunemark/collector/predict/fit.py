@@ -374,11 +374,6 @@ def prior_of(name: str) -> Prior:
     return SLOPES[rest] if kind == "slope" else Prior(0.0, EFFECTS[kind], "")
 
 
-def uses(rows: Iterable[Observed], name: str) -> int:
-    """Return the number of rows that depend on a parameter."""
-    return sum(name in parameters(row.config, row.terms) for row in rows)
-
-
 def meaning_of_parameter(name: str) -> str:
     """Return the meaning of a parameter in words."""
     kind, _, level = name.partition(": ")
