@@ -6,6 +6,7 @@ printed; launchers put a rank in front of it. Only keys that a converted result 
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +16,8 @@ from pydantic import ValidationError
 from tunemark.collector.importers.import_io import LogProblem, first_error
 from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedRun, EvalCurve, RunStatus
 
-MARK = b":::MLLOG"
-KEY = b'"key":'
+LINE = re.compile(rb":::MLLOG([^\n]*)")
+KEY = re.compile(rb'"key":[^"]*"([^"]*)')
 LARGEST_LINE = 2**20
 """Bytes; the longest MLLOG line of three rounds has 2,123."""
 SETTINGS = frozenset({
@@ -48,20 +49,21 @@ class Event:
 
 def events(content: bytes, file: str, problems: list[LogProblem]) -> Iterator[Event]:
     """Yield the wanted events of a log in the order of its lines; unreadable lines are added to `problems`."""
-    start = content.find(MARK)
-    while start >= 0:
-        end = content.find(b"\n", start)
-        end = len(content) if end < 0 else end
-        if end - start > LARGEST_LINE:
-            reason = f"an MLLOG line of {end - start:,} bytes; none is longer than {LARGEST_LINE:,}"
-            problems.append(problem_at(content, file, start, reason))
-        elif _wanted(line := content[start + len(MARK) : end]):
-            event = _event(line, start)
-            if isinstance(event, Event):
-                yield event
-            else:
-                problems.append(problem_at(content, file, start, event))
-        start = content.find(MARK, end)
+    for match in LINE.finditer(content):
+        if len(match[0]) > LARGEST_LINE:
+            reason = f"an MLLOG line of {len(match[0]):,} bytes; none is longer than {LARGEST_LINE:,}"
+            problems.append(problem_at(content, file, match.start(), reason))
+            continue
+        # Most lines are not wanted, so their key decides before they are parsed. Parsing a line without a key gives the reason.
+        key = KEY.search(match[1])
+        name = key[1].decode("utf-8", "replace") if key else ""
+        if key and (name not in WANTED or (name == "tracked_stats" and b'"throughput"' not in match[1])):
+            continue
+        event = _event(match[1], match.start())
+        if isinstance(event, Event):
+            yield event
+        else:
+            problems.append(problem_at(content, file, match.start(), event))
 
 
 def problem_at(content: bytes, file: str, offset: int, reason: str) -> LogProblem:
@@ -84,19 +86,6 @@ def count(value: object) -> int | None:
     """Return a count, or None if it is not one; JSON writes some counts as 8.0."""
     number = finite(value)
     return int(number) if number is not None and 0 <= number < 2**53 and number.is_integer() else None
-
-
-def _wanted(line: bytes) -> bool:
-    """Return True if a line must be parsed; decided on its bytes, since most lines are not wanted."""
-    at = line.find(KEY)
-    if at < 0:
-        # Cut off before its key, or not an object: parsing gives the reason.
-        return True
-    first = line.find(b'"', at + len(KEY))
-    key = line[first + 1 : line.find(b'"', first + 1)]
-    if key == b"tracked_stats":
-        return b'"throughput"' in line
-    return key.decode("utf-8", "replace") in WANTED
 
 
 def _event(line: bytes, offset: int) -> Event | str:

@@ -359,9 +359,12 @@ def card_of(name: str, instance: str, provider: str, gpu_info: str, count: float
     if not candidates:
         known = suggest_accelerator(name, facts.accelerators)
         raise Drop(f"accelerator {name!r} is not in data/accelerators; {known}", refused=True)
+    # The price book names the card of an instance; else the form of the instance's name may contain a word of the card's key.
     listed = {row.accelerator for row in facts.prices if row.provider == provider and row.instance == instance}
-    # A form that matches none of the cards does not distinguish them.
-    matching = [key for key in candidates if key in listed] or _of_form(candidates, provider, instance) or candidates
+    forms = [form for form in _names()["forms"] if form.get("provider", provider) == provider]
+    word = next((form["word"] for form in forms if re.search(form["pattern"], instance.lower())), None)
+    formed = [key for key in candidates if word and word in key]
+    matching = [key for key in candidates if key in listed] or formed or candidates
     sizes = _memory_readings(gpu_info, count)
     fitting = [key for key in matching if not sizes or any(agrees(size, facts.accelerators[key]) for size in sizes)]
     if not fitting:
@@ -370,13 +373,6 @@ def card_of(name: str, instance: str, provider: str, gpu_info: str, count: float
         fix = "neither the instance's name nor GpuInfo identifies it; add the instance to data/prices/prices.csv with its card"
         raise Drop(f"{name} may be {' or '.join(fitting)}: {fix}", refused=True)
     return fitting[0]
-
-
-def _of_form(candidates: list[str], provider: str, instance: str) -> list[str]:
-    """Return the candidates that contain the word that the form of an instance's name implies."""
-    forms = (form for form in _names()["forms"] if form.get("provider", provider) == provider)
-    word = next((form["word"] for form in forms if re.search(form["pattern"], instance.lower())), None)
-    return [key for key in candidates if word and word in key]
 
 
 def providers(facts: FactBase) -> frozenset[str]:
