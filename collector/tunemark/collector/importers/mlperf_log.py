@@ -224,13 +224,21 @@ def _evaluation(state: _RunState, event: Event, start: float) -> None:
 
 
 def _finish(state: _RunState, start: float) -> None:
+    """Add the run to the log."""
     stop, log = state.stop, state.log
     status: RunStatus = "incomplete" if stop is None else "aborted"
     if stop is not None and stop.metadata.get("status") == "success":
-        missed = _missed(state)
-        status = "missed" if missed else "ok"
-        if missed:
-            state.problem(stop, f"{missed}; kept as a run that missed the target")
+        # The last evaluation of a success must be a loss at the target.
+        stated, evaluation = finite(log.settings.get("target_accuracy")), state.evaluation
+        target = MLPERF_TARGET_EVAL_LOSS if stated is None else stated
+        loss = finite(evaluation.value) if evaluation else None
+        status = "ok" if loss is not None and 0 < loss <= target else "missed"
+        if evaluation is None:
+            reason = "there is no evaluation before it"
+        else:
+            reason = f"the last evaluation is {str(evaluation.value)[:40]}, not a loss from 0 to {target:g}"
+        if status == "missed":
+            state.problem(stop, f"run_stop says success and {reason}; kept as a run that missed the target")
     last = state.samples[-1] if state.samples else None
     ended = count(stop.metadata.get("samples_count")) if stop else None
     seed = finite(log.settings.get("seed"))
@@ -249,15 +257,3 @@ def _finish(state: _RunState, start: float) -> None:
         )
     except ValidationError as error:
         log.problems.append(LogProblem(log.file, _last_line(state.content), first_error(error)))
-
-
-def _missed(state: _RunState) -> str | None:
-    """Return the reason why a claimed success is not one, or None: the last evaluation must be a loss at the target."""
-    stated = finite(state.log.settings.get("target_accuracy"))
-    target = MLPERF_TARGET_EVAL_LOSS if stated is None else stated
-    if state.evaluation is None:
-        return "run_stop says success and there is no evaluation before it"
-    loss = finite(state.evaluation.value)
-    if loss is not None and 0 < loss <= target:
-        return None
-    return f"run_stop says success and the last evaluation is {str(state.evaluation.value)[:40]}, not a loss from 0 to {target:g}"
