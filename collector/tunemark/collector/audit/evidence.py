@@ -147,6 +147,13 @@ class Evidence:
         """Return the results that claim a quantity."""
         return [result for result in self.results if quantity in result.claims]
 
+    def with_intervals(self, *quantities: str) -> Iterator[tuple[AuditedResult, list[Interval]]]:
+        """Yield the results in which all quantities have one positive value, with these values."""
+        for result in self.results:
+            known = [interval for quantity in quantities if (interval := result.interval(quantity))]
+            if len(known) == len(quantities):
+                yield result, known
+
     @cached_property
     def by_id(self) -> dict[str, AuditedResult]:
         """Results by id."""
