@@ -90,7 +90,7 @@ class AuditedResult:
 
     @property
     def training_rows(self) -> int | None:
-        """Rows of the training data: as printed with the dataset, else those of the known dataset."""
+        """Rows of the training data: as printed with the dataset, else from the known dataset."""
         return printed_rows(self.conditions.dataset) or (self.dataset.training_rows if self.dataset else None)
 
     @property

@@ -60,7 +60,7 @@ def _unknown(field: str, key: str | None, cards: Mapping[str, object], folder: s
 
 
 def _accelerator(submission: Submission, facts: FactBase) -> Iterator[Problem]:
-    """Yield a problem for each device whose reported name belongs to a card other than the planned one."""
+    """Yield a problem for each device that reports the name of another card than the planned one."""
     key = submission.plan.device.accelerator
     if key not in facts.accelerators:
         return

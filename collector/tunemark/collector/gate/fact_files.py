@@ -54,8 +54,8 @@ def missing_document(source: str, results: int) -> Problem:
 
 
 def wrong_count(stated: int, results: int) -> Problem:
-    """Return the problem of a document whose stated number of results is wrong."""
-    return Problem("results", repr(stated), f"there are {results} results of this source; correct the number or add what is missing")
+    """Return the problem of a document that states a wrong number of results."""
+    return Problem("results", repr(stated), f"there are {results} results of this source; correct the number or add the missing results")
 
 
 def _stated_results(document: Path) -> int | None:

@@ -89,7 +89,7 @@ def count(value: object) -> int | None:
 
 
 def _event(line: bytes, offset: int) -> Event | str:
-    """Return the event of a line, or what is wrong with it."""
+    """Return the event of a line, or the reason why it has none."""
     try:
         raw = json.loads(line)
     except (ValueError, RecursionError) as error:

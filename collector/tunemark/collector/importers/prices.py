@@ -277,7 +277,7 @@ def offer_of(row: Mapping[str, str], line: int, provider: str, facts: FactBase) 
     """Return a row as an offer; raises Drop for a row that is not used."""
     name, instance = row["AcceleratorName"], row["InstanceType"]
     if not name:
-        host_only = "host only: GCP lists the machine without its accelerators, whose price is in rows of their own"
+        host_only = "host only: GCP lists the machine without its accelerators, which have separate rows with their price"
         raise Drop(host_only if HOST_ONLY.match(instance) else "no accelerator")
     unknown = facts.refused_aws_size(instance) or facts.unknown_aws_family(instance)
     if unknown:
@@ -368,7 +368,7 @@ def card_of(name: str, instance: str, provider: str, gpu_info: str, count: float
     sizes = _memory_readings(gpu_info, count)
     fitting = [key for key in matching if not sizes or any(agrees(size, facts.accelerators[key]) for size in sizes)]
     if not fitting:
-        raise Drop(f"{name} with {sizes[0]:.0f} GiB a device is none of {', '.join(matching)}; add a card for it", refused=True)
+        raise Drop(f"{name} with {sizes[0]:.0f} GiB a device is not {' or '.join(matching)}; add a card for it", refused=True)
     if len(fitting) > 1:
         fix = "neither the instance's name nor GpuInfo identifies it; add the instance to data/prices/prices.csv with its card"
         raise Drop(f"{name} may be {' or '.join(fitting)}: {fix}", refused=True)
@@ -376,7 +376,7 @@ def card_of(name: str, instance: str, provider: str, gpu_info: str, count: float
 
 
 def providers(facts: FactBase) -> frozenset[str]:
-    """Return the known providers: those in the price book, and those of SkyPilot."""
+    """Return the known providers: all in the price book, and all of SkyPilot."""
     return frozenset(_names()["providers"]) | {row.provider for row in facts.prices}
 
 

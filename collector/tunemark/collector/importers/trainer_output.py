@@ -192,7 +192,7 @@ def _bar(log: TrainerLog, bar: re.Match[str], number: int) -> None:
 
 
 def _claim_bar(run: TrainerRun, bar: re.Match[str]) -> None:
-    # Bars of an evaluation show less time than that of the training around them.
+    # The bar of an evaluation shows less time than the bar of the training around it.
     elapsed, before = clock_s(bar["elapsed"]), run.claims.get("progress_elapsed_s")
     if before is not None and elapsed < before.value:
         return
@@ -217,7 +217,7 @@ CONTRADICTS = 0.1
 
 
 def step_of(claims: Mapping[str, Claim]) -> Claim | None:
-    """Return the step time, noted as that of an optimizer step, if steps x step time is the training time; else None."""
+    """Return the step time, noted as the time of an optimizer step, if steps x step time is the training time; else None."""
     step, steps, total = (claims.get(name) for name in ("step_time_s", "steps", "train_time_s"))
     if step is None or steps is None or total is None or not total.value or step.note:
         return None

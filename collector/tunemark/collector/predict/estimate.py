@@ -65,7 +65,7 @@ def memory_fits(shape: TrainingShape, accelerators: Iterable[AcceleratorCard]) -
     fits = []
     for card in accelerators:
         if card.memory_gib is not None:
-            # A process may use only one of several cores of a card; the name then says that all are meant.
+            # A process may use only one of several cores of a card; the name then states that all of them count.
             cores, memory = card.cores_per_unit or 1, int(card.memory_gib * GIB)
             name = f"{card.name}, all {cores} cores" if cores > 1 else card.name
             fits.append(MemoryFit(card.key, name, memory, needed, largest_micro_batch(shape, memory)))

@@ -139,7 +139,7 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
 
 
 def _headlines(submissions: list[LoadedSubmission]) -> list[Row]:
-    """Return the rows of `result_rows`; superseded results and those of a changed card stay readable but are never ranked."""
+    """Return the rows of `result_rows`; superseded results and results of a changed card stay readable but are never ranked."""
     replaced: dict[str, list[str]] = {}
     for loaded in submissions:
         if loaded.supersedes is not None:

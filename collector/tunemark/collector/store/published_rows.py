@@ -252,7 +252,7 @@ def _converted_figures(result: ConvertedResult, times: TimeToTarget, rate: Inter
     last_losses = _median(run.curve.eval_loss[-1] for run in finished if run.curve.eval_loss)
     return {
         "time_to_target.runs": (times.runs, "logs of the entry"),
-        "time_to_target.reached": (times.reached, "runs whose run_stop says success after an evaluation at the target"),
+        "time_to_target.reached": (times.reached, "runs with a successful run_stop after an evaluation at the target"),
         "time_to_target.score_s": (times.score_s, "mean without the fastest and the slowest run, the rule of MLPerf Training"),
         "time_to_target.median_s": (median and median.value, all_runs),
         "time_to_target.low_s": (median and median.low, interval),

@@ -13,7 +13,7 @@ CPU_TIMES = ("wall_s", "user_s", "system_s")
 FEW_STEPS = 3
 """A run with this few steps is mostly warm-up."""
 SHORT_RUN_TOLERANCE = 0.15
-"""Share by which the step time of a short run may differ from that of a longer run."""
+"""Share by which the step time of a short run may differ from the step time of a longer run."""
 EVALUATION_SERIES = ("source", "conditions.model", "conditions.method", "conditions.accelerator", "conditions.sequence_length")
 """Conditions that all results of a series over batch sizes share."""
 SERIES_LENGTH = 3

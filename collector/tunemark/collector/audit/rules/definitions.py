@@ -35,7 +35,7 @@ NOT_IN_MEMORY = {"gradient_accumulation": "micro-steps follow each other, so act
 
 @rule(id="metric", family="definitions", verdicts=(SUSPICIOUS, INCONSISTENT, AMBIGUOUS))
 def metrics(evidence: Evidence) -> Iterator[Finding]:
-    """Figure that is not what its name says.
+    """Figure that does not match its name.
 
     A peak is the highest value, a rate measures completed work, and a unit is the number that bytes were divided by
     (definitions#throughput, definitions#memory).
