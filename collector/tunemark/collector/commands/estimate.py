@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, print_json, print_table
+from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table
 from tunemark.schema import formats
-from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import gib
 from tunemark.schema.physics.memory import estimate_memory
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
 
 # The predictor needs numpy and the audit; it is imported by the functions that use it, to keep --help fast.
 # ruff: noqa: PLC0415
-
-Word = TypeVar("Word", bound=StrEnum)
 
 
 def estimate(
@@ -113,8 +109,8 @@ def estimate(
     - `tunemark estimate -m llama-3.1-70b --method full --seq 4096 --devices 16 --sharding fsdp2 --checkpointing full --loss fused`
     """
     facts = FactBase.of_project()
-    card, method_used = facts.model(model), _word(Method, "--method", method)
-    stored = _word(Dtype, "--parameters", parameters or ("fp32" if method_used is Method.QLORA else "bf16"))
+    card, method_used = facts.model(model), chosen("--method", method, Method)
+    stored = chosen("--parameters", parameters or ("fp32" if method_used is Method.QLORA else "bf16"), Dtype)
     shape = TrainingShape(
         card,
         method_used,
@@ -124,12 +120,12 @@ def estimate(
         lora_rank=rank,
         lora_targets=ALL_LINEAR if targets == ALL_LINEAR[0] else tuple(name.strip() for name in targets.split(",")),
         lora_dropout=dropout,
-        checkpointing=_word(Checkpointing, "--checkpointing", checkpointing),
+        checkpointing=chosen("--checkpointing", checkpointing, Checkpointing),
         attention=attention or ("eager" if card.family == "gemma2" else "sdpa"),  # type: ignore[arg-type]
         loss=loss,  # type: ignore[arg-type]
         parameters=stored,
         activations=stored,
-        adapters=_word(Dtype, "--adapters", adapters),
+        adapters=chosen("--adapters", adapters, Dtype),
         double_quantisation=not single_quantisation,
         optimizer=optimizer,  # type: ignore[arg-type]
         master_weights=master_weights,
@@ -160,14 +156,6 @@ def estimate(
     _print_memory(shape, ledger, fits)
     if stack:
         _print_jobs(jobs, stack)
-
-
-def _word(kind: type[Word], option: str, word: str) -> Word:
-    """Return a member of a closed list; raises TunemarkError with a suggestion."""
-    try:
-        return kind(word.lower())
-    except ValueError:
-        raise TunemarkError(option, word, did_you_mean(word, [known.value for known in kind])) from None
 
 
 # Tables for readers ---------------------------------------------------------------------------------
