@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tunemark.collector.audit.bounds import block_inputs_kept, weight_bytes
+from tunemark.collector.audit.bounds import activations_kept, weight_bytes
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import precision_class
@@ -80,7 +80,7 @@ def below_usual_states(evidence: Evidence) -> Iterator[Finding]:
         total = count_parameters(model).total
         length, rows = result.conditions.sequence_length, result.conditions.micro_batch
         states, logits = each * total, _logits_bytes(model, length, rows)
-        kept = block_inputs_kept(result, model, length, rows)[0] if length and rows else 0.0
+        kept = activations_kept(result, model, length, rows, recompute=True)[0] if length and rows else 0.0
         needed = states + logits + kept
         if high < needed:
             words = (
@@ -129,7 +129,7 @@ def _floor(result: AuditedResult, model: ModelCard) -> tuple[float, str]:
         size, parts = size + gradients, [*parts, f"gradients {gradients / 1e9:.2f} GB"]
     length = result.conditions.sequence_length
     if length is not None:
-        kept, words = block_inputs_kept(result, model, length, result.conditions.micro_batch or 1)
+        kept, words = activations_kept(result, model, length, result.conditions.micro_batch or 1, recompute=True)
         size, parts = size + kept, [*parts, f"inputs of blocks {kept / 1e9:.2f} GB ({words})"]
     return size, " + ".join(parts)
 
