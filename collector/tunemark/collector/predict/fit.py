@@ -62,8 +62,8 @@ def work_seconds(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Ter
 
     Tensor-parallel devices share the tokens: their seconds add up to the seconds of one device that does all the work.
 
-    Matrix products use the format of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise: the
-    default of `bnb_4bit_compute_dtype` is fp32; with it, errors of the QLoRA rows of held-out models are half as large.
+    Matrix products use the format of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise. The default
+    of `bnb_4bit_compute_dtype` is fp32; assuming it halves the errors of the QLoRA rows of held-out models.
     """
     peak, bandwidth = accelerator.peak_tflops.get(shape.activations), accelerator.memory_bandwidth_gb_s
     if peak is None:
@@ -98,7 +98,7 @@ def moved_bytes(shape: TrainingShape) -> dict[Term, float]:
     adapters = shape.slots * model.layers * widths * BYTES[shape.adapters] * passes
     # An eager kernel writes and reads all scores: product, mask, softmax in fp32, cast.
     scores = shape.micro_batch * model.attention_heads * shape.sequence_length**2 * model.layers * 16.0 * passes
-    # Sharding gathers 16-bit weights for each pass but one of the backward, and full fine-tuning scatters gradients.
+    # Sharding gathers 16-bit weights forward, backward and for recomputation; full fine-tuning also scatters gradients.
     weights = 2.0 * model.layers * sum(linear.inputs * linear.outputs * linear.copies for linear in block_linears(model))
     gathers = passes - 1 if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else 0
     exchanged = weights * (gathers + (shape.method is Method.FULL))

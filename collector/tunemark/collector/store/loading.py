@@ -69,7 +69,7 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
     `advance` is called after each submission; `as_of` is the day of the current prices, today by default. Nothing is written if
     facts, published or converted results are invalid: raises TunemarkError with exit code 3.
     """
-    # Worker processes import this module to load submissions; they need neither the rules of the audit nor the predictor.
+    # Imported here: worker processes import this module to load submissions and need neither the audit's rules nor the predictor.
     import pyarrow as pa  # noqa: PLC0415
 
     from tunemark.collector.audit.rule import all_rules, audit  # noqa: PLC0415
