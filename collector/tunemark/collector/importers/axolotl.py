@@ -13,10 +13,11 @@ import yaml
 from pydantic import ValidationError
 
 from tunemark.collector.commands.terminal import AsJson, print_json, say
-from tunemark.collector.importers.import_io import read_bytes, write_new
+from tunemark.collector.importers.import_io import read_bytes, refuse_existing
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, suggested
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadBatch, WorkloadCard, WorkloadData, WorkloadDevices, WorkloadStop
+from tunemark.schema.files import write_atomically
 from tunemark.schema.records.plan import Attention, LoraSettings, Offload, Optimizer, OptimizerName, Quantisation
 from tunemark.schema.vocabulary import Checkpointing, DataSource, Method, Padding, Strategy, Task, Weights
 
@@ -54,7 +55,10 @@ def axolotl(
     for text in imported.not_expressed:
         say(f"not expressed: {text}")
     if out is not None:
-        write_new(out / f"{imported.card.key}.toml", card_text(imported.card).encode())
+        path = out / f"{imported.card.key}.toml"
+        refuse_existing(path)
+        write_atomically(path, card_text(imported.card).encode())
+        say(f"wrote {path}")
     if as_json:
         print_json({"card": imported.card.model_dump(mode="json"), "not_expressed": imported.not_expressed})
     elif out is None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import say
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import write_atomically
 
@@ -67,15 +66,8 @@ def read_text(file: str) -> str:
     return content.decode("utf-8", "replace")
 
 
-def write_new(path: Path, content: bytes) -> None:
-    """Write a file that does not exist yet: an import never overwrites facts."""
-    refuse_existing(path)
-    write_atomically(path, content)
-    say(f"wrote {path}")
-
-
 def refuse_existing(path: Path) -> None:
-    """Raise TunemarkError if a file exists already."""
+    """Raise TunemarkError if a file exists already: an import never overwrites facts."""
     if path.exists():
         raise TunemarkError("--out", str(path), "already exists; use another name or number, or remove it first")
 

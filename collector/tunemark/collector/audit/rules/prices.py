@@ -285,7 +285,11 @@ def implied_rates(evidence: Evidence) -> Iterator[Finding]:
     for statement, bill in evidence.assertions(Bill):
         claim, price = statement.claims.get("cost_per_1m_samples_usd"), _price(evidence, statement, bill)
         model, card = evidence.facts.models.get(bill.model or ""), evidence.facts.accelerators.get(bill.accelerator or "")
-        length, peak = _length_of_table(evidence, statement), dense_peak(card)
+        # The bills of the same table give the tokens of a sample, if their results agree.
+        place = (source_of(statement.id), statement.section)
+        table = [other_bill for other, other_bill in evidence.assertions(Bill) if (source_of(other.id), other.section) == place]
+        lengths = {result.conditions.sequence_length for result in evidence.with_ids(row.result or "" for row in table)}
+        length, peak = lengths.pop() if len(lengths) == 1 else None, dense_peak(card)
         if bill.result is not None or claim is None or price is None:
             continue
         if model is None or bill.method is None or card is None or not length or not peak:
@@ -303,14 +307,6 @@ def implied_rates(evidence: Evidence) -> Iterator[Finding]:
             )
             numbers = {"utilisation": share.value, "tokens_per_s": rate}
             yield Finding(IMPOSSIBLE, (statement.id, price[0]), shown, words, numbers, quantities=("cost_per_1m_samples_usd",))
-
-
-def _length_of_table(evidence: Evidence, statement: Statement) -> int | None:
-    """Return the tokens per sample in the bills of the same table, or None if their results differ."""
-    place = (source_of(statement.id), statement.section)
-    bills = [bill for other, bill in evidence.assertions(Bill) if (source_of(other.id), other.section) == place]
-    lengths = {result.conditions.sequence_length for result in evidence.with_ids(bill.result or "" for bill in bills)}
-    return lengths.pop() if len(lengths) == 1 else None
 
 
 @rule(id="owned-inputs", family="prices", verdicts=(SUSPICIOUS,))
