@@ -44,9 +44,13 @@ def copied_rows(evidence: Evidence) -> Iterator[Finding]:
 
     Times of two runs differ by chance. Several rows that agree to the last digit were not measured separately.
     """
-    groups = grouped(with_model(evidence.published), PLACE).values()
-    pairs = [pair for group in groups for pair in combinations(group, 2) if pair[0].conditions.model != pair[1].conditions.model]
-    for (_, *models), compared in grouped(pairs, _source_and_models).items():
+    pairs: dict[tuple[str, ...], list[Pair]] = {}
+    for group in grouped(with_model(evidence.published), PLACE).values():
+        for result, other in combinations(group, 2):
+            models = sorted({str(result.conditions.model), str(other.conditions.model)})
+            if len(models) > 1:
+                pairs.setdefault((result.source, *models), []).append((result, other))
+    for (_, *models), compared in pairs.items():
         equal = []
         for result, other in compared:
             shared = [name for name in MEASURED if name in result.claims and name in other.claims]
@@ -62,10 +66,6 @@ def copied_rows(evidence: Evidence) -> Iterator[Finding]:
                 {"equal pairs": len(equal), "pairs": len(compared)},
                 quantities=tuple(dict.fromkeys(name for *_, shared in equal for name in shared)),
             )
-
-
-def _source_and_models(pair: Pair) -> tuple[str, ...]:
-    return (pair[0].source, *sorted(str(result.conditions.model) for result in pair))
 
 
 @rule(id="equal-rates", family="duplicates", verdicts=(SUSPICIOUS,))
