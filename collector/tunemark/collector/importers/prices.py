@@ -17,9 +17,10 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import AsJson, date_option, print_json, say
+from tunemark.collector.commands.terminal import AsJson, chosen, date_option, print_json, say
 from tunemark.collector.importers.import_io import first_error, read_bytes
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, nearest, suggested
+from tunemark.collector.store.fact_rows import price_id
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import VERSION as DATED
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.facts.fact_base import FactBase, read_prices
@@ -69,8 +70,7 @@ def prices(
 
     - `tunemark import prices catalogs/v8/aws/vms.csv --out data/prices/prices.csv --append`
     """
-    if layout != "skypilot":
-        raise TunemarkError("--format", layout, did_you_mean(layout, ["skypilot"]))
+    chosen("--format", layout, ["skypilot"])
     if append and out is None:
         raise TunemarkError("--append", "", "adds rows to a file; name it with --out")
     today, day = datetime.now(UTC).date(), date_option("--read-on", read_on)
@@ -448,8 +448,7 @@ def write_prices(out: Path, rows: Sequence[PriceRow], *, append: bool) -> None:
     for row in rows:
         line = known.get(same_price(row))
         if line is not None:
-            place = "/".join((row.provider, row.instance, row.region or "any", row.kind.value, row.effective_on.isoformat()))
-            raise TunemarkError("--append", place, f"is in {out}:{line} already; nothing was written", exit_code=Exit.INVALID)
+            raise TunemarkError("--append", price_id(row), f"is in {out}:{line} already; nothing was written", exit_code=Exit.INVALID)
     ending = b"" if before.endswith(b"\n") else b"\n"
     write_atomically(out, before + ending + price_book_text(rows, header=False).encode())
 
@@ -465,20 +464,14 @@ def provider_of(file: Path, stated: str | None, known: Iterable[str]) -> str:
     Raises TunemarkError for an unknown provider: the rules for its traps would be skipped silently.
     """
     known = sorted(set(known))
+    guess = file.absolute().parent.name if file.stem in PLACES else file.stem
+    provider = (guess if stated is None else stated).lower()
+    if provider in known:
+        return provider
     if stated is not None:
-        if stated.lower() not in known:
-            raise TunemarkError("--provider", stated, f"no provider of the price book or of SkyPilot; {_meant(stated, known)}")
-        return stated.lower()
-    guess = (file.absolute().parent.name if file.stem in PLACES else file.stem).lower()
-    if guess not in known:
-        fix = f"give --provider; {guess!r}, from the path of the file, is no provider; {_meant(guess, known)}"
-        raise TunemarkError("--provider", "", fix)
-    return guess
-
-
-def _meant(word: str, known: list[str]) -> str:
-    near = nearest(word, {name: (name,) for name in known})
-    return suggested(near) if near else f"known are {', '.join(known)}"
+        raise TunemarkError("--provider", stated, f"no provider of the price book or of SkyPilot; {did_you_mean(stated, known)}")
+    fix = f"give --provider; {provider!r}, from the path of the file, is no provider; {did_you_mean(provider, known)}"
+    raise TunemarkError("--provider", "", fix)
 
 
 def cited(file: Path, provider: str, version: str | None, source: str | None) -> str:
