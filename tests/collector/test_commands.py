@@ -149,7 +149,7 @@ def test_every_relation_and_column_of_the_database_is_documented(tunemark: Tunem
     assert {(row["relation"], row["column"]) for row in reference if row["column"]} == set(real)
     (rankable,) = (row for row in reference if (row["relation"], row["column"]) == ("result_rows", "rankable"))
     assert rankable == {"relation": "result_rows", "column": "rankable", "type": "boolean", "meaning": rankable["meaning"]}
-    assert "ranking" in rankable["meaning"]
+    assert "ranked" in rankable["meaning"]
 
 
 def price(**values: object) -> PriceRow:

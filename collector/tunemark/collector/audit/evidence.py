@@ -13,6 +13,7 @@ from tunemark.collector.audit.printed_figures import printed_rows
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import DatasetFact
+from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.claims import Assertion, Comparison
 from tunemark.schema.records.converted import ConvertedResult
@@ -89,8 +90,14 @@ class AuditedResult:
 
     @property
     def training_rows(self) -> int | None:
-        """Rows of the training data: as printed with the dataset, else those of the known dataset."""
+        """Rows of the training data: as printed with the dataset, else from the known dataset."""
         return printed_rows(self.conditions.dataset) or (self.dataset.training_rows if self.dataset else None)
+
+    @property
+    def parameters(self) -> float | None:
+        """Number of parameters: as claimed, else of the model, else None."""
+        claim = self.claims.get("parameters")
+        return claim.value if claim else count_parameters(self.model).total if self.model else None
 
     def setting(self, name: str) -> int | None:
         """Return a setting that is a whole number, or None."""
@@ -139,6 +146,13 @@ class Evidence:
     def with_figure(self, quantity: str) -> list[AuditedResult]:
         """Return the results that claim a quantity."""
         return [result for result in self.results if quantity in result.claims]
+
+    def with_intervals(self, *quantities: str) -> Iterator[tuple[AuditedResult, list[Interval]]]:
+        """Yield the results in which all quantities have one positive value, with these values."""
+        for result in self.results:
+            known = [interval for quantity in quantities if (interval := result.interval(quantity))]
+            if len(known) == len(quantities):
+                yield result, known
 
     @cached_property
     def by_id(self) -> dict[str, AuditedResult]:

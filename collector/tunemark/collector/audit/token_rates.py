@@ -31,7 +31,7 @@ class Rate:
 
 def token_rates(result: AuditedResult) -> list[Rate]:
     """Return tokens per second by every figure. Several rates of one quantity are readings of it."""
-    return [*_claimed(result), *_from_samples(result), *_from_steps(result)] or list(_from_epochs(result))
+    return [*_from_rates(result), *_from_steps(result)] or list(_from_epochs(result))
 
 
 def plain_rate(result: AuditedResult) -> Rate | None:
@@ -39,17 +39,14 @@ def plain_rate(result: AuditedResult) -> Rate | None:
     return next((rate for rate in token_rates(result) if not rate.meaning and not rate.quantity.endswith("_reported")), None)
 
 
-def _claimed(result: AuditedResult) -> Iterator[Rate]:
+def _from_rates(result: AuditedResult) -> Iterator[Rate]:
+    """Yield claimed rates of tokens, counted tokens over time, and rates of samples times their length."""
     for quantity in ("tokens_per_s", "tokens_per_s_reported"):
         for meaning, rate in result.readings(quantity):
             yield Rate(quantity, meaning, rate, "")
-    tokens, time = result.interval("tokens"), result.interval("train_time_s")
+    tokens, time, length = result.interval("tokens"), result.interval("train_time_s"), result.conditions.sequence_length
     if tokens and time:
         yield Rate("tokens", "", tokens / time, f"{tokens.value:,.0f} tokens / {time.value:,.2f} s")
-
-
-def _from_samples(result: AuditedResult) -> Iterator[Rate]:
-    length = result.conditions.sequence_length
     for quantity in ("samples_per_s", "samples_per_s_reported"):
         if length is None or (quantity == "samples_per_s" and "tokens" in result.claims):
             continue

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, print_json, print_table, say
-from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
 from tunemark.schema.files import project_root
 from tunemark.schema.vocabulary import AuditVerdict
 
@@ -82,14 +81,14 @@ def audit(
         else:
             print_table(["rule", "family", "looks for"], [(known.id, known.family, known.title) for known in declared])
         return
-    wanted_rules = [_known("--rule", name, [known.id for known in declared]) for name in rule or ()]
-    wanted_verdicts = [AuditVerdict(_known("--verdict", word.lower(), list(AuditVerdict))) for word in verdict or ()]
+    wanted_rules = [chosen("--rule", name, [known.id for known in declared]) for name in rule or ()]
+    wanted_verdicts = [chosen("--verdict", word, AuditVerdict) for word in verdict or ()]
     evidence = load_evidence(project_root())
     ids: list[str] = []
     if paths:
         evidence, ids = add_files(evidence, named_records(paths).files)
     known_sources = sorted({result.source for result in evidence.results} | set(evidence.documents_by_id))
-    sources = [_known("--source", name, known_sources) for name in source or ()]
+    sources = [chosen("--source", name, known_sources) for name in source or ()]
     of_sources = [result.id for result in evidence.results if result.source in sources]
     of_sources += [statement for statement in evidence.statements if source_of(statement) in sources]
     findings = select(run_audit(evidence, declared), wanted_rules, wanted_verdicts, ids or of_sources)
@@ -102,12 +101,6 @@ def audit(
     subjects = len({finding.records[0] for finding in findings})
     say(f"Audited {len(evidence.results)} results and {len(evidence.statements)} statements.")
     say(f"Findings: {len(findings)} about {subjects} records ({counts}).")
-
-
-def _known(option: str, word: str, known: list[str]) -> str:
-    if word in known:
-        return word
-    raise TunemarkError(option, word, did_you_mean(word, known))
 
 
 def _print(finding: "Finding") -> None:

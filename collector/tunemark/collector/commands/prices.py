@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, date_option, print_json, print_table, say
-from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.collector.commands.terminal import AsJson, chosen, date_option, print_json, print_table, say
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import MISSING
 from tunemark.schema.vocabulary import PriceKind
@@ -46,9 +45,8 @@ def prices(
     from tunemark.collector.predict.owned_hardware_cost import parse_owned  # noqa: PLC0415 - as above
 
     owned = parse_owned(own) if own else None
-    facts, day, kind_name = FactBase.of_project(), date_option("--on", on), (kind or "").lower().replace("-", "_")
-    if kind is not None and kind_name not in list(PriceKind):
-        raise TunemarkError("--kind", kind, did_you_mean(kind_name, PriceKind))
+    facts, day = FactBase.of_project(), date_option("--on", on)
+    wanted = None if kind is None else chosen("--kind", kind.replace("-", "_"), PriceKind)
     card = facts.recognise_accelerator(name) if name else None
     if owned and name and card and not any(row.accelerator == card.key for row in facts.prices):
         if as_json:
@@ -58,7 +56,7 @@ def prices(
         print_table(["accelerator", "owned usd/h"], [(name, owned.usd_per_hour())])
         say("the price book has no offer for it, so there is no break-even")
         return
-    shown = price_book.offers(facts, name, day, PriceKind(kind_name) if kind else None)
+    shown = price_book.offers(facts, name, day, wanted)
     hours = [owned.break_even_hours_per_year(offer.usd_per_accelerator_hour) if owned else None for offer in shown]
     if as_json:
         print_json(

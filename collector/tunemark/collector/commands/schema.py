@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, print_json, print_table, say
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
+from tunemark.schema.errors import Exit
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.records.json_schema import field_reference, schema_files
 from tunemark.schema.records.upgrade import MODELS
@@ -45,9 +45,7 @@ def schema(
     """
     if fields is not None:
         kinds = {name.removeprefix("tunemark.").partition("/")[0]: model for name, model in MODELS.items()}
-        if fields not in kinds:
-            raise TunemarkError("--fields", fields, did_you_mean(fields, kinds))
-        reference = field_reference(kinds[fields])
+        reference = field_reference(kinds[chosen("--fields", fields, kinds)])
         if as_json:
             print_json([{"field": path, "type": kind, "meaning": meaning} for path, kind, meaning in reference])
         else:

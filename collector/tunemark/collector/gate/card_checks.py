@@ -18,7 +18,12 @@ def submission_problems(submission: Submission, facts: FactBase) -> Iterator[Pro
     yield from _unknown("plan.workload", plan.workload, facts.workloads, "workloads")
     yield from _unknown("plan.model.key", plan.model.key, facts.models, "models")
     yield from _unknown("plan.device.accelerator", plan.device.accelerator, facts.accelerators, "accelerators")
-    yield from _backend(submission)
+    planned, reported = plan.device.backend, submission.environment.backend
+    if planned is not reported:
+        fix = f"plan.device.backend is {planned.value!r}; a run must use the devices that it was planned for"
+        yield Problem("environment.backend", repr(reported.value), fix)
+    if Backend.FAKE in {planned, reported}:
+        yield Problem("plan.device.backend", repr(planned.value), "a scripted device measures nothing; run it on a real one")
     yield from _accelerator(submission, facts)
     if ran_current_card(submission, facts):
         yield from card_problems(submission, facts.workloads[plan.workload], facts)
@@ -54,17 +59,8 @@ def _unknown(field: str, key: str | None, cards: Mapping[str, object], folder: s
         yield Problem(field, repr(key), f"no such card in data/{folder}; {did_you_mean(key, cards)}")
 
 
-def _backend(submission: Submission) -> Iterator[Problem]:
-    planned, reported = submission.plan.device.backend, submission.environment.backend
-    if planned is not reported:
-        fix = f"plan.device.backend is {planned.value!r}; a run must use the devices that it was planned for"
-        yield Problem("environment.backend", repr(reported.value), fix)
-    if Backend.FAKE in {planned, reported}:
-        yield Problem("plan.device.backend", repr(planned.value), "a scripted device measures nothing; run it on a real one")
-
-
 def _accelerator(submission: Submission, facts: FactBase) -> Iterator[Problem]:
-    """Yield a problem for each device whose reported name belongs to a card other than the planned one."""
+    """Yield a problem for each device that reports the name of another card than the planned one."""
     key = submission.plan.device.accelerator
     if key not in facts.accelerators:
         return

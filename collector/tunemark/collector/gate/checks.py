@@ -9,7 +9,6 @@ from tunemark.schema.physics.utilisation import part_of_card
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.records.trace import DeviceUse
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.statistics.loss_band import loss_band
 from tunemark.schema.vocabulary import Status
@@ -91,7 +90,6 @@ def evidence_problems(submission: Submission, facts: FactBase) -> Iterator[Probl
     """Yield a problem for each impossible observation: processes, ranks, probe, device use, energy, gates."""
     card = facts.accelerators.get(submission.plan.device.accelerator or "")
     yield from _processes(submission)
-    yield from _own_work(submission)
     yield from _probe(submission, card)
     yield from _device_use(submission, card)
     yield from _energy(submission, card)
@@ -99,22 +97,17 @@ def evidence_problems(submission: Submission, facts: FactBase) -> Iterator[Probl
 
 
 def _processes(submission: Submission) -> Iterator[Problem]:
-    count, effective = submission.plan.device.count, submission.effective
-    if effective is None:
-        return
-    if effective.processes != count:
+    """Yield a problem for missing processes, and for each rank with more own work than the steps that contain it."""
+    count, effective, times = submission.plan.device.count, submission.effective, submission.trace.step_times_s
+    succeeded = submission.outcome.status is Status.OK
+    if effective is not None and effective.processes != count:
         fix = f"plan.device.count is {count}; a run with a missing process measures other work; run it again"
         yield Problem("effective.processes", str(effective.processes), fix)
-    if submission.outcome.status is Status.OK and count > 1 and not submission.ranks:
+    if effective is not None and succeeded and count > 1 and not submission.ranks:
         yield Problem("ranks", "[]", f"a successful run must list all {count} processes")
-
-
-def _own_work(submission: Submission) -> Iterator[Problem]:
-    """Yield a problem for each rank with more own work than the steps that contain it."""
-    times = submission.trace.step_times_s
     for index, rank in enumerate(submission.ranks):
         field = f"ranks.{index}.own_work_s"
-        if submission.outcome.status is Status.OK and len(rank.own_work_s) != len(times):
+        if succeeded and len(rank.own_work_s) != len(times):
             yield Problem(field, f"{len(rank.own_work_s)} values", f"trace has {len(times)} steps; a rank has one value for each")
         own_s, steps_s = sum(rank.own_work_s), sum(times)
         if own_s > steps_s * TIME_TOLERANCE + RANK_SLACK_S:
@@ -147,21 +140,18 @@ def _device_use(submission: Submission, card: AcceleratorCard | None) -> Iterato
     if len(set(indexes)) > submission.plan.device.count:
         fix = f"plan.device.count is {submission.plan.device.count}; list the devices used"
         yield Problem("utilisation.devices", str(len(indexes)), fix)
+    memory = _device_memory(submission)
     for position, use in enumerate(devices):
-        yield from _one_device(f"utilisation.devices.{position}", use, submission, card)
-
-
-def _one_device(field: str, use: DeviceUse, submission: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:
-    if use.busy_mean is not None and use.busy_peak is not None and use.busy_mean > use.busy_peak:
-        yield Problem(f"{field}.busy_mean", f"{use.busy_mean:g}", f"above its highest sample {use.busy_peak:g}")
-    if use.power_mean_w is not None and use.power_peak_w is not None and use.power_mean_w > use.power_peak_w:
-        yield Problem(f"{field}.power_mean_w", f"{use.power_mean_w:g}", f"above its highest sample {use.power_peak_w:g}")
-    if card is not None and card.tdp_w and use.power_mean_w is not None and use.power_mean_w > card.tdp_w * POWER_TOLERANCE:
-        fix = f"{card.name} has a board power of {card.tdp_w:g} W; check the unit"
-        yield Problem(f"{field}.power_mean_w", f"{use.power_mean_w:g} W", fix)
-    memory, used = _device_memory(submission), use.memory_used_peak_bytes
-    if memory and used is not None and used > memory:
-        yield Problem(f"{field}.memory_used_peak_bytes", str(used), f"more than the {memory} bytes there are; check the unit")
+        field = f"utilisation.devices.{position}"
+        for name, mean, peak in (("busy_mean", use.busy_mean, use.busy_peak), ("power_mean_w", use.power_mean_w, use.power_peak_w)):
+            if mean is not None and peak is not None and mean > peak:
+                yield Problem(f"{field}.{name}", f"{mean:g}", f"above its highest sample {peak:g}")
+        if card is not None and card.tdp_w and use.power_mean_w is not None and use.power_mean_w > card.tdp_w * POWER_TOLERANCE:
+            fix = f"{card.name} has a board power of {card.tdp_w:g} W; check the unit"
+            yield Problem(f"{field}.power_mean_w", f"{use.power_mean_w:g} W", fix)
+        used = use.memory_used_peak_bytes
+        if memory and used is not None and used > memory:
+            yield Problem(f"{field}.memory_used_peak_bytes", str(used), f"more than the {memory} bytes there are; check the unit")
 
 
 def _energy(submission: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:

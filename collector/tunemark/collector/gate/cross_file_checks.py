@@ -25,7 +25,7 @@ class Candidate:
     result_id: str = ""
     supersedes: str | None = None
     subject: dict[str, str] = field(default_factory=dict)
-    """Properties that must be equal to those of a superseded result, by name."""
+    """Properties that a superseded result must share, by name."""
     outdated: tuple[Problem, ...] = ()
     """Changes of the facts since the run: notes for a committed file, problems for any other."""
 
@@ -100,5 +100,5 @@ def _superseding(candidate: Candidate, target: Candidate | None, find: Callable[
     for name, value in candidate.subject.items():
         replaced = target.subject.get(name)
         if replaced != value:
-            fix = f"its {name} is {replaced!r}, that of this run {value!r}; only a run of the same workload on the same device replaces a result"
+            fix = f"its {name} is {replaced!r}, but this run has {value!r}; only a run of the same workload on the same device replaces a result"
             yield Problem("supersedes", repr(candidate.supersedes), fix)

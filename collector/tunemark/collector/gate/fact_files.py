@@ -12,7 +12,7 @@ from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import price_lines, price_of, read_card, read_known, workloads_of
-from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard
+from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.records.upgrade import Problem
 
 CARDS: dict[str, type[Any]] = {"accelerators": AcceleratorCard, "models": ModelCard, "golden": GoldenLosses}
@@ -54,8 +54,8 @@ def missing_document(source: str, results: int) -> Problem:
 
 
 def wrong_count(stated: int, results: int) -> Problem:
-    """Return the problem of a document whose stated number of results is wrong."""
-    return Problem("results", repr(stated), f"there are {results} results of this source; correct the number or add what is missing")
+    """Return the problem of a document that states a wrong number of results."""
+    return Problem("results", repr(stated), f"there are {results} results of this source; correct the number or add the missing results")
 
 
 def _stated_results(document: Path) -> int | None:
@@ -73,7 +73,11 @@ def _file_problems(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Pr
         return
     try:
         if path.parent.name == WORKLOADS:
-            yield from _unknown_models(path, shown, data, workloads_of(path))
+            models = _keys(data / "models")
+            for model in dict.fromkeys(card.model for card in workloads_of(path)):
+                if model not in models:
+                    fix = f"no such card in data/models; {did_you_mean(model, models)}"
+                    yield f"{shown}:{_line(path, 'model')}", Problem("model", repr(model), fix)
         elif path.parent.name == KNOWN:
             read_known(path)
         else:
@@ -83,14 +87,6 @@ def _file_problems(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Pr
         line = re.search(r"\(at line (\d+)", problem.fix)
         number = int(line[1]) if line else _line(path, problem.field.rsplit(".", 1)[-1])
         yield f"{shown}:{number}", problem
-
-
-def _unknown_models(path: Path, shown: str, data: Path, cards: Iterable[WorkloadCard]) -> Iterator[tuple[str, Problem]]:
-    models = _keys(data / "models")
-    for model in dict.fromkeys(card.model for card in cards):
-        if model not in models:
-            fix = f"no such card in data/models; {did_you_mean(model, models)}"
-            yield f"{shown}:{_line(path, 'model')}", Problem("model", repr(model), fix)
 
 
 def _prices(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]:

@@ -40,11 +40,6 @@ class RecordFiles:
     """Files that are not records, with the reason."""
 
 
-def default_folders(root: Path) -> list[Path]:
-    """Return the existing folders of a checkout that hold records."""
-    return [folder for name in (SUBMISSIONS, PUBLISHED, CONVERTED) if (folder := root / name).is_dir()]
-
-
 def find_records(paths: Iterable[Path]) -> RecordFiles:
     """Return the record files under paths.
 

@@ -13,10 +13,11 @@ import yaml
 from pydantic import ValidationError
 
 from tunemark.collector.commands.terminal import AsJson, print_json, say
-from tunemark.collector.importers.import_io import read_bytes, write_new
+from tunemark.collector.importers.import_io import read_bytes, refuse_existing
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, suggested
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadBatch, WorkloadCard, WorkloadData, WorkloadDevices, WorkloadStop
+from tunemark.schema.files import write_atomically
 from tunemark.schema.records.plan import Attention, LoraSettings, Offload, Optimizer, OptimizerName, Quantisation
 from tunemark.schema.vocabulary import Checkpointing, DataSource, Method, Padding, Strategy, Task, Weights
 
@@ -36,9 +37,9 @@ def axolotl(
 ) -> None:
     """Make a workload card from an axolotl configuration.
 
-    Settings that the card cannot express, and defaults that the configuration relies on, are listed in the card's
-    `not_stated`; the former are also reported. An unknown name of a model is refused with a suggestion; --model names the
-    card. Preference tuning (`rl`) and reward models are other tasks and are refused.
+    The card's `not_stated` lists the settings that the card cannot express and the defaults that the configuration relies on.
+    Settings that cannot be expressed are also reported. An unknown model is refused with a suggestion; --model names the card.
+    Preference tuning (`rl`) and reward models are other tasks and are refused.
 
     Exit codes: 0 card made, 2 unknown model or no such file, 3 not a configuration.
 
@@ -54,7 +55,10 @@ def axolotl(
     for text in imported.not_expressed:
         say(f"not expressed: {text}")
     if out is not None:
-        write_new(out / f"{imported.card.key}.toml", card_text(imported.card).encode())
+        path = out / f"{imported.card.key}.toml"
+        refuse_existing(path)
+        write_atomically(path, card_text(imported.card).encode())
+        say(f"wrote {path}")
     if as_json:
         print_json({"card": imported.card.model_dump(mode="json"), "not_expressed": imported.not_expressed})
     elif out is None:
@@ -82,13 +86,13 @@ OPTIMIZERS: dict[str, OptimizerName] = {
     "adamw": "adamw", "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw_apex_fused": "adamw",
     "adamw_bnb_8bit": "adamw_8bit", "adamw_8bit": "adamw_8bit", "paged_adamw_8bit": "paged_adamw_8bit", "adafactor": "adafactor", "sgd": "sgd",
 }  # fmt: skip
-"""Name of an optimizer -> that of the same update rule on a card."""
+"""Name of an optimizer -> name of the same update rule on a card."""
 SCHEDULERS: dict[str, Any] = {"cosine": "cosine", "linear": "linear", "constant": "constant", "constant_with_warmup": "constant"}
 ATTENTION: dict[str, Attention] = {
     "flash_attention": "flash_attention_2", "sdp_attention": "sdpa", "eager_attention": "eager", "flex_attention": "flex_attention",
 }  # fmt: skip
 OFFLOADS: dict[str, Offload] = {"": "none", "_bf16": "none", "_bf16_cpuoffload_all": "all"}
-"""End of the name of a DeepSpeed file that axolotl ships -> what is kept in host memory."""
+"""End of the name of a DeepSpeed file that axolotl ships -> state kept in host memory."""
 OTHER_TASKS = {
     "rl": "the preferences of", "reward_model": "a reward model by", "process_reward_model": "a reward model by",
 }  # fmt: skip
@@ -116,7 +120,7 @@ DEFAULTS: dict[str, Any] = {
 """Defaults of missing keys; listed as not stated.
 
 Read in axolotl-ai-cloud/axolotl src/axolotl/utils/schemas/training.py @ 002a637c86864c8acf451757ee45040b5ea5e25f; the
-last five and the rank and alpha of adapters are those of the HF Trainer and of peft, which axolotl leaves to them.
+last five, and the rank and alpha of adapters, are the defaults of the HF Trainer and of peft, which axolotl uses unchanged.
 """
 
 
@@ -293,7 +297,7 @@ def data_of(config: Config) -> WorkloadData:
     datasets = config.raw.get("datasets") or []
     first = datasets[0] if isinstance(datasets, list) and datasets and isinstance(datasets[0], dict) else {}
     if not first.get("path"):
-        raise invalid("datasets", datasets, "give a list whose first entry has a path")
+        raise invalid("datasets", datasets, "give a list; its first entry needs a path")
     if len(datasets) > 1:
         config.not_expressed.append(f"datasets: {len(datasets)} of them, the card names the first")
     details = {name: value for name, value in first.items() if name != "path" and value is not None}
@@ -407,7 +411,7 @@ def checkpointing_of(config: Config) -> Checkpointing:
     """Return the amount of recomputation of activations."""
     value = config.raw.get("gradient_checkpointing")
     if value not in {None, True, False}:
-        config.cannot("gradient_checkpointing", "the card has none, selective and full")
+        config.cannot("gradient_checkpointing", "the card knows the values none, selective and full")
     return Checkpointing.FULL if value else Checkpointing.NONE
 
 

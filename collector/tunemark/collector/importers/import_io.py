@@ -11,7 +11,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import say
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import write_atomically
 
@@ -67,15 +66,8 @@ def read_text(file: str) -> str:
     return content.decode("utf-8", "replace")
 
 
-def write_new(path: Path, content: bytes) -> None:
-    """Write a file that does not exist yet: an import never overwrites facts."""
-    refuse_existing(path)
-    write_atomically(path, content)
-    say(f"wrote {path}")
-
-
 def refuse_existing(path: Path) -> None:
-    """Raise TunemarkError if a file exists already."""
+    """Raise TunemarkError if a file exists already: an import never overwrites facts."""
     if path.exists():
         raise TunemarkError("--out", str(path), "already exists; use another name or number, or remove it first")
 
@@ -116,13 +108,6 @@ def members(source: Path, problems: list[LogProblem], broken: list[str] | None =
         raise TunemarkError("archive", str(source), f"no such file or folder; {NAME_ONE}")
 
 
-def unsafe(name: str) -> str | None:
-    """Return the reason why a name in an archive is not accepted, or None."""
-    if name.startswith(("/", "\\")) or name[1:2] == ":":
-        return "an absolute path"
-    return "a path that leads out of the archive" if ".." in name.replace("\\", "/").split("/") else None
-
-
 def _of_archive(source: Path, problems: list[LogProblem], broken: list[str]) -> Iterator[Member]:
     last = incomplete = "its beginning"
     seen: set[str] = set()
@@ -147,8 +132,11 @@ def _of_archive(source: Path, problems: list[LogProblem], broken: list[str]) -> 
 
 
 def _refused(entry: tarfile.TarInfo, seen: set[str]) -> str | None:
-    if unsafe(entry.name):
-        return unsafe(entry.name)
+    """Return the reason why a file of an archive is not read, or None."""
+    if entry.name.startswith(("/", "\\")) or entry.name[1:2] == ":":
+        return "an absolute path"
+    if ".." in entry.name.replace("\\", "/").split("/"):
+        return "a path that leads out of the archive"
     if entry.isdir():
         return None
     if not entry.isreg():

@@ -316,7 +316,7 @@ def _entry(
 
 
 def _leave_out_broken(logs: dict[Place, list[RunLog]], broken: list[str], problems: list[LogProblem]) -> None:
-    """Drop the entries in the middle of which an archive breaks off: an unknown number of their logs is missing."""
+    """Drop the entries that an archive cuts off: an unknown number of their logs is missing."""
     for name in broken:
         place = PLACE.fullmatch(name)
         key = (place["round"], place["submitter"], place["description"] or place["system"]) if place else None

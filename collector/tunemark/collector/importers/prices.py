@@ -17,9 +17,10 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import AsJson, date_option, print_json, say
+from tunemark.collector.commands.terminal import AsJson, chosen, date_option, print_json, say
 from tunemark.collector.importers.import_io import first_error, read_bytes
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, nearest, suggested
+from tunemark.collector.store.fact_rows import price_id
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import VERSION as DATED
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.facts.fact_base import FactBase, read_prices
@@ -69,8 +70,7 @@ def prices(
 
     - `tunemark import prices catalogs/v8/aws/vms.csv --out data/prices/prices.csv --append`
     """
-    if layout != "skypilot":
-        raise TunemarkError("--format", layout, did_you_mean(layout, ["skypilot"]))
+    chosen("--format", layout, ["skypilot"])
     if append and out is None:
         raise TunemarkError("--append", "", "adds rows to a file; name it with --out")
     today, day = datetime.now(UTC).date(), date_option("--read-on", read_on)
@@ -277,7 +277,7 @@ def offer_of(row: Mapping[str, str], line: int, provider: str, facts: FactBase) 
     """Return a row as an offer; raises Drop for a row that is not used."""
     name, instance = row["AcceleratorName"], row["InstanceType"]
     if not name:
-        host_only = "host only: GCP lists the machine without its accelerators, whose price is in rows of their own"
+        host_only = "host only: GCP lists the machine without its accelerators, which have separate rows with their price"
         raise Drop(host_only if HOST_ONLY.match(instance) else "no accelerator")
     unknown = facts.refused_aws_size(instance) or facts.unknown_aws_family(instance)
     if unknown:
@@ -359,28 +359,24 @@ def card_of(name: str, instance: str, provider: str, gpu_info: str, count: float
     if not candidates:
         known = suggest_accelerator(name, facts.accelerators)
         raise Drop(f"accelerator {name!r} is not in data/accelerators; {known}", refused=True)
+    # The price book names the card of an instance; else the form of the instance's name may contain a word of the card's key.
     listed = {row.accelerator for row in facts.prices if row.provider == provider and row.instance == instance}
-    # A form that matches none of the cards does not distinguish them.
-    matching = [key for key in candidates if key in listed] or _of_form(candidates, provider, instance) or candidates
+    forms = [form for form in _names()["forms"] if form.get("provider", provider) == provider]
+    word = next((form["word"] for form in forms if re.search(form["pattern"], instance.lower())), None)
+    formed = [key for key in candidates if word and word in key]
+    matching = [key for key in candidates if key in listed] or formed or candidates
     sizes = _memory_readings(gpu_info, count)
     fitting = [key for key in matching if not sizes or any(agrees(size, facts.accelerators[key]) for size in sizes)]
     if not fitting:
-        raise Drop(f"{name} with {sizes[0]:.0f} GiB a device is none of {', '.join(matching)}; add a card for it", refused=True)
+        raise Drop(f"{name} with {sizes[0]:.0f} GiB a device is not {' or '.join(matching)}; add a card for it", refused=True)
     if len(fitting) > 1:
         fix = "neither the instance's name nor GpuInfo identifies it; add the instance to data/prices/prices.csv with its card"
         raise Drop(f"{name} may be {' or '.join(fitting)}: {fix}", refused=True)
     return fitting[0]
 
 
-def _of_form(candidates: list[str], provider: str, instance: str) -> list[str]:
-    """Return the candidates that contain the word that the form of an instance's name implies."""
-    forms = (form for form in _names()["forms"] if form.get("provider", provider) == provider)
-    word = next((form["word"] for form in forms if re.search(form["pattern"], instance.lower())), None)
-    return [key for key in candidates if word and word in key]
-
-
 def providers(facts: FactBase) -> frozenset[str]:
-    """Return the known providers: those in the price book, and those of SkyPilot."""
+    """Return the known providers: all in the price book, and all of SkyPilot."""
     return frozenset(_names()["providers"]) | {row.provider for row in facts.prices}
 
 
@@ -452,8 +448,7 @@ def write_prices(out: Path, rows: Sequence[PriceRow], *, append: bool) -> None:
     for row in rows:
         line = known.get(same_price(row))
         if line is not None:
-            place = "/".join((row.provider, row.instance, row.region or "any", row.kind.value, row.effective_on.isoformat()))
-            raise TunemarkError("--append", place, f"is in {out}:{line} already; nothing was written", exit_code=Exit.INVALID)
+            raise TunemarkError("--append", price_id(row), f"is in {out}:{line} already; nothing was written", exit_code=Exit.INVALID)
     ending = b"" if before.endswith(b"\n") else b"\n"
     write_atomically(out, before + ending + price_book_text(rows, header=False).encode())
 
@@ -469,20 +464,14 @@ def provider_of(file: Path, stated: str | None, known: Iterable[str]) -> str:
     Raises TunemarkError for an unknown provider: the rules for its traps would be skipped silently.
     """
     known = sorted(set(known))
+    guess = file.absolute().parent.name if file.stem in PLACES else file.stem
+    provider = (guess if stated is None else stated).lower()
+    if provider in known:
+        return provider
     if stated is not None:
-        if stated.lower() not in known:
-            raise TunemarkError("--provider", stated, f"no provider of the price book or of SkyPilot; {_meant(stated, known)}")
-        return stated.lower()
-    guess = (file.absolute().parent.name if file.stem in PLACES else file.stem).lower()
-    if guess not in known:
-        fix = f"give --provider; {guess!r}, from the path of the file, is no provider; {_meant(guess, known)}"
-        raise TunemarkError("--provider", "", fix)
-    return guess
-
-
-def _meant(word: str, known: list[str]) -> str:
-    near = nearest(word, {name: (name,) for name in known})
-    return suggested(near) if near else f"known are {', '.join(known)}"
+        raise TunemarkError("--provider", stated, f"no provider of the price book or of SkyPilot; {did_you_mean(stated, known)}")
+    fix = f"give --provider; {provider!r}, from the path of the file, is no provider; {did_you_mean(provider, known)}"
+    raise TunemarkError("--provider", "", fix)
 
 
 def cited(file: Path, provider: str, version: str | None, source: str | None) -> str:

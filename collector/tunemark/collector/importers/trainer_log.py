@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, print_json, print_table, say
+from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
 from tunemark.collector.gate.read import DOCUMENT
 from tunemark.collector.importers.import_io import read_text, refuse_existing
 from tunemark.collector.importers.trainer_output import TrainerRun, read_trainer_log
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import write_atomically
 from tunemark.schema.records.base import canonical_json
@@ -62,9 +62,7 @@ def trainer_log(
         raise TunemarkError("--source", source, "a source has three digits, such as 005")
     if out is not None and source is None:
         raise TunemarkError("--source", "", "--out writes records of a document; give its three digits, such as 005")
-    if method is not None and method not in list(Method):
-        raise TunemarkError("--method", method, did_you_mean(method, Method))
-    method_stated = Method(method) if method else None
+    method_stated = None if method is None else chosen("--method", method, Method)
     stated = StatedConditions(source or "000", first_number, section, model, method_stated, accelerator, accelerator_count, instance)
     facts = FactBase.of_project()
     conditions_of(stated, facts)

@@ -53,6 +53,11 @@ class TrainerLog:
     table: str | None = None
     """`train` or `eval` within such a table."""
 
+    @property
+    def last(self) -> TrainerRun:
+        """The latest training, or one without figures at the beginning of the log."""
+        return self.runs[-1] if self.runs else TrainerRun(1)
+
     def problem(self, number: int, reason: str, *, noted: bool = False) -> None:
         """Add a problem of a line."""
         self.problems.append(LogProblem(self.file, number, reason, noted))
@@ -88,12 +93,18 @@ def read_trainer_log(text: str, file: str) -> TrainerLog:
 
 def _read(log: TrainerLog, line: str, number: int) -> None:
     if OUT_OF_MEMORY.search(line):
-        run = log.run(number, new=bool(log.runs) and log.runs[-1].finished)
+        run = log.run(number, new=log.last.finished)
         run.out_of_memory = run.out_of_memory or number
         return
     times = times_in(line)
     if times:
-        _times(log, times, number)
+        run = log.run(number, new=not log.last.claims.keys().isdisjoint(times))
+        for name, (seconds, printed) in times.items():
+            if name == "wall_s" and not seconds:
+                log.problem(number, f"the process took {printed}; left out")
+            else:
+                run.claims[name] = Claim(value=seconds, printed=printed)
+        run.timed = True
         return
     if _table(log, line, number):
         return
@@ -108,24 +119,13 @@ def _read(log: TrainerLog, line: str, number: int) -> None:
         _dictionary(log, line[start : end if end > start else len(line)], number)
 
 
-def _times(log: TrainerLog, times: dict[str, tuple[float, str]], number: int) -> None:
-    run = log.run(number, new=bool(log.runs) and not log.runs[-1].claims.keys().isdisjoint(times))
-    for name, (seconds, printed) in times.items():
-        if name == "wall_s" and not seconds:
-            log.problem(number, f"the process took {printed}; left out")
-        else:
-            run.claims[name] = Claim(value=seconds, printed=printed)
-    run.timed = True
-
-
 def _table(log: TrainerLog, line: str, number: int) -> bool:
     """Read a line of the Trainer's table; return True if it is one."""
     heading = HEADING.search(line)
     if heading:
         log.table = heading["part"]
-        last = log.runs[-1] if log.runs else None
         if log.table == "train":
-            log.run(number, new=last is not None and (last.tabled or (last.timed and last.finished))).tabled = True
+            log.run(number, new=log.last.tabled or (log.last.timed and log.last.finished)).tabled = True
         return True
     cell = TABLE_LINE.match(line) if log.table else None
     if cell is None:
@@ -151,12 +151,12 @@ def _dictionary(log: TrainerLog, text: str, number: int) -> None:
     final = FINAL in pairs
     if not final and not any(key.startswith("eval_") for key in pairs):
         if any(is_nan(pairs.get(key, "")) for key in LOSSES):
-            _not_a_number(log.run(number, new=bool(log.runs) and log.runs[-1].finished), "loss", pairs, number)
+            _not_a_number(log.run(number, new=log.last.finished), "loss", pairs, number)
         return
     if final and log.unassigned is not None:
         log.runs.append(log.unassigned)
     log.unassigned = None
-    run = log.run(number, new=final and bool(log.runs) and (log.runs[-1].finished or log.runs[-1].timed))
+    run = log.run(number, new=final and (log.last.finished or log.last.timed))
     for key, printed in pairs.items():
         if key in FIGURES and not (key == "epoch" and not final):
             _claim(log, run, (key, printed), as_number(printed), number)
@@ -180,19 +180,19 @@ def _claim(log: TrainerLog, run: TrainerRun, pair: tuple[str, str], value: float
 
 
 def _bar(log: TrainerLog, bar: re.Match[str], number: int) -> None:
-    last = log.runs[-1] if log.runs else None
-    if last is not None and last.finished and not last.timed:
+    last = log.last
+    if last.finished and not last.timed:
         # After the final dictionary, a full bar with the same number of steps is the last state of that training's own bar.
         known = last.claims.get("total_steps") or last.claims.get("steps")
         if bar["done"] != bar["total"] or (known is not None and known.value != int(bar["total"])):
             log.unassigned = log.unassigned or TrainerRun(number)
             _claim_bar(log.unassigned, bar)
             return
-    _claim_bar(log.run(number, new=last is not None and last.timed), bar)
+    _claim_bar(log.run(number, new=last.timed), bar)
 
 
 def _claim_bar(run: TrainerRun, bar: re.Match[str]) -> None:
-    # Bars of an evaluation show less time than that of the training around them.
+    # The bar of an evaluation shows less time than the bar of the training around it.
     elapsed, before = clock_s(bar["elapsed"]), run.claims.get("progress_elapsed_s")
     if before is not None and elapsed < before.value:
         return
@@ -217,7 +217,7 @@ CONTRADICTS = 0.1
 
 
 def step_of(claims: Mapping[str, Claim]) -> Claim | None:
-    """Return the step time, noted as that of an optimizer step, if steps x step time is the training time; else None."""
+    """Return the step time, noted as the time of an optimizer step, if steps x step time is the training time; else None."""
     step, steps, total = (claims.get(name) for name in ("step_time_s", "steps", "train_time_s"))
     if step is None or steps is None or total is None or not total.value or step.note:
         return None

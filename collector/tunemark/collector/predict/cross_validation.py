@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from tunemark.collector.predict.estimate import QUANTILE, Range, predict
-from tunemark.collector.predict.fit import Combination, Fit, Missing, Observed, fit, meaning_of_parameter, uses
+from tunemark.collector.predict.fit import Combination, Fit, Missing, Observed, fit, meaning_of_parameter, parameters
 from tunemark.collector.store.rows import Row, Rows
 
 LeftOut = Literal["accelerator", "model"]
@@ -56,10 +56,8 @@ def leave_out(rows: Sequence[Observed], left_out: LeftOut) -> Iterator[HeldOut]:
         for row in rows:
             if key(row.config) == group:
                 predicted = predict(fitted, row.config)
-                if isinstance(predicted, Missing):
-                    yield HeldOut(row, left_out, group, None, predicted.reason)
-                else:
-                    yield HeldOut(row, left_out, group, predicted.tokens_per_s, None)
+                rate, reason = (None, predicted.reason) if isinstance(predicted, Missing) else (predicted.tokens_per_s, None)
+                yield HeldOut(row, left_out, group, rate, reason)
 
 
 def throughput_rows(rows: Sequence[Observed], refused: Mapping[str, str]) -> Rows:
@@ -83,7 +81,7 @@ def _parameters(fitted: Fit) -> Iterator[Row]:
             "value": math.exp(mean),
             "low": math.exp(mean - QUANTILE * deviation),
             "high": math.exp(mean + QUANTILE * deviation),
-            "rows": uses(fitted.rows, name),
+            "rows": sum(name in parameters(row.config, row.terms) for row in fitted.rows),
             "meaning": meaning_of_parameter(name),
         }
 

@@ -65,7 +65,7 @@ def memory_fits(shape: TrainingShape, accelerators: Iterable[AcceleratorCard]) -
     fits = []
     for card in accelerators:
         if card.memory_gib is not None:
-            # A process may use only one of several cores of a card; the name then says that all are meant.
+            # A process may use only one of several cores of a card; the name then states that all of them count.
             cores, memory = card.cores_per_unit or 1, int(card.memory_gib * GIB)
             name = f"{card.name}, all {cores} cores" if cores > 1 else card.name
             fits.append(MemoryFit(card.key, name, memory, needed, largest_micro_batch(shape, memory)))
@@ -191,23 +191,6 @@ def default_stack(rows: Iterable[Observed], method: Method) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class JobRequest:
-    """Inputs of a prediction besides the shape of the step."""
-
-    stack: str
-    """Software to predict for."""
-    tokens: int | None
-    """Tokens of the whole job; None for its speed alone."""
-    usd_per_hour: float | None
-    """Price of all devices; None for the price book's."""
-
-    def __post_init__(self) -> None:
-        """Refuse a price that is not positive."""
-        if self.usd_per_hour is not None and self.usd_per_hour <= 0:
-            raise TunemarkError("--usd-per-hour", self.usd_per_hour, "must be above 0")
-
-
-@dataclass(frozen=True, slots=True)
 class JobEstimate:
     """The prediction for one accelerator."""
 
@@ -246,11 +229,23 @@ def stack_named(fitted: Fit, name: str | None, shape: TrainingShape) -> str:
 
 
 def job_estimates(
-    facts: FactBase, fitted: Fit, shape: TrainingShape, accelerators: Iterable[str], request: JobRequest
+    facts: FactBase,
+    fitted: Fit,
+    shape: TrainingShape,
+    accelerators: Iterable[str],
+    *,
+    stack: str,
+    tokens: int | None,
+    usd_per_hour: float | None,
 ) -> Iterator[JobEstimate]:
-    """Yield the estimate for each accelerator; a step that does not fit has no prediction."""
+    """Yield the estimate for each accelerator, of its speed alone without `tokens`; a step that does not fit has no prediction.
+
+    `stack` is the software to predict for; `usd_per_hour` is the price of all devices, by default the price book's.
+    """
+    if usd_per_hour is not None and usd_per_hour <= 0:
+        raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0")
     # The newest release of the software; empty where it has none.
-    release = max((row.config.release for row in fitted.rows if row.config.stack == request.stack), default="")
+    release = max((row.config.release for row in fitted.rows if row.config.stack == stack), default="")
     devices = shape.world_size * shape.tensor_parallel
     for key in accelerators:
         card = facts.accelerators[key]
@@ -259,12 +254,12 @@ def job_estimates(
         if memory is not None and not memory.fits:
             predicted = Missing(f"does not fit: {formats.gib(-memory.margin)} short")
         else:
-            predicted = predict(fitted, Combination(card, devices, shape, request.stack, release, float(shape.tensor_parallel)))
+            predicted = predict(fitted, Combination(card, devices, shape, stack, release, float(shape.tensor_parallel)))
         if isinstance(predicted, Missing):
             yield JobEstimate(key, card.name, reason=predicted.reason)
             continue
-        seconds = None if request.tokens is None else predicted.tokens_per_s.under(request.tokens)
-        price = price_of(facts.prices, key, devices) if request.usd_per_hour is None else None
-        hourly = request.usd_per_hour if price is None else price.usd_per_hour
+        seconds = None if tokens is None else predicted.tokens_per_s.under(tokens)
+        price = price_of(facts.prices, key, devices) if usd_per_hour is None else None
+        hourly = usd_per_hour if price is None else price.usd_per_hour
         usd = None if seconds is None or hourly is None else seconds.times(hourly / HOUR_S)
         yield JobEstimate(key, card.name, predicted, None, seconds, usd, price)

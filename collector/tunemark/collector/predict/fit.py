@@ -2,7 +2,7 @@
 
 1. `work_seconds`: the time per token of each class of work at the limits of the accelerator's card,
    FLOPs / dense peak + bytes / memory bandwidth + bytes / link. This is the roofline of Williams, Waterman and Patterson
-   (2009), with a sum instead of the larger term, because real training loops overlap little. FLOPs are those of `flops/1`.
+   (2009), with a sum instead of the larger term, because real training loops overlap little. FLOPs are counted as in `flops/1`.
 2. `fit`: how far real loops stay from these limits,
 
        log(device-seconds per token) = log(sum over terms of factor x seconds at the limit) + effects + noise
@@ -41,7 +41,7 @@ MEANING: dict[Term, str] = {
     "matmul": "matrix products, recomputed ones included, over the dense peak of the format that multiplies",
     "attention": "attention as s^2 pairs, heads filled up to a power of two, over the dense peak of the format of the activations",
     "elementwise": "norms, activations, residuals and rotations: bytes over memory bandwidth",
-    "adapters": "work of adapters, whose inputs are cast to their format, dropped out and kept: bytes over memory bandwidth",
+    "adapters": "work of adapters, with inputs cast to their format, dropped out and kept: bytes over memory bandwidth",
     "scores": "attention scores, if the kernel writes them (eager): bytes over memory bandwidth",
     "exchange": "weights that sharding gathers and gradients that it scatters: bytes over the link between devices or to the host",
 }
@@ -60,10 +60,10 @@ class Missing:
 def work_seconds(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Term, float] | Missing:
     """Return seconds of one device per token of its micro-step, by class of work, each at the limit of the card.
 
-    Tensor-parallel devices share the tokens: their seconds add up to those of one device that does all the work.
+    Tensor-parallel devices share the tokens: their seconds add up to the seconds of one device that does all the work.
 
-    Matrix products use the format of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise: the
-    default of `bnb_4bit_compute_dtype` is fp32; with it, errors of the QLoRA rows of held-out models are half as large.
+    Matrix products use the format of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise. The default
+    of `bnb_4bit_compute_dtype` is fp32; assuming it halves the errors of the QLoRA rows of held-out models.
     """
     peak, bandwidth = accelerator.peak_tflops.get(shape.activations), accelerator.memory_bandwidth_gb_s
     if peak is None:
@@ -98,7 +98,7 @@ def moved_bytes(shape: TrainingShape) -> dict[Term, float]:
     adapters = shape.slots * model.layers * widths * BYTES[shape.adapters] * passes
     # An eager kernel writes and reads all scores: product, mask, softmax in fp32, cast.
     scores = shape.micro_batch * model.attention_heads * shape.sequence_length**2 * model.layers * 16.0 * passes
-    # Sharding gathers 16-bit weights for each pass but one of the backward, and full fine-tuning scatters gradients.
+    # Sharding gathers 16-bit weights forward, backward and for recomputation; full fine-tuning also scatters gradients.
     weights = 2.0 * model.layers * sum(linear.inputs * linear.outputs * linear.copies for linear in block_linears(model))
     gathers = passes - 1 if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else 0
     exchanged = weights * (gathers + (shape.method is Method.FULL))
@@ -222,7 +222,7 @@ FACTORS: dict[Term, Prior] = {
     "matmul": Prior(math.log(1.4), 0.3, "large matrix products reach 50 to 90% of the dense peak"),
     "attention": Prior(math.log(3.0), 0.5, "attention kernels reach 20 to 60%"),
     "elementwise": Prior(math.log(1.5), 0.5, "loops reach 60 to 90% of the bandwidth, and kernels that are not fused move more bytes"),
-    "adapters": Prior(math.log(2.0), 0.7, "loops that are not fused cast, drop out and add each on its own"),
+    "adapters": Prior(math.log(2.0), 0.7, "loops that are not fused cast, drop out and add in separate passes"),
     "scores": Prior(math.log(1.5), 0.7, "several passes over the scores, not fused"),
     "exchange": Prior(math.log(1.5), 0.7, "partly overlapped with computing, partly over a slower link than the card lists"),
 }
@@ -344,7 +344,7 @@ def parameters(config: Combination, terms: Mapping[Term, float]) -> list[str]:
 
 
 def factors_of(config: Combination, term: Term) -> tuple[str, ...]:
-    """Return the parameters whose sum is the logarithm of a term's factor."""
+    """Return the parameters that add up to the logarithm of a term's factor."""
     return (
         f"factor: {term}",
         f"factor of stack: {term}, {config.stack}",
@@ -379,11 +379,6 @@ def prior_of(name: str) -> Prior:
     if kind == "factor":
         return FACTORS[rest]  # type: ignore[index]
     return SLOPES[rest] if kind == "slope" else Prior(0.0, EFFECTS[kind], "")
-
-
-def uses(rows: Iterable[Observed], name: str) -> int:
-    """Return the number of rows that depend on a parameter."""
-    return sum(name in parameters(row.config, row.terms) for row in rows)
 
 
 def meaning_of_parameter(name: str) -> str:

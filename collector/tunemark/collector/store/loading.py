@@ -71,7 +71,7 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
     `advance` is called after each submission; `as_of` is the day of the current prices, today by default. Nothing is written if
     facts, published or converted results are invalid: raises TunemarkError with exit code 3.
     """
-    # Worker processes import this module to load submissions; they need neither the rules of the audit nor the predictor.
+    # Imported here: worker processes import this module to load submissions and need neither the audit's rules nor the predictor.
     import pyarrow as pa  # noqa: PLC0415
 
     from tunemark.collector.audit.rule import all_rules, audit  # noqa: PLC0415
@@ -143,7 +143,7 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
 
 
 def _headlines(submissions: list[LoadedSubmission]) -> list[Row]:
-    """Return the rows of `result_rows`; superseded results and those of a changed card stay readable but are never ranked."""
+    """Return the rows of `result_rows`; superseded results and results of a changed card stay readable but are never ranked."""
     replaced: dict[str, list[str]] = {}
     for loaded in submissions:
         if loaded.supersedes is not None:

@@ -225,7 +225,7 @@ def _facts(submission: Submission, derived: Derived) -> Iterator[Row]:
     yield from _topic("packages", packages)
     yield from _topic("plan", plan, reasons)
     for override in submission.overrides:
-        yield fact("overrides", override.field, override.run, f"the card says {as_text(override.card)}")
+        yield fact("overrides", override.field, override.run, f"the card has {as_text(override.card)}")
     yield from _topic("harness", record["harness"])
     yield from _topic("process", record["process"])
     for name in type(submission.memory).model_fields:

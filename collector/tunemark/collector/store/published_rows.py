@@ -3,13 +3,12 @@
 import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from tunemark.collector.audit import printed_figures as rates
 from tunemark.collector.store.rows import Row, Rows, fact, merge
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.records.converted import ConvertedResult, RunEnergy, TimeToTarget, run_energy, time_to_target, training_rate
+from tunemark.schema.records.converted import ConvertedResult, TimeToTarget, run_energy, time_to_target, training_rate
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument
 from tunemark.schema.statistics.intervals import Interval
 from tunemark.schema.vocabulary import Task, Trust
@@ -189,8 +188,10 @@ def _origin(conditions: Conditions, *names: str) -> str | None:
 
 # Converted results ---------------------------------------------------------------------------------
 
+HEADLINES = ("step_time_s", "eval_loss", "epochs", "energy_per_run_j", "energy_per_sample_j")
+"""Statistics over the runs that are columns of the result."""
 REPOSITORY = "https://github.com/mlcommons/training_results_{}"
-PUBLISHED_ON = {"v4.1": "2024-11-13", "v5.0": "2025-06-04", "v5.1": "2025-11-12"}
+PUBLISHED_ON = {"v4.0": "2024-06-12", "v4.1": "2024-11-13", "v5.0": "2025-06-04", "v5.1": "2025-11-12"}
 """Days on which MLCommons published the rounds."""
 CAVEATS = (
     "Submitters choose batch size, learning rate and number format within the rules of the benchmark; the number format is not in the logs.",
@@ -200,36 +201,6 @@ CAVEATS = (
     "Samples per second are counted during training, without evaluation.",
     "MLPerf is a trademark of MLCommons Association. The logs are under Apache-2.0.",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ConvertedFigures:
-    """Statistics over the runs of a converted result. Null where they are unknown."""
-
-    times: TimeToTarget
-    rate: Interval | None
-    """Samples per second."""
-    step_time_s: float | None
-    eval_loss: float | None
-    """Median of the last evaluations."""
-    epochs: float | None
-    energy: RunEnergy | None
-    scaling_factor: float | None
-
-
-def _converted_figures(result: ConvertedResult) -> ConvertedFigures:
-    rate, batch = training_rate(result), result.conditions.global_batch
-    finished = [run for run in result.runs if run.status == "ok"]
-    samples, rows = _median(run.samples for run in finished if run.samples), _whole(result.conditions.settings.get("train_samples"))
-    return ConvertedFigures(
-        time_to_target(result),
-        rate,
-        step_time_s=batch / rate.value if batch and rate and rate.value else None,
-        eval_loss=_median(run.curve.eval_loss[-1] for run in finished if run.curve.eval_loss),
-        epochs=samples / rows if samples and rows else None,
-        energy=run_energy(result),
-        scaling_factor=result.scaling_factor,
-    )
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -253,10 +224,13 @@ def converted_rows(results: Iterable[tuple[ConvertedResult, str, str]]) -> Rows:
 
 
 def _converted_result(result: ConvertedResult, file: str, sha256: str) -> Rows:
-    figures = _converted_figures(result)
+    times, rate = time_to_target(result), training_rate(result)
+    derived = _converted_figures(result, times, rate)
+    facts = [fact("derived", name, value, reason) for name, (value, reason) in derived.items() if value is not None]
+    headline = _converted_headline(result, times, rate) | {name: derived[name][0] for name in HEADLINES}
     copied = {"file", "status", "seed", "init_s", "time_to_target_s", "samples"}
     return {
-        "result_rows": [_converted_headline(result, figures) | {"file": file, "sha256": sha256}],
+        "result_rows": [headline | {"file": file, "sha256": sha256}],
         "runs": [
             {"result_id": result.id, "run": number, "samples_per_s": run.samples_per_s, **run.model_dump(mode="json", include=copied)}
             for number, run in enumerate(result.runs, start=1)
@@ -266,12 +240,44 @@ def _converted_result(result: ConvertedResult, file: str, sha256: str) -> Rows:
             for number, run in enumerate(result.runs, start=1)
             for index, (samples, at_s, loss) in enumerate(zip(run.curve.samples, run.curve.at_s, run.curve.eval_loss, strict=True), start=1)
         ],
-        "result_facts": [{"result_id": result.id, **row} for row in (*_converted_derived(figures), *_converted_printed(result))],
+        "result_facts": [{"result_id": result.id, **row} for row in (*facts, *_converted_printed(result))],
     }
 
 
-def _converted_headline(result: ConvertedResult, figures: ConvertedFigures) -> Row:
-    conditions, times, rate, median = result.conditions, figures.times, figures.rate, figures.times.median
+def _converted_figures(result: ConvertedResult, times: TimeToTarget, rate: Interval | None) -> dict[str, tuple[object, str]]:
+    """Return the statistics over the runs of a result: name -> (value, origin). An unknown value is None."""
+    batch, median, finished = result.conditions.global_batch, times.median, [run for run in result.runs if run.status == "ok"]
+    samples, rows = _median(run.samples for run in finished if run.samples), _whole(result.conditions.settings.get("train_samples"))
+    interval = "order statistics of the runs; at least 95%"
+    all_runs = "median of all runs; one that did not reach the target counts as longer than any other"
+    rate_origin = "samples of all runs / seconds in their training blocks; 95% interval over the runs"
+    energy = run_energy(result)
+    scope = energy.scope if energy else ""
+    last_losses = _median(run.curve.eval_loss[-1] for run in finished if run.curve.eval_loss)
+    return {
+        "time_to_target.runs": (times.runs, "logs of the entry"),
+        "time_to_target.reached": (times.reached, "runs with a successful run_stop after an evaluation at the target"),
+        "mlperf_score_s": (
+            times.score_s,
+            f"mean without the fastest and the slowest run x scaling factor {result.scaling_factor or 1:.6g}",
+        ),
+        "energy_per_run_j": (energy and energy.per_run_j, f"median of {energy.runs if energy else 0} runs; {scope}"),
+        "energy_per_sample_j": (energy and energy.per_sample_j, f"energy of all runs / their training samples; {scope}"),
+        "time_to_target.median_s": (median and median.value, all_runs),
+        "time_to_target.low_s": (median and median.low, interval),
+        "time_to_target.high_s": (median.high if median and median.bounded else None, interval),
+        "time_to_target.fastest_s": (times.fastest_s, "fastest run"),
+        "time_to_target.slowest_s": (times.slowest_s, "slowest run that reached the target"),
+        "train_time_s": (median and median.value, "median time to target, evaluation included"),
+        "samples_per_s": (rate and rate.value, rate_origin),
+        "step_time_s": (batch / rate.value if batch and rate and rate.value else None, "global batch / samples per second"),
+        "eval_loss": (last_losses, "median of the last evaluations"),
+        "epochs": (samples / rows if samples and rows else None, "median samples of the runs / train_samples"),
+    }
+
+
+def _converted_headline(result: ConvertedResult, times: TimeToTarget, rate: Interval | None) -> Row:
+    conditions, median = result.conditions, times.median
     optimizer = conditions.settings.get("optimizer")
     compared = _compared(conditions) | {
         "task": Task.CAUSAL_LM.value,
@@ -297,57 +303,17 @@ def _converted_headline(result: ConvertedResult, figures: ConvertedFigures) -> R
         "nodes": result.system.nodes,
         "status": "ok" if times.score_s is not None else "partial",
         "gradient_accumulation": conditions.gradient_accumulation,
-        "step_time_s": figures.step_time_s,
         "train_time_s": None if median is None else median.value,
         "time_to_target_s": None if median is None else median.value,
         "time_to_target_low_s": median.low if median and median.bounded else None,
         "time_to_target_high_s": median.high if median and median.bounded else None,
         "mlperf_score_s": times.score_s,
-        "energy_per_run_j": figures.energy and figures.energy.per_run_j,
-        "energy_per_sample_j": figures.energy and figures.energy.per_sample_j,
         "samples_per_s": None if rate is None else rate.value,
         "samples_per_s_low": rate.low if rate and rate.bounded else None,
         "samples_per_s_high": rate.high if rate and rate.bounded else None,
-        "eval_loss": figures.eval_loss,
-        "epochs": figures.epochs,
         "evaluation_rows": _whole(conditions.settings.get("eval_samples")),
         "note": " ".join((*notes, *result.notes)),
     }
-
-
-def _converted_derived(figures: ConvertedFigures) -> Iterator[Row]:
-    times, median, energy = figures.times, figures.times.median, figures.energy
-    scope = energy.scope if energy else ""
-    interval = "order statistics of the runs; at least 95%"
-    all_runs = "median of all runs; one that did not reach the target counts as longer than any other"
-    derived: list[tuple[str, object, str]] = [
-        ("time_to_target.runs", times.runs, "logs of the entry"),
-        ("time_to_target.reached", times.reached, "runs whose run_stop says success after an evaluation at the target"),
-        (
-            "mlperf_score_s",
-            times.score_s,
-            f"mean without the fastest and the slowest run x scaling factor {figures.scaling_factor or 1:.6g}",
-        ),
-        ("energy_per_run_j", energy and energy.per_run_j, f"median of {energy.runs if energy else 0} runs; {scope}"),
-        ("energy_per_sample_j", energy and energy.per_sample_j, f"energy of all runs / their training samples; {scope}"),
-        ("time_to_target.median_s", median and median.value, all_runs),
-        ("time_to_target.low_s", median and median.low, interval),
-        ("time_to_target.high_s", median.high if median and median.bounded else None, interval),
-        ("time_to_target.fastest_s", times.fastest_s, "fastest run"),
-        ("time_to_target.slowest_s", times.slowest_s, "slowest run that reached the target"),
-        ("train_time_s", median and median.value, "median time to target, evaluation included"),
-        (
-            "samples_per_s",
-            figures.rate and figures.rate.value,
-            "samples of all runs / seconds in their training blocks; 95% interval over the runs",
-        ),
-        ("step_time_s", figures.step_time_s, "global batch / samples per second"),
-        ("eval_loss", figures.eval_loss, "median of the last evaluations"),
-        ("epochs", figures.epochs, "median samples of the runs / train_samples"),
-    ]
-    for name, value, reason in derived:
-        if value is not None:
-            yield fact("derived", name, value, reason)
 
 
 def _converted_printed(result: ConvertedResult) -> Iterator[Row]:

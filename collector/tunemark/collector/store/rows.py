@@ -22,6 +22,6 @@ def as_text(value: object) -> str | None:
 
 
 def merge(target: Rows, added: Rows) -> None:
-    """Append rows to those of the same table."""
+    """Append rows to the rows of the same table."""
     for table, rows in added.items():
         target.setdefault(table, []).extend(rows)

@@ -79,10 +79,8 @@ def instance_holds(evidence: Evidence) -> Iterator[Finding]:
             card = evidence.facts.accelerators.get(row.accelerator)
             claim = f"{result.labels.get('accelerator', result.accelerator.name)} on {printed}"
             held = f"{row.instance} has {row.accelerator_count:g} x {card.name if card else row.accelerator}"
-            words, numbers = (
-                f"{held}, but the run used {result.accelerator.name}",
-                {"holds": row.accelerator, "claimed": result.accelerator.key},
-            )
+            words = f"{held}, but the run used {result.accelerator.name}"
+            numbers = {"holds": row.accelerator, "claimed": result.accelerator.key}
             yield Finding(INCONSISTENT, (result.id,), claim, words, numbers, conditions=("instance", "accelerator"))
             continue
         count = result.conditions.accelerator_count

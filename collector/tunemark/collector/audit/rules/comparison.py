@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from operator import attrgetter
 
-from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, rates_below_peak
+from tunemark.collector.audit.bounds import rates_below_peak, utilisation
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, quoted
 from tunemark.collector.audit.interval import ROUGHLY, Interval
 from tunemark.collector.audit.printed_figures import precision_class
@@ -141,7 +141,7 @@ def _total(evidence: Evidence, result: AuditedResult, quantity: str) -> tuple[fl
 def _against_times(evidence: Evidence, compared: Comparison, first: Interval, last: Interval) -> Contradiction:
     """Return a contradiction if the times of the same work have another ratio than the rates."""
     results = evidence.with_ids((compared.records[0], compared.records[-1]))
-    if not compared.quantity.startswith("samples_per_s") or len(results) < 2 or len({one.training_rows for one in results}) > 1:  # noqa: PLR2004 - a pair
+    if not compared.quantity.startswith("samples_per_s") or len(results) < 2 or len({result.training_rows for result in results}) > 1:  # noqa: PLR2004 - a pair
         return None
     mine, theirs = (result.interval("epoch_time_s") or result.interval("train_time_s") for result in results)
     if mine is None or theirs is None or (first / last).widened(TIMES_TOLERANCE).overlaps(theirs / mine):
@@ -208,9 +208,12 @@ def memory_saved(evidence: Evidence) -> Iterator[Finding]:
 
     A saving is (before - after) / before.
     """
-    baselines = [result for result in evidence.with_figure("peak_memory_bytes") if result.conditions.method is Method.FULL]
+    table_and_model = attrgetter("source", "section", "conditions.model")
+    peaks = [result for result in evidence.with_figure("peak_memory_bytes") if result.conditions.method is Method.FULL]
+    # The first row of each table and model is the baseline.
+    baselines = {table_and_model(result): result for result in reversed(peaks)}
     for result in evidence.with_figure("memory_reduction"):
-        full = next((one for one in baselines if TABLE(one) == TABLE(result) and one.conditions.model == result.conditions.model), None)
+        full = baselines.get(table_and_model(result))
         mine, theirs = result.interval("peak_memory_bytes"), full.interval("peak_memory_bytes") if full else None
         if full and mine and theirs:
             left = mine / theirs
@@ -285,10 +288,10 @@ def across_sources(evidence: Evidence) -> Iterator[Finding]:
     limit = evidence.facts.known.practice("cross-source")
     utilised = []
     for result in evidence.results:
-        rates, peak, length = rates_below_peak(result), peak_flop_per_s(result), result.conditions.sequence_length
-        if len(rates) == 1 and peak is not None and length is not None and result.model is not None:
-            share = rates[0].tokens_per_s.value * flop_per_token(result, result.model, length) / peak
-            utilised.append((result, share, rates[0].quantity, count_parameters(result.model).total))
+        rates = rates_below_peak(result)
+        attained = utilisation(result, rates[0]) if len(rates) == 1 else None
+        if attained is not None and result.model is not None:
+            utilised.append((result, attained[0].value, rates[0].quantity, count_parameters(result.model).total))
     device_and_method = attrgetter("conditions.accelerator", "conditions.method", "devices")
     for group in grouped(utilised, lambda item: device_and_method(item[0])).values():
         published = [item for item in group if not item[0].measured]
@@ -318,19 +321,19 @@ def repeated_runs(evidence: Evidence) -> Iterator[Finding]:
     """
     limit = evidence.facts.known.practice("same-run")
     printed = ("epochs", "steps", "total_steps", "train_time_s", "wall_s")
-    for one, other in evidence.published_pairs():
-        first, last = _seconds_per_row(one), _seconds_per_row(other)
-        if first is None or last is None or not _same_conditions(one, other):
+    for result, other in evidence.published_pairs():
+        first, last = _seconds_per_row(result), _seconds_per_row(other)
+        if first is None or last is None or not _same_conditions(result, other):
             continue
         fast, slow = sorted((first[0], last[0]))
         if slow > limit * fast:
             yield Finding(
                 INCONSISTENT,
-                (one.id, other.id),
-                f"{one.printed(*printed)} and {other.printed(*printed)} for the same model, method, batch and length on the same device",
+                (result.id, other.id),
+                f"{result.printed(*printed)} and {other.printed(*printed)} for the same model, method, batch and length on the same device",
                 f"{first[1]} = {1e3 * first[0]:.2f} ms per row; {last[1]} = {1e3 * last[0]:.2f} ms per row: {slow / fast:.2f} times as long",
                 {"s_per_row": first[0], "s_per_row, other": last[0]},
-                quantities=tuple(name for name in ("train_time_s", "wall_s") if name in one.claims or name in other.claims),
+                quantities=tuple(name for name in ("train_time_s", "wall_s") if name in result.claims or name in other.claims),
             )
 
 
@@ -348,9 +351,9 @@ def _seconds_per_row(result: AuditedResult) -> tuple[float, str] | None:
     return time.value / (steps.value * batch), f"{time.value:g} s / ({steps.value:,.0f} steps x {batch} rows)"
 
 
-def _same_conditions(one: AuditedResult, other: AuditedResult) -> bool:
+def _same_conditions(result: AuditedResult, other: AuditedResult) -> bool:
     """Return True if two results have the same batch, length and format, and no setting that is known to differ."""
-    a, b = one.conditions, other.conditions
+    a, b = result.conditions, other.conditions
     required = ("micro_batch", "sequence_length", "precision", "accelerator", "accelerator_count")
     optional = ("global_batch", "gradient_accumulation", "padding", "packing", "dataset")
     same = all(getattr(a, name) is not None and getattr(a, name) == getattr(b, name) for name in required)

@@ -35,7 +35,7 @@ NOT_IN_MEMORY = {"gradient_accumulation": "micro-steps follow each other, so act
 
 @rule(id="metric", family="definitions", verdicts=(SUSPICIOUS, INCONSISTENT, AMBIGUOUS))
 def metrics(evidence: Evidence) -> Iterator[Finding]:
-    """Figure that is not what its name says.
+    """Figure that does not match its name.
 
     A peak is the highest value, a rate measures completed work, and a unit is the number that bytes were divided by
     (definitions#throughput, definitions#memory).
@@ -99,7 +99,7 @@ def counted_differently(evidence: Evidence) -> Iterator[Finding]:
         claim = f"{name} in several sources"
         words = (
             "; ".join(
-                f"{counts}: {', '.join(f'{statement} ({len(metric.records)} results)' for statement, metric in items)}"
+                f"{counts}: {', '.join(f'{statement} (results: {len(metric.records)})' for statement, metric in items)}"
                 for counts, items in counted.items()
             )
             + ". These are different counts under one name (definitions#step, definitions#tokens, definitions#memory), so the figures "
@@ -117,7 +117,9 @@ def roofs(evidence: Evidence) -> Iterator[Finding]:
     """
     for statement, roof in evidence.assertions(Roof):
         card, peak = evidence.facts.accelerators.get(roof.accelerator), Interval.of(roof.peak_flop_per_s)
-        implied = {result.id: found for result in evidence.with_ids(roof.records) if (found := _implied_peak(result)) is not None}
+        implied = {
+            result.id: peak_of_result for result in evidence.with_ids(roof.records) if (peak_of_result := _implied_peak(result)) is not None
+        }
         off = {record: (value, words) for record, (value, words) in implied.items() if peak.low > value.high * ROUGHLY}
         if not off or card is None:
             continue
@@ -224,10 +226,10 @@ def formula_values(evidence: Evidence) -> Iterator[Finding]:
     """
     for statement, formula in evidence.assertions(Formula):
         for result in evidence.with_ids(formula.records):
-            claimed, printed = result.interval(formula.quantity), result.claims.get("parameters")
+            claimed = result.interval(formula.quantity)
             # A term without a value is known only if it is the number of parameters.
-            size = printed.value if printed else count_parameters(result.model).total if result.model else None
-            known = [term.value if term.value is not None else size if term.name == "parameters" else None for term in formula.terms]
+            of_result = {"parameters": result.parameters}
+            known = [of_result.get(term.name) if term.value is None else term.value for term in formula.terms]
             factors = [(term, factor) for term, factor in zip(formula.terms, known, strict=True) if factor is not None]
             if claimed is None or len(factors) < len(known):
                 continue

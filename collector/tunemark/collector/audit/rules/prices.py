@@ -128,12 +128,12 @@ def _far_off(evidence: Evidence, offer: Offer, rows: list[PriceRow], claimed: fl
     limit, what = DEVICE_PRICE_SPREAD, f"{_device_name(evidence, offer.accelerator)} at {offer.provider}"
     if offer.instance:
         known |= {row.usd_per_hour for row in rows}
-        limit, what = INSTANCE_PRICE_SPREAD, f"a device or the whole of {offer.instance}"
+        limit, what = INSTANCE_PRICE_SPREAD, f"one device of {offer.instance} or the whole instance"
     nearest = min(sorted(known), key=lambda price: abs(price / claimed - 1), default=None)
     if nearest is None or 1 / limit <= claimed / nearest <= limit:
         return None
     shown = ", ".join(f"${price:.4g}" for price in sorted(known))
-    words = f"${claimed:g}/h; known prices of {what} are {shown}: {claimed / nearest:.2f} times the nearest"
+    words = f"${claimed:g}/h is {claimed / nearest:.2f} times the nearest known price of {what}; known prices: {shown}"
     return INCONSISTENT if offer.instance else SUSPICIOUS, words
 
 
@@ -285,7 +285,11 @@ def implied_rates(evidence: Evidence) -> Iterator[Finding]:
     for statement, bill in evidence.assertions(Bill):
         claim, price = statement.claims.get("cost_per_1m_samples_usd"), _price(evidence, statement, bill)
         model, card = evidence.facts.models.get(bill.model or ""), evidence.facts.accelerators.get(bill.accelerator or "")
-        length, peak = _length_of_table(evidence, statement), dense_peak(card)
+        # The bills of the same table give the tokens of a sample, if their results agree.
+        place = (source_of(statement.id), statement.section)
+        table = [other_bill for other, other_bill in evidence.assertions(Bill) if (source_of(other.id), other.section) == place]
+        lengths = {result.conditions.sequence_length for result in evidence.with_ids(row.result or "" for row in table)}
+        length, peak = lengths.pop() if len(lengths) == 1 else None, dense_peak(card)
         if bill.result is not None or claim is None or price is None:
             continue
         if model is None or bill.method is None or card is None or not length or not peak:
@@ -303,14 +307,6 @@ def implied_rates(evidence: Evidence) -> Iterator[Finding]:
             )
             numbers = {"utilisation": share.value, "tokens_per_s": rate}
             yield Finding(IMPOSSIBLE, (statement.id, price[0]), shown, words, numbers, quantities=("cost_per_1m_samples_usd",))
-
-
-def _length_of_table(evidence: Evidence, statement: Statement) -> int | None:
-    """Return the tokens per sample in the bills of the same table, or None if their results differ."""
-    place = (source_of(statement.id), statement.section)
-    bills = [bill for other, bill in evidence.assertions(Bill) if (source_of(other.id), other.section) == place]
-    lengths = {result.conditions.sequence_length for result in evidence.with_ids(bill.result or "" for bill in bills)}
-    return lengths.pop() if len(lengths) == 1 else None
 
 
 @rule(id="owned-inputs", family="prices", verdicts=(SUSPICIOUS,))
@@ -334,8 +330,8 @@ def owned_hardware(evidence: Evidence) -> Iterator[Finding]:
     bought = "; ".join(f"{cards[key].name} was ${cards[key].msrp_usd:,.0f}" for key in priced)
     claim = "amortised cost on owned hardware, without purchase price, years, hours of use, watts and electricity"
     words = (
-        f"{'; '.join(lines)}. Devices with different prices cost about the same{f' ({bought})' if bought else ''}; "
-        "(purchase / (years x hours of use) + watts x electricity) cannot be checked"
+        f"{'; '.join(lines)}. Devices with different prices cost about the same{f' ({bought})' if bought else ''}. "
+        "The sum purchase / (years x hours of use) + watts x electricity cannot be checked"
     )
     numbers = {f"usd_per_hour, {record}": rate for record, (_, rate) in rates.items()}
     yield Finding(SUSPICIOUS, tuple(rates), claim, words, numbers, quantities=("cost_local_usd",))

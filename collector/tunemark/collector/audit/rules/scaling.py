@@ -64,9 +64,9 @@ def memory_per_device(evidence: Evidence) -> Iterator[Finding]:
     """
     for few, many in _pairs(evidence):
         fewer = few.readings("peak_memory_bytes")
-        more = [peak for meaning, peak in many.readings("peak_memory_bytes") if "together" not in meaning]
-        if fewer and more and more[0].low > fewer[0][1].high * MORE_MEMORY:
-            before, after = fewer[0][1].value, more[0].value
+        larger = [peak for meaning, peak in many.readings("peak_memory_bytes") if "together" not in meaning]
+        if fewer and larger and larger[0].low > fewer[0][1].high * MORE_MEMORY:
+            before, after = fewer[0][1].value, larger[0].value
             claim = f"{many.printed('peak_memory_bytes')} on {many.devices} devices, {few.printed('peak_memory_bytes')} on {few.devices}"
             words = (
                 f"{before / 1e9:.1f} GB -> {after / 1e9:.1f} GB on each device ({after / before - 1:+.0%}), with the same rows on each and states "

@@ -55,7 +55,7 @@ def best_of_many(evidence: Evidence) -> Iterator[Finding]:
             if abs(best.value - claim.value) < SIGNIFICANT_ERRORS * math.hypot(error, _standard_error(claim.value, rows))
         }
         if near:
-            shown = f"{label(claimed.quantity)} {best.printed} {claimed.where} of {len(others) + 1}{quoted(statement)}"
+            shown = f"{label(claimed.quantity)} {best.printed} is the {claimed.where} of {len(others) + 1}{quoted(statement)}"
             words = (
                 f"over {rows:,} rows its standard error is {error * 100:.2f} points. {len(near)} of the {len(others)} others "
                 f"({', '.join(near.values())}) lie within {SIGNIFICANT_ERRORS} standard errors of the difference, so any of these may be the best"

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import product
 from operator import attrgetter
 
-from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s
+from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, utilisation
 from tunemark.collector.audit.evidence import METHOD_NAME, AuditedResult, Evidence, grouped, label, quoted, source_of
 from tunemark.collector.audit.interval import ROUGHLY, Interval
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import samples_per_s, token_rates
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.formats import GIB
-from tunemark.schema.physics.architecture import FAMILIES, count_parameters
+from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.records.claims import Advice, Conclusion, Driver, Effect, Link, Scalar, Stated
@@ -170,18 +170,17 @@ def _lack_of_support(evidence: Evidence, conclusion: Conclusion) -> str:
 
 
 def _attained(results: list[AuditedResult]) -> str:
+    """Return the share of the dense peak that each result attains, in words."""
     parts = []
     for result in results:
-        peak, rate, length, model = peak_flop_per_s(result), samples_per_s(result), result.conditions.sequence_length, result.model
-        if peak is None or model is None:
-            continue
-        if length is not None and token_rates(result):
-            share = token_rates(result)[0].tokens_per_s.value * flop_per_token(result, model, length) / peak
-            parts.append(f"{result.id} attains {share:.0%} of the dense peak")
-        elif rate is not None:
-            shares = [rate[0].value * each * flop_per_token(result, model, each) / peak for each in UNKNOWN_LENGTHS]
-            at = [f"{share:.0%} at {each:,} tokens per row" for share, each in zip(shares, UNKNOWN_LENGTHS, strict=True)]
-            parts.append(f"{result.id} attains, of the dense peak, {', '.join(at)}")
+        peak, rate, rates, model = peak_flop_per_s(result), samples_per_s(result), token_rates(result), result.model
+        utilised = utilisation(result, rates[0]) if rates else None
+        if utilised is not None:
+            parts.append(f"{result.id} attains {utilised[0].value:.0%} of the dense peak")
+        elif rate is not None and peak is not None and model is not None:
+            shares = {length: rate[0].value * length * flop_per_token(result, model, length) / peak for length in UNKNOWN_LENGTHS}
+            at = ", ".join(f"{share:.0%} at {length:,} tokens per row" for length, share in shares.items())
+            parts.append(f"{result.id} attains, of the dense peak, {at}")
     return "; ".join(parts) or "the attained FLOP/s are unknown"
 
 
@@ -227,17 +226,10 @@ def _advised_cards(evidence: Evidence, advice: Advice) -> list[AcceleratorCard]:
 
 def _stated_needs(evidence: Evidence, source: str, advice: Advice) -> Iterator[AuditedResult]:
     """Yield the rows of a document's tables, on no device, for models of the advised sizes and methods."""
+    smallest, largest = advice.parameters_from_b or 0, (advice.parameters_to_b or math.inf) * SIZE_TOLERANCE
     for result in evidence.results:
-        if (
-            result.source != source
-            or result.model is None
-            or result.accelerator is not None
-            or result.conditions.method not in advice.methods
-        ):
-            continue
-        printed = result.claims.get("parameters")
-        size = (printed.value if printed else count_parameters(result.model).total) / BILLION
-        if (advice.parameters_from_b or 0) <= size <= (advice.parameters_to_b or float("inf")) * SIZE_TOLERANCE:
+        in_table = result.source == source and result.model is not None and result.accelerator is None
+        if in_table and result.conditions.method in advice.methods and smallest <= (result.parameters or 0) / BILLION <= largest:
             yield result
 
 
@@ -366,16 +358,19 @@ def growth(evidence: Evidence) -> Iterator[Finding]:
         # The decoder with the most results in the document is the example.
         model = evidence.facts.models[max(sorted(decoders), key=lambda key: decoders[key])]
         lengths = (model.context_length // 2, model.context_length)
-        flash, eager = (_growth_power(model, lengths, kernel) for kernel in ("flash", "eager"))
+        flash, eager = (
+            math.log(_activations(model, lengths[1], kernel) / _activations(model, lengths[0], kernel)) / math.log(lengths[1] / lengths[0])
+            for kernel in ("flash", "eager")
+        )
         if abs(flash - POWER[effect.grows]) <= 0.5:  # noqa: PLR2004 - nearest whole power
             continue
         advised = any(
-            other.measure == "flash-attention" and source_of(one.id) == source_of(statement.id)
-            for one, other in evidence.assertions(Effect)
+            stated.measure == "flash-attention" and source_of(other.id) == source_of(statement.id)
+            for other, stated in evidence.assertions(Effect)
         )
         claim = f"{effect.measure}: {effect.printed}"
         words = (
-            f"activations of {model.name} from {lengths[0]:,} to {lengths[1]:,} tokens grow with the power {flash:.2f} under a kernel that stores no "
+            f"activations of {model.name} from {lengths[0]:,} to {lengths[1]:,} tokens grow with the power {flash:.2f} of the length under a kernel that stores no "
             f"scores{', which the same document advises' if advised else ''} (Dao et al. 2022), and {eager:.2f} with stored scores. {effect.grows.capitalize()} "
             f"growth would have the power {POWER[effect.grows]:g}"
         )
@@ -383,12 +378,10 @@ def growth(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(SUSPICIOUS, (statement.id,), claim, words, numbers, quantities=(PEAK,), conditions=("sequence_length",))
 
 
-def _growth_power(model: ModelCard, lengths: tuple[int, int], kernel: str) -> float:
-    sizes = []
-    for length in lengths:
-        ledger = estimate_memory(TrainingShape(model, Method.LORA, length, attention=kernel))  # type: ignore[arg-type]
-        sizes.append(sum(line.bytes for line in ledger.lines if line.group == "activations"))
-    return math.log(sizes[1] / sizes[0]) / math.log(lengths[1] / lengths[0])
+def _activations(model: ModelCard, length: int, kernel: str) -> int:
+    """Return the bytes of activations in the estimate of a micro-step of one row."""
+    ledger = estimate_memory(TrainingShape(model, Method.LORA, length, attention=kernel))  # type: ignore[arg-type]
+    return sum(line.bytes for line in ledger.lines if line.group == "activations")
 
 
 @rule(id="driver", family="statements", verdicts=(SUSPICIOUS,))

@@ -158,7 +158,7 @@ def method_not_said(evidence: Evidence) -> Iterator[Finding]:
         both_fit = bool(peak) and peak[0][1].value > max(sizes.values())
         claim = f"method: {result.labels.get('method', 'not stated')}"
         words = "; ".join(f"read as {METHOD_NAME[method]}: weights of {size / 1e9:.1f} GB" for method, size in sizes.items()) + (
-            f", and {result.claims['peak_memory_bytes'].printed} holds both" if both_fit else ""
+            f". Both fit into {result.claims['peak_memory_bytes'].printed}" if both_fit else ""
         )
         numbers = {f"bytes, {method.value}": size for method, size in sizes.items()}
         yield Finding(AMBIGUOUS, (result.id,), claim, words, numbers, conditions=("method",))
