@@ -2,12 +2,14 @@
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import mean, median
 from typing import Any
 
+from tunemark.collector.predict.cross_validation import HeldOut
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.plan import Plan
@@ -191,3 +193,19 @@ def save(root: Path, submission: Submission, name: str = "run") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of held-out rows with a prediction, as shares."""
+
+    median: float
+    worst: float
+    coverage: float
+
+
+def summarise(rows: Iterable[HeldOut]) -> Errors | None:
+    """Return the errors of held-out rows; None if none of them has a prediction."""
+    predicted = [row for row in rows if row.error is not None]
+    errors = [abs(row.error or 0.0) for row in predicted]
+    return Errors(median(errors), max(errors), mean(bool(row.covered) for row in predicted)) if errors else None

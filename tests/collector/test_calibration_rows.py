@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import CHECKOUT, Tunemark
+from factories import CHECKOUT, Tunemark, summarise
 
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import Finding
 from tunemark.collector.audit.token_rates import Rate
 from tunemark.collector.predict.calibration_rows import Calibration, calibrate, concerns, excluded_readings
-from tunemark.collector.predict.cross_validation import LeftOut, leave_out, summarise
+from tunemark.collector.predict.cross_validation import LeftOut, leave_out
 from tunemark.schema.vocabulary import AuditVerdict
 
 GOAL_MEDIAN, GOAL_COVERED = 0.15, (0.85, 0.95)

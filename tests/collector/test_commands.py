@@ -10,11 +10,12 @@ import pytest
 from factories import CHECKOUT, FACTS, Tunemark, make_submission, save
 
 from tunemark.collector.commands.schema import outdated
-from tunemark.collector.predict.price_book import newest, offers
+from tunemark.collector.predict.price_book import offers
 from tunemark.collector.store.database import empty_database
 from tunemark.collector.store.sql_query import QueryResult
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import PriceRow
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import MISSING
 
 WRITES = [
@@ -148,7 +149,7 @@ def test_every_relation_and_column_of_the_database_is_documented(tunemark: Tunem
     assert {(row["relation"], row["column"]) for row in reference if row["column"]} == set(real)
     (rankable,) = (row for row in reference if (row["relation"], row["column"]) == ("result_rows", "rankable"))
     assert rankable == {"relation": "result_rows", "column": "rankable", "type": "boolean", "meaning": rankable["meaning"]}
-    assert "ranking" in rankable["meaning"]
+    assert "ranked" in rankable["meaning"]
 
 
 def price(**values: object) -> PriceRow:
@@ -168,11 +169,19 @@ def price(**values: object) -> PriceRow:
     )
 
 
+def offers_among(*rows: PriceRow) -> list[PriceRow]:
+    """Return the offered rows of a price book with these rows."""
+    facts = FactBase(FACTS.root)
+    # The facts are read once and kept on the object.
+    facts.__dict__["prices"] = rows
+    return [offer.price for offer in offers(facts, None, date(2026, 12, 1))]
+
+
 def test_the_newest_price_of_each_offer_counts() -> None:
-    kept = newest(
-        [price(effective_on="2026-02-01", usd_per_hour=3.0), price(), price(region="other"), price(kind="spot", usd_per_hour=1.0)]
+    offered = offers_among(
+        price(effective_on="2026-02-01", usd_per_hour=3.0), price(), price(region="other"), price(kind="spot", usd_per_hour=1.0)
     )
-    assert [(row.region, row.kind.value, row.usd_per_hour) for row in kept] == [
+    assert [(row.region, row.kind.value, row.usd_per_hour) for row in offered] == [
         ("r", "on_demand", 3.0),
         ("other", "on_demand", 4.0),
         ("r", "spot", 1.0),
@@ -180,7 +189,7 @@ def test_the_newest_price_of_each_offer_counts() -> None:
 
 
 def test_the_later_of_two_prices_of_one_day_counts() -> None:
-    assert newest([price(usd_per_hour=2.0), price(usd_per_hour=1.0)])[0].usd_per_hour == 1.0
+    assert offers_among(price(usd_per_hour=2.0), price(usd_per_hour=1.0))[0].usd_per_hour == 1.0
 
 
 def test_offers_are_sorted_by_the_price_of_an_accelerator_hour() -> None:

@@ -34,7 +34,7 @@ def test_only_an_existing_result_can_be_superseded(checkout: Path, tunemark: Tun
 
 def test_a_run_on_another_device_supersedes_nothing(checkout: Path, old: str, tunemark: Tunemark) -> None:
     save(checkout, make_submission(run_id=run_id(2), supersedes=old, **{"environment.devices.0.name": "Faster CPU"}))
-    assert "its device is 'Test CPU', that of this run 'Faster CPU'" in tunemark("validate").err
+    assert "its device is 'Test CPU', but this run has 'Faster CPU'" in tunemark("validate").err
     db = checkout / "build" / "tunemark.duckdb"
     collect(checkout, db)
     assert run_query("select result_id, rankable from results", db).rows == [(old, True)]
@@ -45,7 +45,7 @@ def test_a_run_of_another_workload_supersedes_nothing() -> None:
     other = Candidate("b", (), run_id(2), "b" * 12, "a" * 12, {"workload": "smoke-full", "device": "T4"})
     done = accept([one, other], frozenset())
     assert [kept.file for kept in done.kept] == ["a"]
-    assert "its workload is 'smoke-lora', that of this run 'smoke-full'" in str(done.problems[0][1])
+    assert "its workload is 'smoke-lora', but this run has 'smoke-full'" in str(done.problems[0][1])
 
 
 def test_a_file_alone_finds_what_it_supersedes_in_the_checkout(checkout: Path, old: str, tunemark: Tunemark) -> None:

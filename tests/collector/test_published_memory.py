@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tunemark.collector.predict.predicted_vs_measured import accelerate_bytes, memory_errors, published_shape, source_004_bytes
+from tunemark.collector.predict.predicted_vs_measured import accelerate_bytes, memory_error_rows, published_shape, source_004_bytes
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import TrainingShape
@@ -44,10 +44,11 @@ def make_shape(model: str = "llama-3.1-8b", method: Method = Method.LORA, **chan
 
 
 def test_the_rows_of_source_003_are_predicted_within_the_goal() -> None:
-    rows = memory_errors(PUBLISHED, FACTS)
-    summary = summarise((row.predicted, row.published) for row in rows)
+    rows = memory_error_rows(FACTS, PUBLISHED)
+    summary = summarise((row["predicted_bytes"], row["published_bytes"]) for row in rows)
     table = "\n".join(
-        f"{row.id} {row.model:14} {row.method.value:5} {row.published / 1e9:5.1f} {row.predicted / 1e9:5.1f} {row.error:+.1%}"
+        f"{row['result_id']} {row['model']:14} {row['method']:5} {row['published_bytes'] / 1e9:5.1f} {row['predicted_bytes'] / 1e9:5.1f}"
+        f" {row['error']:+.1%}"
         for row in rows
     )
     assert summary.rows == 58, table
@@ -60,7 +61,7 @@ def test_even_the_units_as_printed_stay_within_the_goal() -> None:
     printed = FACTS.known.memory_reading("003").model_copy(update={"unit": "printed"})
     # The facts are read once and kept on the object.
     facts.__dict__["known"] = FACTS.known.model_copy(update={"memory_readings": (printed,)})
-    summary = summarise((row.predicted, row.published) for row in memory_errors(PUBLISHED, facts))
+    summary = summarise((row["predicted_bytes"], row["published_bytes"]) for row in memory_error_rows(facts, PUBLISHED))
     assert summary.median <= 0.10
     assert summary.worst <= 0.25
 
@@ -87,10 +88,10 @@ def test_the_model_memory_says_that_printed_gib_are_gb() -> None:
 
 
 def test_the_formula_of_source_004_and_accelerate_are_far_off() -> None:
-    rows = memory_errors(PUBLISHED, FACTS)
-    ours = summarise((row.predicted, row.published) for row in rows)
-    assert summarise((row.formula_004, row.published) for row in rows).median > 10 * ours.median
-    assert summarise((row.accelerate, row.published) for row in rows).median > 10 * ours.median
+    rows = memory_error_rows(FACTS, PUBLISHED)
+    ours = summarise((row["predicted_bytes"], row["published_bytes"]) for row in rows)
+    assert summarise((row["formula_004_bytes"], row["published_bytes"]) for row in rows).median > 10 * ours.median
+    assert summarise((row["accelerate_bytes"], row["published_bytes"]) for row in rows).median > 10 * ours.median
 
 
 def test_the_formula_of_source_004_gives_its_own_examples() -> None:

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from factories import summarise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunemark.collector.predict.cross_validation import leave_out, summarise
+from tunemark.collector.predict.cross_validation import leave_out
 from tunemark.collector.predict.estimate import LABEL, LEVEL, Range, Throughput, default_stack, no_data, predict
 from tunemark.collector.predict.fit import (
     NOISE,
@@ -83,7 +84,8 @@ def test_the_share_of_each_kind_of_work_is_recovered() -> None:
     rows = made_up()
     fitted = fit(rows)
     for row in rows:
-        estimate = fitted.of_terms(row.config, row.terms)
+        estimate = fitted.predict(row.config)
+        assert not isinstance(estimate, Missing)
         assert estimate.log_seconds == pytest.approx(row.log_seconds, abs=0.02)
     where = {name: fitted.mean[place] for place, name in enumerate(fitted.names)}
     # Factors and the factors of the one software cannot be told apart; their sum can, and the common pace is in `stack`.

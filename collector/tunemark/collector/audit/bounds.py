@@ -51,8 +51,8 @@ def least_flop_per_token(
     model: ModelCard, method: Method, sequence_length: int, rank: int = 1, *, recompute: bool = False, attention: bool = False
 ) -> float:
     """Return the minimum FLOPs per token, with recomputed blocks and attention only on request. See definitions#model-flops."""
-    kept = Checkpointing.FULL if recompute else Checkpointing.NONE
-    ledger = flops_ledger(least_shape(model, method, sequence_length, 1, rank, kept))
+    checkpointing = Checkpointing.FULL if recompute else Checkpointing.NONE
+    ledger = flops_ledger(least_shape(model, method, sequence_length, 1, rank, checkpointing))
     flops = ledger.hardware_flops if recompute else ledger.model_flops
     return (flops - (0 if attention else ledger.of("forward_attention", "backward_attention"))) / ledger.tokens
 
@@ -115,23 +115,18 @@ def weight_bytes(model: ModelCard, method: Method) -> tuple[float, str]:
     return size, f"{weights.quantised:,} x (0.5 + {scales:.4f}) + {weights.plain:,} x 2 bytes"
 
 
-def activations_kept(result: AuditedResult, model: ModelCard, sequence_length: int, micro_batch: int) -> tuple[float, str]:
-    """Return the minimum bytes of activations without recomputation, with the calculation.
+def activations_kept(
+    result: AuditedResult, model: ModelCard, sequence_length: int, micro_batch: int, *, recompute: bool
+) -> tuple[float, str]:
+    """Return the minimum bytes of activations, with the calculation.
 
-    The results of matrix products and attention are kept until the backward pass, and the input of each block
-    (Korthikanti et al. 2022, section 4). All element-wise results are assumed to be recomputed for free.
+    The results of matrix products and attention are kept until the backward pass, and the input of each block (Korthikanti et
+    al. 2022, section 4). If every block is computed twice, only block inputs and one input of the head are kept. All
+    element-wise results are assumed to be recomputed for free.
     """
-    shape = least_shape(model, result.conditions.method, sequence_length, micro_batch, result.setting("lora_r") or 1)
+    rank, checkpointing = result.setting("lora_r") or 1, Checkpointing.FULL if recompute else Checkpointing.NONE
+    shape = least_shape(model, result.conditions.method, sequence_length, micro_batch, rank, checkpointing)
     block = block_activations(shape)
-    each = block.input + block.products
-    return model.layers * each, f"{model.layers} blocks x {shape.slots:,} tokens x {each / shape.slots:,.0f} bytes"
-
-
-def block_inputs_kept(result: AuditedResult, model: ModelCard, sequence_length: int, micro_batch: int) -> tuple[float, str]:
-    """Return the minimum bytes of activations if every block is computed twice: block inputs, and one input of the head."""
-    rank = result.setting("lora_r") or 1
-    shape = least_shape(model, result.conditions.method, sequence_length, micro_batch, rank, Checkpointing.FULL)
-    block = block_activations(shape)
-    head = 0 if shape.labels else shape.slots * model.hidden_size * 2
-    words = f"{model.layers} blocks x {shape.slots:,} tokens x {block.input / shape.slots:,.0f} bytes"
-    return model.layers * block.input + head, words
+    each = block.input + (0 if recompute else block.products)
+    head = shape.slots * model.hidden_size * 2 if recompute and not shape.labels else 0
+    return model.layers * each + head, f"{model.layers} blocks x {shape.slots:,} tokens x {each / shape.slots:,.0f} bytes"

@@ -13,8 +13,9 @@ from tunemark.collector.audit.printed_figures import printed_rows
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import DatasetFact
+from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.claims import Assertion
+from tunemark.schema.records.claims import Assertion, Comparison
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument, Statement
 from tunemark.schema.vocabulary import Method
@@ -82,9 +83,21 @@ class AuditedResult:
         return METHOD_NAME[self.conditions.method]
 
     @property
+    def finished(self) -> bool:
+        """False if fewer steps were run than were planned."""
+        steps, planned = self.interval("steps"), self.interval("total_steps")
+        return steps is None or planned is None or steps.value >= planned.value
+
+    @property
     def training_rows(self) -> int | None:
-        """Rows of the training data: as printed with the dataset, else those of the known dataset."""
+        """Rows of the training data: as printed with the dataset, else from the known dataset."""
         return printed_rows(self.conditions.dataset) or (self.dataset.training_rows if self.dataset else None)
+
+    @property
+    def parameters(self) -> float | None:
+        """Number of parameters: as claimed, else of the model, else None."""
+        claim = self.claims.get("parameters")
+        return claim.value if claim else count_parameters(self.model).total if self.model else None
 
     def setting(self, name: str) -> int | None:
         """Return a setting that is a whole number, or None."""
@@ -125,19 +138,21 @@ class Evidence:
         """Results of documents: few enough to compare all pairs."""
         return tuple(result for result in self.results if not result.measured and not result.converted)
 
-    @cached_property
-    def same_setup(self) -> tuple[tuple[AuditedResult, ...], ...]:
-        """Groups of results of one source with the same model, method and device."""
-        return tuple(tuple(group) for group in grouped(_with_model(self.results), SETUP).values())
-
     def published_pairs(self) -> Iterator[Pair]:
         """Yield all pairs of published results of one source with the same model, method and device."""
-        for group in grouped(_with_model(self.published), SETUP).values():
+        for group in grouped(with_model(self.published), SETUP).values():
             yield from combinations(group, 2)
 
     def with_figure(self, quantity: str) -> list[AuditedResult]:
         """Return the results that claim a quantity."""
         return [result for result in self.results if quantity in result.claims]
+
+    def with_intervals(self, *quantities: str) -> Iterator[tuple[AuditedResult, list[Interval]]]:
+        """Yield the results in which all quantities have one positive value, with these values."""
+        for result in self.results:
+            known = [interval for quantity in quantities if (interval := result.interval(quantity))]
+            if len(known) == len(quantities):
+                yield result, known
 
     @cached_property
     def by_id(self) -> dict[str, AuditedResult]:
@@ -169,6 +184,12 @@ class Evidence:
         named = [result.accelerator for result in self.published if result.source == source and result.accelerator]
         return list({card.key: card for card in named}.values())
 
+    def compared_claims(self, compared: Comparison) -> tuple[Claim, Claim] | None:
+        """Return the first and the last figure of a comparison, or None if one is missing."""
+        first = self.claims_of(compared.records[0]).get(compared.quantity)
+        last = self.claims_of(compared.records[-1]).get(compared.base_quantity or compared.quantity)
+        return (first, last) if first and last else None
+
     def claims_of(self, record: str) -> dict[str, Claim]:
         """Return the claims of a result or a statement; none for an unknown record."""
         if record in self.by_id:
@@ -184,7 +205,8 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     return groups
 
 
-def _with_model(results: Iterable[AuditedResult]) -> list[AuditedResult]:
+def with_model(results: Iterable[AuditedResult]) -> list[AuditedResult]:
+    """Return the results with a known model."""
     return [result for result in results if result.conditions.model is not None]
 
 

@@ -72,24 +72,13 @@ def half_digit(claim: Claim) -> float:
     (`76.3% of the available 40GB`) the first number sets the precision.
     """
     factor = 2.0 if APPROXIMATE.search(claim.printed) else 1.0
-    half_s = _duration_half_s(claim.printed)
-    if half_s is not None and claim.value > 0:
-        return factor * half_s / claim.value
+    clock, parts = CLOCK.fullmatch(claim.printed.strip()), PARTS.findall(claim.printed)
+    if claim.value > 0 and (clock or parts):
+        decimals, unit = (clock[1], "s") if clock else parts[-1][1:]
+        return factor * _half(decimals) * UNIT_S.get(unit.lower(), 1.0) / claim.value
     match = NUMBER.search(claim.printed)
     number = float(match[0].replace(",", "")) if match else 0.0
     return factor * _half(match[1]) / number if match and number else 0.0
-
-
-def _duration_half_s(printed: str) -> float | None:
-    """Return half of the last unit of a duration in seconds, or None for a figure that is not a duration."""
-    clock = CLOCK.fullmatch(printed.strip())
-    if clock:
-        return _half(clock[1])
-    parts = PARTS.findall(printed)
-    if not parts:
-        return None
-    _, decimals, unit = parts[-1]
-    return _half(decimals) * UNIT_S.get(unit.lower(), 1.0)
 
 
 def _half(decimals: str | None) -> float:

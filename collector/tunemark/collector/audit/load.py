@@ -21,15 +21,7 @@ from tunemark.schema.vocabulary import PublishedStatus, Status
 def load_evidence(root: Path, facts: FactBase | None = None, measured: Iterable[AuditedResult] | None = None) -> Evidence:
     """Return the evidence of a checkout. Unreadable files are skipped; `tunemark validate` reports them.
 
-    Parameters
-    ----------
-    root
-        The checkout.
-    facts
-        Its facts; read when left out.
-    measured
-        Its submissions; read when left out.
-
+    Facts and measured submissions are read from the checkout unless they are given.
     """
     facts = facts or FactBase(root / "data")
     published = records_in(root / "data" / "published").files
@@ -46,11 +38,7 @@ def load_evidence(root: Path, facts: FactBase | None = None, measured: Iterable[
 def add_files(evidence: Evidence, paths: Iterable[Path]) -> tuple[Evidence, list[str]]:
     """Return the evidence with the records of further files, and the ids of these records.
 
-    Raises
-    ------
-    TunemarkError
-        With exit code 3 for a file that is not a record.
-
+    Raises TunemarkError with exit code 3 for a file that is not a record.
     """
     results, documents = dict(evidence.by_id), dict(evidence.documents_by_id)
     ids: list[str] = []

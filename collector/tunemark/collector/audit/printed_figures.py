@@ -82,21 +82,14 @@ def samples_per_s(claims: Claims, conditions: Conditions, dataset_rows: int | No
     """Return documents per second: claimed; else from tokens if a row is a full document; else epochs of known rows over time."""
     # Trainers count rows. A packed row holds several documents, so its rate is another quantity.
     printed = None if conditions.packing else claimed(claims, "samples_per_s")
-    return printed or _samples_from_tokens(claims, conditions) or _samples_from_epochs(claims, dataset_rows)
-
-
-def _samples_from_tokens(claims: Claims, conditions: Conditions) -> Figure | None:
+    if printed:
+        return printed
     # A packed row holds several documents and a padded row is not full: neither gives the number of documents.
-    if conditions.packing or conditions.padding in {Padding.STATIC, Padding.DYNAMIC} or conditions.sequence_length is None:
-        return None
+    is_document = not conditions.packing and conditions.padding not in {Padding.STATIC, Padding.DYNAMIC}
     tokens = tokens_per_s(claims, conditions)
-    if tokens is None:
-        return None
-    stated = "rows are full" if rows_are_full(conditions) else "the source gives one length for all rows, taken as full"
-    return Figure(tokens.value / conditions.sequence_length, f"tokens per second / sequence length; {stated}")
-
-
-def _samples_from_epochs(claims: Claims, dataset_rows: int | None) -> Figure | None:
+    if is_document and conditions.sequence_length is not None and tokens is not None:
+        stated = "rows are full" if rows_are_full(conditions) else "the source gives one length for all rows, taken as full"
+        return Figure(tokens.value / conditions.sequence_length, f"tokens per second / sequence length; {stated}")
     epochs, train_time = claimed(claims, "epochs"), claimed(claims, "train_time_s")
     if dataset_rows is None or epochs is None or train_time is None or not train_time.value or not _epochs_were_done(claims):
         return None

@@ -94,29 +94,22 @@ class Rule:
     def findings(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield the findings of this rule.
 
-        Raises
-        ------
-        ValueError
-            If a finding has an undeclared verdict, or names neither a quantity nor a condition.
-
+        Raises ValueError if a finding has an undeclared verdict, or names neither a quantity nor a condition.
         """
         for finding in self.check(evidence):
             if finding.verdict not in self.verdicts:
                 raise ValueError(f"rule {self.id} gave the verdict {finding.verdict.value}; declare it in `verdicts`")
             if not finding.quantities and not finding.conditions:
                 raise ValueError(f"rule {self.id} made a finding without quantities and conditions; name what its verdict applies to")
-            numbers = {name: round_off(value) for name, value in finding.numbers.items()}
+            # Nine significant digits: further ones differ between machines.
+            numbers = {name: float(f"{value:.9g}") if isinstance(value, float) else value for name, value in finding.numbers.items()}
             yield replace(finding, rule=self.id, records=tuple(dict.fromkeys(finding.records)), numbers=numbers)
 
 
 def rule(*, id: str, family: Family, verdicts: tuple[AuditVerdict, ...]) -> Callable[[Check], Rule]:  # noqa: A002 - its name in every table
     """Declare a check as a rule. The first line of its docstring is the title of the rule, and the rest is the reason.
 
-    Raises
-    ------
-    ValueError
-        If the docstring lacks a title or a reason.
-
+    Raises ValueError if the docstring lacks a title or a reason.
     """
 
     def declare(check: Check) -> Rule:
@@ -134,15 +127,17 @@ def all_rules() -> tuple[Rule, ...]:
     names = sorted(info.name for info in pkgutil.iter_modules(package.__path__, f"{RULES_PACKAGE}."))
     members = [(name, member) for name in names for member in vars(importlib.import_module(name)).values()]
     declared = [member for name, member in members if isinstance(member, Rule) and member.check.__module__ == name]
-    return tuple(sorted(declared, key=lambda one: get_args(Family).index(one.family)))
+    return tuple(sorted(declared, key=lambda each: get_args(Family).index(each.family)))
 
 
 def audit(evidence: Evidence, rules: Iterable[Rule] | None = None) -> tuple[Finding, ...]:
     """Return the findings of all rules, ordered by subject and then worst first. The same evidence gives the same findings."""
-    findings = [finding for one in (all_rules() if rules is None else rules) for finding in one.findings(evidence)]
-    return tuple(
-        sorted(findings, key=lambda one: (one.records[0], WORST_FIRST[one.verdict], one.rule, one.records, one.calculation)),
-    )
+    findings = [finding for each in (all_rules() if rules is None else rules) for finding in each.findings(evidence)]
+
+    def order(finding: Finding) -> tuple[object, ...]:
+        return finding.records[0], WORST_FIRST[finding.verdict], finding.rule, finding.records, finding.calculation
+
+    return tuple(sorted(findings, key=order))
 
 
 def select(
@@ -159,8 +154,3 @@ def select(
         and (not verdicts or finding.verdict in verdicts)
         and (not records or set(records) & set(finding.records))
     )
-
-
-def round_off(value: Number) -> Number:
-    """Return a number with nine significant digits: further digits differ between machines."""
-    return float(f"{value:.9g}") if isinstance(value, float) else value

@@ -31,7 +31,7 @@ class Rate:
 
 def token_rates(result: AuditedResult) -> list[Rate]:
     """Return tokens per second by every figure. Several rates of one quantity are readings of it."""
-    return [*_claimed(result), *_from_samples(result), *_from_steps(result)] or list(_from_epochs(result))
+    return [*_from_rates(result), *_from_steps(result)] or list(_from_epochs(result))
 
 
 def plain_rate(result: AuditedResult) -> Rate | None:
@@ -39,17 +39,14 @@ def plain_rate(result: AuditedResult) -> Rate | None:
     return next((rate for rate in token_rates(result) if not rate.meaning and not rate.quantity.endswith("_reported")), None)
 
 
-def _claimed(result: AuditedResult) -> Iterator[Rate]:
+def _from_rates(result: AuditedResult) -> Iterator[Rate]:
+    """Yield claimed rates of tokens, counted tokens over time, and rates of samples times their length."""
     for quantity in ("tokens_per_s", "tokens_per_s_reported"):
         for meaning, rate in result.readings(quantity):
             yield Rate(quantity, meaning, rate, "")
-    tokens, time = result.interval("tokens"), result.interval("train_time_s")
+    tokens, time, length = result.interval("tokens"), result.interval("train_time_s"), result.conditions.sequence_length
     if tokens and time:
         yield Rate("tokens", "", tokens / time, f"{tokens.value:,.0f} tokens / {time.value:,.2f} s")
-
-
-def _from_samples(result: AuditedResult) -> Iterator[Rate]:
-    length = result.conditions.sequence_length
     for quantity in ("samples_per_s", "samples_per_s_reported"):
         if length is None or (quantity == "samples_per_s" and "tokens" in result.claims):
             continue
@@ -61,7 +58,8 @@ def _from_steps(result: AuditedResult) -> Iterator[Rate]:
     rows, length = rows_per_step(result), result.conditions.sequence_length
     if rows is None or length is None or "tokens" in result.claims:
         return
-    conditions = ("sequence_length", *batch_conditions(result))
+    stated = result.conditions.global_batch is not None
+    conditions = ("sequence_length", *(("global_batch",) if stated else ("micro_batch", "gradient_accumulation", "data_parallel")))
     for meaning, step in result.readings("step_time_s"):
         formula = f"{rows:,} rows x {length:,} tokens / {step.value:g} s per step"
         yield Rate("step_time_s", meaning, Interval.exact(float(rows * length)) / step, formula, conditions)
@@ -99,12 +97,6 @@ def rows_per_step(result: AuditedResult) -> int | None:
     if conditions.micro_batch is None or conditions.gradient_accumulation is None or result.replicas is None:
         return None
     return conditions.micro_batch * conditions.gradient_accumulation * result.replicas
-
-
-def batch_conditions(result: AuditedResult) -> tuple[str, ...]:
-    """Return the conditions that the rows of an optimizer step follow from."""
-    stated = result.conditions.global_batch is not None
-    return ("global_batch",) if stated else ("micro_batch", "gradient_accumulation", "data_parallel")
 
 
 def expected_rows(result: AuditedResult) -> Interval | None:

@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, print_json, print_table, say
-from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
 from tunemark.schema.files import project_root
 from tunemark.schema.vocabulary import AuditVerdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tunemark.collector.audit.evidence import Evidence
-    from tunemark.collector.audit.rule import Finding, Rule
+    from tunemark.collector.audit.rule import Finding
 
 # The audit is imported when the command runs, to keep --help fast.
 # ruff: noqa: PLC0415
@@ -71,74 +67,54 @@ def audit(
 
     - `tunemark audit --rules`
     """
+    from tunemark.collector.audit.evidence import source_of
+    from tunemark.collector.audit.load import add_files, load_evidence
     from tunemark.collector.audit.rule import all_rules, select
     from tunemark.collector.audit.rule import audit as run_audit
+    from tunemark.collector.gate.read import named_records
 
     declared = all_rules()
     if rules:
-        _print_rules(declared, as_json=as_json)
+        if as_json:
+            fields = ("id", "family", "title", "why", "verdicts")
+            print_json([{name: getattr(known, name) for name in fields} for known in declared])
+        else:
+            print_table(["rule", "family", "looks for"], [(known.id, known.family, known.title) for known in declared])
         return
-    wanted_rules = [_known("--rule", name, [one.id for one in declared]) for name in rule or ()]
-    wanted_verdicts = [AuditVerdict(_known("--verdict", word.lower(), list(AuditVerdict))) for word in verdict or ()]
-    evidence, ids = _evidence(paths or [])
+    wanted_rules = [chosen("--rule", name, [known.id for known in declared]) for name in rule or ()]
+    wanted_verdicts = [chosen("--verdict", word, AuditVerdict) for word in verdict or ()]
+    evidence = load_evidence(project_root())
+    ids: list[str] = []
+    if paths:
+        evidence, ids = add_files(evidence, named_records(paths).files)
     known_sources = sorted({result.source for result in evidence.results} | set(evidence.documents_by_id))
-    sources = [_known("--source", name, known_sources) for name in source or ()]
-    findings = select(run_audit(evidence, declared), wanted_rules, wanted_verdicts, ids or _records_of(evidence, sources))
+    sources = [chosen("--source", name, known_sources) for name in source or ()]
+    of_sources = [result.id for result in evidence.results if result.source in sources]
+    of_sources += [statement for statement in evidence.statements if source_of(statement) in sources]
+    findings = select(run_audit(evidence, declared), wanted_rules, wanted_verdicts, ids or of_sources)
     if as_json:
         print_json([{"rule": finding.rule} | asdict(finding) for finding in findings])
         return
     for finding in findings:
         _print(finding)
-    _print_summary(evidence, findings)
-
-
-def _evidence(paths: list[Path]) -> "tuple[Evidence, list[str]]":
-    from tunemark.collector.audit.load import add_files, load_evidence
-    from tunemark.collector.gate.read import named_records
-
-    evidence = load_evidence(project_root())
-    return add_files(evidence, named_records(paths).files) if paths else (evidence, [])
-
-
-def _records_of(evidence: "Evidence", sources: list[str]) -> list[str]:
-    """Return the ids of all results and statements of sources."""
-    from tunemark.collector.audit.evidence import source_of
-
-    results = [result.id for result in evidence.results if result.source in sources]
-    return [*results, *(statement for statement in evidence.statements if source_of(statement) in sources)]
-
-
-def _known(option: str, word: str, known: list[str]) -> str:
-    if word in known:
-        return word
-    raise TunemarkError(option, word, did_you_mean(word, known))
-
-
-def _print(finding: "Finding") -> None:
-    shown = ", ".join(finding.records[:SHOWN_RECORDS])
-    more = f" and {len(finding.records) - SHOWN_RECORDS} more" if len(finding.records) > SHOWN_RECORDS else ""
-    _print_wrapped("", f"{finding.verdict.value.upper()}  {finding.rule}  {shown}{more}")
-    _print_wrapped("  claim        ", finding.claim)
-    _print_wrapped("  calculation  ", finding.calculation)
-    _print_wrapped("  applies to   ", ", ".join((*finding.quantities, *finding.conditions)))
-    typer.echo("")
-
-
-def _print_wrapped(head: str, text: str) -> None:
-    indent = " " * (len(head) or 2)
-    for line in textwrap.wrap(text, WIDTH, initial_indent=head, subsequent_indent=indent, break_on_hyphens=False) or [head]:
-        typer.echo(line)
-
-
-def _print_summary(evidence: "Evidence", findings: "Sequence[Finding]") -> None:
-    counts = ", ".join(f"{sum(finding.verdict is verdict for finding in findings)} {verdict.value}" for verdict in AuditVerdict)
+    counts = ", ".join(f"{sum(finding.verdict is each for finding in findings)} {each.value}" for each in AuditVerdict)
     subjects = len({finding.records[0] for finding in findings})
     say(f"Audited {len(evidence.results)} results and {len(evidence.statements)} statements.")
     say(f"Findings: {len(findings)} about {subjects} records ({counts}).")
 
 
-def _print_rules(rules: "Sequence[Rule]", *, as_json: bool) -> None:
-    if as_json:
-        print_json([{name: getattr(rule, name) for name in ("id", "family", "title", "why", "verdicts")} for rule in rules])
-        return
-    print_table(["rule", "family", "looks for"], [(rule.id, rule.family, rule.title) for rule in rules])
+def _print(finding: "Finding") -> None:
+    records = ", ".join(finding.records[:SHOWN_RECORDS])
+    if len(finding.records) > SHOWN_RECORDS:
+        records += f" and {len(finding.records) - SHOWN_RECORDS} more"
+    paragraphs = (
+        ("", f"{finding.verdict.value.upper()}  {finding.rule}  {records}"),
+        ("  claim        ", finding.claim),
+        ("  calculation  ", finding.calculation),
+        ("  applies to   ", ", ".join((*finding.quantities, *finding.conditions))),
+    )
+    for head, text in paragraphs:
+        indent = " " * (len(head) or 2)
+        for line in textwrap.wrap(text, WIDTH, initial_indent=head, subsequent_indent=indent, break_on_hyphens=False) or [head]:
+            typer.echo(line)
+    typer.echo("")

@@ -1,15 +1,13 @@
 """The command `estimate`: the memory of a training step, the accelerators it fits on, and the predicted time and cost of a job."""
 
 from collections.abc import Sequence
-from dataclasses import fields
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, print_json, print_table
+from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table
 from tunemark.schema import formats
-from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import gib
 from tunemark.schema.physics.memory import estimate_memory
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
 
 # The predictor needs numpy and the audit; it is imported by the functions that use it, to keep --help fast.
 # ruff: noqa: PLC0415
-
-Word = TypeVar("Word", bound=StrEnum)
 
 
 def estimate(
@@ -113,8 +109,8 @@ def estimate(
     - `tunemark estimate -m llama-3.1-70b --method full --seq 4096 --devices 16 --sharding fsdp2 --checkpointing full --loss fused`
     """
     facts = FactBase.of_project()
-    card, method_used = facts.model(model), _word(Method, "--method", method)
-    stored = _word(Dtype, "--parameters", parameters or ("fp32" if method_used is Method.QLORA else "bf16"))
+    card, method_used = facts.model(model), chosen("--method", method, Method)
+    stored = chosen("--parameters", parameters or ("fp32" if method_used is Method.QLORA else "bf16"), Dtype)
     shape = TrainingShape(
         card,
         method_used,
@@ -124,12 +120,12 @@ def estimate(
         lora_rank=rank,
         lora_targets=ALL_LINEAR if targets == ALL_LINEAR[0] else tuple(name.strip() for name in targets.split(",")),
         lora_dropout=dropout,
-        checkpointing=_word(Checkpointing, "--checkpointing", checkpointing),
+        checkpointing=chosen("--checkpointing", checkpointing, Checkpointing),
         attention=attention or ("eager" if card.family == "gemma2" else "sdpa"),  # type: ignore[arg-type]
         loss=loss,  # type: ignore[arg-type]
         parameters=stored,
         activations=stored,
-        adapters=_word(Dtype, "--adapters", adapters),
+        adapters=chosen("--adapters", adapters, Dtype),
         double_quantisation=not single_quantisation,
         optimizer=optimizer,  # type: ignore[arg-type]
         master_weights=master_weights,
@@ -146,34 +142,20 @@ def estimate(
     stack = ""
     jobs: list[JobEstimate] = []
     if throughput or size is not None or like is not None or usd_per_hour is not None:
-        stack, jobs = _jobs(facts, shape, [known.key for known in cards], like, size, usd_per_hour)
+        from tunemark.collector.predict.calibration_rows import calibrate
+        from tunemark.collector.predict.estimate import job_estimates, stack_named
+        from tunemark.collector.predict.fit import fit
+
+        fitted = fit(calibrate(facts.root.parent, facts).rows)
+        stack = stack_named(fitted, like, shape)
+        keys = [known.key for known in cards]
+        jobs = list(job_estimates(facts, fitted, shape, keys, stack=stack, tokens=size, usd_per_hour=usd_per_hour))
     if as_json:
         print_json(_memory_json(shape, ledger, fits) | ({"throughput": _jobs_json(jobs, stack)} if stack else {}))
         return
     _print_memory(shape, ledger, fits)
     if stack:
         _print_jobs(jobs, stack)
-
-
-def _word(kind: type[Word], option: str, word: str) -> Word:
-    """Return a member of a closed list; raises TunemarkError with a suggestion."""
-    try:
-        return kind(word.lower())
-    except ValueError:
-        raise TunemarkError(option, word, did_you_mean(word, [known.value for known in kind])) from None
-
-
-def _jobs(
-    facts: FactBase, shape: TrainingShape, cards: list[str], like: str | None, tokens: int | None, usd_per_hour: float | None
-) -> "tuple[str, list[JobEstimate]]":
-    """Return the software predicted for, and the estimate for each accelerator."""
-    from tunemark.collector.predict.calibration_rows import calibrate
-    from tunemark.collector.predict.estimate import JobRequest, job_estimates, stack_named
-    from tunemark.collector.predict.fit import fit
-
-    fitted = fit(calibrate(facts.root.parent, facts).rows)
-    stack = stack_named(fitted, like, shape)
-    return stack, list(job_estimates(facts, fitted, shape, cards, JobRequest(stack, tokens, usd_per_hour)))
 
 
 # Tables for readers ---------------------------------------------------------------------------------
@@ -270,9 +252,9 @@ def _jobs_json(jobs: "Sequence[JobEstimate]", stack: str) -> dict[str, Any]:
     accelerators = [
         {
             "accelerator": job.accelerator,
-            "tokens_per_s": _range_json(job.throughput.tokens_per_s if job.throughput else None),
-            "seconds": _range_json(job.seconds),
-            "usd": _range_json(job.usd),
+            "tokens_per_s": asdict(job.throughput.tokens_per_s) if job.throughput else None,
+            "seconds": job.seconds and asdict(job.seconds),
+            "usd": job.usd and asdict(job.usd),
             "price": job.price and job.price.model_dump(mode="json"),
             "rests_on": [row.id for row in job.throughput.neighbours] if job.throughput else [],
             "unseen": list(job.throughput.unseen) if job.throughput else [],
@@ -281,7 +263,3 @@ def _jobs_json(jobs: "Sequence[JobEstimate]", stack: str) -> dict[str, Any]:
         for job in jobs
     ]
     return {"label": LABEL, "level": LEVEL, "like": stack, "accelerators": accelerators}
-
-
-def _range_json(figure: "Range | None") -> dict[str, float] | None:
-    return None if figure is None else {"value": figure.value, "low": figure.low, "high": figure.high}

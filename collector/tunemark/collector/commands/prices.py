@@ -1,16 +1,14 @@
 """The command `prices`: the price of an instance or accelerator on a day."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, date_option, print_json, print_table, say
+from tunemark.collector.commands.terminal import AsJson, chosen, date_option, print_json, print_table, say
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import MISSING
-
-if TYPE_CHECKING:
-    from tunemark.collector.predict.owned_hardware_cost import OwnedHardware
+from tunemark.schema.vocabulary import PriceKind
 
 FIGURES = "purchase, years, utilisation, watts, electricity and optionally resale"
 NEVER = f"{MISSING}: renting is always cheaper"
@@ -47,10 +45,16 @@ def prices(
     from tunemark.collector.predict.owned_hardware_cost import parse_owned  # noqa: PLC0415 - as above
 
     owned = parse_owned(own) if own else None
-    facts, day, wanted = FactBase.of_project(), date_option("--on", on), price_book.kind_of(kind)
+    facts, day = FactBase.of_project(), date_option("--on", on)
+    wanted = None if kind is None else chosen("--kind", kind.replace("-", "_"), PriceKind)
     card = facts.recognise_accelerator(name) if name else None
     if owned and name and card and not any(row.accelerator == card.key for row in facts.prices):
-        _show_owned(owned, name, as_json=as_json)
+        if as_json:
+            print_json([{"owned_usd_per_hour": owned.usd_per_hour()}])
+            return
+        say(owned.sentence())
+        print_table(["accelerator", "owned usd/h"], [(name, owned.usd_per_hour())])
+        say("the price book has no offer for it, so there is no break-even")
         return
     shown = price_book.offers(facts, name, day, wanted)
     hours = [owned.break_even_hours_per_year(offer.usd_per_accelerator_hour) if owned else None for offer in shown]
@@ -71,13 +75,3 @@ def prices(
         print_table(price_book.COLUMNS, [offer.cells() for offer in shown])
     for remark in (*price_book.remarks(shown, day, datetime.now(tz=UTC).date()), *([NEVER] if owned else [])):
         say(remark)
-
-
-def _show_owned(owned: "OwnedHardware", name: str, *, as_json: bool) -> None:
-    """Show the hourly cost of an owned accelerator that no provider rents out."""
-    if as_json:
-        print_json([{"owned_usd_per_hour": owned.usd_per_hour()}])
-        return
-    say(owned.sentence())
-    print_table(["accelerator", "owned usd/h"], [(name, owned.usd_per_hour())])
-    say("the price book has no offer for it, so there is no break-even")

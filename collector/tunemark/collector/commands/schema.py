@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, print_json, print_table, say
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
+from tunemark.schema.errors import Exit
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.records.json_schema import field_reference, schema_files
 from tunemark.schema.records.upgrade import MODELS
@@ -18,21 +18,6 @@ def outdated(root: Path) -> list[str]:
     """Return the names of schema files that are missing or differ from the generated ones."""
     paths = {name: (root / FOLDER / name, content.encode()) for name, content in schema_files().items()}
     return [name for name, (path, content) in paths.items() if not path.is_file() or path.read_bytes() != content]
-
-
-def write_schemas(root: Path) -> list[Path]:
-    """Write all schema files and return their paths."""
-    for name, content in schema_files().items():
-        write_atomically(root / FOLDER / name, content.encode())
-    return [root / FOLDER / name for name in schema_files()]
-
-
-def fields_of_kind(kind: str) -> list[tuple[str, str, str]]:
-    """Return (path, type, meaning) of each field of `submission`, `published`, `source` or `converted`."""
-    kinds = {name.removeprefix("tunemark.").partition("/")[0]: model for name, model in MODELS.items()}
-    if kind not in kinds:
-        raise TunemarkError("--fields", kind, did_you_mean(kind, kinds))
-    return field_reference(kinds[kind])
 
 
 def schema(
@@ -59,20 +44,23 @@ def schema(
     - `tunemark schema --fields submission`
     """
     if fields is not None:
-        reference = fields_of_kind(fields)
+        kinds = {name.removeprefix("tunemark.").partition("/")[0]: model for name, model in MODELS.items()}
+        reference = field_reference(kinds[chosen("--fields", fields, kinds)])
         if as_json:
             print_json([{"field": path, "type": kind, "meaning": meaning} for path, kind, meaning in reference])
         else:
             print_table(["field", "type", "meaning"], reference)
         return
     root = project_root()
-    written = write_schemas(root) if write else []
+    written = list(schema_files()) if write else []
+    for name in written:
+        write_atomically(root / FOLDER / name, schema_files()[name].encode())
     stale = outdated(root)
     if as_json:
-        print_json({"written": [str(path.relative_to(root)) for path in written], "outdated": stale})
+        print_json({"written": [str(FOLDER / name) for name in written], "outdated": stale})
     else:
-        for path in written:
-            typer.echo(f"wrote {path.relative_to(root)}")
+        for name in written:
+            typer.echo(f"wrote {FOLDER / name}")
         for name in stale:
             say(f"{FOLDER / name}: not current; run `tunemark schema --write`")
         if not written and not stale:

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING
 from tunemark.schema.records.upgrade import Problem
@@ -25,6 +25,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard out
 Database = Annotated[
     Path | None, typer.Option("--db", help="The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.", show_default=False)
 ]
+Word = TypeVar("Word", bound=str)
 MANY = 200
 """Number of items above which progress is shown."""
 LARGEST_PLAIN = 1e6
@@ -42,6 +43,14 @@ def date_option(option: str, text: str | None) -> date:
         return datetime.now(tz=UTC).date() if text is None else date.fromisoformat(text)
     except ValueError as error:
         raise TunemarkError(option, text, "not a date; write it as YYYY-MM-DD") from error
+
+
+def chosen(option: str, word: str, known: Iterable[Word]) -> Word:
+    """Return the member of a closed list that an option names, in any case; raises TunemarkError with a suggestion."""
+    members = list(known)
+    if word.lower() in members:
+        return next(member for member in members if member == word.lower())
+    raise TunemarkError(option, word, did_you_mean(word, members))
 
 
 def say(message: str) -> None:

@@ -42,12 +42,13 @@ def validate(
     """
     from tunemark.collector.gate.check import validate_all
     from tunemark.collector.gate.fact_files import fact_files, is_fact_file
-    from tunemark.collector.gate.read import default_folders, find_records, named_records, shown_path
+    from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, find_records, named_records, shown_path
 
     root = project_root()
     named = [path for path in paths or [] if path.is_file() and is_fact_file(path)]
     cards = [*named, *fact_files(path for path in paths or [root / "data"] if path.is_dir())]
-    records = named_records(paths, cards) if paths else find_records(default_folders(root))
+    folders = [folder for name in (SUBMISSIONS, PUBLISHED, CONVERTED) if (folder := root / name).is_dir()]
+    records = named_records(paths, cards) if paths else find_records(folders)
     for path, reason in records.ignored:
         say(f"ignored {shown_path(path, root)}: {reason}")
     with progress("validate", len(records.files)) as advance:

@@ -6,7 +6,6 @@ from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import SharedSetting, WorkloadCard, shared_settings
 from tunemark.schema.records.converted import ConvertedResult
-from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.upgrade import Problem
@@ -19,7 +18,12 @@ def submission_problems(submission: Submission, facts: FactBase) -> Iterator[Pro
     yield from _unknown("plan.workload", plan.workload, facts.workloads, "workloads")
     yield from _unknown("plan.model.key", plan.model.key, facts.models, "models")
     yield from _unknown("plan.device.accelerator", plan.device.accelerator, facts.accelerators, "accelerators")
-    yield from _backend(submission)
+    planned, reported = plan.device.backend, submission.environment.backend
+    if planned is not reported:
+        fix = f"plan.device.backend is {planned.value!r}; a run must use the devices that it was planned for"
+        yield Problem("environment.backend", repr(reported.value), fix)
+    if Backend.FAKE in {planned, reported}:
+        yield Problem("plan.device.backend", repr(planned.value), "a scripted device measures nothing; run it on a real one")
     yield from _accelerator(submission, facts)
     if ran_current_card(submission, facts):
         yield from card_problems(submission, facts.workloads[plan.workload], facts)
@@ -55,17 +59,8 @@ def _unknown(field: str, key: str | None, cards: Mapping[str, object], folder: s
         yield Problem(field, repr(key), f"no such card in data/{folder}; {did_you_mean(key, cards)}")
 
 
-def _backend(submission: Submission) -> Iterator[Problem]:
-    planned, reported = submission.plan.device.backend, submission.environment.backend
-    if planned is not reported:
-        fix = f"plan.device.backend is {planned.value!r}; a run must use the devices that it was planned for"
-        yield Problem("environment.backend", repr(reported.value), fix)
-    if Backend.FAKE in {planned, reported}:
-        yield Problem("plan.device.backend", repr(planned.value), "a scripted device measures nothing; run it on a real one")
-
-
 def _accelerator(submission: Submission, facts: FactBase) -> Iterator[Problem]:
-    """Yield a problem for each device whose reported name belongs to a card other than the planned one."""
+    """Yield a problem for each device that reports the name of another card than the planned one."""
     key = submission.plan.device.accelerator
     if key not in facts.accelerators:
         return
@@ -79,24 +74,19 @@ def _accelerator(submission: Submission, facts: FactBase) -> Iterator[Problem]:
 
 def card_problems(submission: Submission, card: WorkloadCard, facts: FactBase) -> Iterator[Problem]:
     """Yield a problem for each setting that differs from the card without a declared override."""
-    declared = {override.field for override in submission.overrides}
-    for setting in (*shared_settings(submission.plan, card), *_weights_from(submission.plan, card, facts)):
-        if setting.run in (setting.card, *card.own_values(setting.field)) or _declared(declared, setting.field):
+    plan, declared = submission.plan, {override.field for override in submission.overrides}
+    settings = list(shared_settings(plan, card))
+    if plan.model.weights is Weights.PRETRAINED and card.model in facts.models:
+        # The model card names the repository of pretrained weights.
+        settings.append(SharedSetting("weights.from", "model.hub_id", facts.models[card.model].hub_id, plan.model.hub_id))
+    for setting in settings:
+        # An override names the setting, its section, or the method that the section belongs to.
+        section = setting.field.partition(".")[0]
+        covering = {setting.field, section, *(("method",) if section in {"lora", "quantisation"} else ())}
+        if setting.run in (setting.card, *card.own_values(setting.field)) or covering & declared:
             continue
         if submission.division is Division.STANDARD:
             fix = "a run in division 'standard' must follow its card; use 'open' and list the overrides"
         else:
             fix = f"a run in division 'open' must list its changes; add {setting.field} to the overrides"
         yield Problem(f"plan.{setting.place}", repr(setting.run), f"the card {card.key} has {setting.card!r}; {fix}")
-
-
-def _weights_from(plan: Plan, card: WorkloadCard, facts: FactBase) -> Iterator[SharedSetting]:
-    """Yield the repository of pretrained weights, which the model card names."""
-    if plan.model.weights is Weights.PRETRAINED and card.model in facts.models:
-        yield SharedSetting("weights.from", "model.hub_id", facts.models[card.model].hub_id, plan.model.hub_id)
-
-
-def _declared(declared: set[str], field: str) -> bool:
-    """Return True if an override names the setting, its section, or the method that the section belongs to."""
-    section = field.partition(".")[0]
-    return field in declared or section in declared or ("method" in declared and section in {"lora", "quantisation"})

@@ -85,9 +85,13 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
     derived = None
     outdated: tuple[Problem, ...] = ()
     if isinstance(record, Submission):
-        derived, underivable = rederive(record)
-        problems = [*_submission_problems(record, content, path, facts), *underivable]
+        problems = _submission_problems(record, content, path, facts)
         outdated = tuple(card_checks.outdated(record, facts))
+        try:
+            with np.errstate(over="raise", divide="raise", invalid="raise"):
+                derived = derive(record)
+        except (ArithmeticError, ValueError, IndexError, MemoryError) as error:
+            problems.append(Problem("trace", "", f"the headline numbers cannot be derived from it: {error}"))
     elif isinstance(record, PublishedResult | ConvertedResult):
         problems = [*card_checks.published_problems(record, facts)]
     return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated)
@@ -104,15 +108,6 @@ def _submission_problems(record: Submission, content: bytes, path: Path, facts: 
         *card_checks.submission_problems(record, facts),
         *record_problems(record, facts, datetime.now(tz=UTC)),
     ]
-
-
-def rederive(submission: Submission) -> tuple[Derived | None, list[Problem]]:
-    """Return the headline numbers, or the problem that prevents deriving them from the raw log."""
-    try:
-        with np.errstate(over="raise", divide="raise", invalid="raise"):
-            return derive(submission), []
-    except (ArithmeticError, ValueError, IndexError, MemoryError) as error:
-        return None, [Problem("trace", "", f"the headline numbers cannot be derived from it: {error}")]
 
 
 def _canonical(record: Submission, content: bytes) -> list[Problem]:
@@ -163,7 +158,7 @@ class Validation:
     """Each problem with its file, in the order of files."""
     notes: FileProblems
     """Notes on valid files."""
-    facts: int = 0
+    facts: int
     """Number of fact files checked."""
     judged: bool = True
     """False when wrong facts prevented checking the records."""
@@ -175,26 +170,24 @@ class Validation:
 
 
 def validate_all(records: RecordFiles, cards: Sequence[Path], root: Path, facts: FactBase, advance: Callable[[], object]) -> Validation:
-    """Check fact files first, then the records against them: wrong facts would make every record wrong."""
+    """Check fact files first, then the records against them; `advance` is called after each record.
+
+    Wrong facts would make every record wrong.
+    """
     wrong = [*fact_problems(cards, root), *document_problems(records.files, root)]
+    candidates = []
     try:
         facts.read_all()
-        done = validate_files(records, root, facts, advance)
+        for candidate in over_files(partial(_candidate, root=root, facts=facts), records.files):
+            candidates.append(candidate)
+            advance()
+        accepted = accept(candidates, committed_files(root), partial(_in_checkout, root=root, facts=facts))
     except TunemarkError as error:
         # The invalid card may be in a file outside the files to check.
         stopped = (error.field, Problem("file", repr(error.value) if error.value else "", error.fix))
         return Validation(0, wrong or [stopped], [], len(cards), judged=False)
-    return Validation(done.files, [*wrong, *done.problems], done.notes, len(cards))
-
-
-def validate_files(records: RecordFiles, root: Path, facts: FactBase, advance: Callable[[], object]) -> Validation:
-    """Check all record files; `advance` is called after each."""
-    candidates = []
-    for candidate in over_files(partial(_candidate, root=root, facts=facts), records.files):
-        candidates.append(candidate)
-        advance()
-    done = accept(candidates, committed_files(root), partial(_in_checkout, root=root, facts=facts))
-    return Validation(len(records.files), sorted(done.problems, key=lambda pair: pair[0]), done.notes)
+    problems = [*wrong, *sorted(accepted.problems, key=lambda pair: pair[0])]
+    return Validation(len(records.files), problems, accepted.notes, len(cards))
 
 
 def _candidate(path: Path, root: Path, facts: FactBase) -> Candidate:

@@ -9,7 +9,6 @@ from tunemark.schema.physics.utilisation import part_of_card
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.records.trace import DeviceUse
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.statistics.loss_band import loss_band
 from tunemark.schema.vocabulary import Status
@@ -33,39 +32,15 @@ TERA = 1e12
 
 def record_problems(submission: Submission, facts: FactBase, now: datetime) -> Iterator[Problem]:
     """Yield all problems of a submission that need no other record."""
-    yield from impossible(submission)
-    yield from lenient(submission)
-    yield from evidence_problems(submission, facts)
-    yield from from_the_future(submission, now)
-
-
-def impossible(submission: Submission) -> Iterator[Problem]:
-    """Yield a problem for each impossible value: sizes beyond the machine, times beyond its cores."""
-    sizes = list(_sizes(submission))
-    if sizes:
-        # Arithmetic with such numbers would fail.
-        yield from sizes
-        return
-    yield from _memory(submission)
-    yield from _model(submission)
-    yield from _cpu_time(submission)
-    fields = [override.field for override in submission.overrides]
-    for field in _duplicates(fields):
-        yield Problem("overrides", repr(field), "is overridden twice; list the value that was used, once")
-
-
-def lenient(submission: Submission) -> Iterator[Problem]:
-    """Yield a problem for each measurement rule that a record sets below the project's own minimum."""
-    rules, least = submission.plan.measurement, Measurement()
+    # Arithmetic with such numbers would fail.
+    yield from list(_sizes(submission)) or _amounts(submission)
     for name in ("min_warmup_steps", "min_steady_steps", "min_steady_s"):
-        value, minimum = getattr(rules, name), getattr(least, name)
+        # A record may not lower the project's own minimum.
+        value, minimum = getattr(submission.plan.measurement, name), getattr(Measurement(), name)
         if value < minimum:
             fix = f"below {minimum:g}, the minimum of every measurement; run it again with {minimum:g} or more"
             yield Problem(f"plan.measurement.{name}", f"{value:g}", fix)
-
-
-def from_the_future(submission: Submission, now: datetime) -> Iterator[Problem]:
-    """Yield a problem for a run that started later than any clock error explains."""
+    yield from evidence_problems(submission, facts)
     if submission.started_at > now + CLOCK_TOLERANCE:
         yield Problem("started_at", submission.started_at.isoformat(), "is in the future; set the clock of the machine and run it again")
 
@@ -85,49 +60,36 @@ def _sizes(submission: Submission) -> Iterator[Problem]:
             yield Problem(field, shown, f"larger than any plausible count; must be below {limit}")
 
 
-def _memory(submission: Submission) -> Iterator[Problem]:
-    device = _device_memory(submission)
-    capacities = {
-        "device_allocated": device,
-        "device_reserved": device,
-        "device_used": device,
-        "host_rss": submission.environment.memory_bytes,
-    }
-    for name, capacity in capacities.items():
-        peak = getattr(submission.memory, name).peak_bytes
+def _amounts(submission: Submission) -> Iterator[Problem]:
+    """Yield a problem for memory beyond the machine, contradictory parameters, times beyond the cores, and repeated overrides."""
+    memory, model, process = submission.memory, submission.model, submission.process
+    for name in ("device_allocated", "device_reserved", "device_used", "host_rss"):
+        capacity = submission.environment.memory_bytes if name == "host_rss" else _device_memory(submission)
+        peak = getattr(memory, name).peak_bytes
         if peak is not None and capacity and peak > capacity:
             fix = f"more than the {capacity} bytes there are; check the unit and which device was read"
             yield Problem(f"memory.{name}.peak_bytes", str(peak), fix)
+    if model is not None and sum(model.parameter_bytes.values()) >= LARGEST_EXACT:
+        yield Problem("model.parameter_bytes", "", f"sums to more than any plausible count; must be below {LARGEST_EXACT}")
+    if model is not None and model.trainable_parameters > model.parameters:
+        fix = f"more than all {model.parameters} parameters; count tied ones once in both"
+        yield Problem("model.trainable_parameters", str(model.trainable_parameters), fix)
+    cores, used = submission.environment.cpu_logical_cores, (process.user_s or 0) + (process.system_s or 0)
+    if used > (process.wall_s * cores + 1) * TIME_TOLERANCE:
+        fix = f"{used:.1f} CPU seconds do not fit into {process.wall_s} s on {cores} cores; check the units"
+        yield Problem("process.user_s", str(process.user_s), fix)
+    for field in _duplicates([override.field for override in submission.overrides]):
+        yield Problem("overrides", repr(field), "is overridden twice; list the value that was used, once")
 
 
 def _device_memory(submission: Submission) -> int:
     return max((device.memory_bytes or 0 for device in submission.environment.devices), default=0)
 
 
-def _model(submission: Submission) -> Iterator[Problem]:
-    model = submission.model
-    if model is None:
-        return
-    if sum(model.parameter_bytes.values()) >= LARGEST_EXACT:
-        yield Problem("model.parameter_bytes", "", f"sums to more than any plausible count; must be below {LARGEST_EXACT}")
-    if model.trainable_parameters > model.parameters:
-        fix = f"more than all {model.parameters} parameters; count tied ones once in both"
-        yield Problem("model.trainable_parameters", str(model.trainable_parameters), fix)
-
-
-def _cpu_time(submission: Submission) -> Iterator[Problem]:
-    process, cores = submission.process, submission.environment.cpu_logical_cores
-    used = (process.user_s or 0) + (process.system_s or 0)
-    if used > (process.wall_s * cores + 1) * TIME_TOLERANCE:
-        fix = f"{used:.1f} CPU seconds do not fit into {process.wall_s} s on {cores} cores; check the units"
-        yield Problem("process.user_s", str(process.user_s), fix)
-
-
 def evidence_problems(submission: Submission, facts: FactBase) -> Iterator[Problem]:
     """Yield a problem for each impossible observation: processes, ranks, probe, device use, energy, gates."""
     card = facts.accelerators.get(submission.plan.device.accelerator or "")
     yield from _processes(submission)
-    yield from _own_work(submission)
     yield from _probe(submission, card)
     yield from _device_use(submission, card)
     yield from _energy(submission, card)
@@ -135,22 +97,17 @@ def evidence_problems(submission: Submission, facts: FactBase) -> Iterator[Probl
 
 
 def _processes(submission: Submission) -> Iterator[Problem]:
-    count, effective = submission.plan.device.count, submission.effective
-    if effective is None:
-        return
-    if effective.processes != count:
+    """Yield a problem for missing processes, and for each rank with more own work than the steps that contain it."""
+    count, effective, times = submission.plan.device.count, submission.effective, submission.trace.step_times_s
+    succeeded = submission.outcome.status is Status.OK
+    if effective is not None and effective.processes != count:
         fix = f"plan.device.count is {count}; a run with a missing process measures other work; run it again"
         yield Problem("effective.processes", str(effective.processes), fix)
-    if submission.outcome.status is Status.OK and count > 1 and not submission.ranks:
+    if effective is not None and succeeded and count > 1 and not submission.ranks:
         yield Problem("ranks", "[]", f"a successful run must list all {count} processes")
-
-
-def _own_work(submission: Submission) -> Iterator[Problem]:
-    """Yield a problem for each rank with more own work than the steps that contain it."""
-    times = submission.trace.step_times_s
     for index, rank in enumerate(submission.ranks):
         field = f"ranks.{index}.own_work_s"
-        if submission.outcome.status is Status.OK and len(rank.own_work_s) != len(times):
+        if succeeded and len(rank.own_work_s) != len(times):
             yield Problem(field, f"{len(rank.own_work_s)} values", f"trace has {len(times)} steps; a rank has one value for each")
         own_s, steps_s = sum(rank.own_work_s), sum(times)
         if own_s > steps_s * TIME_TOLERANCE + RANK_SLACK_S:
@@ -183,21 +140,18 @@ def _device_use(submission: Submission, card: AcceleratorCard | None) -> Iterato
     if len(set(indexes)) > submission.plan.device.count:
         fix = f"plan.device.count is {submission.plan.device.count}; list the devices used"
         yield Problem("utilisation.devices", str(len(indexes)), fix)
+    memory = _device_memory(submission)
     for position, use in enumerate(devices):
-        yield from _one_device(f"utilisation.devices.{position}", use, submission, card)
-
-
-def _one_device(field: str, use: DeviceUse, submission: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:
-    if use.busy_mean is not None and use.busy_peak is not None and use.busy_mean > use.busy_peak:
-        yield Problem(f"{field}.busy_mean", f"{use.busy_mean:g}", f"above its highest sample {use.busy_peak:g}")
-    if use.power_mean_w is not None and use.power_peak_w is not None and use.power_mean_w > use.power_peak_w:
-        yield Problem(f"{field}.power_mean_w", f"{use.power_mean_w:g}", f"above its highest sample {use.power_peak_w:g}")
-    if card is not None and card.tdp_w and use.power_mean_w is not None and use.power_mean_w > card.tdp_w * POWER_TOLERANCE:
-        fix = f"{card.name} has a board power of {card.tdp_w:g} W; check the unit"
-        yield Problem(f"{field}.power_mean_w", f"{use.power_mean_w:g} W", fix)
-    memory, used = _device_memory(submission), use.memory_used_peak_bytes
-    if memory and used is not None and used > memory:
-        yield Problem(f"{field}.memory_used_peak_bytes", str(used), f"more than the {memory} bytes there are; check the unit")
+        field = f"utilisation.devices.{position}"
+        for name, mean, peak in (("busy_mean", use.busy_mean, use.busy_peak), ("power_mean_w", use.power_mean_w, use.power_peak_w)):
+            if mean is not None and peak is not None and mean > peak:
+                yield Problem(f"{field}.{name}", f"{mean:g}", f"above its highest sample {peak:g}")
+        if card is not None and card.tdp_w and use.power_mean_w is not None and use.power_mean_w > card.tdp_w * POWER_TOLERANCE:
+            fix = f"{card.name} has a board power of {card.tdp_w:g} W; check the unit"
+            yield Problem(f"{field}.power_mean_w", f"{use.power_mean_w:g} W", fix)
+        used = use.memory_used_peak_bytes
+        if memory and used is not None and used > memory:
+            yield Problem(f"{field}.memory_used_peak_bytes", str(used), f"more than the {memory} bytes there are; check the unit")
 
 
 def _energy(submission: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:

@@ -25,7 +25,7 @@ class Candidate:
     result_id: str = ""
     supersedes: str | None = None
     subject: dict[str, str] = field(default_factory=dict)
-    """Properties that must be equal to those of a superseded result, by name."""
+    """Properties that a superseded result must share, by name."""
     outdated: tuple[Problem, ...] = ()
     """Changes of the facts since the run: notes for a committed file, problems for any other."""
 
@@ -50,24 +50,21 @@ def accept(
 ) -> Accepted[AnyCandidate]:
     """Return the submissions that are kept, and the problems of the others.
 
-    Parameters
-    ----------
-    candidates
-        The files, each already checked on its own.
-    committed
-        Paths, as `Candidate.file`, that git already tracks.
-    find
-        Returns the submission with a result id that is not among the candidates, or None.
-
+    `candidates` were each checked on their own already. `committed` holds the paths, as `Candidate.file`, that git tracks.
+    `find` returns the submission with a result id that is not among the candidates, or None.
     """
     runs: dict[str, AnyCandidate] = {}
     results: dict[str, AnyCandidate] = {}
     problems: FileProblems = []
     for candidate in candidates:
         own = [*candidate.problems, *(() if candidate.file in committed else candidate.outdated)]
-        refused = own or list(_repeats(candidate, runs.get(candidate.run_id), results.get(candidate.result_id)))
-        problems.extend((candidate.file, problem) for problem in refused)
-        if not refused and candidate.run_id:
+        same_run, same_result = runs.get(candidate.run_id), results.get(candidate.result_id)
+        if not own and same_run is not None:
+            own = [Problem("run_id", repr(candidate.run_id), f"is the run of {same_run.file} already; a run is submitted once")]
+        elif not own and same_result is not None:
+            own = [Problem("file", candidate.result_id, f"is the id of {same_result.file} already; two results cannot share an id")]
+        problems.extend((candidate.file, problem) for problem in own)
+        if not own and candidate.run_id:
             runs[candidate.run_id] = results[candidate.result_id] = candidate
     kept = []
     for candidate in runs.values():
@@ -91,14 +88,6 @@ def committed_files(root: Path) -> frozenset[str]:
     return frozenset(done.stdout.decode(errors="replace").split("\0")) - {""}
 
 
-def _repeats(candidate: Candidate, same_run: Candidate | None, same_result: Candidate | None) -> Iterator[Problem]:
-    """Yield a problem if an earlier file has the same run or the same result id."""
-    if same_run is not None:
-        yield Problem("run_id", repr(candidate.run_id), f"is the run of {same_run.file} already; a run is submitted once")
-    elif same_result is not None:
-        yield Problem("file", candidate.result_id, f"is the id of {same_result.file} already; two results cannot share an id")
-
-
 def _superseding(candidate: Candidate, target: Candidate | None, find: Callable[[str], Candidate | None]) -> Iterator[Problem]:
     """Yield a problem if the superseded result does not exist or has another workload or device."""
     if candidate.supersedes is None:
@@ -109,9 +98,7 @@ def _superseding(candidate: Candidate, target: Candidate | None, find: Callable[
         yield Problem("supersedes", repr(candidate.supersedes), fix)
         return
     for name, value in candidate.subject.items():
-        if target.subject.get(name) != value:
-            fix = (
-                f"its {name} is {target.subject.get(name)!r}, that of this run {value!r}; "
-                "only a run of the same workload on the same device replaces a result"
-            )
+        replaced = target.subject.get(name)
+        if replaced != value:
+            fix = f"its {name} is {replaced!r}, but this run has {value!r}; only a run of the same workload on the same device replaces a result"
             yield Problem("supersedes", repr(candidate.supersedes), fix)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import price_lines, price_of, read_card, read_known, workloads_of
-from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard
+from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.records.upgrade import Problem
 
 CARDS: dict[str, type[Any]] = {"accelerators": AcceleratorCard, "models": ModelCard, "golden": GoldenLosses}
@@ -54,8 +54,8 @@ def missing_document(source: str, results: int) -> Problem:
 
 
 def wrong_count(stated: int, results: int) -> Problem:
-    """Return the problem of a document whose stated number of results is wrong."""
-    return Problem("results", repr(stated), f"there are {results} results of this source; correct the number or add what is missing")
+    """Return the problem of a document that states a wrong number of results."""
+    return Problem("results", repr(stated), f"there are {results} results of this source; correct the number or add the missing results")
 
 
 def _stated_results(document: Path) -> int | None:
@@ -70,24 +70,23 @@ def _stated_results(document: Path) -> int | None:
 def _file_problems(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]:
     if path.name == PRICES:
         yield from _prices(path, shown, data)
-    elif path.parent.name == WORKLOADS:
-        yield from _workloads(path, shown, data)
-    else:
-        error = _error_of(lambda: read_known(path) if path.parent.name == KNOWN else read_card(path, CARDS[path.parent.name]))
-        if error:
-            yield _with_line(error, path, shown)
-
-
-def _workloads(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]:
-    cards: list[WorkloadCard] = []
-    error = _error_of(lambda: cards.extend(workloads_of(path)))
-    if error:
-        yield _with_line(error, path, shown)
-    models = _keys(data / "models")
-    for model in dict.fromkeys(card.model for card in cards):
-        if model not in models:
-            fix = f"no such card in data/models; {did_you_mean(model, models)}"
-            yield f"{shown}:{_line(path, 'model')}", Problem("model", repr(model), fix)
+        return
+    try:
+        if path.parent.name == WORKLOADS:
+            models = _keys(data / "models")
+            for model in dict.fromkeys(card.model for card in workloads_of(path)):
+                if model not in models:
+                    fix = f"no such card in data/models; {did_you_mean(model, models)}"
+                    yield f"{shown}:{_line(path, 'model')}", Problem("model", repr(model), fix)
+        elif path.parent.name == KNOWN:
+            read_known(path)
+        else:
+            read_card(path, CARDS[path.parent.name])
+    except TunemarkError as error:
+        problem = _as_problem(error, str(path))
+        line = re.search(r"\(at line (\d+)", problem.fix)
+        number = int(line[1]) if line else _line(path, problem.field.rsplit(".", 1)[-1])
+        yield f"{shown}:{number}", problem
 
 
 def _prices(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]:
@@ -111,21 +110,6 @@ def _prices(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]
 def _keys(folder: Path) -> set[str]:
     """Return the keys of the cards in a folder, including unreadable ones: a key is the name of the file."""
     return {path.stem for path in folder.glob("*.toml")}
-
-
-def _error_of(work: Callable[[], object]) -> TunemarkError | None:
-    try:
-        work()
-    except TunemarkError as error:
-        return error
-    return None
-
-
-def _with_line(error: TunemarkError, path: Path, shown: str) -> tuple[str, Problem]:
-    problem = _as_problem(error, str(path))
-    line = re.search(r"\(at line (\d+)", problem.fix)
-    number = int(line[1]) if line else _line(path, problem.field.rsplit(".", 1)[-1])
-    return f"{shown}:{number}", problem
 
 
 def _as_problem(error: TunemarkError, place: str) -> Problem:

@@ -40,51 +40,38 @@ class RecordFiles:
     """Files that are not records, with the reason."""
 
 
-def default_folders(root: Path) -> list[Path]:
-    """Return the existing folders of a checkout that hold records."""
-    return [folder for name in (SUBMISSIONS, PUBLISHED, CONVERTED) if (folder := root / name).is_dir()]
-
-
 def find_records(paths: Iterable[Path]) -> RecordFiles:
     """Return the record files under paths.
 
     A named file is a record whatever it is called. In folders only regular `.json` files are records. Links are not followed, so
     a folder cannot lead outside itself.
 
-    Raises
-    ------
-    TunemarkError
-        For a path that does not exist.
-
+    Raises TunemarkError for a path that does not exist.
     """
-    found = RecordFiles()
+    records = RecordFiles()
     for path in paths:
         if path.is_dir():
-            _search(path, found)
+            _search(path, records)
         elif path.is_file():
-            found.files.append(path)
+            records.files.append(path)
         else:
             raise TunemarkError("path", str(path), "no such file or folder; name a record, or a folder of records")
-    found.files = sorted(set(found.files))
-    return found
+    records.files = sorted(set(records.files))
+    return records
 
 
 def named_records(paths: Iterable[Path], others: Collection[Path] = ()) -> RecordFiles:
     """Return the record files under paths given on the command line, without the `others`, which are fact files.
 
-    Raises
-    ------
-    TunemarkError
-        Also for a folder that contains neither a record nor a fact file.
-
+    Raises TunemarkError for a path that does not exist, and for a folder that contains neither a record nor a fact file.
     """
     paths = list(paths)
     for path in paths:
         if path.is_dir() and not find_records([path]).files and not any(other.is_relative_to(path) for other in others):
             raise TunemarkError("path", str(path), "this folder has no records (.json) and no facts; name another folder or a file")
-    found = find_records(path for path in paths if path not in others)
-    found.ignored = [(path, reason) for path, reason in found.ignored if path not in others]
-    return found
+    records = find_records(path for path in paths if path not in others)
+    records.ignored = [(path, reason) for path, reason in records.ignored if path not in others]
+    return records
 
 
 def records_in(folder: Path) -> RecordFiles:
@@ -92,16 +79,16 @@ def records_in(folder: Path) -> RecordFiles:
     return find_records([folder] if folder.is_dir() else [])
 
 
-def _search(folder: Path, found: RecordFiles) -> None:
+def _search(folder: Path, records: RecordFiles) -> None:
     for path in sorted(folder.iterdir()):
         if path.is_symlink():
-            found.ignored.append((path, "a symbolic link"))
+            records.ignored.append((path, "a symbolic link"))
         elif path.is_dir():
-            _search(path, found)
+            _search(path, records)
         elif path.suffix == ".json" and path.is_file():
-            found.files.append(path)
+            records.files.append(path)
         else:
-            found.ignored.append((path, "not a .json file"))
+            records.ignored.append((path, "not a .json file"))
 
 
 def read_or_none(path: Path) -> object:
@@ -131,13 +118,10 @@ def over_files(work: Callable[[Path], Result], files: Sequence[Path], *, paralle
     if len(files) <= parallel_above or workers == 1:
         yield from map(work, files)
         return
-    # Spawned, not forked: this process has threads of numpy and DuckDB.
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_leave_interrupts_to_parent)
+    # Spawned, not forked: this process has threads of numpy and DuckDB. Interrupts are left to this process.
+    ignored = (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=signal.signal, initargs=ignored)
     try:
         yield from pool.map(work, files, chunksize=CHUNK)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _leave_interrupts_to_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

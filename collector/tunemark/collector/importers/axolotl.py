@@ -13,11 +13,12 @@ import yaml
 from pydantic import ValidationError
 
 from tunemark.collector.commands.terminal import AsJson, print_json, say
-from tunemark.collector.importers.import_io import read_bytes, write_new
+from tunemark.collector.importers.import_io import read_bytes, refuse_existing
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, suggested
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadBatch, WorkloadCard, WorkloadData, WorkloadDevices, WorkloadStop
-from tunemark.schema.records.plan import Attention, FusedKernels, LoraSettings, Offload, Optimizer, OptimizerName, Quantisation
+from tunemark.schema.files import write_atomically
+from tunemark.schema.records.plan import Attention, LoraSettings, Offload, Optimizer, OptimizerName, Quantisation
 from tunemark.schema.vocabulary import Checkpointing, DataSource, Method, Padding, Strategy, Task, Weights
 
 
@@ -36,9 +37,9 @@ def axolotl(
 ) -> None:
     """Make a workload card from an axolotl configuration.
 
-    Settings that the card cannot express, and defaults that the configuration relies on, are listed in the card's
-    `not_stated`; the former are also reported. An unknown name of a model is refused with a suggestion; --model names the
-    card. Preference tuning (`rl`) and reward models are other tasks and are refused.
+    The card's `not_stated` lists the settings that the card cannot express and the defaults that the configuration relies on.
+    Settings that cannot be expressed are also reported. An unknown model is refused with a suggestion; --model names the card.
+    Preference tuning (`rl`) and reward models are other tasks and are refused.
 
     Exit codes: 0 card made, 2 unknown model or no such file, 3 not a configuration.
 
@@ -54,7 +55,10 @@ def axolotl(
     for text in imported.not_expressed:
         say(f"not expressed: {text}")
     if out is not None:
-        write_new(out / f"{imported.card.key}.toml", card_text(imported.card).encode())
+        path = out / f"{imported.card.key}.toml"
+        refuse_existing(path)
+        write_atomically(path, card_text(imported.card).encode())
+        say(f"wrote {path}")
     if as_json:
         print_json({"card": imported.card.model_dump(mode="json"), "not_expressed": imported.not_expressed})
     elif out is None:
@@ -74,18 +78,21 @@ def card_text(card: WorkloadCard) -> str:
 # Keys of a configuration ---------------------------------------------------------------------------
 
 MISSPELT = 0.88
-"""Least similarity of a misspelt key, as difflib's ratio: related keys share words, misspelt ones nearly all letters."""
+"""Least similarity of a misspelt key, as difflib's ratio: related keys share words, misspelt ones nearly all letters.
+
+`schema.errors.nearest` suggests related names too, which here would report `lora_fan_in` as a misspelt `lora_r`.
+"""
 OPTIMIZERS: dict[str, OptimizerName] = {
     "adamw": "adamw", "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw_apex_fused": "adamw",
     "adamw_bnb_8bit": "adamw_8bit", "adamw_8bit": "adamw_8bit", "paged_adamw_8bit": "paged_adamw_8bit", "adafactor": "adafactor", "sgd": "sgd",
 }  # fmt: skip
-"""Name of an optimizer -> that of the same update rule on a card."""
+"""Name of an optimizer -> name of the same update rule on a card."""
 SCHEDULERS: dict[str, Any] = {"cosine": "cosine", "linear": "linear", "constant": "constant", "constant_with_warmup": "constant"}
 ATTENTION: dict[str, Attention] = {
     "flash_attention": "flash_attention_2", "sdp_attention": "sdpa", "eager_attention": "eager", "flex_attention": "flex_attention",
 }  # fmt: skip
 OFFLOADS: dict[str, Offload] = {"": "none", "_bf16": "none", "_bf16_cpuoffload_all": "all"}
-"""End of the name of a DeepSpeed file that axolotl ships -> what is kept in host memory."""
+"""End of the name of a DeepSpeed file that axolotl ships -> state kept in host memory."""
 OTHER_TASKS = {
     "rl": "the preferences of", "reward_model": "a reward model by", "process_reward_model": "a reward model by",
 }  # fmt: skip
@@ -113,7 +120,7 @@ DEFAULTS: dict[str, Any] = {
 """Defaults of missing keys; listed as not stated.
 
 Read in axolotl-ai-cloud/axolotl src/axolotl/utils/schemas/training.py @ 002a637c86864c8acf451757ee45040b5ea5e25f; the
-last five and the rank and alpha of adapters are those of the HF Trainer and of peft, which axolotl leaves to them.
+last five, and the rank and alpha of adapters, are the defaults of the HF Trainer and of peft, which axolotl uses unchanged.
 """
 
 
@@ -201,40 +208,30 @@ class Imported:
 def workload_of(content: bytes, file: str, facts: FactBase, key: str | None = None, model: str | None = None) -> Imported:
     """Return the workload card of a configuration.
 
-    Parameters
-    ----------
-    content
-        The YAML file; it is parsed without creating Python objects.
-    file
-        Its name, for messages and for the key of the card.
-    facts
-        Resolves the name of the model.
-    key
-        Key of the card; by default from the file's name.
-    model
-        The model card, if no card has the name in `base_model`.
-
-    Raises
-    ------
-    TunemarkError
-        With exit code 3 for an invalid configuration; names the field, the value and the fix.
-
+    `file` is its name, for messages and for the default key of the card. `model` names the model card, if no card has the name in
+    `base_model`. Raises TunemarkError with exit code 3 for an invalid configuration; names the field, the value and the fix.
     """
     config = Config(loaded(content, file))
-    _refuse_other_tasks(config)
+    for name, what in OTHER_TASKS.items():
+        value = config.raw.get(name)
+        if value not in {None, False, ""}:
+            raise invalid(name, value, f"tunes {what} {one_line(value)}; a workload card predicts the next token, so this is another task")
     adapter = config.raw.get("adapter") or None
     if adapter not in {None, "lora", "qlora"}:
         raise invalid("adapter", adapter, f"a workload is full, lora or qlora; {did_you_mean(str(adapter), ['lora', 'qlora'])}")
     method = Method(adapter) if adapter else Method.FULL
-    name = key or re.sub(r"[^a-z0-9._-]+", "-", file.rsplit("/", 1)[-1].rsplit(".", 1)[0].lower()).strip("-._")[:80] or "imported"
+    base_model, file_name = str(config.raw["base_model"]), file.rsplit("/", 1)[-1]
+    default_key = re.sub(r"[^a-z0-9._-]+", "-", file_name.rsplit(".", 1)[0].lower()).strip("-._")[:80] or "imported"
+    # The card has one switch for all of Liger's kernels.
+    liger = any(value and name.startswith("liger_") for name, value in config.raw.items())
     try:
         card = WorkloadCard(
-            key=name,
-            title=f"{method.value} of {_model_name(config)} (axolotl)"[:2_000],
-            description=f"Imported from the axolotl configuration {file.rsplit('/', 1)[-1]}.",
-            source=f"axolotl configuration {file.rsplit('/', 1)[-1]}",
+            key=key or default_key,
+            title=f"{method.value} of {base_model} (axolotl)"[:2_000],
+            description=f"Imported from the axolotl configuration {file_name}.",
+            source=f"axolotl configuration {file_name}",
             task=Task.CAUSAL_LM,
-            model=facts.model(model or _model_name(config)).key,
+            model=facts.model(model or base_model).key,
             weights=Weights.PRETRAINED,
             method=method,
             lora=lora_of(config) if method is not Method.FULL else None,
@@ -247,7 +244,7 @@ def workload_of(content: bytes, file: str, facts: FactBase, key: str | None = No
             compute=compute_of(config),
             gradient_checkpointing=checkpointing_of(config),
             attention=attention_of(config),
-            fused_kernels=fused_of(config),
+            fused_kernels="liger" if liger else "none",
             devices=devices_of(config),
             stop=stop_of(config),
             seed=config.whole("seed"),
@@ -255,26 +252,13 @@ def workload_of(content: bytes, file: str, facts: FactBase, key: str | None = No
     except ValidationError as error:
         first = error.errors()[0]
         raise invalid(".".join(map(str, first["loc"])), first.get("input"), first["msg"]) from error
-    _others(config, method)
-    return Imported(
-        card.model_copy(update={"not_stated": (*config.assumed, *(f"not expressed: {text}" for text in config.not_expressed))}),
-        tuple(config.not_expressed),
-    )
+    _note_other_settings(config, method)
+    not_stated = (*config.assumed, *(f"not expressed: {text}" for text in config.not_expressed))
+    return Imported(card.model_copy(update={"not_stated": not_stated}), tuple(config.not_expressed))
 
 
-def _model_name(config: Config) -> str:
-    return str(config.raw["base_model"])
-
-
-def _refuse_other_tasks(config: Config) -> None:
-    for name, what in OTHER_TASKS.items():
-        value = config.raw.get(name)
-        if value not in {None, False, ""}:
-            raise invalid(name, value, f"tunes {what} {one_line(value)}; a workload card predicts the next token, so this is another task")
-
-
-def _others(config: Config, method: Method) -> None:
-    """Note settings that have an effect and that the card cannot express."""
+def _note_other_settings(config: Config, method: Method) -> None:
+    """Add settings that have an effect and that the card cannot express to those not expressed."""
     known = USED | WITHOUT_EFFECT
     for name, value in config.raw.items():
         if name in known or name.startswith("liger_") or value in (None, False, "", [], {}):
@@ -293,7 +277,7 @@ ZERO = re.compile(r"(?:.*/)?zero(?P<stage>[123])(?P<rest>(?:_[a-z0-9_]*)?)\.json
 
 
 def lora_of(config: Config) -> LoraSettings:
-    """Return the adapters."""
+    """Return the settings of the adapters."""
     targets = config.raw.get("lora_target_modules") or ()
     modules = tuple(map(str, targets)) if isinstance(targets, list | tuple) else (str(targets),)
     if config.raw.get("lora_target_linear"):
@@ -309,11 +293,11 @@ def lora_of(config: Config) -> LoraSettings:
 
 
 def data_of(config: Config) -> WorkloadData:
-    """Return the samples."""
+    """Return the dataset, its padding and packing."""
     datasets = config.raw.get("datasets") or []
     first = datasets[0] if isinstance(datasets, list) and datasets and isinstance(datasets[0], dict) else {}
     if not first.get("path"):
-        raise invalid("datasets", datasets, "give a list whose first entry has a path")
+        raise invalid("datasets", datasets, "give a list; its first entry needs a path")
     if len(datasets) > 1:
         config.not_expressed.append(f"datasets: {len(datasets)} of them, the card names the first")
     details = {name: value for name, value in first.items() if name != "path" and value is not None}
@@ -385,13 +369,11 @@ def attention_of(config: Config) -> Attention:
     for key, kernel in ATTENTION.items():
         if config.raw.get(key):
             return kernel
-    stated = config.raw.get("attn_implementation")
-    if stated is None:
-        return "sdpa"
-    known = {kernel: kernel for kernel in ATTENTION.values()}
-    if stated not in known:
-        raise invalid("attn_implementation", stated, did_you_mean(str(stated), known))
-    return known[stated]
+    stated = config.raw.get("attn_implementation") or "sdpa"
+    for kernel in ATTENTION.values():
+        if stated == kernel:
+            return kernel
+    raise invalid("attn_implementation", stated, did_you_mean(str(stated), ATTENTION.values()))
 
 
 def devices_of(config: Config) -> WorkloadDevices:
@@ -415,11 +397,6 @@ def devices_of(config: Config) -> WorkloadDevices:
     return WorkloadDevices(strategy=Strategy(f"zero{zero['stage']}"), offload=OFFLOADS.get(zero["rest"], "none"))
 
 
-def fused_of(config: Config) -> FusedKernels:
-    """Return `liger` if any switch of Liger's kernels is on; the card has one switch for all."""
-    return "liger" if any(value and name.startswith("liger_") for name, value in config.raw.items()) else "none"
-
-
 def compute_of(config: Config) -> Any:  # noqa: ANN401 - a Literal of the card
     """Return the number format of matrix products."""
     bf16, fp16, tf32 = (config.raw.get(name) for name in ("bf16", "fp16", "tf32"))
@@ -431,18 +408,18 @@ def compute_of(config: Config) -> Any:  # noqa: ANN401 - a Literal of the card
 
 
 def checkpointing_of(config: Config) -> Checkpointing:
-    """Return the recomputed activations."""
+    """Return the amount of recomputation of activations."""
     value = config.raw.get("gradient_checkpointing")
     if value not in {None, True, False}:
-        config.cannot("gradient_checkpointing", "the card has none, selective and full")
+        config.cannot("gradient_checkpointing", "the card knows the values none, selective and full")
     return Checkpointing.FULL if value else Checkpointing.NONE
 
 
 def stop_of(config: Config) -> WorkloadStop:
     """Return the stop condition of a run."""
     steps = config.whole("max_steps") if config.raw.get("max_steps") is not None else 0
-    epochs = config.number("num_epochs")
-    if not epochs.is_integer() or epochs < 1:
-        config.cannot("num_epochs", "the card counts whole epochs")
-        return WorkloadStop(max_steps=steps if steps > 0 else None)
-    return WorkloadStop(max_steps=steps if steps > 0 else None, epochs=int(epochs))
+    max_steps, epochs = (steps if steps > 0 else None), config.number("num_epochs")
+    if epochs.is_integer() and epochs >= 1:
+        return WorkloadStop(max_steps=max_steps, epochs=int(epochs))
+    config.cannot("num_epochs", "the card counts whole epochs")
+    return WorkloadStop(max_steps=max_steps)

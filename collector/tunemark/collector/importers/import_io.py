@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunemark.collector.commands.terminal import say
+from pydantic import ValidationError
+
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import write_atomically
 
@@ -40,6 +41,12 @@ def printable(text: str) -> str:
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
+def first_error(error: ValidationError) -> str:
+    """Return the first error of a record as `field: message`."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
 # Single files --------------------------------------------------------------------------------------
 
 
@@ -59,15 +66,8 @@ def read_text(file: str) -> str:
     return content.decode("utf-8", "replace")
 
 
-def write_new(path: Path, content: bytes) -> None:
-    """Write a file that does not exist yet: an import never overwrites facts."""
-    refuse_existing(path)
-    write_atomically(path, content)
-    say(f"wrote {path}")
-
-
 def refuse_existing(path: Path) -> None:
-    """Raise TunemarkError if a file exists already."""
+    """Raise TunemarkError if a file exists already: an import never overwrites facts."""
     if path.exists():
         raise TunemarkError("--out", str(path), "already exists; use another name or number, or remove it first")
 
@@ -98,11 +98,7 @@ def members(source: Path, problems: list[LogProblem], broken: list[str] | None =
     Nothing is extracted to disk. Where an archive breaks off, the names of the last whole file and of the incomplete one
     are added to `broken`.
 
-    Raises
-    ------
-    TunemarkError
-        When the file does not exist or is not an archive.
-
+    Raises TunemarkError when the file does not exist or is not an archive.
     """
     if source.is_dir():
         yield from _of_folder(source, problems)
@@ -110,13 +106,6 @@ def members(source: Path, problems: list[LogProblem], broken: list[str] | None =
         yield from _of_archive(source, problems, [] if broken is None else broken)
     else:
         raise TunemarkError("archive", str(source), f"no such file or folder; {NAME_ONE}")
-
-
-def unsafe(name: str) -> str | None:
-    """Return the reason why a name in an archive is not accepted, or None."""
-    if name.startswith(("/", "\\")) or name[1:2] == ":":
-        return "an absolute path"
-    return "a path that leads out of the archive" if ".." in name.replace("\\", "/").split("/") else None
 
 
 def _of_archive(source: Path, problems: list[LogProblem], broken: list[str]) -> Iterator[Member]:
@@ -143,8 +132,11 @@ def _of_archive(source: Path, problems: list[LogProblem], broken: list[str]) -> 
 
 
 def _refused(entry: tarfile.TarInfo, seen: set[str]) -> str | None:
-    if unsafe(entry.name):
-        return unsafe(entry.name)
+    """Return the reason why a file of an archive is not read, or None."""
+    if entry.name.startswith(("/", "\\")) or entry.name[1:2] == ":":
+        return "an absolute path"
+    if ".." in entry.name.replace("\\", "/").split("/"):
+        return "a path that leads out of the archive"
     if entry.isdir():
         return None
     if not entry.isreg():

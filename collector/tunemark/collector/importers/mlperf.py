@@ -12,7 +12,7 @@ import typer
 from pydantic import ValidationError
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, progress, say
-from tunemark.collector.importers.import_io import LogProblem, Member, members, printable, write_changed
+from tunemark.collector.importers.import_io import LogProblem, Member, first_error, members, printable, write_changed
 from tunemark.collector.importers.mlperf_log import RunLog, count, finite, read_run
 from tunemark.schema.errors import Exit
 from tunemark.schema.facts.fact_base import FactBase
@@ -133,23 +133,14 @@ class Description:
     """A system description."""
 
     file: str
+    content: bytes
     raw: dict[str, Any]
-    lines: dict[str, int]
-    """Line of each key."""
 
 
 def read_entries(source: Path, facts: FactBase, advance: Callable[[], object] = lambda: None) -> Entries:
     """Return all entries of the benchmark in an archive or folder.
 
-    Parameters
-    ----------
-    source
-        A tar archive of result folders, or the folder it was unpacked to.
-    facts
-        Resolves the names of accelerators.
-    advance
-        Called after each log.
-
+    `source` is a tar archive of result folders, or the folder it was unpacked to. `advance` is called after each log.
     """
     entries = Entries()
     logs: dict[Place, list[RunLog]] = {}
@@ -168,25 +159,34 @@ def read_entries(source: Path, facts: FactBase, advance: Callable[[], object] = 
         else:
             entries.other_files += 1
     _leave_out_broken(logs, broken, entries.problems)
-    results = []
+    results: dict[str, ConvertedResult] = {}
     for key in sorted(logs):
         entries.problems.extend(problem for log in logs[key] for problem in log.problems)
         result = _entry(key, logs[key], descriptions.get(key), facts, entries.problems)
-        if result is not None:
-            results.append(result)
-    entries.results = _with_notes_on_equal_runs(_unique(results, entries.problems))
+        if result is not None and result.id in results:
+            entries.problems.append(LogProblem(result.folder, None, f"has the id {result.id} of {results[result.id].folder}; left out"))
+        elif result is not None:
+            results[result.id] = result
+    entries.results = _with_notes_on_equal_runs(list(results.values()))
     return entries
 
 
 def _description(member: Member, entries: Entries, facts: FactBase) -> Description | None:
-    raw = read_system(member.name, member.content, entries.problems)
-    if raw is None:
+    """Return a system description, or None if it is not a JSON object."""
+    try:
+        raw = json.loads(member.content)
+    except (ValueError, RecursionError) as error:
+        entries.problems.append(LogProblem(member.name, getattr(error, "lineno", 1), f"not a system description: {error}"))
+        return None
+    if not isinstance(raw, dict):
+        reason = f"not a system description: a JSON {type(raw).__name__}, not an object"
+        entries.problems.append(LogProblem(member.name, 1, reason))
         return None
     entries.descriptions += 1
     spelling = raw.get("accelerator_model_name")
     if isinstance(spelling, str) and spelling.strip():
         entries.spellings[spelling.strip()] = accelerator_key(spelling.strip(), facts)
-    return Description(member.name, raw, lines_of_keys(member.content))
+    return Description(member.name, member.content, raw)
 
 
 def entry_id(key: Place) -> str:
@@ -198,17 +198,21 @@ def entry_id(key: Place) -> str:
 def _entry(
     key: Place, logs: list[RunLog], description: Description | None, facts: FactBase, problems: list[LogProblem]
 ) -> ConvertedResult | None:
+    """Return the result of an entry, or None if none of its logs is usable."""
     folder = logs[0].file.rsplit("/", 1)[0]
-    read = sorted((log for log in logs if log.run is not None), key=lambda log: _natural(log.file))
-    if not read:
+    with_run = sorted((log for log in logs if log.run is not None), key=lambda log: _natural(log.file))
+    if not with_run:
         problems.append(LogProblem(folder, None, "none of its logs is of a run; the entry is left out"))
         return None
-    notes = _lost(logs)
+    notes: list[str] = []
+    if len(with_run) < len(logs):
+        lost = sorted((printable(log.file.rsplit("/", 1)[-1]) for log in logs if log.run is None), key=_natural)
+        notes.append(f"{len(lost)} of its {len(logs)} logs hold no run and are left out: {', '.join(lost)}."[:500])
     if description is None:
         problems.append(LogProblem(folder, None, f"has no system description systems/{key[2]}.json; machine unknown"))
     raw = description.raw if description else {}
     system = system_of(description, key[2], problems) if description else ConvertedSystem(name=printable(key[2]))
-    settings = agreed(read, notes)
+    settings = agreed(with_run, notes)
     target = finite(settings.get("target_accuracy"))
     try:
         return ConvertedResult(
@@ -218,27 +222,18 @@ def _entry(
             submitter=printable(key[1]),
             folder=printable(folder),
             system=system,
-            conditions=conditions_of(
-                system, settings, software_of(raw), facts, assumed=() if target is not None else ("target_eval_loss",)
-            ),
+            conditions=conditions_of(system, settings, software_of(raw), facts, () if target is not None else ("target_eval_loss",)),
             target_eval_loss=MLPERF_TARGET_EVAL_LOSS if target is None else target,
-            runs=tuple(log.run for log in read if log.run is not None),
+            runs=tuple(log.run for log in with_run if log.run is not None),
             notes=(*notes, *_memory_contradiction(system, facts)),
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        problems.append(LogProblem(folder, None, f"{'.'.join(map(str, first['loc']))}: {first['msg']}; the entry is left out"))
+        problems.append(LogProblem(folder, None, f"{first_error(error)}; the entry is left out"))
         return None
 
 
-def _lost(logs: list[RunLog]) -> list[str]:
-    """Return a note that names the logs of an entry without a run; no note if all have one."""
-    files = sorted((printable(log.file.rsplit("/", 1)[-1]) for log in logs if log.run is None), key=_natural)
-    return [f"{len(files)} of its {len(logs)} logs hold no run and are left out: {', '.join(files)}."[:500]] if files else []
-
-
 def _leave_out_broken(logs: dict[Place, list[RunLog]], broken: list[str], problems: list[LogProblem]) -> None:
-    """Drop the entries in the middle of which an archive breaks off: an unknown number of their logs is missing."""
+    """Drop the entries that an archive cuts off: an unknown number of their logs is missing."""
     for name in broken:
         place = PLACE.fullmatch(name)
         key = (place["round"], place["submitter"], place["description"] or place["system"]) if place else None
@@ -259,24 +254,15 @@ def _memory_contradiction(system: ConvertedSystem, facts: FactBase) -> Iterator[
         yield f"The system description gives {system.accelerator_memory_printed} of memory to a {card.name}, which has {card.memory_gib:g} GiB."
 
 
-def _unique(results: list[ConvertedResult], problems: list[LogProblem]) -> list[ConvertedResult]:
-    kept: dict[str, ConvertedResult] = {}
-    for result in results:
-        if result.id in kept:
-            problems.append(LogProblem(result.folder, None, f"has the id {result.id} of {kept[result.id].folder}; left out"))
-        kept.setdefault(result.id, result)
-    return list(kept.values())
-
-
 def _with_notes_on_equal_runs(results: list[ConvertedResult]) -> list[ConvertedResult]:
     """Return the entries, with a note on those that share their runs with another entry: resubmitted, or listed twice."""
+    runs = {result.id: repr([(run.seed, run.time_to_target_s, run.curve) for run in result.runs]) for result in results}
     groups: dict[str, list[str]] = {}
-    keys = {result.id: repr([(run.seed, run.time_to_target_s, run.curve) for run in result.runs]) for result in results}
-    for name, key in keys.items():
+    for name, key in runs.items():
         groups.setdefault(key, []).append(name)
     noted = []
     for result in results:
-        others = [name for name in groups[keys[result.id]] if name != result.id]
+        others = [name for name in groups[runs[result.id]] if name != result.id]
         note = (f"Its runs are those of {', '.join(others)}.",) if others else ()
         noted.append(result.model_copy(update={"notes": (*result.notes, *note)}))
     return noted
@@ -318,7 +304,7 @@ def accelerator_key(spelling: str, facts: FactBase) -> str | None:
 
 
 def conditions_of(
-    system: ConvertedSystem, settings: dict[str, Any], software: dict[str, str], facts: FactBase, assumed: tuple[str, ...] = ()
+    system: ConvertedSystem, settings: dict[str, Any], software: dict[str, str], facts: FactBase, assumed: tuple[str, ...]
 ) -> Conditions:
     """Return the conditions of an entry, from its logs, its system description and the rules of the benchmark."""
 
@@ -350,7 +336,7 @@ def agreed(logs: list[RunLog], notes: list[str]) -> dict[str, Any]:
     for key in sorted({key for log in logs for key in log.settings} - {"seed"}):
         values = {repr(log.settings[key]): log.settings[key] for log in logs if key in log.settings}
         if len(values) == 1:
-            shared |= {key: next(iter(values.values()))}
+            shared[key] = next(iter(values.values()))
         else:
             notes.append(f"{key} differs between its runs: {', '.join(sorted(values))}"[:500])
     return shared
@@ -378,21 +364,6 @@ COUNTS = {
 NOTES = ("hw_notes", "sw_notes")
 EMPTY = {"", "n/a", "none", "-"}
 LONGEST = 2_000
-JSON_KEY = re.compile(r'[\s{,]*"([^"\\]{1,200})"\s*:')
-
-
-def read_system(file: str, content: bytes, problems: list[LogProblem]) -> dict[str, Any] | None:
-    """Return a system description, or None if it is not a JSON object."""
-    try:
-        raw = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", 1)
-        problems.append(LogProblem(file, line, f"not a system description: {error}"))
-        return None
-    if isinstance(raw, dict):
-        return raw
-    problems.append(LogProblem(file, 1, f"not a system description: a JSON {type(raw).__name__}, not an object"))
-    return None
 
 
 def system_of(description: Description, folder: str, problems: list[LogProblem]) -> ConvertedSystem:
@@ -400,27 +371,19 @@ def system_of(description: Description, folder: str, problems: list[LogProblem])
     raw, file = description.raw, description.file
     fields: dict[str, Any] = {name: printed(raw.get(key)) for name, key in TEXTS.items()}
     fields["name"] = fields["name"] or folder
-    for name, key in COUNTS.items():
-        fields[name] = _count(raw.get(key))
-        if fields[name] is None:
-            reason = f"{key} is {str(raw.get(key))[:40]!r}, not a number of things; left unknown"
-            problems.append(LogProblem(file, description.lines.get(key), reason))
+    for field_name, key in COUNTS.items():
+        digits = str(raw[key]).strip() if isinstance(raw.get(key), str | int) and not isinstance(raw[key], bool) else ""
+        fields[field_name] = int(digits) if digits.isascii() and digits.isdigit() and int(digits[:12]) > 0 else None
+        if fields[field_name] is None:
+            match = re.search(rf'^[\s{{,]*"{key}"\s*:'.encode(), description.content, re.MULTILINE)
+            line = description.content.count(b"\n", 0, match.end()) + 1 if match else None
+            problems.append(LogProblem(file, line, f"{key} is {str(raw.get(key))[:40]!r}, not a positive whole number; left unknown"))
     fields["notes"] = tuple(text for key in NOTES if (text := printed(raw.get(key))))
     try:
         return ConvertedSystem(**fields)
     except ValidationError as error:
-        problems.append(LogProblem(file, 1, f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}"))
+        problems.append(LogProblem(file, 1, first_error(error)))
         return ConvertedSystem(name=folder)
-
-
-def lines_of_keys(content: bytes) -> dict[str, int]:
-    """Return the line of each key at the beginning of a line of a JSON object."""
-    lines: dict[str, int] = {}
-    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
-        key = JSON_KEY.match(line)
-        if key:
-            lines.setdefault(key[1], number)
-    return lines
 
 
 def software_of(raw: Mapping[str, Any]) -> dict[str, str]:
@@ -442,8 +405,3 @@ def printed(value: object) -> str | None:
         return None
     text = printable(str(value))
     return text[:LONGEST] if text.lower() not in EMPTY else None
-
-
-def _count(value: object) -> int | None:
-    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    return int(text) if text.isascii() and text.isdigit() and int(text[:12]) > 0 else None

@@ -6,17 +6,18 @@ printed; launchers put a rank in front of it. Only keys that a converted result 
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
-from tunemark.collector.importers.import_io import LogProblem
+from tunemark.collector.importers.import_io import LogProblem, first_error
 from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedRun, EvalCurve, RunStatus
 
-MARK = b":::MLLOG"
-KEY = b'"key":'
+LINE = re.compile(rb":::MLLOG([^\n]*)")
+KEY = re.compile(rb'"key":[^"]*"([^"]*)')
 LARGEST_LINE = 2**20
 """Bytes; the longest MLLOG line of three rounds has 2,123."""
 SETTINGS = frozenset({
@@ -48,20 +49,21 @@ class Event:
 
 def events(content: bytes, file: str, problems: list[LogProblem]) -> Iterator[Event]:
     """Yield the wanted events of a log in the order of its lines; unreadable lines are added to `problems`."""
-    start = content.find(MARK)
-    while start >= 0:
-        end = content.find(b"\n", start)
-        end = len(content) if end < 0 else end
-        if end - start > LARGEST_LINE:
-            reason = f"an MLLOG line of {end - start:,} bytes; none is longer than {LARGEST_LINE:,}"
-            problems.append(problem_at(content, file, start, reason))
-        elif _wanted(line := content[start + len(MARK) : end]):
-            event = _event(line, start)
-            if isinstance(event, Event):
-                yield event
-            else:
-                problems.append(problem_at(content, file, start, event))
-        start = content.find(MARK, end)
+    for match in LINE.finditer(content):
+        if len(match[0]) > LARGEST_LINE:
+            reason = f"an MLLOG line of {len(match[0]):,} bytes; none is longer than {LARGEST_LINE:,}"
+            problems.append(problem_at(content, file, match.start(), reason))
+            continue
+        # Most lines are not wanted, so their key decides before they are parsed. Parsing a line without a key gives the reason.
+        key = KEY.search(match[1])
+        name = key[1].decode("utf-8", "replace") if key else ""
+        if key and (name not in WANTED or (name == "tracked_stats" and b'"throughput"' not in match[1])):
+            continue
+        event = _event(match[1], match.start())
+        if isinstance(event, Event):
+            yield event
+        else:
+            problems.append(problem_at(content, file, match.start(), event))
 
 
 def problem_at(content: bytes, file: str, offset: int, reason: str) -> LogProblem:
@@ -86,21 +88,8 @@ def count(value: object) -> int | None:
     return int(number) if number is not None and 0 <= number < 2**53 and number.is_integer() else None
 
 
-def _wanted(line: bytes) -> bool:
-    """Return True if a line must be parsed; decided on its bytes, since most lines are not wanted."""
-    at = line.find(KEY)
-    if at < 0:
-        # Cut off before its key, or not an object: parsing gives the reason.
-        return True
-    first = line.find(b'"', at + len(KEY))
-    key = line[first + 1 : line.find(b'"', first + 1)]
-    if key == b"tracked_stats":
-        return b'"throughput"' in line
-    return key.decode("utf-8", "replace") in WANTED
-
-
 def _event(line: bytes, offset: int) -> Event | str:
-    """Return the event of a line, or what is wrong with it."""
+    """Return the event of a line, or the reason why it has none."""
     try:
         raw = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -161,15 +150,13 @@ def read_run(file: str, content: bytes) -> RunLog:
     log = RunLog(file)
     state = _RunState(log, content)
     for event in events(content, file, log.problems):
-        if event.key in SETTINGS:
-            _setting(state, event)
+        if event.key in SETTINGS or event.key.startswith("init_"):
+            _before_run(state, event)
         elif event.key == "run_start":
             if state.start is None:
                 state.start = event.at_ms
             else:
                 state.problem(event, "a second run_start; the first one counts")
-        elif event.key.startswith("init_"):
-            _init(state, event)
         elif state.start is not None:
             _in_run(state, event, state.start)
         elif event.key != "tracked_stats":
@@ -189,15 +176,14 @@ def _last_line(content: bytes) -> int:
     return max(1, content.count(b"\n") + (not content.endswith(b"\n")))
 
 
-def _setting(state: _RunState, event: Event) -> None:
-    known = state.log.settings.setdefault(event.key, event.value)
-    if known != event.value:
-        here, above = str(event.value)[:40], str(known)[:40]
-        state.problem(event, f"{event.key} is {here!r} here and {above!r} above; the first one counts")
-
-
-def _init(state: _RunState, event: Event) -> None:
-    if event.key == "init_start":
+def _before_run(state: _RunState, event: Event) -> None:
+    """Read a setting, or the time of the initialisation."""
+    if event.key in SETTINGS:
+        known = state.log.settings.setdefault(event.key, event.value)
+        if known != event.value:
+            here, above = str(event.value)[:40], str(known)[:40]
+            state.problem(event, f"{event.key} is {here!r} here and {above!r} above; the first one counts")
+    elif event.key == "init_start":
         state.init_from = event.at_ms if state.init_from is None else state.init_from
     elif state.init_from is not None and state.init_s is None and event.at_ms >= state.init_from:
         state.init_s = (event.at_ms - state.init_from) / MS
@@ -238,13 +224,21 @@ def _evaluation(state: _RunState, event: Event, start: float) -> None:
 
 
 def _finish(state: _RunState, start: float) -> None:
+    """Add the run to the log."""
     stop, log = state.stop, state.log
     status: RunStatus = "incomplete" if stop is None else "aborted"
     if stop is not None and stop.metadata.get("status") == "success":
-        missed = _missed(state)
-        status = "missed" if missed else "ok"
-        if missed:
-            state.problem(stop, f"{missed}; kept as a run that missed the target")
+        # The last evaluation of a success must be a loss at the target.
+        stated, evaluation = finite(log.settings.get("target_accuracy")), state.evaluation
+        target = MLPERF_TARGET_EVAL_LOSS if stated is None else stated
+        loss = finite(evaluation.value) if evaluation else None
+        status = "ok" if loss is not None and 0 < loss <= target else "missed"
+        if evaluation is None:
+            reason = "there is no evaluation before it"
+        else:
+            reason = f"the last evaluation is {str(evaluation.value)[:40]}, not a loss from 0 to {target:g}"
+        if status == "missed":
+            state.problem(stop, f"run_stop says success and {reason}; kept as a run that missed the target")
     last = state.samples[-1] if state.samples else None
     ended = count(stop.metadata.get("samples_count")) if stop else None
     seed = finite(log.settings.get("seed"))
@@ -262,17 +256,4 @@ def _finish(state: _RunState, start: float) -> None:
             curve=EvalCurve(samples=tuple(state.samples), at_s=tuple(state.at_s), eval_loss=tuple(state.losses)),
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        log.problems.append(LogProblem(log.file, _last_line(state.content), f"{'.'.join(map(str, first['loc']))}: {first['msg']}"))
-
-
-def _missed(state: _RunState) -> str | None:
-    """Return the reason why a claimed success is not one, or None: the last evaluation must be a loss at the target."""
-    stated = finite(state.log.settings.get("target_accuracy"))
-    target = MLPERF_TARGET_EVAL_LOSS if stated is None else stated
-    if state.evaluation is None:
-        return "run_stop says success and there is no evaluation before it"
-    loss = finite(state.evaluation.value)
-    if loss is not None and 0 < loss <= target:
-        return None
-    return f"run_stop says success and the last evaluation is {str(state.evaluation.value)[:40]}, not a loss from 0 to {target:g}"
+        log.problems.append(LogProblem(log.file, _last_line(state.content), first_error(error)))

@@ -17,9 +17,10 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import AsJson, date_option, print_json, say
-from tunemark.collector.importers.import_io import read_bytes
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, nearest, suggested
+from tunemark.collector.commands.terminal import AsJson, chosen, date_option, print_json, say
+from tunemark.collector.importers.import_io import first_error, read_bytes
+from tunemark.collector.store.fact_rows import price_id
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import VERSION as DATED
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.facts.fact_base import FactBase, read_prices
@@ -69,8 +70,7 @@ def prices(
 
     - `tunemark import prices catalogs/v8/aws/vms.csv --out data/prices/prices.csv --append`
     """
-    if layout != "skypilot":
-        raise TunemarkError("--format", layout, did_you_mean(layout, ["skypilot"]))
+    chosen("--format", layout, ["skypilot"])
     if append and out is None:
         raise TunemarkError("--append", "", "adds rows to a file; name it with --out")
     today, day = datetime.now(UTC).date(), date_option("--read-on", read_on)
@@ -84,8 +84,8 @@ def prices(
         print_json({"rows": rows, "lines": catalogue.lines, "dropped": catalogue.reasons()})
     else:
         for reason in catalogue.reasons():
-            more = f" ({len(reason['lines'])} rows)" if len(reason["lines"]) > 1 else ""
-            say(f"{file.name}:{reason['lines'][0]}: {reason['what']}: {reason['reason']}{more}")
+            count = f" ({len(reason['lines'])} rows)" if len(reason["lines"]) > 1 else ""
+            say(f"{file.name}:{reason['lines'][0]}: {reason['what']}: {reason['reason']}{count}")
         say(f"{catalogue.lines} rows read, {len(catalogue.rows)} prices")
     if out is not None:
         write_prices(out, catalogue.rows, append=append)
@@ -115,7 +115,7 @@ class DroppedRow:
 
 @dataclass(frozen=True, slots=True)
 class CatalogueOffer:
-    """A row of the catalogue that is used; prices in US dollars per hour, None where there is none."""
+    """A row of the catalogue that is used. Prices are in US dollars per hour; None means no price."""
 
     line: int
     instance: str
@@ -164,43 +164,21 @@ class CataloguePrices:
 def read_catalogue(content: bytes, provider: str, read_on: date, source: str, facts: FactBase) -> CataloguePrices:
     """Return the price rows of a catalogue file.
 
-    Parameters
-    ----------
-    content
-        A vms.csv of SkyPilot's catalogue.
-    provider
-        Its provider, which the file does not contain.
-    read_on
-        The day it was read: a catalogue has a version and no day.
-    source
-        Cited in each row.
-    facts
-        Resolves accelerators.
-
-    Raises
-    ------
-    TunemarkError
-        With exit code 3 when it is not such a file.
-
+    `content` is a vms.csv of SkyPilot's catalogue, which names neither its provider nor the day on which it was read. Each row
+    cites `source`. Raises TunemarkError with exit code 3 if the file is not such a catalogue.
     """
     catalogue = CataloguePrices()
     offers: list[CatalogueOffer] = []
     for line, read in _lines(content):
         catalogue.lines += 1
-        row = {name: (value or "").strip() for name, value in read.items() if isinstance(name, str)}
-        what = (row.get("InstanceType") or row.get("AcceleratorName") or "")[:80]
         try:
-            _refuse_other_width(read)
-            offers.append(offer_of(row, line, provider, facts))
+            offers.append(offer_of(_cells(read), line, provider, facts))
         except Drop as drop:
+            what = (read.get("InstanceType") or read.get("AcceleratorName") or "").strip()[:80]
             catalogue.dropped.append(DroppedRow(line, what, drop.reason, drop.refused))
     if not catalogue.lines:
         raise TunemarkError("file", "", "a header without a row; nothing was read", exit_code=Exit.INVALID)
-    for price in _prices(_consistent(offers, catalogue), provider, read_on, source):
-        if isinstance(price, PriceRow):
-            catalogue.rows.append(price)
-        else:
-            catalogue.dropped.append(price)
+    _add_prices(catalogue, _consistent(offers, catalogue), provider, read_on, source)
     catalogue.dropped.sort(key=lambda row: row.line)
     return catalogue
 
@@ -221,14 +199,15 @@ def _lines(content: bytes) -> Iterator[tuple[int, Mapping[Any, Any]]]:
         raise TunemarkError("file", "", f"not a CSV file in UTF-8: {error}", exit_code=Exit.INVALID) from error
 
 
-def _refuse_other_width(row: Mapping[Any, Any]) -> None:
-    missing = [name for name, value in row.items() if value is None]
+def _cells(read: Mapping[Any, Any]) -> dict[str, str]:
+    """Return the values of a row by column; raises Drop if the row has more or fewer columns than the header."""
+    missing = [name for name, value in read.items() if value is None]
     if missing:
-        raise Drop(
-            f"cut off: it has {len(row) - len(missing)} columns of {len(row)}, {missing[0]} and what follows is missing", refused=True
-        )
-    if None in row:
-        raise Drop(f"it has {len(row[None])} columns more than the header", refused=True)
+        present = f"it has {len(read) - len(missing)} columns of {len(read)}"
+        raise Drop(f"cut off: {present}, {missing[0]} and what follows is missing", refused=True)
+    if None in read:
+        raise Drop(f"it has {len(read[None])} columns more than the header", refused=True)
+    return {name: value.strip() for name, value in read.items()}
 
 
 def _consistent(offers: list[CatalogueOffer], catalogue: CataloguePrices) -> Iterator[CatalogueOffer]:
@@ -247,8 +226,8 @@ def _consistent(offers: list[CatalogueOffer], catalogue: CataloguePrices) -> Ite
             )
 
 
-def _prices(offers: Iterable[CatalogueOffer], provider: str, read_on: date, source: str) -> Iterator[PriceRow | DroppedRow]:
-    """Yield one row per instance, region and kind, with the median where zones or hosts differ."""
+def _add_prices(catalogue: CataloguePrices, offers: Iterable[CatalogueOffer], provider: str, read_on: date, source: str) -> None:
+    """Add one row per instance, region and kind to a catalogue, with the median price of differing zones or hosts."""
     groups: dict[tuple[str, str | None, str, PriceKind], list[tuple[CatalogueOffer, float]]] = {}
     for offer in offers:
         for kind, usd in ((PriceKind.ON_DEMAND, offer.on_demand), (PriceKind.SPOT, offer.spot)):
@@ -258,7 +237,7 @@ def _prices(offers: Iterable[CatalogueOffer], provider: str, read_on: date, sour
         first, prices = members[0][0], sorted(usd for _, usd in members)
         spread = [f"median of {len(prices)} rows, {prices[0]:g} to {prices[-1]:g}"] if prices[0] != prices[-1] else []
         try:
-            yield PriceRow(
+            price = PriceRow(
                 provider=provider,
                 instance=instance,
                 accelerator=accelerator,
@@ -273,9 +252,9 @@ def _prices(offers: Iterable[CatalogueOffer], provider: str, read_on: date, sour
                 source=source,
                 notes="; ".join(dict.fromkeys([*spread, *first.notes])) or None,
             )
+            catalogue.rows.append(price)
         except ValidationError as error:
-            wrong = error.errors()[0]
-            yield DroppedRow(first.line, instance, ": ".join((*map(str, wrong["loc"]), wrong["msg"])), refused=True)
+            catalogue.dropped.append(DroppedRow(first.line, instance, first_error(error), refused=True))
 
 
 # One row of a catalogue -----------------------------------------------------------------------------
@@ -298,17 +277,18 @@ def offer_of(row: Mapping[str, str], line: int, provider: str, facts: FactBase) 
     """Return a row as an offer; raises Drop for a row that is not used."""
     name, instance = row["AcceleratorName"], row["InstanceType"]
     if not name:
-        if HOST_ONLY.match(instance):
-            raise Drop("host only: GCP lists the machine without its accelerators, whose price is in rows of their own")
-        raise Drop("no accelerator")
-    _refuse_foreign_instance(provider, instance, facts)
+        host_only = "host only: GCP lists the machine without its accelerators, which have separate rows with their price"
+        raise Drop(host_only if HOST_ONLY.match(instance) else "no accelerator")
+    unknown = facts.refused_aws_size(instance) or facts.unknown_aws_family(instance)
+    if unknown:
+        raise Drop(unknown, refused=True)
+    # The rules for the traps of this provider would not apply to the file of another one.
+    if provider != "aws" and AWS.fullmatch(instance.lower()):
+        raise Drop(f"{instance!r} is an instance of aws, but the provider is {provider}; use --provider aws", refused=True)
     notes: list[str] = []
-    on_demand, spot = _usd(row["Price"], "Price"), _usd(row["SpotPrice"], "SpotPrice")
     tpu = TPU.fullmatch(name)
     if tpu:
         accelerator, count = _tpu(tpu, notes)
-        if TPU_FILLER_USD in {on_demand, spot}:
-            raise Drop("700.0 is a filler for TPUs without a price")
         instance = name
     else:
         count = _count(row["AcceleratorCount"])
@@ -317,50 +297,35 @@ def offer_of(row: Mapping[str, str], line: int, provider: str, facts: FactBase) 
         accelerator = card_of(name, instance, provider, row.get("GpuInfo", ""), count, facts)
     if LOCAL_ZONE.match(row.get("AvailabilityZone", "")):
         raise Drop("a local zone, priced apart from its region")
+    on_demand, spot = _usd(row, "Price", count), _usd(row, "SpotPrice", count)
+    if tpu and TPU_FILLER_USD in {on_demand, spot}:
+        raise Drop("700.0 is a filler for TPUs without a price")
     if spot is not None and provider == "runpod" and spot == on_demand:
         notes.append("file repeats the on-demand price as SpotPrice: left blank")
         spot = None
     if on_demand is None and spot is None:
         raise Drop("no price")
-    for column, usd in (("Price", on_demand), ("SpotPrice", spot)):
-        _refuse_impossible(column, usd, count)
     vcpus, memory = _host(row, provider, accelerator, count, facts, notes)
     return CatalogueOffer(
         line, instance, accelerator, count, vcpus, memory, row["Region"].lstrip(", ") or None, on_demand, spot, tuple(notes)
     )
 
 
-def _refuse_foreign_instance(provider: str, instance: str, facts: FactBase) -> None:
-    """Refuse unknown AWS instances, and AWS instances in the file of another provider, for which the wrong rules would apply."""
-    unknown = facts.refused_aws_size(instance) or facts.unknown_aws_family(instance)
-    if unknown:
-        raise Drop(unknown, refused=True)
-    if provider != "aws" and AWS.fullmatch(instance.lower()):
-        raise Drop(f"{instance!r} is an instance of aws, but the provider is {provider}; use --provider aws", refused=True)
-
-
-def _refuse_impossible(column: str, usd: float | None, count: float) -> None:
-    least, most = USD_EACH
-    if usd is not None and not least <= usd / count <= most:
-        raise Drop(
-            f"{column} is {usd:g}, so {usd / count:g} USD an hour for one accelerator; no provider charges less than {least} or more than {most:,}",
-            refused=True,
-        )
-
-
 def _count(text: str) -> float:
-    count, (least, most) = _number(text, "AcceleratorCount"), COUNTS
-    if not least <= count <= most:
+    count, (fewest, most) = _number(text, "AcceleratorCount"), COUNTS
+    if not fewest <= count <= most:
         raise Drop(f"AcceleratorCount is {text[:40]!r}; no instance has fewer than 1/16 or more than {most} accelerators", refused=True)
     return count
 
 
-def _usd(text: str, column: str) -> float | None:
+def _usd(row: Mapping[str, str], column: str, count: float) -> float | None:
     """Return a price, or None for blank and 0 (Vast writes 0.00 for an unknown spot price)."""
-    if not text:
-        return None
-    value = _number(text, column, least=0.0)
-    return value or None
+    usd = _number(row[column], column, least=0.0) if row[column] else 0.0
+    least, most = USD_EACH
+    if usd and not least <= usd / count <= most:
+        each = f"{usd / count:g} USD an hour for one accelerator"
+        raise Drop(f"{column} is {usd:g}, so {each}; no provider charges less than {least} or more than {most:,}", refused=True)
+    return usd or None
 
 
 def _number(text: str, column: str, least: float = 1e-9) -> float:
@@ -374,62 +339,44 @@ def _number(text: str, column: str, least: float = 1e-9) -> float:
 
 
 def _tpu(name: re.Match[str], notes: list[str]) -> tuple[str, float]:
-    known = _names()["tpus"].get(name["generation"])
-    if known is None:
-        raise Drop(
-            f"TPU {name['generation']!r} is not in the catalogue; {did_you_mean(name['generation'], _names()['tpus'])}", refused=True
-        )
-    number = int(name["number"])
-    of_cores = known["names_count"] == "cores"
-    if number < 1 or (of_cores and number % CORES_PER_CHIP):
-        raise Drop(
-            f"{name[0]!r} names {number} {known['names_count']}; a chip has {CORES_PER_CHIP} cores, so there is no such slice", refused=True
-        )
-    if of_cores:
+    """Return the card and the number of chips of a TPU slice."""
+    tpus, generation, number = _names()["tpus"], name["generation"], int(name["number"])
+    if generation not in tpus:
+        raise Drop(f"TPU {generation!r} is not in the catalogue; {did_you_mean(generation, tpus)}", refused=True)
+    unit, card = tpus[generation]["names_count"], str(tpus[generation]["card"])
+    cores_per_chip = CORES_PER_CHIP if unit == "cores" else 1
+    if number < 1 or number % cores_per_chip:
+        raise Drop(f"{name[0]!r} names {number} {unit}; a chip has {CORES_PER_CHIP} cores, so there is no such slice", refused=True)
+    if unit == "cores":
         notes.append(f"count = chips; the name counts TensorCores, {CORES_PER_CHIP} a chip")
-        return str(known["card"]), number / CORES_PER_CHIP
-    return str(known["card"]), float(number)
+    return card, number / cores_per_chip
 
 
 def card_of(name: str, instance: str, provider: str, gpu_info: str, count: float, facts: FactBase) -> str:
     """Return the card of a row's accelerator; raises Drop if it may be several cards."""
     direct = facts.recognise_accelerator(name)
-    candidates = list(_names()["names"].get(name) or ([direct.key] if direct else []))
+    candidates: list[str] = list(_names()["names"].get(name) or ([direct.key] if direct else []))
     if not candidates:
         known = suggest_accelerator(name, facts.accelerators)
         raise Drop(f"accelerator {name!r} is not in data/accelerators; {known}", refused=True)
+    # The price book names the card of an instance; else the form of the instance's name may contain a word of the card's key.
+    listed = {row.accelerator for row in facts.prices if row.provider == provider and row.instance == instance}
+    forms = [form for form in _names()["forms"] if form.get("provider", provider) == provider]
+    word = next((form["word"] for form in forms if re.search(form["pattern"], instance.lower())), None)
+    formed = [key for key in candidates if word and word in key]
+    matching = [key for key in candidates if key in listed] or formed or candidates
     sizes = _memory_readings(gpu_info, count)
-    formed = _of_known_instance(candidates, provider, instance, facts) or _of_form(candidates, provider, instance)
-    fitting = [key for key in formed if not sizes or any(agrees(size, facts.accelerators[key]) for size in sizes)]
+    fitting = [key for key in matching if not sizes or any(agrees(size, facts.accelerators[key]) for size in sizes)]
     if not fitting:
-        raise Drop(f"{name} with {sizes[0]:.0f} GiB a device is none of {', '.join(formed)}; add a card for it", refused=True)
+        raise Drop(f"{name} with {sizes[0]:.0f} GiB a device is not {' or '.join(matching)}; add a card for it", refused=True)
     if len(fitting) > 1:
         fix = "neither the instance's name nor GpuInfo identifies it; add the instance to data/prices/prices.csv with its card"
         raise Drop(f"{name} may be {' or '.join(fitting)}: {fix}", refused=True)
-    return str(fitting[0])
-
-
-def _of_known_instance(candidates: list[str], provider: str, instance: str, facts: FactBase) -> list[str]:
-    """Return the candidates that the price book lists for an instance."""
-    known = {row.accelerator for row in facts.prices if row.provider == provider and row.instance == instance}
-    return [key for key in candidates if key in known]
-
-
-def _of_form(candidates: list[str], provider: str, instance: str) -> list[str]:
-    word = next(
-        (
-            form["word"]
-            for form in _names()["forms"]
-            if form.get("provider", provider) == provider and re.search(form["pattern"], instance.lower())
-        ),
-        None,
-    )
-    # A form that matches none of the cards does not distinguish them.
-    return [key for key in candidates if word and word in key] or candidates
+    return fitting[0]
 
 
 def providers(facts: FactBase) -> frozenset[str]:
-    """Return the known providers: those in the price book, and those of SkyPilot."""
+    """Return the known providers: all in the price book, and all of SkyPilot."""
     return frozenset(_names()["providers"]) | {row.provider for row in facts.prices}
 
 
@@ -441,8 +388,8 @@ def _memory_readings(gpu_info: str, count: float) -> list[float]:
         return []
     if not math.isfinite(size) or size <= 0:
         return []
-    one_gib = 1_024
-    return [size] if size < one_gib else [size / one_gib / count, size / one_gib]
+    gib = size / 1_024
+    return [size] if gib < 1 else [gib / count, gib]
 
 
 def _host(
@@ -489,11 +436,7 @@ def price_book_text(rows: Iterable[PriceRow], *, header: bool = True) -> str:
 def write_prices(out: Path, rows: Sequence[PriceRow], *, append: bool) -> None:
     """Write rows to a new file, or add them to the end of a price book.
 
-    Raises
-    ------
-    TunemarkError
-        If the file exists and `append` is False, or if one of the rows is in it already.
-
+    Raises TunemarkError if the file exists and `append` is False, or if one of the rows is in it already.
     """
     if not append:
         if out.exists():
@@ -505,8 +448,7 @@ def write_prices(out: Path, rows: Sequence[PriceRow], *, append: bool) -> None:
     for row in rows:
         line = known.get(same_price(row))
         if line is not None:
-            place = "/".join((row.provider, row.instance, row.region or "any", row.kind.value, row.effective_on.isoformat()))
-            raise TunemarkError("--append", place, f"is in {out}:{line} already; nothing was written", exit_code=Exit.INVALID)
+            raise TunemarkError("--append", price_id(row), f"is in {out}:{line} already; nothing was written", exit_code=Exit.INVALID)
     ending = b"" if before.endswith(b"\n") else b"\n"
     write_atomically(out, before + ending + price_book_text(rows, header=False).encode())
 
@@ -519,37 +461,23 @@ def same_price(row: PriceRow) -> tuple[object, ...]:
 def provider_of(file: Path, stated: str | None, known: Iterable[str]) -> str:
     """Return the provider of a catalogue: as stated, or the file's folder if it is the name of a provider.
 
-    Raises
-    ------
-    TunemarkError
-        For an unknown provider: the rules for its traps would be skipped silently.
-
+    Raises TunemarkError for an unknown provider: the rules for its traps would be skipped silently.
     """
     known = sorted(set(known))
+    guess = file.absolute().parent.name if file.stem in PLACES else file.stem
+    provider = (guess if stated is None else stated).lower()
+    if provider in known:
+        return provider
     if stated is not None:
-        if stated.lower() not in known:
-            raise TunemarkError("--provider", stated, f"no provider of the price book or of SkyPilot; {_meant(stated, known)}")
-        return stated.lower()
-    guess = (file.absolute().parent.name if file.stem in PLACES else file.stem).lower()
-    if guess not in known:
-        fix = f"give --provider; {guess!r}, from the path of the file, is no provider; {_meant(guess, known)}"
-        raise TunemarkError("--provider", "", fix)
-    return guess
-
-
-def _meant(word: str, known: list[str]) -> str:
-    near = nearest(word, {name: (name,) for name in known})
-    return suggested(near) if near else f"known are {', '.join(known)}"
+        raise TunemarkError("--provider", stated, f"no provider of the price book or of SkyPilot; {did_you_mean(stated, known)}")
+    fix = f"give --provider; {provider!r}, from the path of the file, is no provider; {did_you_mean(provider, known)}"
+    raise TunemarkError("--provider", "", fix)
 
 
 def cited(file: Path, provider: str, version: str | None, source: str | None) -> str:
     """Return the source that each row cites: as given, or the catalogue with its version.
 
-    Raises
-    ------
-    TunemarkError
-        If neither the path nor an option gives the version: the day of reading alone dates no price.
-
+    Raises TunemarkError if neither the path nor an option gives the version: the day of reading alone dates no price.
     """
     if source is not None:
         stated = f"{source}, catalogue version {version}" if version else source

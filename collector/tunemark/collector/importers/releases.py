@@ -50,16 +50,13 @@ def releases(
 def library_of(content: bytes, read_on: date) -> Library:
     """Return the final versions of a project with the day on which the first file of each was uploaded (UTC).
 
-    Raises
-    ------
-    TunemarkError
-        With exit code 3 when the content is not such JSON.
-
+    Raises TunemarkError with exit code 3 when the content is not such JSON.
     """
     try:
         answer = json.loads(content)
         name, files = answer["info"]["name"], answer["releases"]
-        days = {version: _first_day(uploads) for version, uploads in files.items() if uploads and _final(version)}
+        uploads = {version: [file["upload_time_iso_8601"] for file in uploaded] for version, uploaded in files.items() if _final(version)}
+        days = {version: min(map(datetime.fromisoformat, times)).date() for version, times in uploads.items() if times}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         fix = f"is not the JSON of a project on PyPI ({error}); fetch /pypi/NAME/json of the index"
         raise TunemarkError("releases", content[:40], fix, exit_code=Exit.INVALID) from error
@@ -72,10 +69,6 @@ def _final(version: str) -> bool:
         return not Version(version).is_prerelease
     except InvalidVersion:
         return False
-
-
-def _first_day(files: list[dict[str, str]]) -> date:
-    return min(datetime.fromisoformat(file["upload_time_iso_8601"]) for file in files).date()
 
 
 def as_toml(libraries: Iterable[Library]) -> str:

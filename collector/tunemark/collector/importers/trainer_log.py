@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, print_json, print_table, say
+from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
 from tunemark.collector.gate.read import DOCUMENT
 from tunemark.collector.importers.import_io import read_text, refuse_existing
 from tunemark.collector.importers.trainer_output import TrainerRun, read_trainer_log
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import write_atomically
 from tunemark.schema.records.base import canonical_json
@@ -62,7 +62,8 @@ def trainer_log(
         raise TunemarkError("--source", source, "a source has three digits, such as 005")
     if out is not None and source is None:
         raise TunemarkError("--source", "", "--out writes records of a document; give its three digits, such as 005")
-    stated = StatedConditions(source or "000", first_number, section, model, method_of(method), accelerator, accelerator_count, instance)
+    method_stated = None if method is None else chosen("--method", method, Method)
+    stated = StatedConditions(source or "000", first_number, section, model, method_stated, accelerator, accelerator_count, instance)
     facts = FactBase.of_project()
     conditions_of(stated, facts)
     log = read_trainer_log(read_text(file), "standard input" if file == "-" else file)
@@ -99,15 +100,6 @@ class StatedConditions:
     instance: str | None = None
 
 
-def method_of(text: str | None) -> Method | None:
-    """Return the stated method; raises TunemarkError for an unknown word."""
-    if text is None:
-        return None
-    if text not in list(Method):
-        raise TunemarkError("--method", text, did_you_mean(text, Method))
-    return Method(text)
-
-
 def conditions_of(stated: StatedConditions, facts: FactBase) -> dict[str, Any]:
     """Return the stated conditions with the keys of cards; raises TunemarkError for a name without a card."""
     model = facts.model(stated.model).key if stated.model else None
@@ -122,11 +114,7 @@ def conditions_of(stated: StatedConditions, facts: FactBase) -> dict[str, Any]:
 def record(run: TrainerRun, index: int, stated: StatedConditions, facts: FactBase) -> PublishedResult:
     """Return the record of the index-th run (from 0) of a log.
 
-    Raises
-    ------
-    TunemarkError
-        If the method is missing, a card does not exist, or all numbers of a source are used.
-
+    Raises TunemarkError if the method is missing, a card does not exist, or all numbers of a source are used.
     """
     number = stated.first_number + index
     if number > LARGEST_NUMBER:
@@ -134,7 +122,11 @@ def record(run: TrainerRun, index: int, stated: StatedConditions, facts: FactBas
     if stated.method is None:
         raise TunemarkError("--method", "", f"a log does not contain the fine-tuning method; give one of {', '.join(Method)}")
     labels = {"model": stated.model, "accelerator": stated.accelerator, "instance": stated.instance}
-    status, reasons = _status(run)
+    status, reason = (PublishedStatus.OK, None) if run.finished else (PublishedStatus.PARTIAL, UNFINISHED)
+    if run.out_of_memory is not None:
+        status, reason = PublishedStatus.OOM, f"Out of memory in line {run.out_of_memory} of the log."
+    elif run.not_a_number is not None:
+        status, reason = PublishedStatus.FAILED, f"The training diverged: {run.not_a_number} of the log."
     return PublishedResult(
         id=f"{stated.source}-{number:03d}",
         source=stated.source,
@@ -144,17 +136,8 @@ def record(run: TrainerRun, index: int, stated: StatedConditions, facts: FactBas
         conditions=Conditions(method=stated.method, **conditions_of(stated, facts)),
         claims=dict(sorted(run.claims.items())),
         status=status,
-        note=" ".join([*reasons, *run.notes]) or None,
+        note=" ".join([*([reason] if reason else []), *run.notes]) or None,
     )
-
-
-def _status(run: TrainerRun) -> tuple[PublishedStatus, list[str]]:
-    """Return the status of a run, and the reason for it."""
-    if run.out_of_memory is not None:
-        return PublishedStatus.OOM, [f"Out of memory in line {run.out_of_memory} of the log."]
-    if run.not_a_number is not None:
-        return PublishedStatus.FAILED, [f"The training diverged: {run.not_a_number} of the log."]
-    return (PublishedStatus.OK, []) if run.finished else (PublishedStatus.PARTIAL, [UNFINISHED])
 
 
 def _write(out: Path, records: list[PublishedResult]) -> None:
@@ -175,11 +158,7 @@ def _write(out: Path, records: list[PublishedResult]) -> None:
 def document_of(folder: Path, source: str, added: int, read_on: date) -> bytes:
     """Return the document of a source with its number of results increased; a skeleton if there is none yet.
 
-    Raises
-    ------
-    TunemarkError
-        With exit code 3 when the existing document cannot be read.
-
+    Raises TunemarkError with exit code 3 when the existing document cannot be read.
     """
     path = folder / DOCUMENT
     if not path.exists():

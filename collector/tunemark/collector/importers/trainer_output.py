@@ -53,6 +53,11 @@ class TrainerLog:
     table: str | None = None
     """`train` or `eval` within such a table."""
 
+    @property
+    def last(self) -> TrainerRun:
+        """The latest training, or one without figures at the beginning of the log."""
+        return self.runs[-1] if self.runs else TrainerRun(1)
+
     def problem(self, number: int, reason: str, *, noted: bool = False) -> None:
         """Add a problem of a line."""
         self.problems.append(LogProblem(self.file, number, reason, noted))
@@ -88,32 +93,30 @@ def read_trainer_log(text: str, file: str) -> TrainerLog:
 
 def _read(log: TrainerLog, line: str, number: int) -> None:
     if OUT_OF_MEMORY.search(line):
-        run = log.run(number, new=bool(log.runs) and log.runs[-1].finished)
+        run = log.run(number, new=log.last.finished)
         run.out_of_memory = run.out_of_memory or number
         return
     times = times_in(line)
     if times:
-        _times(log, times, number)
+        run = log.run(number, new=not log.last.claims.keys().isdisjoint(times))
+        for name, (seconds, printed) in times.items():
+            if name == "wall_s" and not seconds:
+                log.problem(number, f"the process took {printed}; left out")
+            else:
+                run.claims[name] = Claim(value=seconds, printed=printed)
+        run.timed = True
         return
     if _table(log, line, number):
         return
-    found = dictionary_in(line)
-    before, dictionary = found or (line, None)
-    bars = list(BAR.finditer(before))
+    # Loggers, ranks and bars print text before a dictionary.
+    dictionary = DICTIONARY.search(line)
+    start = dictionary.start() if dictionary else len(line)
+    bars = list(BAR.finditer(line[:start]))
     if bars:
         _bar(log, bars[-1], number)
-    if dictionary is not None:
-        _dictionary(log, dictionary, number)
-
-
-def _times(log: TrainerLog, times: dict[str, tuple[float, str]], number: int) -> None:
-    run = log.run(number, new=bool(log.runs) and not log.runs[-1].claims.keys().isdisjoint(times))
-    for name, (seconds, printed) in times.items():
-        if name == "wall_s" and not seconds:
-            log.problem(number, f"the process took {printed}; left out")
-        else:
-            run.claims[name] = Claim(value=seconds, printed=printed)
-    run.timed = True
+    if dictionary:
+        end = line.rfind("}") + 1
+        _dictionary(log, line[start : end if end > start else len(line)], number)
 
 
 def _table(log: TrainerLog, line: str, number: int) -> bool:
@@ -121,9 +124,8 @@ def _table(log: TrainerLog, line: str, number: int) -> bool:
     heading = HEADING.search(line)
     if heading:
         log.table = heading["part"]
-        last = log.runs[-1] if log.runs else None
         if log.table == "train":
-            log.run(number, new=last is not None and (last.tabled or (last.timed and last.finished))).tabled = True
+            log.run(number, new=log.last.tabled or (log.last.timed and log.last.finished)).tabled = True
         return True
     cell = TABLE_LINE.match(line) if log.table else None
     if cell is None:
@@ -149,12 +151,12 @@ def _dictionary(log: TrainerLog, text: str, number: int) -> None:
     final = FINAL in pairs
     if not final and not any(key.startswith("eval_") for key in pairs):
         if any(is_nan(pairs.get(key, "")) for key in LOSSES):
-            _not_a_number(log.run(number, new=bool(log.runs) and log.runs[-1].finished), "loss", pairs, number)
+            _not_a_number(log.run(number, new=log.last.finished), "loss", pairs, number)
         return
     if final and log.unassigned is not None:
         log.runs.append(log.unassigned)
     log.unassigned = None
-    run = log.run(number, new=final and bool(log.runs) and (log.runs[-1].finished or log.runs[-1].timed))
+    run = log.run(number, new=final and (log.last.finished or log.last.timed))
     for key, printed in pairs.items():
         if key in FIGURES and not (key == "epoch" and not final):
             _claim(log, run, (key, printed), as_number(printed), number)
@@ -178,22 +180,19 @@ def _claim(log: TrainerLog, run: TrainerRun, pair: tuple[str, str], value: float
 
 
 def _bar(log: TrainerLog, bar: re.Match[str], number: int) -> None:
-    last = log.runs[-1] if log.runs else None
-    if last is not None and last.finished and not last.timed and not _closes(last, bar):
-        log.unassigned = log.unassigned or TrainerRun(number)
-        _claim_bar(log.unassigned, bar)
-    else:
-        _claim_bar(log.run(number, new=last is not None and last.timed), bar)
-
-
-def _closes(run: TrainerRun, bar: re.Match[str]) -> bool:
-    """Return True if a bar after the final dictionary is the last state of that training's own bar."""
-    known = run.claims.get("total_steps") or run.claims.get("steps")
-    return bar["done"] == bar["total"] and (known is None or known.value == int(bar["total"]))
+    last = log.last
+    if last.finished and not last.timed:
+        # After the final dictionary, a full bar with the same number of steps is the last state of that training's own bar.
+        known = last.claims.get("total_steps") or last.claims.get("steps")
+        if bar["done"] != bar["total"] or (known is not None and known.value != int(bar["total"])):
+            log.unassigned = log.unassigned or TrainerRun(number)
+            _claim_bar(log.unassigned, bar)
+            return
+    _claim_bar(log.run(number, new=last.timed), bar)
 
 
 def _claim_bar(run: TrainerRun, bar: re.Match[str]) -> None:
-    # Bars of an evaluation show less time than that of the training around them.
+    # The bar of an evaluation shows less time than the bar of the training around it.
     elapsed, before = clock_s(bar["elapsed"]), run.claims.get("progress_elapsed_s")
     if before is not None and elapsed < before.value:
         return
@@ -218,7 +217,7 @@ CONTRADICTS = 0.1
 
 
 def step_of(claims: Mapping[str, Claim]) -> Claim | None:
-    """Return the step time, noted as that of an optimizer step, if steps x step time is the training time; else None."""
+    """Return the step time, noted as the time of an optimizer step, if steps x step time is the training time; else None."""
     step, steps, total = (claims.get(name) for name in ("step_time_s", "steps", "train_time_s"))
     if step is None or steps is None or total is None or not total.value or step.note:
         return None
@@ -274,17 +273,17 @@ DICTIONARY = re.compile(r"""\{\s*['"][A-Za-z_]""")
 SHELL_TIME = re.compile(
     r"^(?P<name>real|user|sys)\s+(?P<time>(?:(?:(?P<hours>\d{1,6})h)?(?P<minutes>\d{1,9})m)?(?P<seconds>\d{1,9}(?:\.\d{1,9})?)s?)\s*$"
 )
-"""Of bash (`real 1m2.5s`) and of `time -p` (`real 62.50`)."""
+"""Output of bash (`real 1m2.5s`) and of `time -p` (`real 62.50`)."""
 GNU_TIME = re.compile(
     r"(?P<user>\d{1,9}\.\d{1,3})user (?P<sys>\d{1,9}\.\d{1,3})system (?P<real>(?:\d{1,6}:)?\d{1,6}:\d{2}(?:\.\d{1,3})?)elapsed"
 )
-"""Of /usr/bin/time, on one line."""
+"""Output of /usr/bin/time, on one line."""
 GNU_VERBOSE = {
     "Elapsed (wall clock) time (h:mm:ss or m:ss)": "wall_s",
     "User time (seconds)": "user_s",
     "System time (seconds)": "system_s",
 }
-"""Of /usr/bin/time -v, a line each."""
+"""Output of /usr/bin/time -v, one line each."""
 HEADING = re.compile(r"\*{3,}\s*(?P<part>train|eval) metrics\s*\*{3,}")
 TABLE_LINE = re.compile(r"^(?P<key>[a-z][a-z0-9_]{2,80})\s+=\s+(?P<value>\S{1,60})$")
 OUT_OF_MEMORY = re.compile(
@@ -299,34 +298,21 @@ def plain(line: str) -> str:
     return ANSI.sub("", line).strip()
 
 
-def dictionary_in(line: str) -> tuple[str, str] | None:
-    """Return the text before a dictionary in a line, and the dictionary, or None; loggers, ranks and bars print text before it."""
-    found = DICTIONARY.search(line)
-    if not found:
-        return None
-    end = line.rfind("}") + 1
-    return line[: found.start()], line[found.start() : end if end > found.start() else len(line)]
-
-
 def printed_pairs(text: str) -> dict[str, str]:
     """Return the values of a literal dictionary as printed, by key; JSON objects are read too.
 
-    Raises
-    ------
-    ValueError, TypeError, SyntaxError, RecursionError, MemoryError
-        If it is not such a dictionary.
-
+    Raises ValueError, TypeError, SyntaxError, RecursionError or MemoryError if it is not such a dictionary.
     """
     node = ast.parse(text, mode="eval").body
     if not isinstance(node, ast.Dict):
         raise TypeError("not a dictionary")
-    found = {}
+    pairs = {}
     for key, value in zip(node.keys, node.values, strict=True):
         segment = ast.get_source_segment(text, value)
         if isinstance(key, ast.Constant) and isinstance(key.value, str) and segment:
-            literal = isinstance(value, ast.Constant) and isinstance(value.value, str)
-            found[key.value] = str(ast.literal_eval(value)) if literal else segment
-    return found
+            is_string = isinstance(value, ast.Constant) and isinstance(value.value, str)
+            pairs[key.value] = str(ast.literal_eval(value)) if is_string else segment
+    return pairs
 
 
 def times_in(line: str) -> dict[str, tuple[float, str]]:
@@ -358,11 +344,9 @@ def table_value(key: str, printed: str) -> float | None:
     try:
         if key.endswith("_runtime"):
             return clock_s(printed)
-        if printed.endswith("GF"):
-            return float(printed[:-2]) * UNIT_GF
+        return float(printed[:-2]) * UNIT_GF if printed.endswith("GF") else as_number(printed)
     except ValueError:
         return None
-    return as_number(printed)
 
 
 def as_number(printed: str) -> float | None:

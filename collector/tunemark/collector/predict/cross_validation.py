@@ -1,15 +1,14 @@
 """The accuracy of predictions: leave out each accelerator and each model in turn, and predict its rows from the others."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Literal
 
 import numpy as np
 
 from tunemark.collector.predict.estimate import QUANTILE, Range, predict
-from tunemark.collector.predict.fit import Combination, Fit, Missing, Observed, fit, meaning_of_parameter, uses
+from tunemark.collector.predict.fit import Combination, Fit, Missing, Observed, fit, meaning_of_parameter, parameters
 from tunemark.collector.store.rows import Row, Rows
 
 LeftOut = Literal["accelerator", "model"]
@@ -49,22 +48,6 @@ class HeldOut:
         return None if self.tokens_per_s is None else self.tokens_per_s.low <= self.measured <= self.tokens_per_s.high
 
 
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """Errors of many held-out rows."""
-
-    rows: int
-    """Rows with a prediction."""
-    no_data: int
-    """Rows without one."""
-    median: float
-    """Median absolute error, a share."""
-    worst: float
-    """Largest absolute error, a share."""
-    coverage: float
-    """Share of rows within their 90% interval."""
-
-
 def leave_out(rows: Sequence[Observed], left_out: LeftOut) -> Iterator[HeldOut]:
     """Yield each row with its prediction from the rows of all other groups; the fit never sees the group."""
     key = GROUP[left_out]
@@ -73,20 +56,8 @@ def leave_out(rows: Sequence[Observed], left_out: LeftOut) -> Iterator[HeldOut]:
         for row in rows:
             if key(row.config) == group:
                 predicted = predict(fitted, row.config)
-                if isinstance(predicted, Missing):
-                    yield HeldOut(row, left_out, group, None, predicted.reason)
-                else:
-                    yield HeldOut(row, left_out, group, predicted.tokens_per_s, None)
-
-
-def summarise(rows: Iterable[HeldOut]) -> Errors | None:
-    """Return the errors of held-out rows; None if none of them has a prediction."""
-    rows = list(rows)
-    errors = [abs(row.error) for row in rows if row.error is not None]
-    if not errors:
-        return None
-    covered = [row.covered for row in rows if row.covered is not None]
-    return Errors(len(errors), len(rows) - len(errors), median(errors), max(errors), sum(covered) / len(covered))
+                rate, reason = (None, predicted.reason) if isinstance(predicted, Missing) else (predicted.tokens_per_s, None)
+                yield HeldOut(row, left_out, group, rate, reason)
 
 
 def throughput_rows(rows: Sequence[Observed], refused: Mapping[str, str]) -> Rows:
@@ -110,7 +81,7 @@ def _parameters(fitted: Fit) -> Iterator[Row]:
             "value": math.exp(mean),
             "low": math.exp(mean - QUANTILE * deviation),
             "high": math.exp(mean + QUANTILE * deviation),
-            "rows": uses(fitted.rows, name),
+            "rows": sum(name in parameters(row.config, row.terms) for row in fitted.rows),
             "meaning": meaning_of_parameter(name),
         }
 

@@ -62,19 +62,14 @@ class MemoryFit:
 def memory_fits(shape: TrainingShape, accelerators: Iterable[AcceleratorCard]) -> tuple[MemoryFit, ...]:
     """Return the fit on each accelerator, smallest memory first; accelerators with unknown memory are left out."""
     needed = estimate_memory(shape).needed
-    fits = [
-        MemoryFit(card.key, _card_name(card), memory, needed, largest_micro_batch(shape, memory))
-        for card in accelerators
-        if card.memory_gib is not None
-        for memory in [int(card.memory_gib * GIB)]
-    ]
+    fits = []
+    for card in accelerators:
+        if card.memory_gib is not None:
+            # A process may use only one of several cores of a card; the name then states that all of them count.
+            cores, memory = card.cores_per_unit or 1, int(card.memory_gib * GIB)
+            name = f"{card.name}, all {cores} cores" if cores > 1 else card.name
+            fits.append(MemoryFit(card.key, name, memory, needed, largest_micro_batch(shape, memory)))
     return tuple(sorted(fits, key=lambda fit: (fit.memory, fit.accelerator)))
-
-
-def _card_name(card: AcceleratorCard) -> str:
-    """Return the name of a card, with its number of cores if a process may use only one of them."""
-    cores = card.cores_per_unit or 1
-    return f"{card.name}, all {cores} cores" if cores > 1 else card.name
 
 
 # Throughput ----------------------------------------------------------------------------------------
@@ -126,16 +121,22 @@ class Throughput:
 
 def predict(fitted: Fit, config: Combination) -> Throughput | Missing:
     """Return the predicted throughput of a combination, or the reason why there is none."""
-    none = no_data(fitted.rows, config)
-    if none is not None:
-        return none
-    estimate = fitted.predict(config)
+    missing = no_data(fitted.rows, config)
+    estimate = missing or fitted.predict(config)
     if isinstance(estimate, Missing):
         return estimate
     width = QUANTILE * estimate.sd
     rate = Range(*(config.devices * math.exp(-estimate.log_seconds + shift) for shift in (0, -width, width)))
     nearest = sorted(fitted.rows, key=lambda row: distance(row, config))
-    return Throughput(rate, tuple(nearest[:NEIGHBOURS]), _unseen(fitted.rows, config))
+    configs = [row.config for row in fitted.rows]
+    same_stack = [other for other in configs if other.stack == config.stack]
+    seen = {
+        "generation": any(other.generation == config.generation for other in configs),
+        "accelerator": any(other.accelerator.key == config.accelerator.key for other in configs),
+        "accelerator with this software": any(other.accelerator.key == config.accelerator.key for other in same_stack),
+        "model": any(other.architecture == config.architecture for other in configs),
+    }
+    return Throughput(rate, tuple(nearest[:NEIGHBOURS]), tuple(name for name, known in seen.items() if not known))
 
 
 def no_data(rows: Sequence[Observed], config: Combination) -> Missing | None:
@@ -173,24 +174,8 @@ def distance(row: Observed, config: Combination) -> tuple[int, float, str]:
         + (other.generation != config.generation)
         + (other.architecture != config.architecture)
     )
-    return differs, abs(math.log(_size(other) / _size(config))), row.id
-
-
-def _size(config: Combination) -> float:
-    return config.shape.model.layers * config.shape.model.hidden_size**2
-
-
-def _unseen(rows: Sequence[Observed], config: Combination) -> tuple[str, ...]:
-    """Return the properties of a combination that no result has."""
-    configs = [row.config for row in rows]
-    same_stack = [other for other in configs if other.stack == config.stack]
-    seen = {
-        "generation": any(other.generation == config.generation for other in configs),
-        "accelerator": any(other.accelerator.key == config.accelerator.key for other in configs),
-        "accelerator with this software": any(other.accelerator.key == config.accelerator.key for other in same_stack),
-        "model": any(other.architecture == config.architecture for other in configs),
-    }
-    return tuple(name for name, known in seen.items() if not known)
+    size, other_size = (model.layers * model.hidden_size**2 for model in (config.shape.model, other.shape.model))
+    return differs, abs(math.log(other_size / size)), row.id
 
 
 def default_stack(rows: Iterable[Observed], method: Method) -> str | None:
@@ -203,23 +188,6 @@ def default_stack(rows: Iterable[Observed], method: Method) -> str | None:
 
 
 # A whole job ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class JobRequest:
-    """Inputs of a prediction besides the shape of the step."""
-
-    stack: str
-    """Software to predict for."""
-    tokens: int | None
-    """Tokens of the whole job; None for its speed alone."""
-    usd_per_hour: float | None
-    """Price of all devices; None for the price book's."""
-
-    def __post_init__(self) -> None:
-        """Refuse a price that is not positive."""
-        if self.usd_per_hour is not None and self.usd_per_hour <= 0:
-            raise TunemarkError("--usd-per-hour", self.usd_per_hour, "must be above 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +229,23 @@ def stack_named(fitted: Fit, name: str | None, shape: TrainingShape) -> str:
 
 
 def job_estimates(
-    facts: FactBase, fitted: Fit, shape: TrainingShape, accelerators: Iterable[str], request: JobRequest
+    facts: FactBase,
+    fitted: Fit,
+    shape: TrainingShape,
+    accelerators: Iterable[str],
+    *,
+    stack: str,
+    tokens: int | None,
+    usd_per_hour: float | None,
 ) -> Iterator[JobEstimate]:
-    """Yield the estimate for each accelerator; a step that does not fit has no prediction."""
+    """Yield the estimate for each accelerator, of its speed alone without `tokens`; a step that does not fit has no prediction.
+
+    `stack` is the software to predict for; `usd_per_hour` is the price of all devices, by default the price book's.
+    """
+    if usd_per_hour is not None and usd_per_hour <= 0:
+        raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0")
     # The newest release of the software; empty where it has none.
-    release = max((row.config.release for row in fitted.rows if row.config.stack == request.stack), default="")
+    release = max((row.config.release for row in fitted.rows if row.config.stack == stack), default="")
     devices = shape.world_size * shape.tensor_parallel
     for key in accelerators:
         card = facts.accelerators[key]
@@ -274,12 +254,12 @@ def job_estimates(
         if memory is not None and not memory.fits:
             predicted = Missing(f"does not fit: {formats.gib(-memory.margin)} short")
         else:
-            predicted = predict(fitted, Combination(card, devices, shape, request.stack, release, float(shape.tensor_parallel)))
+            predicted = predict(fitted, Combination(card, devices, shape, stack, release, float(shape.tensor_parallel)))
         if isinstance(predicted, Missing):
             yield JobEstimate(key, card.name, reason=predicted.reason)
             continue
-        seconds = None if request.tokens is None else predicted.tokens_per_s.under(request.tokens)
-        price = price_of(facts.prices, key, devices) if request.usd_per_hour is None else None
-        hourly = request.usd_per_hour if price is None else price.usd_per_hour
+        seconds = None if tokens is None else predicted.tokens_per_s.under(tokens)
+        price = price_of(facts.prices, key, devices) if usd_per_hour is None else None
+        hourly = usd_per_hour if price is None else price.usd_per_hour
         usd = None if seconds is None or hourly is None else seconds.times(hourly / HOUR_S)
         yield JobEstimate(key, card.name, predicted, None, seconds, usd, price)

@@ -2,7 +2,7 @@
 
 1. `work_seconds`: the time per token of each class of work at the limits of the accelerator's card,
    FLOPs / dense peak + bytes / memory bandwidth + bytes / link. This is the roofline of Williams, Waterman and Patterson
-   (2009), with a sum instead of the larger term, because real training loops overlap little. FLOPs are those of `flops/1`.
+   (2009), with a sum instead of the larger term, because real training loops overlap little. FLOPs are counted as in `flops/1`.
 2. `fit`: how far real loops stay from these limits,
 
        log(device-seconds per token) = log(sum over terms of factor x seconds at the limit) + effects + noise
@@ -21,18 +21,18 @@ accelerator under one software and all methods brought nothing and is left out.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.physics.architecture import block_linears
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
-from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+from tunemark.schema.vocabulary import Checkpointing, Method
 
 Term = Literal["matmul", "attention", "elementwise", "adapters", "scores", "exchange"]
 TERMS: tuple[Term, ...] = get_args(Term)
@@ -41,14 +41,13 @@ MEANING: dict[Term, str] = {
     "matmul": "matrix products, recomputed ones included, over the dense peak of the format that multiplies",
     "attention": "attention as s^2 pairs, heads filled up to a power of two, over the dense peak of the format of the activations",
     "elementwise": "norms, activations, residuals and rotations: bytes over memory bandwidth",
-    "adapters": "work of adapters, whose inputs are cast to their format, dropped out and kept: bytes over memory bandwidth",
+    "adapters": "work of adapters, with inputs cast to their format, dropped out and kept: bytes over memory bandwidth",
     "scores": "attention scores, if the kernel writes them (eager): bytes over memory bandwidth",
     "exchange": "weights that sharding gathers and gradients that it scatters: bytes over the link between devices or to the host",
 }
 HOST_LINK_BYTES_PER_S = 32e9
 """PCI Express 4.0 x16, one direction: the card of an accelerator does not describe its host."""
 TERA, GIGA = 1e12, 1e9
-FP32_ONLY = (Dtype.FP32, Dtype.TF32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,90 +60,57 @@ class Missing:
 def work_seconds(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Term, float] | Missing:
     """Return seconds of one device per token of its micro-step, by class of work, each at the limit of the card.
 
-    Tensor-parallel devices share the tokens: their seconds add up to those of one device that does all the work.
+    Tensor-parallel devices share the tokens: their seconds add up to the seconds of one device that does all the work.
+
+    Matrix products use the format of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise. The default
+    of `bnb_4bit_compute_dtype` is fp32; assuming it halves the errors of the QLoRA rows of held-out models.
     """
-    products, kept = matmul_dtype(shape), shape.activations
-    peaks, bandwidth = accelerator.peak_tflops, accelerator.memory_bandwidth_gb_s
-    for dtype in (products, kept):
-        if dtype not in peaks:
-            return Missing(f"the card of {accelerator.name} has no dense peak for {dtype.value}")
+    peak, bandwidth = accelerator.peak_tflops.get(shape.activations), accelerator.memory_bandwidth_gb_s
+    if peak is None:
+        return Missing(f"the card of {accelerator.name} has no dense peak for {shape.activations.value}")
     if bandwidth is None:
         return Missing(f"the card of {accelerator.name} has no memory bandwidth")
-    attention, matmul = _flops(shape)
-    moved = bandwidth * GIGA * shape.tokens
-    link = HOST_LINK_BYTES_PER_S if shape.offload else (accelerator.interconnect_gb_s or 64) / 2 * GIGA
-    return {
-        "matmul": matmul / (peaks[products] * TERA * shape.tokens),
-        "attention": attention / (peaks[kept] * TERA * shape.tokens),
-        "elementwise": elementwise_bytes(shape) / moved,
-        "adapters": adapter_bytes(shape) / moved,
-        "scores": score_bytes(shape) / moved,
-        "exchange": exchanged_bytes(shape) / (link * shape.tokens),
-    }
-
-
-def matmul_dtype(shape: TrainingShape) -> Dtype:
-    """Return the format of matrix products: the format of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise.
-
-    The default of `bnb_4bit_compute_dtype` is fp32; with it, errors of the QLoRA rows of held-out models are half as large.
-    """
-    return shape.activations
-
-
-def _flops(shape: TrainingShape) -> tuple[float, float]:
-    """Return FLOPs of attention (all s^2 pairs, recomputed ones included) and of everything else in a micro-step.
-
-    Kernels work in tiles: a head of 96 takes as long as one of 128.
-    """
-    square = flops_ledger(shape, "square")
-    again = square.of("forward_attention") if shape.checkpointing is Checkpointing.FULL else 0
-    attention = square.of("forward_attention", "backward_attention") + again
+    # All s^2 pairs count, recomputed ones included. Kernels work in tiles: a head of 96 takes as long as one of 128.
+    ledger, recomputes = flops_ledger(shape, "square"), shape.checkpointing is Checkpointing.FULL
+    attention = ledger.of("forward_attention", "backward_attention") + (ledger.of("forward_attention") if recomputes else 0)
     tile = 2 ** math.ceil(math.log2(shape.model.head_dim)) / shape.model.head_dim
-    return attention * tile, square.executed - attention
+    link = HOST_LINK_BYTES_PER_S if shape.offload else (accelerator.interconnect_gb_s or 64) / 2 * GIGA
+    flops: dict[Term, float] = {"matmul": ledger.executed - attention, "attention": attention * tile}
+    seconds = {term: amount / (peak * TERA * shape.tokens) for term, amount in flops.items()}
+    for term, size in moved_bytes(shape).items():
+        seconds[term] = size / ((link if term == "exchange" else bandwidth * GIGA) * shape.tokens)
+    return seconds
 
 
-def passes(shape: TrainingShape) -> int:
-    """Return the number of passes of activations through memory: forward, twice that backward, and the recomputed forward."""
-    return 4 if shape.checkpointing is Checkpointing.FULL else 3
-
-
-def elementwise_bytes(shape: TrainingShape) -> float:
-    """Return bytes moved by element-wise work of all blocks and the head in a micro-step.
+def moved_bytes(shape: TrainingShape) -> dict[Term, float]:
+    """Return the bytes that a device moves in a micro-step, by class of work.
 
     A block reads and writes about ten tensors as wide as the model (two norms, two residuals, rotations) and four as wide as
     its feed-forward layer (gate, activation, product); the head three as wide as the vocabulary.
     """
     model = shape.model
+    # Passes of activations through memory: forward, twice that backward, and the recomputed forward.
+    passes = 4 if shape.checkpointing is Checkpointing.FULL else 3
     block = 10 * model.hidden_size + 4 * model.intermediate_size * (model.active_experts or 1)
-    return shape.slots * (model.layers * block * passes(shape) + 3 * model.vocabulary * 2) * BYTES[shape.activations]
-
-
-def adapter_bytes(shape: TrainingShape) -> float:
-    """Return bytes moved by adapters: input cast and dropped out, output added, in their format."""
+    elementwise = shape.slots * (model.layers * block * passes + 3 * model.vocabulary * 2) * BYTES[shape.activations]
+    # Adapters: input cast and dropped out, output added, in their format.
     widths = sum((3 if shape.lora_dropout else 1) * linear.inputs + 2 * linear.outputs for linear in shape.adapted)
-    return shape.slots * shape.model.layers * widths * BYTES[shape.adapters] * passes(shape)
+    adapters = shape.slots * model.layers * widths * BYTES[shape.adapters] * passes
+    # An eager kernel writes and reads all scores: product, mask, softmax in fp32, cast.
+    scores = shape.micro_batch * model.attention_heads * shape.sequence_length**2 * model.layers * 16.0 * passes
+    # Sharding gathers 16-bit weights forward, backward and for recomputation; full fine-tuning also scatters gradients.
+    weights = 2.0 * model.layers * sum(linear.inputs * linear.outputs * linear.copies for linear in block_linears(model))
+    gathers = passes - 1 if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else 0
+    exchanged = weights * (gathers + (shape.method is Method.FULL))
+    return {
+        "elementwise": elementwise,
+        "adapters": adapters,
+        "scores": scores if shape.attention == "eager" else 0.0,
+        "exchange": 0.0 if shape.world_size == 1 or shape.sharding == "single" else exchanged,
+    }
 
 
-def score_bytes(shape: TrainingShape) -> float:
-    """Return bytes of attention scores written and read by an eager kernel: product, mask, softmax in fp32, cast."""
-    if shape.attention != "eager":
-        return 0.0
-    return shape.micro_batch * shape.model.attention_heads * shape.sequence_length**2 * shape.model.layers * 16.0 * passes(shape)
-
-
-def exchanged_bytes(shape: TrainingShape) -> float:
-    """Return bytes exchanged by a device in a micro-step: 16-bit weights per gather, and gradients in full fine-tuning."""
-    if shape.world_size == 1 or shape.sharding == "single":
-        return 0.0
-    weights = shape.model.layers * sum(linear.inputs * linear.outputs * linear.copies for linear in block_linears(shape.model))
-    gathers = {"zero3": passes(shape) - 1, "fsdp1": passes(shape) - 1, "fsdp2": passes(shape) - 1}.get(shape.sharding, 0)
-    gradients = 1 if shape.method is Method.FULL else 0
-    return weights * 2.0 * (gathers + gradients)
-
-
-# Combinations and calibration rows ---------------------------------------------------------------
-
-# The fit -------------------------------------------------------------------------------------------
+# Combinations and calibration rows -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +144,11 @@ class Combination:
 
     @property
     def architecture(self) -> str:
-        """The shape of the model: Llama 3 and 3.1 have the same."""
-        return architecture_of(self.shape.model)
+        """The numbers of the model that determine the time per token, except the vocabulary; Llama 3 and 3.1 have the same."""
+        model = self.shape.model
+        experts = f", {model.experts} experts" if model.experts else ""
+        heads = f"{model.attention_heads}/{model.key_value_heads} heads of {model.head_dim}"
+        return f"{model.layers} blocks of {model.hidden_size}/{model.intermediate_size}, {heads}{experts}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,38 +181,21 @@ def observe(result_id: str, config: Combination, tokens_per_s: float) -> Observe
     return Observed(result_id, config, config.devices / tokens_per_s, terms)
 
 
-def architecture_of(model: ModelCard) -> str:
-    """Return the numbers of a model that determine the time per token, except the vocabulary."""
-    return (
-        f"{model.layers} blocks of {model.hidden_size}/{model.intermediate_size}, "
-        f"{model.attention_heads}/{model.key_value_heads} heads of {model.head_dim}"
-        + (f", {model.experts} experts" if model.experts else "")
-    )
-
-
 def without_copies(rows: Iterable[Observed]) -> tuple[Observed, ...]:
     """Return rows without those that repeat another row's digits at the same combination: a copy is not a second measurement."""
-    kept: dict[tuple[object, ...], Observed] = {}
+    first_rows: dict[tuple[object, ...], Observed] = {}
     for row in rows:
-        config = row.config
-        what = (
-            config.accelerator.key,
-            config.devices,
-            config.stack,
-            config.release,
-            config.architecture,
-            config.shape.method,
-            config.devices_per_row,
+        config, shape = row.config, row.config.shape
+        key = (
+            *(config.accelerator.key, config.devices, config.stack, config.release, config.architecture, config.devices_per_row),
+            *(shape.method, shape.sequence_length, shape.micro_batch, shape.checkpointing, f"{row.device_seconds_per_token:.4g}"),
         )
-        size = (config.shape.sequence_length, config.shape.micro_batch, config.shape.checkpointing, f"{row.device_seconds_per_token:.4g}")
-        first = kept.get((*what, *size))
-        kept[*what, *size] = (
-            row if first is None else Observed(first.id, first.config, first.device_seconds_per_token, first.terms, (*first.same, row.id))
-        )
-    return tuple(kept.values())
+        first = first_rows.get(key)
+        first_rows[key] = row if first is None else replace(first, same=(*first.same, row.id))
+    return tuple(first_rows.values())
 
 
-# ---
+# The fit -------------------------------------------------------------------------------------------
 
 Array = NDArray[np.floating[Any]]
 STEPS = 60
@@ -263,7 +215,7 @@ FACTORS: dict[Term, Prior] = {
     "matmul": Prior(math.log(1.4), 0.3, "large matrix products reach 50 to 90% of the dense peak"),
     "attention": Prior(math.log(3.0), 0.5, "attention kernels reach 20 to 60%"),
     "elementwise": Prior(math.log(1.5), 0.5, "loops reach 60 to 90% of the bandwidth, and kernels that are not fused move more bytes"),
-    "adapters": Prior(math.log(2.0), 0.7, "loops that are not fused cast, drop out and add each on its own"),
+    "adapters": Prior(math.log(2.0), 0.7, "loops that are not fused cast, drop out and add in separate passes"),
     "scores": Prior(math.log(1.5), 0.7, "several passes over the scores, not fused"),
     "exchange": Prior(math.log(1.5), 0.7, "partly overlapped with computing, partly over a slower link than the card lists"),
 }
@@ -305,8 +257,6 @@ class Estimate:
     """Logarithm of device-seconds per token."""
     sd: float
     """Standard deviation of one further row: parameters, unseen levels, and noise."""
-    unseen: tuple[str, ...]
-    """Parameters without rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,31 +267,22 @@ class Fit:
     mean: Array
     covariance: Array
     rows: tuple[Observed, ...]
-    _index: dict[str, int] = field(repr=False)
 
     def predict(self, config: Combination) -> Estimate | Missing:
         """Return the prediction for a combination, or the reason why there is none."""
         terms = work_seconds(config.shape, config.accelerator)
-        return terms if isinstance(terms, Missing) else self.of_terms(config, terms)
-
-    def of_terms(self, config: Combination, terms: Mapping[Term, float]) -> Estimate:
-        """Return the prediction for a combination with known seconds at the limits."""
-        names = parameters(config, terms)
-        design = Design([(config, terms)], names)
-        known = [name in self._index for name in names]
-        mean = np.array([self.mean[self._index[name]] if seen else prior_of(name).mean for name, seen in zip(names, known, strict=True)])
-        value, slopes = design.linear(mean)
-        seen = [self._index[name] for name, is_known in zip(names, known, strict=True) if is_known]
-        slope = slopes[0][known]
-        new = sum(
-            (float(weight) * prior_of(name).sd) ** 2 for name, weight, is_known in zip(names, slopes[0], known, strict=True) if not is_known
-        )
-        variance = float(slope @ self.covariance[np.ix_(seen, seen)] @ slope) + new
-        return Estimate(
-            float(value[0]),
-            math.sqrt(variance + NOISE**2),
-            tuple(name for name, is_known in zip(names, known, strict=True) if not is_known),
-        )
+        if isinstance(terms, Missing):
+            return terms
+        names, index = parameters(config, terms), {name: number for number, name in enumerate(self.names)}
+        mean = np.array([self.mean[index[name]] if name in index else prior_of(name).mean for name in names])
+        value, slopes = Design([(config, terms)], names).linear(mean)
+        slope = dict(zip(names, slopes[0], strict=True))
+        fitted = [name for name in names if name in index]
+        columns, fitted_slope = [index[name] for name in fitted], np.array([slope[name] for name in fitted])
+        variance = float(fitted_slope @ self.covariance[np.ix_(columns, columns)] @ fitted_slope)
+        # A parameter without rows keeps the variance of its prior.
+        variance += sum((float(weight) * prior_of(name).sd) ** 2 for name, weight in slope.items() if name not in index)
+        return Estimate(float(value[0]), math.sqrt(variance + NOISE**2))
 
 
 class Design:
@@ -371,9 +312,8 @@ def fit(rows: Iterable[Observed]) -> Fit:
     """Return the posterior given rows; without rows it is the prior."""
     rows = tuple(rows)
     names = tuple(sorted({name for row in rows for name in parameters(row.config, row.terms)}))
-    index = {name: place for place, name in enumerate(names)}
     if not rows:
-        return Fit((), np.zeros(0), np.zeros((0, 0)), (), {})
+        return Fit((), np.zeros(0), np.zeros((0, 0)), ())
     design = Design([(row.config, row.terms) for row in rows], names)
     priors = [prior_of(name) for name in names]
     middle, precision = np.array([prior.mean for prior in priors]), np.array([1 / prior.sd**2 for prior in priors])
@@ -388,7 +328,7 @@ def fit(rows: Iterable[Observed]) -> Fit:
         mean, moved = mean + step, float(np.abs(step).max())
     _, slopes = design.linear(mean)
     covariance = np.linalg.inv(slopes.T @ slopes / NOISE**2 + np.diag(precision))
-    return Fit(names, mean, covariance, rows, index)
+    return Fit(names, mean, covariance, rows)
 
 
 def parameters(config: Combination, terms: Mapping[Term, float]) -> list[str]:
@@ -397,7 +337,7 @@ def parameters(config: Combination, terms: Mapping[Term, float]) -> list[str]:
 
 
 def factors_of(config: Combination, term: Term) -> tuple[str, ...]:
-    """Return the parameters whose sum is the logarithm of a term's factor."""
+    """Return the parameters that add up to the logarithm of a term's factor."""
     return (
         f"factor: {term}",
         f"factor of stack: {term}, {config.stack}",
@@ -432,11 +372,6 @@ def prior_of(name: str) -> Prior:
     if kind == "factor":
         return FACTORS[rest]  # type: ignore[index]
     return SLOPES[rest] if kind == "slope" else Prior(0.0, EFFECTS[kind], "")
-
-
-def uses(rows: Iterable[Observed], name: str) -> int:
-    """Return the number of rows that depend on a parameter."""
-    return sum(name in parameters(row.config, row.terms) for row in rows)
 
 
 def meaning_of_parameter(name: str) -> str:

@@ -28,11 +28,7 @@ EXAMPLE = "purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30"
 class OwnedHardware:
     """An owned machine that does the work of one accelerator. The owner must give all figures; none has a default.
 
-    Raises
-    ------
-    ValueError
-        For an impossible value; the message names the field, the value and the fix.
-
+    Raises ValueError for an impossible value; the message names the field, the value and the fix.
     """
 
     purchase_usd: float
@@ -100,11 +96,7 @@ class OwnedHardware:
 def parse_owned(text: str) -> OwnedHardware:
     """Return the machine described by an option such as `purchase=2000,years=3,...`.
 
-    Raises
-    ------
-    TunemarkError
-        For an unknown, missing or impossible figure; names it, its value and the fix.
-
+    Raises TunemarkError for an unknown, missing or impossible figure; names it, its value and the fix.
     """
     given: dict[str, float] = {}
     for part in text.split(","):

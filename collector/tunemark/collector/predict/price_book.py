@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 
-from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import suggest_accelerator
@@ -49,11 +49,7 @@ class Offer:
 def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None = None) -> list[Offer]:
     """Return the newest price per provider, instance, region and kind on a day, cheapest accelerator-hour first within each kind.
 
-    Raises
-    ------
-    TunemarkError
-        For a name that is neither an instance nor an accelerator, a name without a price, and a day before its first price.
-
+    Raises TunemarkError for a name that is neither an instance nor an accelerator, a name without a price, and a day before its first price.
     """
     if name is not None and not name.strip():
         raise TunemarkError("name", name, "give an instance or accelerator, or leave it out for all")
@@ -73,42 +69,27 @@ def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None =
         owner = f" of {name}" if name else ""
         fix = f"before the first price{owner}, which {dated} {first.effective_on.isoformat()}; give that day or a later one"
         raise TunemarkError("--on", on.isoformat(), fix)
-    return sorted((Offer(row) for row in newest(begun)), key=_order)
-
-
-def newest(rows: Iterable[PriceRow]) -> list[PriceRow]:
-    """Return the newest price per provider, instance, region and kind; if two have the same day, the later line of the book."""
-    latest: dict[tuple[str, str, str | None, str], PriceRow] = {}
-    for row in rows:
-        key = (row.provider, row.instance, row.region, row.kind.value)
-        if key not in latest or row.effective_on >= latest[key].effective_on:
-            latest[key] = row
-    return list(latest.values())
-
-
-def _order(offer: Offer) -> tuple[int, float, str, str, str]:
-    row = offer.price
-    return list(PriceKind).index(row.kind), offer.usd_per_accelerator_hour, row.provider, row.instance, row.region or ""
+    # The newest price of each offer; if two have the same day, the later line of the book.
+    newest = {(row.provider, row.instance, row.region, row.kind): row for row in sorted(begun, key=lambda row: row.effective_on)}
+    kinds = list(PriceKind)
+    return sorted(
+        map(Offer, newest.values()),
+        key=lambda offer: (
+            *(kinds.index(offer.price.kind), offer.usd_per_accelerator_hour),
+            *(offer.price.provider, offer.price.instance, offer.price.region or ""),
+        ),
+    )
 
 
 def _unknown(facts: FactBase, name: str, kind: PriceKind | None) -> TunemarkError:
-    of_kind = f" {kind.value.replace('_', '-')}" if kind else ""
+    """Return the error of a name without prices."""
     card = facts.recognise_accelerator(name)
     if not name or card is not None or name.lower() in {known.lower() for known in facts.instances}:
+        of_kind = f" {kind.value.replace('_', '-')}" if kind else ""
         known = card.key if card else name or "anything"
         return TunemarkError("name", name, f"the price book has no{of_kind} price of {known}; add one to data/prices/prices.csv")
     suggestion = suggest_accelerator(name, facts.accelerators, facts.instances)
     return TunemarkError("name", name, f"neither an instance nor an accelerator; {suggestion}")
-
-
-def kind_of(text: str | None) -> PriceKind | None:
-    """Return the kind of price given by an option; raises TunemarkError for an unknown word."""
-    if text is None:
-        return None
-    word = text.lower().replace("-", "_")
-    if word not in list(PriceKind):
-        raise TunemarkError("--kind", text, did_you_mean(word, PriceKind))
-    return PriceKind(word)
 
 
 def remarks(shown: Iterable[Offer], on: date, today: date) -> Iterator[str]:

@@ -55,11 +55,7 @@ def as_arrow(rows: list[Row], schema: "pa.Schema") -> "pa.Table":
 def build_database(path: Path, tables: "Mapping[str, pa.Table]") -> None:
     """Write a new database with these rows and replace the old one. On any failure the old one is kept.
 
-    Raises
-    ------
-    TunemarkError
-        When the file cannot be written.
-
+    Raises TunemarkError when the file cannot be written.
     """
     import duckdb
 

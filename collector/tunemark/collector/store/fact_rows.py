@@ -27,18 +27,6 @@ SAME_IN_WORKLOADS = {
 
 def fact_rows(facts: FactBase) -> Rows:
     """Return all rows of the fact base; raises TunemarkError (exit code 3) if facts contradict each other."""
-    _refuse_unknown_cards(facts)
-    return {
-        "accelerators": [_accelerator(card) for card in facts.accelerators.values()],
-        "models": [_model(card) for card in facts.models.values()],
-        "workloads": [_workload(card, facts.matrix_of(card.key)) for card in facts.workloads.values()],
-        "workload_axes": [row for card in facts.workloads.values() for row in _axes(card)],
-        "support": list(_support(facts.support)),
-        "prices": price_rows(facts.prices),
-    }
-
-
-def _refuse_unknown_cards(facts: FactBase) -> None:
     for workload in facts.workloads.values():
         facts.model(workload.model)
     for line, row in enumerate(facts.prices, start=2):
@@ -46,6 +34,14 @@ def _refuse_unknown_cards(facts: FactBase) -> None:
             place = f"data/prices/prices.csv:{line}: accelerator"
             fix = "no such card in data/accelerators; add the card or correct the key"
             raise TunemarkError(place, row.accelerator, fix, exit_code=Exit.INVALID)
+    return {
+        "accelerators": [_accelerator(card) for card in facts.accelerators.values()],
+        "models": [_model(card) for card in facts.models.values()],
+        "workloads": [_workload(card, facts.matrix_of(card.key)) for card in facts.workloads.values()],
+        "workload_axes": [row for card in facts.workloads.values() for row in _axes(card)],
+        "support": list(_support(facts.support)) if facts.support else [],
+        "prices": price_rows(facts.prices),
+    }
 
 
 def price_id(row: PriceRow) -> str:
@@ -62,22 +58,15 @@ def price_rows(prices: Iterable[PriceRow]) -> list[Row]:
     versions: dict[str, list[PriceRow]] = {}
     for row in prices:
         versions.setdefault(price_id(row), []).append(row)
-    return [
-        {
-            "price": key if age == 0 else f"{key}/earlier-{age}",
-            **row.model_dump(mode="python", exclude={"kind"}),
-            "kind": row.kind.value,
-        }
-        for key, rows in versions.items()
-        for age, row in enumerate(_newest_first(key, rows))
-    ]
-
-
-def _newest_first(key: str, rows: list[PriceRow]) -> list[PriceRow]:
-    if len(rows) > 1 and any(row.dated_by != "catalog" for row in rows):
-        fix = "is listed twice; an instance has only one price per region, kind and day"
-        raise TunemarkError("data/prices/prices.csv: price", key, fix, exit_code=Exit.INVALID)
-    return rows[::-1]
+    rows: list[Row] = []
+    for key, same_day in versions.items():
+        if len(same_day) > 1 and any(row.dated_by != "catalog" for row in same_day):
+            fix = "is listed twice; an instance has only one price per region, kind and day"
+            raise TunemarkError("data/prices/prices.csv: price", key, fix, exit_code=Exit.INVALID)
+        for age, row in enumerate(reversed(same_day)):
+            price = key if age == 0 else f"{key}/earlier-{age}"
+            rows.append({"price": price, **row.model_dump(mode="python", exclude={"kind"}), "kind": row.kind.value})
+    return rows
 
 
 def _accelerator(card: AcceleratorCard) -> Row:
@@ -122,9 +111,7 @@ def _axes(card: WorkloadCard) -> Iterator[Row]:
         yield {"workload": card.key, "position": position, "field": field, "choices": choices}
 
 
-def _support(matrix: SupportMatrix | None) -> Iterator[Row]:
-    if matrix is None:
-        return
+def _support(matrix: SupportMatrix) -> Iterator[Row]:
     for backend, reasons in matrix.cannot.items():
         for position, feature in enumerate(matrix.features, start=1):
             reason = reasons.get(feature)

@@ -66,24 +66,12 @@ class Collected:
 def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: None, as_of: date | None = None) -> Collected:
     """Load all records of a checkout into a new database that replaces the old one.
 
-    Parameters
-    ----------
-    root
-        The checkout.
-    database
-        The DuckDB file to write.
-    advance
-        Called after each submission.
-    as_of
-        Day of the current prices; today by default.
-
-    Raises
-    ------
-    TunemarkError
-        With exit code 3 when facts, published or converted results are invalid. Nothing is written then.
-
+    `advance` is called after each submission; `as_of` is the day of the current prices, today by default. Nothing is written if
+    facts, published or converted results are invalid: raises TunemarkError with exit code 3.
     """
-    # Worker processes import this module to load submissions; they need neither the rules of the audit nor the predictor.
+    # Imported here: worker processes import this module to load submissions and need neither the audit's rules nor the predictor.
+    import pyarrow as pa  # noqa: PLC0415
+
     from tunemark.collector.audit.rule import all_rules, audit  # noqa: PLC0415
     from tunemark.collector.predict.cross_validation import throughput_rows  # noqa: PLC0415
 
@@ -92,7 +80,11 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
     rows["collection"] = [{"as_of": as_of or datetime.now(tz=UTC).date()}]
     undescribed = _add_documents(rows, root, facts)
     _add_converted(rows, root, facts)
-    accepted = accept(_load_submissions(root, facts, schemas, advance), committed_files(root))
+    submissions = []
+    for loaded in over_files(partial(load_submission, root=root, facts=facts, schemas=schemas), submission_files(root).files):
+        submissions.append(loaded)
+        advance()
+    accepted = accept(submissions, committed_files(root))
     rows.setdefault("result_rows", []).extend(_headlines(accepted.kept))
     evidence = load_evidence(root, facts, [loaded.run for loaded in accepted.kept if loaded.run is not None])
     rules = all_rules()
@@ -107,7 +99,9 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
         {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in problems
     ]
     tables = {
-        name: _joined(as_arrow(rows.get(name, []), schema), (loaded.tables.get(name) for loaded in accepted.kept))
+        name: pa.concat_tables(
+            [as_arrow(rows.get(name, []), schema), *(loaded.tables[name] for loaded in accepted.kept if name in loaded.tables)]
+        )
         for name, schema in schemas.items()
     }
     build_database(database, tables)
@@ -118,16 +112,6 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
 def submission_files(root: Path) -> RecordFiles:
     """Return the submission files of a checkout."""
     return records_in(root / SUBMISSIONS)
-
-
-def _load_submissions(
-    root: Path, facts: FactBase, schemas: "dict[str, pa.Schema]", advance: Callable[[], object]
-) -> list[LoadedSubmission]:
-    submissions = []
-    for loaded in over_files(partial(load_submission, root=root, facts=facts, schemas=schemas), submission_files(root).files):
-        submissions.append(loaded)
-        advance()
-    return submissions
 
 
 def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str, pa.Schema]") -> LoadedSubmission:
@@ -154,9 +138,8 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
     return LoadedSubmission(**checked, headline=rows["result_rows"][0], tables=tables, run=run, calibration=calibration)
 
 
-def _headlines(submissions: Iterable[LoadedSubmission]) -> list[Row]:
-    """Return the rows of `result_rows`; superseded results and those of a changed card stay readable but are never ranked."""
-    submissions = list(submissions)
+def _headlines(submissions: list[LoadedSubmission]) -> list[Row]:
+    """Return the rows of `result_rows`; superseded results and results of a changed card stay readable but are never ranked."""
     replaced: dict[str, list[str]] = {}
     for loaded in submissions:
         if loaded.supersedes is not None:
@@ -172,12 +155,6 @@ def _headlines(submissions: Iterable[LoadedSubmission]) -> list[Row]:
             row |= {"rankable": False, "note": f"superseded by {', '.join(sorted(replaced[loaded.result_id]))}"}
         rows.append(row)
     return rows
-
-
-def _joined(first: "pa.Table", others: "Iterable[pa.Table | None]") -> "pa.Table":
-    import pyarrow as pa  # noqa: PLC0415 - only `collect` needs it
-
-    return pa.concat_tables([first, *(table for table in others if table is not None)])
 
 
 def finding_rows(findings: Iterable[Finding], rules: Iterable[Rule]) -> Rows:
@@ -234,15 +211,12 @@ def _add_documents(rows: Rows, root: Path, facts: FactBase) -> FileProblems:
 
 
 def _add_converted(rows: Rows, root: Path, facts: FactBase) -> None:
-    verdicts = _valid(root, CONVERTED, facts)
     results = []
-    for file, verdict in verdicts.items():
+    for file, verdict in _valid(root, CONVERTED, facts).items():
         if not isinstance(verdict.record, ConvertedResult):
-            value, fix = (
-                getattr(verdict.record, "format", None),
-                f"is not a converted result; {CONVERTED} must contain only converted results",
-            )
-            raise TunemarkError(f"{file}: format", value, fix, exit_code=Exit.INVALID)
+            record_format = getattr(verdict.record, "format", None)
+            fix = f"is not a converted result; {CONVERTED} must contain only converted results"
+            raise TunemarkError(f"{file}: format", record_format, fix, exit_code=Exit.INVALID)
         results.append((verdict.record, file, verdict.sha256))
     _refuse_repeated_ids((file, result.id) for result, file, _ in results)
     merge(rows, converted_rows(results))

@@ -7,7 +7,7 @@ from math import isfinite
 import numpy as np
 
 from tunemark.collector.predict.predicted_vs_measured import compare_memory
-from tunemark.collector.store.rows import Row, Rows, as_text
+from tunemark.collector.store.rows import Row, Rows, as_text, fact
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.derive import Derived, step_labels
 from tunemark.schema.facts.fact_base import FactBase
@@ -30,22 +30,31 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
         "trust": Trust.MEASURED.value,
         "file": file,
         "sha256": sha256,
-        **_identity(submission),
-        **_conditions(submission),
+        **_plan_columns(submission),
         **_headlines(submission, derived),
         **_evidence_columns(submission, derived),
         **physics_columns,
     }
+    wall_s, effective = submission.process.wall_s, submission.effective
     tables: Rows = {
         "result_rows": [headline],
         "steps": list(_steps(submission, derived)),
-        "phases": list(_phases(submission, derived)),
+        "phases": [
+            {"position": position, "phase": phase, "duration_s": seconds, "share": seconds / wall_s if wall_s else 0.0}
+            for position, (phase, seconds) in enumerate(derived.phases.items(), start=1)
+        ],
         "result_facts": [*_facts(submission, derived), *physics_tables.pop("result_facts")],
         "step_events": [event.model_dump() for event in submission.events],
-        "effective": list(_effective(submission)),
+        "effective": [
+            {"position": position, **lever._asdict()}
+            for position, lever in enumerate(compared(submission.plan, effective, submission.trace) if effective else (), start=1)
+        ],
         "gates": [{"gate": gate.name, "passed": gate.passed, "detail": gate.detail} for gate in submission.gates],
         "ranks": list(_ranks(submission, derived)),
-        "device_use": list(_device_use(submission)),
+        "device_use": [
+            {"device": use.index, **use.model_dump(mode="json", exclude={"index"})}
+            for use in (submission.utilisation.devices if submission.utilisation else ())
+        ],
         "warnings": [{"kind": warning.kind.value, "message": warning.message} for warning in submission.warnings],
         **physics_tables,
     }
@@ -55,8 +64,22 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
 # Columns of the result row -------------------------------------------------------------------------
 
 
-def _identity(submission: Submission) -> Row:
+def _plan_columns(submission: Submission) -> Row:
+    """Return the columns of the plan, the device and the outcome."""
     plan, outcome = submission.plan, submission.outcome
+    compared_by: Row = {
+        "model": plan.model.key,
+        "task": plan.model.task.value,
+        "method": plan.method.value,
+        "dataset": plan.data.name,
+        "sequence_length": plan.data.sequence_length,
+        "padding": plan.data.padding.value,
+        "packing": plan.data.packing,
+        "global_batch": plan.batch.global_batch,
+        "precision": plan.precision.compute.value,
+        "optimizer": plan.optimizer.name,
+        "step_definition": "optimizer_step",
+    }
     return {
         "division": submission.division.value,
         "workload": plan.workload,
@@ -73,25 +96,6 @@ def _identity(submission: Submission) -> Row:
         "weights": plan.model.weights.value,
         "harness_version": submission.harness.version,
         "harness_commit": submission.harness.commit,
-    }
-
-
-def _conditions(submission: Submission) -> Row:
-    plan = submission.plan
-    compared_by: Row = {
-        "model": plan.model.key,
-        "task": plan.model.task.value,
-        "method": plan.method.value,
-        "dataset": plan.data.name,
-        "sequence_length": plan.data.sequence_length,
-        "padding": plan.data.padding.value,
-        "packing": plan.data.packing,
-        "global_batch": plan.batch.global_batch,
-        "precision": plan.precision.compute.value,
-        "optimizer": plan.optimizer.name,
-        "step_definition": "optimizer_step",
-    }
-    return {
         **compared_by,
         "micro_batch": plan.batch.micro_batch,
         "gradient_accumulation": plan.batch.gradient_accumulation,
@@ -183,18 +187,6 @@ def _steps(submission: Submission, derived: Derived) -> Iterator[Row]:
         yield {"step": step, "label": label, "step_time_s": time_s, **dict(zip(STEP_COLUMNS, values, strict=True))}
 
 
-def _phases(submission: Submission, derived: Derived) -> Iterator[Row]:
-    wall_s = submission.process.wall_s
-    for position, (phase, seconds) in enumerate(derived.phases.items(), start=1):
-        yield {"position": position, "phase": phase, "duration_s": seconds, "share": seconds / wall_s if wall_s else 0.0}
-
-
-def _effective(submission: Submission) -> Iterator[Row]:
-    if submission.effective is not None:
-        for position, lever in enumerate(compared(submission.plan, submission.effective, submission.trace), start=1):
-            yield {"position": position, **lever._asdict()}
-
-
 def _ranks(submission: Submission, derived: Derived) -> Iterator[Row]:
     window = derived.window
     part = slice(window.first, window.stop) if window is not None else slice(0)
@@ -213,12 +205,6 @@ def _ranks(submission: Submission, derived: Derived) -> Iterator[Row]:
         }
 
 
-def _device_use(submission: Submission) -> Iterator[Row]:
-    for use in submission.utilisation.devices if submission.utilisation else ():
-        row = use.model_dump(mode="json")
-        yield {"device": row.pop("index"), **row}
-
-
 # Facts: environment, settings and derived figures --------------------------------------------------
 
 
@@ -231,39 +217,30 @@ def _facts(submission: Submission, derived: Derived) -> Iterator[Row]:
     yield from _topic("packages", packages)
     yield from _topic("plan", plan, reasons)
     for override in submission.overrides:
-        yield {
-            "topic": "overrides",
-            "name": override.field,
-            "value": as_text(override.run),
-            "reason": f"the card says {as_text(override.card)}",
-        }
+        yield fact("overrides", override.field, override.run, f"the card has {as_text(override.card)}")
     yield from _topic("harness", record["harness"])
     yield from _topic("process", record["process"])
     for name in type(submission.memory).model_fields:
         reading = getattr(submission.memory, name)
-        yield {"topic": "memory", "name": name, "value": as_text(reading.peak_bytes), "reason": reading.method or reading.reason}
+        yield fact("memory", name, reading.peak_bytes, reading.method or reading.reason)
     for topic in ("model", "utilisation", "evaluation"):
         yield from _topic(topic, record[topic] or {})
-    yield from _derived_facts(submission, derived)
+    if derived.slot_tokens_per_s is not None:
+        reason = "tensor elements over time in the steady window, padding included"
+        yield fact("derived", "slot_tokens_per_s", derived.slot_tokens_per_s, reason)
+    epoch_s, epochs = epoch_time_s(submission, derived), epochs_done(submission)
+    if epoch_s is not None:
+        yield fact("derived", "epoch_time_s", epoch_s, "rows of an epoch / steady samples per second")
+    if epochs is not None:
+        yield fact("derived", "epochs", epochs, "rows of all steps / rows of an epoch")
+    if derived.step_time is not None:
+        for name, value in asdict(derived.step_time).items():
+            yield fact("derived", f"step_time.{name}", value, f"of {derived.step_time.n} steady steps; times in seconds")
 
 
 def _topic(topic: str, values: Row, reasons: dict[str, str] | None = None) -> Iterator[Row]:
     for name, value in flattened(values):
-        yield {"topic": topic, "name": name, "value": as_text(value), "reason": (reasons or {}).get(name)}
-
-
-def _derived_facts(submission: Submission, derived: Derived) -> Iterator[Row]:
-    figures: list[tuple[str, float | None, str]] = [
-        ("slot_tokens_per_s", derived.slot_tokens_per_s, "tensor elements over time in the steady window, padding included"),
-        ("epoch_time_s", epoch_time_s(submission, derived), "rows of an epoch / steady samples per second"),
-        ("epochs", epochs_done(submission), "rows of all steps / rows of an epoch"),
-    ]
-    known = [figure for figure in figures if figure[1] is not None]
-    if derived.step_time is not None:
-        reason = f"of {derived.step_time.n} steady steps; times in seconds"
-        known += [(f"step_time.{name}", value, reason) for name, value in asdict(derived.step_time).items()]
-    for name, value, reason in known:
-        yield {"topic": "derived", "name": name, "value": as_text(value), "reason": reason}
+        yield fact(topic, name, value, (reasons or {}).get(name))
 
 
 # Physics: FLOPs, utilisation, energy and memory, each with its formula or the reason why it is unknown ----
@@ -283,11 +260,9 @@ def _physics(submission: Submission, derived: Derived, facts: FactBase) -> tuple
     }
     if energy is not None:
         columns |= {"energy_source": energy.source, "energy_j": energy.joules, "energy_window_s": energy.window_s}
-    reasons = [
-        {"topic": "derived", "name": name, "value": as_text(figure.value), "reason": figure.reason} for name, figure in figures.items()
-    ]
+    reasons = [fact("derived", name, figure.value, figure.reason) for name, figure in figures.items()]
     if no_memory is not None:
-        reasons.append({"topic": "derived", "name": "predicted_memory_bytes", "value": None, "reason": no_memory})
+        reasons.append(fact("derived", "predicted_memory_bytes", None, no_memory))
     tables: Rows = {
         "flops": [
             {"position": position, "class": line.key, "flop": line.flops, "formula": line.formula}

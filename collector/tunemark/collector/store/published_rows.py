@@ -2,15 +2,14 @@
 
 import re
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 
 from tunemark.collector.audit import printed_figures as rates
-from tunemark.collector.store.rows import Row, Rows, as_text, merge
+from tunemark.collector.store.rows import Row, Rows, fact, merge
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.converted import ConvertedResult, TimeToTarget, time_to_target, training_rate
-from tunemark.schema.records.published import Claim, Conditions, DocumentTable, PublishedResult, SourceDocument
+from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument
 from tunemark.schema.statistics.intervals import Interval
 from tunemark.schema.vocabulary import Task, Trust
 
@@ -25,32 +24,33 @@ def document_rows(document: SourceDocument) -> Rows:
     described = document.model_dump(
         mode="json", include={"title", "authors", "published_on", "url", "origin_repository", "summary", "caveats"}
     )
-    rows: Rows = {"sources": [{"source": document.id, "read_on": document.read_on, **described}]}
+    rows: Rows = {
+        "sources": [{"source": document.id, "read_on": document.read_on, **described}],
+        "document_tables": [],
+        "document_cells": [],
+    }
     for position, table in enumerate(document.tables, start=1):
-        merge(rows, _table(document.id, position, table))
+        key = {"source": document.id, "table_id": table.id}
+        rows["document_tables"].append({**key, "position": position, "title": table.title, "columns": list(table.columns)})
+        rows["document_cells"] += [
+            {
+                **key,
+                "row_number": row_number,
+                "column_number": column_number,
+                "template": cell,
+                # The results and statements that a cell refers to, in order, each once.
+                "result_ids": list(dict.fromkeys(REFERENCE.findall(cell))),
+            }
+            for row_number, row in enumerate(table.rows, start=1)
+            for column_number, cell in enumerate(row, start=1)
+        ]
     for statement in document.statements:
         row = {"statement_id": statement.id, "source": document.id, "section": statement.section, "note": statement.note}
-        merge(rows, {"statements": [row], **_claims(statement.id, statement.claims), "labels": _labels(statement.id, statement.labels)})
+        merge(rows, {"statements": [row], **_claims(statement.id, statement.claims, statement.labels)})
     return rows
 
 
-def referred_ids(template: str) -> list[str]:
-    """Return the results and statements that a cell refers to, in order, each once."""
-    return list(dict.fromkeys(REFERENCE.findall(template)))
-
-
-def _table(source: str, position: int, table: DocumentTable) -> Rows:
-    key = {"source": source, "table_id": table.id}
-    cells = [
-        {**key, "row_number": row_number, "column_number": column_number, "template": cell, "result_ids": referred_ids(cell)}
-        for row_number, row in enumerate(table.rows, start=1)
-        for column_number, cell in enumerate(row, start=1)
-    ]
-    heading = {**key, "position": position, "title": table.title, "columns": list(table.columns)}
-    return {"document_tables": [heading], "document_cells": cells}
-
-
-def _claims(record_id: str, claims: Mapping[str, Claim]) -> Rows:
+def _claims(record_id: str, claims: Mapping[str, Claim], labels: Mapping[str, str]) -> Rows:
     return {
         "claims": [
             {"record_id": record_id, "quantity": quantity, "value": claim.value, "printed": claim.printed, "note": claim.note}
@@ -61,11 +61,8 @@ def _claims(record_id: str, claims: Mapping[str, Claim]) -> Rows:
             for quantity, claim in claims.items()
             for reading in claim.readings
         ],
+        "labels": [{"record_id": record_id, "label": label, "printed": printed} for label, printed in labels.items()],
     }
-
-
-def _labels(record_id: str, labels: Mapping[str, str]) -> list[Row]:
-    return [{"record_id": record_id, "label": label, "printed": printed} for label, printed in labels.items()]
 
 
 def _compared(conditions: Conditions) -> Row:
@@ -88,9 +85,8 @@ def published_rows(result: PublishedResult, facts: FactBase, dataset_rows: Mappi
     figures = derived_figures(result, dataset_rows)
     return {
         "result_rows": [_published_headline(result, figures, facts) | {"file": file, "sha256": sha256}],
-        "result_facts": [{"result_id": result.id, **fact} for fact in _published_facts(result, figures)],
-        **_claims(result.id, result.claims),
-        "labels": _labels(result.id, result.labels),
+        "result_facts": [{"result_id": result.id, **row} for row in _published_facts(result, figures)],
+        **_claims(result.id, result.claims, result.labels),
     }
 
 
@@ -125,9 +121,10 @@ def known_dataset_rows(facts: FactBase, documents: Iterable[SourceDocument]) -> 
 def _published_headline(result: PublishedResult, figures: Mapping[str, rates.Figure], facts: FactBase) -> Row:
     conditions, claims = result.conditions, result.claims
     optimizer = conditions.settings.get("optimizer")
-    ambiguous = rates.is_ambiguous(claims, "step_time_s")
+    ambiguous, card = rates.is_ambiguous(claims, "step_time_s"), facts.models.get(conditions.model or "")
     compared = _compared(conditions) | {
-        "task": _task(result, facts),
+        # Every BERT of the sources classifies; all other models predict the next token.
+        "task": card and (Task.SEQUENCE_CLASSIFICATION if card.family == "bert" else Task.CAUSAL_LM).value,
         "global_batch": int(figures["global_batch"].value) if "global_batch" in figures else None,
         "precision": rates.precision_class(conditions.precision),
         "optimizer": None if optimizer is None else str(optimizer).rsplit(".", 1)[-1].lower(),
@@ -165,28 +162,19 @@ def _published_headline(result: PublishedResult, figures: Mapping[str, rates.Fig
     return row
 
 
-def _task(result: PublishedResult, facts: FactBase) -> str | None:
-    """Return the task of the model's family: every BERT of the sources classifies, all others predict the next token."""
-    card = facts.models.get(result.conditions.model or "")
-    if card is None:
-        return None
-    return (Task.SEQUENCE_CLASSIFICATION if card.family == "bert" else Task.CAUSAL_LM).value
-
-
 def _published_facts(result: PublishedResult, figures: Mapping[str, rates.Figure]) -> Iterator[Row]:
     conditions = result.conditions
     for name, figure in figures.items():
         if figure.formula is not None:
-            yield {"topic": "derived", "name": name, "value": as_text(figure.value), "reason": figure.formula}
+            yield fact("derived", name, figure.value, figure.formula)
     for name, version in conditions.framework.items():
-        yield {"topic": "packages", "name": name, "value": version, "reason": _origin(conditions, "framework")}
+        yield fact("packages", name, version, _origin(conditions, "framework"))
     for name, setting in conditions.settings.items():
-        reason = _origin(conditions, f"settings.{name}", "settings")
-        yield {"topic": "settings", "name": name, "value": as_text(setting), "reason": reason}
+        yield fact("settings", name, setting, _origin(conditions, f"settings.{name}", "settings"))
     for name, value in conditions.model_dump(mode="json", exclude=PRINTED).items():
         if value is not None:
-            yield {"topic": "conditions", "name": name, "value": as_text(value), "reason": _origin(conditions, name)}
-    yield {"topic": "origin", "name": result.origin.kind, "value": result.origin.reference, "reason": None}
+            yield fact("conditions", name, value, _origin(conditions, name))
+    yield fact("origin", result.origin.kind, result.origin.reference)
 
 
 def _origin(conditions: Conditions, *names: str) -> str | None:
@@ -213,32 +201,6 @@ CAVEATS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedFigures:
-    """Statistics over the runs of a converted result. Null where they are unknown."""
-
-    times: TimeToTarget
-    rate: Interval | None
-    """Samples per second."""
-    step_time_s: float | None
-    eval_loss: float | None
-    """Median of the last evaluations."""
-    epochs: float | None
-
-
-def _converted_figures(result: ConvertedResult) -> ConvertedFigures:
-    rate, batch = training_rate(result), result.conditions.global_batch
-    finished = [run for run in result.runs if run.status == "ok"]
-    samples, rows = _median(run.samples for run in finished if run.samples), _whole(result.conditions.settings.get("train_samples"))
-    return ConvertedFigures(
-        time_to_target(result),
-        rate,
-        step_time_s=batch / rate.value if batch and rate and rate.value else None,
-        eval_loss=_median(run.curve.eval_loss[-1] for run in finished if run.curve.eval_loss),
-        epochs=samples / rows if samples and rows else None,
-    )
-
-
 def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(statistics.median(known)) if known else None
@@ -248,27 +210,25 @@ def _whole(value: object) -> int | None:
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def source_id(result: ConvertedResult) -> str:
-    """Return the source of a result: its harness and round, such as `mlperf-v5.1`."""
-    return f"{result.harness}-{result.round}"
-
-
 def converted_rows(results: Iterable[tuple[ConvertedResult, str, str]]) -> Rows:
     """Return the rows of converted results, each given with its file and that file's hash, and of their rounds."""
     rows: Rows = {}
     rounds: dict[str, list[ConvertedResult]] = {}
     for result, file, sha256 in results:
-        rounds.setdefault(source_id(result), []).append(result)
+        rounds.setdefault(f"{result.harness}-{result.round}", []).append(result)
         merge(rows, _converted_result(result, file, sha256))
     merge(rows, {"sources": [_round(name, members) for name, members in sorted(rounds.items())]})
     return rows
 
 
 def _converted_result(result: ConvertedResult, file: str, sha256: str) -> Rows:
-    figures = _converted_figures(result)
+    times, rate = time_to_target(result), training_rate(result)
+    derived = _converted_figures(result, times, rate)
+    facts = [fact("derived", name, value, reason) for name, (value, reason) in derived.items() if value is not None]
+    headline = _converted_headline(result, times, rate) | {name: derived[name][0] for name in ("step_time_s", "eval_loss", "epochs")}
     copied = {"file", "status", "seed", "init_s", "time_to_target_s", "samples"}
     return {
-        "result_rows": [_converted_headline(result, figures) | {"file": file, "sha256": sha256}],
+        "result_rows": [headline | {"file": file, "sha256": sha256}],
         "runs": [
             {"result_id": result.id, "run": number, "samples_per_s": run.samples_per_s, **run.model_dump(mode="json", include=copied)}
             for number, run in enumerate(result.runs, start=1)
@@ -278,12 +238,37 @@ def _converted_result(result: ConvertedResult, file: str, sha256: str) -> Rows:
             for number, run in enumerate(result.runs, start=1)
             for index, (samples, at_s, loss) in enumerate(zip(run.curve.samples, run.curve.at_s, run.curve.eval_loss, strict=True), start=1)
         ],
-        "result_facts": [{"result_id": result.id, **fact} for fact in (*_converted_derived(figures), *_converted_printed(result))],
+        "result_facts": [{"result_id": result.id, **row} for row in (*facts, *_converted_printed(result))],
     }
 
 
-def _converted_headline(result: ConvertedResult, figures: ConvertedFigures) -> Row:
-    conditions, times, rate, median = result.conditions, figures.times, figures.rate, figures.times.median
+def _converted_figures(result: ConvertedResult, times: TimeToTarget, rate: Interval | None) -> dict[str, tuple[object, str]]:
+    """Return the statistics over the runs of a result: name -> (value, origin). An unknown value is None."""
+    batch, median, finished = result.conditions.global_batch, times.median, [run for run in result.runs if run.status == "ok"]
+    samples, rows = _median(run.samples for run in finished if run.samples), _whole(result.conditions.settings.get("train_samples"))
+    interval = "order statistics of the runs; at least 95%"
+    all_runs = "median of all runs; one that did not reach the target counts as longer than any other"
+    rate_origin = "samples of all runs / seconds in their training blocks; 95% interval over the runs"
+    last_losses = _median(run.curve.eval_loss[-1] for run in finished if run.curve.eval_loss)
+    return {
+        "time_to_target.runs": (times.runs, "logs of the entry"),
+        "time_to_target.reached": (times.reached, "runs with a successful run_stop after an evaluation at the target"),
+        "time_to_target.score_s": (times.score_s, "mean without the fastest and the slowest run, the rule of MLPerf Training"),
+        "time_to_target.median_s": (median and median.value, all_runs),
+        "time_to_target.low_s": (median and median.low, interval),
+        "time_to_target.high_s": (median.high if median and median.bounded else None, interval),
+        "time_to_target.fastest_s": (times.fastest_s, "fastest run"),
+        "time_to_target.slowest_s": (times.slowest_s, "slowest run that reached the target"),
+        "train_time_s": (median and median.value, "median time to target, evaluation included"),
+        "samples_per_s": (rate and rate.value, rate_origin),
+        "step_time_s": (batch / rate.value if batch and rate and rate.value else None, "global batch / samples per second"),
+        "eval_loss": (last_losses, "median of the last evaluations"),
+        "epochs": (samples / rows if samples and rows else None, "median samples of the runs / train_samples"),
+    }
+
+
+def _converted_headline(result: ConvertedResult, times: TimeToTarget, rate: Interval | None) -> Row:
+    conditions, median = result.conditions, times.median
     optimizer = conditions.settings.get("optimizer")
     compared = _compared(conditions) | {
         "task": Task.CAUSAL_LM.value,
@@ -297,7 +282,7 @@ def _converted_headline(result: ConvertedResult, figures: ConvertedFigures) -> R
         notes.append(f"{times.reached} of {times.runs} runs reached the target; the others count as longer than any of them.")
     return {
         "result_id": result.id,
-        "source": source_id(result),
+        "source": f"{result.harness}-{result.round}",
         "trust": Trust.CONVERTED.value,
         "section": f"{result.submitter}: {result.system.name}",
         **compared,
@@ -309,7 +294,6 @@ def _converted_headline(result: ConvertedResult, figures: ConvertedFigures) -> R
         "nodes": result.system.nodes,
         "status": "ok" if times.score_s is not None else "partial",
         "gradient_accumulation": conditions.gradient_accumulation,
-        "step_time_s": figures.step_time_s,
         "train_time_s": None if median is None else median.value,
         "time_to_target_s": None if median is None else median.value,
         "time_to_target_low_s": median.low if median and median.bounded else None,
@@ -317,39 +301,9 @@ def _converted_headline(result: ConvertedResult, figures: ConvertedFigures) -> R
         "samples_per_s": None if rate is None else rate.value,
         "samples_per_s_low": rate.low if rate and rate.bounded else None,
         "samples_per_s_high": rate.high if rate and rate.bounded else None,
-        "eval_loss": figures.eval_loss,
-        "epochs": figures.epochs,
         "evaluation_rows": _whole(conditions.settings.get("eval_samples")),
         "note": " ".join((*notes, *result.notes)),
     }
-
-
-def _converted_derived(figures: ConvertedFigures) -> Iterator[Row]:
-    times, median = figures.times, figures.times.median
-    interval = "order statistics of the runs; at least 95%"
-    all_runs = "median of all runs; one that did not reach the target counts as longer than any other"
-    derived: list[tuple[str, object, str]] = [
-        ("time_to_target.runs", times.runs, "logs of the entry"),
-        ("time_to_target.reached", times.reached, "runs whose run_stop says success after an evaluation at the target"),
-        ("time_to_target.score_s", times.score_s, "mean without the fastest and the slowest run, the rule of MLPerf Training"),
-        ("time_to_target.median_s", median and median.value, all_runs),
-        ("time_to_target.low_s", median and median.low, interval),
-        ("time_to_target.high_s", median.high if median and median.bounded else None, interval),
-        ("time_to_target.fastest_s", times.fastest_s, "fastest run"),
-        ("time_to_target.slowest_s", times.slowest_s, "slowest run that reached the target"),
-        ("train_time_s", median and median.value, "median time to target, evaluation included"),
-        (
-            "samples_per_s",
-            figures.rate and figures.rate.value,
-            "samples of all runs / seconds in their training blocks; 95% interval over the runs",
-        ),
-        ("step_time_s", figures.step_time_s, "global batch / samples per second"),
-        ("eval_loss", figures.eval_loss, "median of the last evaluations"),
-        ("epochs", figures.epochs, "median samples of the runs / train_samples"),
-    ]
-    for name, value, reason in derived:
-        if value is not None:
-            yield {"topic": "derived", "name": name, "value": as_text(value), "reason": reason}
 
 
 def _converted_printed(result: ConvertedResult) -> Iterator[Row]:
@@ -357,24 +311,20 @@ def _converted_printed(result: ConvertedResult) -> Iterator[Row]:
     entry = result.model_dump(
         mode="json", include={"label", "benchmark", "round", "division", "submitter", "source", "folder", "target_eval_loss"}
     )
-
-    def rule(name: str) -> str | None:
-        return "fixed by the rules of the benchmark; the logs do not record it" if name in conditions.assumed else None
-
-    def printed(_: str) -> None:
-        """Give no reason: the value is printed."""
-
-    topics: list[tuple[str, Row, Callable[[str], str | None]]] = [
-        ("entry", entry, rule),
-        ("system", result.system.model_dump(mode="json"), printed),
-        ("packages", dict(conditions.framework), printed),
-        ("settings", dict(conditions.settings), lambda name: rule(f"settings.{name}")),
-        ("conditions", conditions.model_dump(mode="json", exclude=PRINTED), rule),
+    assumed = dict.fromkeys(conditions.assumed, "fixed by the rules of the benchmark; the logs do not record it")
+    # Only these values can follow from the rules; the system and its packages are always printed.
+    settings = {f"settings.{name}": value for name, value in conditions.settings.items()}
+    topics: list[tuple[str, Row, Mapping[str, str]]] = [
+        ("entry", entry, assumed),
+        ("system", result.system.model_dump(mode="json"), {}),
+        ("packages", dict(conditions.framework), {}),
+        ("settings", settings, assumed),
+        ("conditions", conditions.model_dump(mode="json", exclude=PRINTED), assumed),
     ]
-    for topic, values, reason in topics:
+    for topic, values, reasons in topics:
         for name, value in values.items():
             if value not in (None, []):
-                yield {"topic": topic, "name": name, "value": as_text(value), "reason": reason(name)}
+                yield fact(topic, name.removeprefix("settings."), value, reasons.get(name))
 
 
 def _round(name: str, results: list[ConvertedResult]) -> Row:

@@ -7,6 +7,11 @@ Row = dict[str, Any]
 Rows = dict[str, list[Row]]
 
 
+def fact(topic: str, name: str, value: object, reason: object = None) -> Row:
+    """Return a row of `result_facts` without its result."""
+    return {"topic": topic, "name": name, "value": as_text(value), "reason": reason}
+
+
 def as_text(value: object) -> str | None:
     """Return a value as text: strings unchanged, None as None, anything else as JSON."""
     if value is None or isinstance(value, str):
@@ -17,6 +22,6 @@ def as_text(value: object) -> str | None:
 
 
 def merge(target: Rows, added: Rows) -> None:
-    """Append rows to those of the same table."""
+    """Append rows to the rows of the same table."""
     for table, rows in added.items():
         target.setdefault(table, []).extend(rows)

@@ -28,11 +28,7 @@ class QueryResult:
 def run_query(sql: str, database: Path) -> QueryResult:
     """Return the result of one SELECT; the connection can neither write nor read other files.
 
-    Raises
-    ------
-    TunemarkError
-        For SQL that is wrong or not allowed, and when there is no database.
-
+    Raises TunemarkError for SQL that is wrong or not allowed, and when there is no database.
     """
     import duckdb  # noqa: PLC0415 - only queries need it
 
@@ -47,7 +43,11 @@ def run_query(sql: str, database: Path) -> QueryResult:
             # Through Arrow, because fetching a time stamp with a time zone needs one more package.
             table = relation.to_arrow_table()
         except (duckdb.Error, RuntimeError) as error:
-            raise TunemarkError("sql", " ".join(sql.split()), _explained(error)) from error
+            # One line with the hints, followed by the line of SQL and the caret below it.
+            lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
+            place = next((number for number, line in enumerate(lines) if line.startswith("LINE ")), len(lines))
+            hints = " ".join(line.strip() for line in (*lines[:place], *lines[place + 2 :])) or type(error).__name__
+            raise TunemarkError("sql", " ".join(sql.split()), "\n".join([hints, *lines[place : place + 2]])) from error
     columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
     return QueryResult(list(table.schema.names), list(zip(*columns, strict=True)))
 
@@ -81,11 +81,3 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of DuckDB
     if not isinstance(value, Decimal):
         return value
     return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else float(value)
-
-
-def _explained(error: Exception) -> str:
-    """Return a DuckDB error as one line with its hints, followed by the line of SQL and the caret below it."""
-    lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
-    place = next((number for number, line in enumerate(lines) if line.startswith("LINE ")), len(lines))
-    hints = [line.strip() for line in (*lines[:place], *lines[place + 2 :])]
-    return "\n".join([" ".join(hints) or type(error).__name__, *lines[place : place + 2]])

@@ -176,9 +176,9 @@ create table sources (
     summary varchar not null,
     caveats varchar[] not null
 );
-comment on table sources is 'Documents and rounds with imported results.';
+comment on table sources is 'Documents and benchmark rounds with imported results.';
 comment on column sources.source is '''000'' to ''004'', or a round such as ''mlperf-v5.1''.';
-comment on column sources.read_on is 'Day on which it was read.';
+comment on column sources.read_on is 'Day on which the source was read.';
 
 create table document_tables (
     source varchar not null,
@@ -363,8 +363,8 @@ comment on column result_rows.nodes is 'Number of machines; NULL if not stated, 
 comment on column result_rows.backend is 'cpu | cuda | ...; measured results only.';
 comment on column result_rows.strategy is 'single | ddp | ...; measured results only.';
 comment on column result_rows.status is 'ok | oom | claimed | crash | ...';
-comment on column result_rows.message is 'What happened in a failed run.';
-comment on column result_rows.fix is 'What to do about it.';
+comment on column result_rows.message is 'Error of a failed run.';
+comment on column result_rows.fix is 'Suggested fix for a failed run.';
 comment on column result_rows.started_at is 'Start of the run; measured results only.';
 comment on column result_rows.step_definition is 'optimizer_step | ambiguous';
 comment on column result_rows.weights is 'random | pretrained; measured results only.';
@@ -375,17 +375,17 @@ comment on column result_rows.time_to_target_low_s is 'Lower end of an interval 
 comment on column result_rows.eval_loss_se is 'Standard error of eval_loss.';
 comment on column result_rows.accuracy_se is 'Standard error of accuracy; differences within two of them are not significant.';
 comment on column result_rows.stable is 'True if a steady window was found; measured results only.';
-comment on column result_rows.attention is 'Effective attention kernel; this and the next four are of measured results only.';
+comment on column result_rows.attention is 'Effective attention kernel; this column and the next four: measured results only.';
 comment on column result_rows.process_group is 'Library for collectives of several processes, such as nccl.';
 comment on column result_rows.study_id is 'Series that the run is part of.';
 comment on column result_rows.study_kind is 'sweep | frontier | ab | repeat';
 comment on column result_rows.study_point is 'Point, arm or repeat within the series.';
 comment on column result_rows.study_position is 'Order of the run in the series, from 1.';
-comment on column result_rows.gates is 'passed | failed: checks that training is right; NULL if none applied.';
-comment on column result_rows.compile_overhead_s is 'Time of compiling steps beyond the median step.';
+comment on column result_rows.gates is 'Correctness checks of training: passed | failed; NULL if none applied.';
+comment on column result_rows.compile_overhead_s is 'Time that compiling steps took beyond the median step.';
 comment on column result_rows.flop_per_step is 'Model FLOPs of a mean steady step, all devices.';
 comment on column result_rows.model_flop_per_s is 'Model FLOPs per second, all devices, without recomputed ones.';
-comment on column result_rows.mfu is 'Share of the sum of dense peaks; reasons are in result_facts, topic derived.';
+comment on column result_rows.mfu is 'Model FLOPs utilisation: share of the dense peaks of all devices; result_facts (topic derived) has the reason for a NULL.';
 comment on column result_rows.mfu_palm is 'MFU with FLOPs as PaLM counts them, on slots.';
 comment on column result_rows.hfu is 'MFU with recomputed FLOPs.';
 comment on column result_rows.mafu is 'Share of the better of the two probe rates below.';
@@ -395,8 +395,8 @@ comment on column result_rows.predicted_memory_bytes is 'Peak of the allocator, 
 comment on column result_rows.energy_source is 'counter | integrated | none';
 comment on column result_rows.energy_j is 'Energy of all devices over energy_window_s, idle power included.';
 comment on column result_rows.slowest_rank is 'The slowest of several processes.';
-comment on column result_rows.rank_behind is 'Own work of the slowest rank over the median of all ranks, less 1.';
-comment on column result_rows.rankable is 'True if the result may share a ranking with comparable results.';
+comment on column result_rows.rank_behind is 'Own work of the slowest rank / median of all ranks - 1.';
+comment on column result_rows.rankable is 'True if the result may be ranked with comparable results.';
 comment on column result_rows.comparability_group is 'Equal for results that may be compared; NULL if a key is unknown.';
 comment on column result_rows.file is 'Path in the repository.';
 comment on column result_rows.sha256 is 'Hash of the file.';
@@ -435,7 +435,7 @@ create table step_events (
     kind varchar not null,
     amount bigint not null
 );
-comment on table step_events is 'Events of measured results that make a step''s time unusable for the steady state.';
+comment on table step_events is 'Events of measured results that exclude a step from the steady state.';
 comment on column step_events.kind is 'compile | allocator_growth';
 comment on column step_events.amount is 'Number of graphs, or bytes.';
 
@@ -449,7 +449,7 @@ create table effective (
     primary key (result_id, setting)
 );
 comment on table effective is 'Requested and effective settings of measured results.';
-comment on column effective.agrees is 'NULL if the two are named differently.';
+comment on column effective.agrees is 'True if both are the same; NULL if the two use different names.';
 
 create table gates (
     result_id varchar not null,
@@ -458,7 +458,7 @@ create table gates (
     detail varchar not null,
     primary key (result_id, gate)
 );
-comment on table gates is 'Checks of measured results that training is right.';
+comment on table gates is 'Correctness checks of the training in measured results.';
 comment on column gates.gate is 'adapter_gradient | packed_documents | loss_band';
 comment on column gates.passed is 'NULL if the check did not apply.';
 
@@ -474,8 +474,8 @@ create table ranks (
     primary key (result_id, rank)
 );
 comment on table ranks is 'Processes of measured results on several devices.';
-comment on column ranks.own_work_s is 'Median over the steady window, before gradients are exchanged, so that no other rank can delay it.';
-comment on column ranks.behind is 'Own work over the median of all ranks, less 1.';
+comment on column ranks.own_work_s is 'Median time over the steady window before gradients are exchanged; other ranks cannot delay it.';
+comment on column ranks.behind is 'Own work / median of all ranks - 1.';
 
 create table device_use (
     result_id varchar not null,
@@ -519,7 +519,7 @@ create table memory_lines (
     primary key (result_id, line)
 );
 comment on table memory_lines is 'Predicted and measured memory of measured results, one device.';
-comment on column memory_lines.kind is 'state: weighed tensors | peak: peak of the allocator | part: predicted only.';
+comment on column memory_lines.kind is 'state: measured tensors | peak: peak of the allocator | part: predicted only.';
 
 create table runs (
     result_id varchar not null,
@@ -583,7 +583,7 @@ create table audit_rules (
     verdicts varchar[] not null
 );
 comment on table audit_rules is 'Rules of the audit.';
-comment on column audit_rules.title is 'What the rule looks for.';
+comment on column audit_rules.title is 'Error that the rule looks for.';
 comment on column audit_rules.why is 'The reason for the rule, from first principles.';
 comment on column audit_rules.verdicts is 'Verdicts that the rule can give.';
 
@@ -602,7 +602,7 @@ comment on table findings is 'Findings of the audit; see `tunemark audit`.';
 comment on column findings.finding is 'From 1, in the order of the audit.';
 comment on column findings.verdict is 'impossible | inconsistent | suspicious | ambiguous';
 comment on column findings.record_ids is 'Results and statements concerned; the subject is first.';
-comment on column findings.claim is 'What the records claim, as printed.';
+comment on column findings.claim is 'Claim of the records, as printed.';
 comment on column findings.calculation is 'The calculation with its numbers.';
 comment on column findings.numbers is 'The numbers used, as JSON.';
 comment on column findings.quantities is 'Keys of the refuted claims, such as step_time_s.';
@@ -621,7 +621,7 @@ create table throughput_model (
 comment on table throughput_model is 'Parameters of the throughput model, fitted to accepted results.';
 comment on column throughput_model.parameter is 'Kind and level, such as `factor: matmul`.';
 comment on column throughput_model.kind is 'factor of a term of the roofline | effect of software, generation, ... | slope';
-comment on column throughput_model.value is 'Times longer.';
+comment on column throughput_model.value is 'Factor by which it lengthens the time per token.';
 comment on column throughput_model.low is 'Lower end of the 90% interval.';
 comment on column throughput_model.rows is 'Number of results that depend on it.';
 
@@ -651,10 +651,10 @@ comment on column throughput_errors.stack is 'Software: a document, mlperf, or m
 comment on column throughput_errors.tokens_per_s is 'Rate of the result, all devices.';
 comment on column throughput_errors.predicted_tokens_per_s is 'NULL if nothing similar was left.';
 comment on column throughput_errors.predicted_low is 'Lower end of the 90% interval.';
-comment on column throughput_errors.error is 'Predicted rate over that of the result, less 1.';
+comment on column throughput_errors.error is 'Predicted rate / rate of the result - 1.';
 comment on column throughput_errors.covered is 'True if the interval contains the result.';
 comment on column throughput_errors.no_data is 'Why there is no prediction.';
-comment on column throughput_errors.same is 'Results with the same digits at the same combination, which are not further evidence.';
+comment on column throughput_errors.same is 'Results with the same digits at the same combination, which add no evidence.';
 
 create table throughput_refused (
     result_id varchar primary key,
@@ -680,7 +680,7 @@ comment on column memory_errors.published_bytes is 'Read as `reading` describes.
 comment on column memory_errors.predicted_bytes is 'By `tunemark estimate`.';
 comment on column memory_errors.formula_004_bytes is 'By the formula of document 004.';
 comment on column memory_errors.accelerate_bytes is 'By `accelerate estimate-memory`, where it gives a figure.';
-comment on column memory_errors.error is 'Predicted over published, less 1.';
+comment on column memory_errors.error is 'Predicted / published - 1.';
 comment on column memory_errors.reading is 'How the document''s figures are read.';
 
 create table load_problems (
@@ -727,7 +727,7 @@ select
     avg(covered::integer) as coverage
 from throughput_errors
 group by grouping sets ((left_out), (left_out, stack));
-comment on view throughput_accuracy is 'Accuracy of throughput predictions by what was left out and by software; `all` is every row.';
+comment on view throughput_accuracy is 'Accuracy of throughput predictions by left-out property and by software; the software `all` covers every row.';
 
 create view studies as
 select

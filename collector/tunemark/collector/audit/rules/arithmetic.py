@@ -13,7 +13,7 @@ CPU_TIMES = ("wall_s", "user_s", "system_s")
 FEW_STEPS = 3
 """A run with this few steps is mostly warm-up."""
 SHORT_RUN_TOLERANCE = 0.15
-"""Share by which the step time of a short run may differ from that of a longer run."""
+"""Share by which the step time of a short run may differ from the step time of a longer run."""
 EVALUATION_SERIES = ("source", "conditions.model", "conditions.method", "conditions.accelerator", "conditions.sequence_length")
 """Conditions that all results of a series over batch sizes share."""
 SERIES_LENGTH = 3
@@ -22,9 +22,9 @@ SAME_RATE = 0.03
 """Share by which rates per row of the batch may differ and still be proportional to the batch."""
 
 
-def _wrong_product(result: AuditedResult, one: str, other: str, expected: Interval, meaning: str, slack: float) -> Iterator[Finding]:
+def _wrong_product(result: AuditedResult, quantity: str, factor: str, expected: Interval, meaning: str, slack: float) -> Iterator[Finding]:
     """Yield a finding if no reading of the first figure times the second gives the expected figure."""
-    readings, second = result.readings(one), result.interval(other)
+    readings, second = result.readings(quantity), result.interval(factor)
     if not readings or second is None:
         return
     products = [(words, first, first * second) for words, first in readings]
@@ -36,7 +36,7 @@ def _wrong_product(result: AuditedResult, one: str, other: str, expected: Interv
     nearest = products[0][2].value
     text = f"{sums}, but {meaning} = {expected.value:,.0f}: {nearest / expected.value - 1:+.1%}"
     numbers = {"product": nearest, "expected": expected.value}
-    yield about_figures(INCONSISTENT, result, (one, other), text, numbers)
+    yield about_figures(INCONSISTENT, result, (quantity, factor), text, numbers)
 
 
 @rule(id="rate-times-time", family="arithmetic", verdicts=(INCONSISTENT,))
@@ -48,7 +48,7 @@ def rate_times_time(evidence: Evidence) -> Iterator[Finding]:
     slack = evidence.facts.known.practice("clock-slack")
     for result in evidence.results:
         rows, steps, batch = expected_rows(result), result.interval("steps"), rows_per_step(result)
-        if rows is not None and _finished(result):
+        if rows is not None and result.finished:
             work = Interval(rows.value, rows.low, rows.high * (1 + LAST_BATCH))
             meaning = f"epochs x rows of the dataset = {result.claims['epochs'].value:g} x {result.training_rows:,}"
         elif rows is None and steps is not None and batch is not None:
@@ -59,11 +59,6 @@ def rate_times_time(evidence: Evidence) -> Iterator[Finding]:
             yield from _wrong_product(result, quantity, "train_time_s", work, meaning, slack)
 
 
-def _finished(result: AuditedResult) -> bool:
-    steps, planned = result.interval("steps"), result.interval("total_steps")
-    return steps is None or planned is None or steps.value >= planned.value
-
-
 @rule(id="rows-of-a-step", family="arithmetic", verdicts=(INCONSISTENT,))
 def rows_of_a_step(evidence: Evidence) -> Iterator[Finding]:
     """Batch that differs from samples/s over steps/s.
@@ -71,9 +66,9 @@ def rows_of_a_step(evidence: Evidence) -> Iterator[Finding]:
     Both rates cover the same time, so their ratio is the rows of a step: micro-batch x accumulation x data-parallel replicas.
     """
     slack = evidence.facts.known.practice("clock-slack")
-    for result in evidence.results:
-        conditions, steps, readings = result.conditions, result.interval("steps_per_s"), result.readings("samples_per_s")
-        if steps is None or conditions.micro_batch is None or result.replicas is None or not readings:
+    for result, (steps,) in evidence.with_intervals("steps_per_s"):
+        conditions, readings = result.conditions, result.readings("samples_per_s")
+        if conditions.micro_batch is None or result.replicas is None or not readings:
             continue
         accumulation = conditions.gradient_accumulation or 1
         expected = conditions.micro_batch * accumulation * result.replicas
@@ -99,11 +94,9 @@ def steps_times_step(evidence: Evidence) -> Iterator[Finding]:
     Steps run one after another without a gap, so the total is their number times the step time (definitions#step-time).
     """
     slack = evidence.facts.known.practice("clock-slack")
-    for result in evidence.results:
-        steps, time = result.interval("steps"), result.interval("train_time_s")
-        if steps is not None and time is not None:
-            yield from _wrong_product(result, "step_time_s", "steps", time, "training time in seconds", slack)
-            yield from _wrong_product(result, "steps_per_s", "train_time_s", steps, "steps", slack)
+    for result, (steps, time) in evidence.with_intervals("steps", "train_time_s"):
+        yield from _wrong_product(result, "step_time_s", "steps", time, "training time in seconds", slack)
+        yield from _wrong_product(result, "steps_per_s", "train_time_s", steps, "steps", slack)
 
 
 @rule(id="epoch-times", family="arithmetic", verdicts=(INCONSISTENT,))
@@ -113,10 +106,8 @@ def epoch_times(evidence: Evidence) -> Iterator[Finding]:
     Epochs run one after another without a gap, so the total is their number times the epoch time.
     """
     slack = evidence.facts.known.practice("clock-slack")
-    for result in evidence.results:
-        time = result.interval("train_time_s")
-        if time is not None:
-            yield from _wrong_product(result, "epoch_time_s", "epochs", time, "training time in seconds", slack)
+    for result, (time,) in evidence.with_intervals("train_time_s"):
+        yield from _wrong_product(result, "epoch_time_s", "epochs", time, "training time in seconds", slack)
 
 
 @rule(id="wall-covers-training", family="arithmetic", verdicts=(INCONSISTENT,))
@@ -126,9 +117,8 @@ def wall_covers_training(evidence: Evidence) -> Iterator[Finding]:
     Training is a phase of the process (definitions#phases).
     """
     slack = evidence.facts.known.practice("clock-slack")
-    for result in evidence.results:
-        wall, time = result.interval("wall_s"), result.interval("train_time_s")
-        if wall and time and wall.high * (1 + slack) < time.low:
+    for result, (wall, time) in evidence.with_intervals("wall_s", "train_time_s"):
+        if wall.high * (1 + slack) < time.low:
             words = f"wall {wall.value:,.1f} s < training {time.value:,.1f} s, which is part of it"
             numbers = {"wall_s": wall.value, "train_time_s": time.value}
             yield about_figures(INCONSISTENT, result, ("wall_s", "train_time_s"), words, numbers)
@@ -141,10 +131,9 @@ def cpu_time(evidence: Evidence) -> Iterator[Finding]:
     A core provides at most one CPU second per second.
     """
     cores = {row.instance: row.vcpus for row in evidence.facts.prices if row.vcpus}
-    for result in evidence.results:
-        wall, user, system = (result.interval(name) for name in CPU_TIMES)
+    for result, (wall, user, system) in evidence.with_intervals(*CPU_TIMES):
         count = cores.get(result.conditions.instance or "")
-        if wall and user and system and count and (user + system).low > wall.high * count:
+        if count and (user + system).low > wall.high * count:
             total = (user + system).value
             words = f"{total:,.0f} CPU seconds > {wall.value:,.0f} s x {count} cores"
             yield about_figures(INCONSISTENT, result, CPU_TIMES, words, {"cpu_s": total, "cores": count})
@@ -157,15 +146,14 @@ def trainer_flops(evidence: Evidence) -> Iterator[Finding]:
     The Trainer estimates 6 x parameters without embeddings x tokens, padding included (transformers, floating_point_ops). The
     estimate therefore implies the length of the rows.
     """
-    for result in evidence.results:
-        flops, rates, time = result.interval("total_flops"), result.readings("samples_per_s"), result.interval("train_time_s")
-        length = result.conditions.sequence_length
-        if flops is None or not rates or time is None or length is None or result.model is None:
+    for result, (flops, time) in evidence.with_intervals("total_flops", "train_time_s"):
+        rates, length = result.readings("samples_per_s"), result.conditions.sequence_length
+        if not rates or length is None or result.model is None:
             continue
         count = count_parameters(result.model)
         tokens = flops / (6.0 * (count.total - count.embedding))
         lengths = [tokens / (rate * time) for _, rate in rates]
-        if any(one.widened(LAST_BATCH).overlaps(Interval.exact(float(length))) for one in lengths):
+        if any(each.widened(LAST_BATCH).overlaps(Interval.exact(float(length))) for each in lengths):
             continue
         claim = result.printed("total_flops", "samples_per_s", "train_time_s")
         words = (
@@ -182,10 +170,9 @@ def evaluation_rows(evidence: Evidence) -> Iterator[Finding]:
 
     An evaluation processes a fixed set of rows once, whatever the training batch is.
     """
-    for result in evidence.results:
+    for result, (rate, time) in evidence.with_intervals("eval_samples_per_s", "eval_time_s"):
         rows = result.dataset.test_rows if result.dataset else None
-        rate, time = result.interval("eval_samples_per_s"), result.interval("eval_time_s")
-        if rows is None or rate is None or time is None:
+        if rows is None:
             continue
         # One of two ranks sees half of the rows: any whole part is a possible reading.
         seen, ranks = rate * time, result.setting("processes") or result.setting("nproc") or 1
@@ -203,7 +190,7 @@ def proportional_to_batch(evidence: Evidence) -> Iterator[Finding]:
     The time to evaluate a fixed set of rows does not depend on the training batch, so the rate cannot be proportional to the
     batch to within a per cent.
     """
-    evaluated = [result for result in evidence.results if result.interval("eval_samples_per_s") and result.conditions.micro_batch]
+    evaluated = [result for result, _ in evidence.with_intervals("eval_samples_per_s") if result.conditions.micro_batch]
     for results in grouped(evaluated, attrgetter(*EVALUATION_SERIES)).values():
         rates = {
             batch: (result, result.claims["eval_samples_per_s"].value / batch)
@@ -231,11 +218,7 @@ def work_of_an_epoch(evidence: Evidence) -> Iterator[Finding]:
     Tokens/s x epoch time is the size of the dataset in tokens. Only another tokenizer changes it, by tens of per cent.
     """
     slack, spread = evidence.facts.known.practice("clock-slack"), evidence.facts.known.practice("tokeniser-spread")
-    timed = [
-        (result, (rate * time).widened(slack))
-        for result in evidence.results
-        if (rate := result.interval("tokens_per_s")) and (time := result.interval("epoch_time_s"))
-    ]
+    timed = [(result, (rate * time).widened(slack)) for result, (rate, time) in evidence.with_intervals("tokens_per_s", "epoch_time_s")]
     for rows in grouped(timed, lambda row: (row[0].source, row[0].section)).values():
         (low, least), (high, most) = min(rows, key=lambda row: row[1].value), max(rows, key=lambda row: row[1].value)
         same_vocabulary = low.model is not None and high.model is not None and low.model.vocabulary == high.model.vocabulary
@@ -283,13 +266,10 @@ def shares_of_totals(evidence: Evidence) -> Iterator[Finding]:
     A share times its total is the amount. A total over several devices is divided by their number.
     """
     names = ("device_memory_peak_share", "device_memory_total_bytes", "peak_memory_bytes")
-    for result in evidence.results:
-        share, total = result.interval("device_memory_peak_share"), result.interval("device_memory_total_bytes")
+    for result, (share, total) in evidence.with_intervals("device_memory_peak_share", "device_memory_total_bytes"):
+        each = share * total / result.devices
         for meaning, peak in result.readings("peak_memory_bytes"):
-            if share is None or total is None or "together" in meaning:
-                continue
-            each = share * total / result.devices
-            if not each.overlaps(peak):
+            if "together" not in meaning and not each.overlaps(peak):
                 sums = f"{share.value:.2%} x {total.value / 1e9:g} GB / {result.devices} = {each.value / 1e9:.1f} GB"
                 numbers = {"computed": each.value, "printed": peak.value}
                 yield about_figures(INCONSISTENT, result, names, f"{sums}, not {peak.value / 1e9:.1f} GB", numbers)

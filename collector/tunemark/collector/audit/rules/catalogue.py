@@ -1,7 +1,7 @@
 """Catalogue: the existence, capabilities and release dates of instances, devices, models and versions."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, source_of
 from tunemark.collector.audit.interval import GB_OR_GIB, Interval
@@ -30,39 +30,31 @@ def instance_exists(evidence: Evidence) -> Iterator[Finding]:
 
     A rented machine is one of the instances that its provider lists (data/prices).
     """
+    labelled = [(result.id, result.source, result.labels) for result in evidence.results]
+    labelled += [(statement.id, source_of(statement.id), statement.labels) for statement in evidence.statements.values()]
+    printed: dict[tuple[str, str], list[str]] = {}
+    for record, source, labels in labelled:
+        names = {match[0] for text in labels.values() for match in INSTANCE.finditer(text)}
+        for name in sorted(names | ({labels["instance"]} if "instance" in labels else set())):
+            printed.setdefault((source, name), []).append(record)
     instances = evidence.facts.instances
     known, plain = {name.lower() for name in instances}, {bare(name): name for name in instances}
-    for (_, name), printed in grouped(_printed_instances(evidence), lambda item: item[1:]).items():
+    for (_, name), records in printed.items():
         if name.lower() in known:
             continue
         numbers = {"printed": name}
+        # Instances that differ in only one number, as the sizes of a family do.
+        sizes = sorted(other for other in instances if _without_one_number(name) & _without_one_number(other))
         if bare(name) in plain:
             right = plain[bare(name)]
             verdict, words, numbers["name"] = SUSPICIOUS, f"the provider writes {right!r}, not {name!r}", right
         elif (refused := evidence.facts.refused_aws_size(name)) is not None:
             verdict, words, numbers["near"] = IMPOSSIBLE, refused, suggest_instance(name, instances)
-        elif sizes := _other_sizes(name, instances):
+        elif sizes:
             verdict, words, numbers["near"] = SUSPICIOUS, f"the price book has {', '.join(sizes)} and no {name}", sizes[0]
         else:
             continue
-        records = tuple(record for record, _, _ in printed)
-        yield Finding(verdict, records, f"instance {name!r}", words, numbers, conditions=("instance",))
-
-
-def _printed_instances(evidence: Evidence) -> Iterator[tuple[str, str, str]]:
-    """Yield each record with its source and an instance name that it prints."""
-    records = [(result.id, result.source, result.labels) for result in evidence.results]
-    records += [(statement.id, source_of(statement.id), statement.labels) for statement in evidence.statements.values()]
-    for record, source, labels in records:
-        names = {match[0] for text in labels.values() for match in INSTANCE.finditer(text)}
-        for name in sorted(names | ({labels["instance"]} if "instance" in labels else set())):
-            yield record, source, name
-
-
-def _other_sizes(name: str, instances: Iterable[str]) -> list[str]:
-    """Return the instances that differ from a name in only one number, as the sizes of a family do."""
-    forms = _without_one_number(name)
-    return sorted(known for known in instances if forms & _without_one_number(known))
+        yield Finding(verdict, tuple(records), f"instance {name!r}", words, numbers, conditions=("instance",))
 
 
 def _without_one_number(name: str) -> set[str]:
@@ -87,10 +79,8 @@ def instance_holds(evidence: Evidence) -> Iterator[Finding]:
             card = evidence.facts.accelerators.get(row.accelerator)
             claim = f"{result.labels.get('accelerator', result.accelerator.name)} on {printed}"
             held = f"{row.instance} has {row.accelerator_count:g} x {card.name if card else row.accelerator}"
-            words, numbers = (
-                f"{held}, but the run used {result.accelerator.name}",
-                {"holds": row.accelerator, "claimed": result.accelerator.key},
-            )
+            words = f"{held}, but the run used {result.accelerator.name}"
+            numbers = {"holds": row.accelerator, "claimed": result.accelerator.key}
             yield Finding(INCONSISTENT, (result.id,), claim, words, numbers, conditions=("instance", "accelerator"))
             continue
         count = result.conditions.accelerator_count
@@ -192,8 +182,8 @@ def printed_memory(evidence: Evidence) -> Iterator[Finding]:
         card = cards.get(key)
         if card is None or memory is None or agrees(memory, card):
             continue
-        same_maker = [one for one in cards.values() if (one.architecture, one.vendor) == (card.architecture, card.vendor)]
-        others = ", ".join(one.name for one in same_maker if one.memory_gib == memory)
+        same_maker = [other for other in cards.values() if (other.architecture, other.vendor) == (card.architecture, card.vendor)]
+        others = ", ".join(other.name for other in same_maker if other.memory_gib == memory)
         also = f", unlike {others} with {memory:g} GB" if others else ""
         words = f"the {card.name} has {card.memory_gib:g} GB{also} ({card.source})"
         numbers, quantities = {"claimed_gb": memory, "card_gib": card.memory_gib or 0}, ("device_memory_each_bytes",)
@@ -237,8 +227,16 @@ def versions(evidence: Evidence) -> Iterator[Finding]:
     Nothing can be used before it is released.
     """
     known = evidence.facts.known
-    for (source, library, version), used in sorted(grouped(_used_versions(evidence), lambda item: item[1:]).items()):
-        records, document = tuple(record for record, *_ in used), evidence.documents_by_id.get(source)
+    used: dict[tuple[str, str, str], list[str]] = {}
+    for result in evidence.results:
+        for library, version in {}.items() if result.measured else result.conditions.framework.items():
+            used.setdefault((result.source, library, version), []).append(result.id)
+    for statement in evidence.statements.values():
+        if {"library", "version"} <= set(statement.labels):
+            named = source_of(statement.id), statement.labels["library"], statement.labels["version"]
+            used.setdefault(named, []).append(statement.id)
+    for (source, library, version), ids in sorted(used.items()):
+        records, document = tuple(ids), evidence.documents_by_id.get(source)
         number = re.match(r"[A-Za-z ]*([0-9][0-9.]*)", version)
         for series in known.series:
             if series.library == library and version.startswith(series.prefix) and number and number[1].rstrip(".") not in series.versions:
@@ -251,16 +249,6 @@ def versions(evidence: Evidence) -> Iterator[Finding]:
             calculation = f"{library} {version} was released on {release.released_on} ({release.source}), {days} days after the stated date of the document"
             numbers = {"released_on": release.released_on.isoformat(), "stated_on": document.stated_on.isoformat()}
             yield Finding(IMPOSSIBLE, records, claim, calculation, numbers, conditions=("framework", "date"))
-
-
-def _used_versions(evidence: Evidence) -> Iterator[tuple[str, str, str, str]]:
-    """Yield each record with its source, a library and the version that it names."""
-    for result in evidence.results:
-        if not result.measured:
-            yield from ((result.id, result.source, library, version) for library, version in result.conditions.framework.items())
-    for statement in evidence.statements.values():
-        if {"library", "version"} <= set(statement.labels):
-            yield statement.id, source_of(statement.id), statement.labels["library"], statement.labels["version"]
 
 
 @rule(id="architecture-in-library", family="catalogue", verdicts=(IMPOSSIBLE,))

@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 from operator import attrgetter
 
-from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, rates_below_peak
+from tunemark.collector.audit.bounds import rates_below_peak, utilisation
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, quoted
 from tunemark.collector.audit.interval import ROUGHLY, Interval
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import rows_per_step, training_or_wall_time
 from tunemark.schema.physics.architecture import count_parameters
-from tunemark.schema.records.claims import Comparison, Extreme, Range
+from tunemark.schema.records.claims import Claim, Comparison, Extreme, Range
+from tunemark.schema.records.published import Statement
 from tunemark.schema.vocabulary import Method
 
 RATIO_TOLERANCE = 0.004
@@ -48,17 +49,16 @@ def printed_changes(evidence: Evidence) -> Iterator[Finding]:
 
     A speed-up is the time before divided by the time after. A percentage change is the ratio minus 1.
     """
-    for statement, compared in evidence.assertions(Comparison):
-        figures = _figures(evidence, compared)
-        if compared.change is None or compared.change_is == "points" or figures is None:
+    for statement, compared, claims in _compared_figures(evidence):
+        if compared.change is None or compared.change_is == "points":
             continue
-        first, last = figures
+        first, last = map(Interval.of, claims)
         ratio = last / first if compared.quantity in TIMES else first / last
         less = 1 if compared.change_is == "share" else 0
         computed, printed = Interval(ratio.value - less, ratio.low - less, ratio.high - less), Interval.of(compared.change)
         low, high = (bound + sign * abs(bound) * RATIO_TOLERANCE for bound, sign in ((computed.low, -1), (computed.high, 1)))
         if not Interval(computed.value, low, high).overlaps(printed):
-            claim = f"{compared.change.printed} from {label(compared.quantity)} {_printed(evidence, compared)}"
+            claim = f"{compared.change.printed} from {label(compared.quantity)} {claims[0].printed} compared with {claims[1].printed}"
             words = f"{compared.change_is} = {computed.value:.3f}, not {compared.change.printed}"
             numbers = {"computed": computed.value, "printed": printed.value}
             yield Finding(INCONSISTENT, (statement.id, *compared.records), claim, words, numbers, quantities=(compared.quantity,))
@@ -71,37 +71,28 @@ def words_against_figures(evidence: Evidence) -> Iterator[Finding]:
     Higher means a ratio above 1, and slightly means by less than a quarter. Shares of different totals are first multiplied by
     their totals.
     """
-    for statement, compared in evidence.assertions(Comparison):
-        figures = _figures(evidence, compared)
-        if compared.relation == "beside" or figures is None:
+    for statement, compared, claims in _compared_figures(evidence):
+        if compared.relation == "beside":
             continue
+        figures = Interval.of(claims[0]), Interval.of(claims[1])
         reasons = (
             _against_ratio(compared, *figures),
             _against_amounts(evidence, compared, *figures),
             _against_times(evidence, compared, *figures),
         )
-        claim = f"{label(compared.quantity)} {compared.relation}: {_printed(evidence, compared)}{quoted(statement)}"
+        shown = f"{claims[0].printed} compared with {claims[1].printed}{quoted(statement)}"
+        claim = f"{label(compared.quantity)} {compared.relation}: {shown}"
+        quantities = tuple(dict.fromkeys((compared.quantity, compared.base_quantity or compared.quantity)))
         for words, numbers in filter(None, reasons):
-            yield Finding(INCONSISTENT, (statement.id, *compared.records), claim, words, numbers, quantities=_compared_quantities(compared))
+            yield Finding(INCONSISTENT, (statement.id, *compared.records), claim, words, numbers, quantities=quantities)
 
 
-def _figures(evidence: Evidence, compared: Comparison) -> tuple[Interval, Interval] | None:
-    """Return the first and last figure of a comparison, or None if one is missing, ambiguous or not positive."""
-    first = evidence.claims_of(compared.records[0]).get(compared.quantity)
-    last = evidence.claims_of(compared.records[-1]).get(compared.base_quantity or compared.quantity)
-    if first is None or last is None or first.readings or last.readings or min(first.value, last.value) <= 0:
-        return None
-    return Interval.of(first), Interval.of(last)
-
-
-def _printed(evidence: Evidence, compared: Comparison) -> str:
-    first = evidence.claims_of(compared.records[0])[compared.quantity].printed
-    last = evidence.claims_of(compared.records[-1])[compared.base_quantity or compared.quantity].printed
-    return f"{first} compared with {last}"
-
-
-def _compared_quantities(compared: Comparison) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((compared.quantity, compared.base_quantity or compared.quantity)))
+def _compared_figures(evidence: Evidence) -> Iterator[tuple[Statement, Comparison, tuple[Claim, Claim]]]:
+    """Yield comparisons with their first and last figure, if both are unambiguous and positive."""
+    for statement, compared in evidence.assertions(Comparison):
+        claims = evidence.compared_claims(compared)
+        if claims and not any(claim.readings or claim.value <= 0 for claim in claims):
+            yield statement, compared, claims
 
 
 Contradiction = tuple[str, dict[str, float]] | None
@@ -150,7 +141,7 @@ def _total(evidence: Evidence, result: AuditedResult, quantity: str) -> tuple[fl
 def _against_times(evidence: Evidence, compared: Comparison, first: Interval, last: Interval) -> Contradiction:
     """Return a contradiction if the times of the same work have another ratio than the rates."""
     results = evidence.with_ids((compared.records[0], compared.records[-1]))
-    if not compared.quantity.startswith("samples_per_s") or len(results) < 2 or len({one.training_rows for one in results}) > 1:  # noqa: PLR2004 - a pair
+    if not compared.quantity.startswith("samples_per_s") or len(results) < 2 or len({result.training_rows for result in results}) > 1:  # noqa: PLR2004 - a pair
         return None
     mine, theirs = (result.interval("epoch_time_s") or result.interval("train_time_s") for result in results)
     if mine is None or theirs is None or (first / last).widened(TIMES_TOLERANCE).overlaps(theirs / mine):
@@ -217,9 +208,12 @@ def memory_saved(evidence: Evidence) -> Iterator[Finding]:
 
     A saving is (before - after) / before.
     """
-    baselines = [result for result in evidence.with_figure("peak_memory_bytes") if result.conditions.method is Method.FULL]
+    table_and_model = attrgetter("source", "section", "conditions.model")
+    peaks = [result for result in evidence.with_figure("peak_memory_bytes") if result.conditions.method is Method.FULL]
+    # The first row of each table and model is the baseline.
+    baselines = {table_and_model(result): result for result in reversed(peaks)}
     for result in evidence.with_figure("memory_reduction"):
-        full = next((one for one in baselines if TABLE(one) == TABLE(result) and one.conditions.model == result.conditions.model), None)
+        full = baselines.get(table_and_model(result))
         mine, theirs = result.interval("peak_memory_bytes"), full.interval("peak_memory_bytes") if full else None
         if full and mine and theirs:
             left = mine / theirs
@@ -292,15 +286,23 @@ def across_sources(evidence: Evidence) -> Iterator[Finding]:
     For one method on one device, utilisation changes slowly with the model and the software. Large factors need an explanation.
     """
     limit = evidence.facts.known.practice("cross-source")
-    utilised = [(result, *known) for result in evidence.results if (known := _utilisation(result))]
+    utilised = []
+    for result in evidence.results:
+        rates = rates_below_peak(result)
+        attained = utilisation(result, rates[0]) if len(rates) == 1 else None
+        if attained is not None and result.model is not None:
+            utilised.append((result, attained[0].value, rates[0].quantity, count_parameters(result.model).total))
     device_and_method = attrgetter("conditions.accelerator", "conditions.method", "devices")
     for group in grouped(utilised, lambda item: device_and_method(item[0])).values():
         published = [item for item in group if not item[0].measured]
-        for result, share, quantity in group:
+        for result, share, quantity, size in group:
             # Measured results may be many: each is compared with documents only.
-            others = published if result.measured else group
-            peers = [(other, theirs) for other, theirs, _ in others if other.source != result.source and _similar_size(other, result)]
-            middle = sorted(theirs for _, theirs in peers)[len(peers) // 2] if peers else share
+            peers = [
+                (other.id, other_share)
+                for other, other_share, _, other_size in (published if result.measured else group)
+                if other.source != result.source and max(size, other_size) <= SIMILAR_SIZE * min(size, other_size)
+            ]
+            middle = sorted(other_share for _, other_share in peers)[len(peers) // 2] if peers else share
             if share > limit * middle:
                 claim = f"{result.printed(quantity)} on {result.device_name}"
                 words = (
@@ -308,22 +310,7 @@ def across_sources(evidence: Evidence) -> Iterator[Finding]:
                     f"{middle:.1%}: {share / middle:.1f} times less"
                 )
                 numbers = {"utilisation": share, "peers": middle}
-                yield Finding(SUSPICIOUS, (result.id, *(other.id for other, _ in peers)), claim, words, numbers, quantities=(quantity,))
-
-
-def _utilisation(result: AuditedResult) -> tuple[float, str] | None:
-    """Return the share of the dense peak with the quantity it follows from; None if it is unknown or ambiguous."""
-    rates, peak, length = rates_below_peak(result), peak_flop_per_s(result), result.conditions.sequence_length
-    if len(rates) != 1 or peak is None or length is None or result.model is None:
-        return None
-    return rates[0].tokens_per_s.value * flop_per_token(result, result.model, length) / peak, rates[0].quantity
-
-
-def _similar_size(one: AuditedResult, other: AuditedResult) -> bool:
-    if one.model is None or other.model is None:
-        return False
-    small, large = sorted((count_parameters(one.model).total, count_parameters(other.model).total))
-    return large <= SIMILAR_SIZE * small
+                yield Finding(SUSPICIOUS, (result.id, *(record for record, _ in peers)), claim, words, numbers, quantities=(quantity,))
 
 
 @rule(id="same-run", family="comparison", verdicts=(INCONSISTENT,))
@@ -334,30 +321,29 @@ def repeated_runs(evidence: Evidence) -> Iterator[Finding]:
     """
     limit = evidence.facts.known.practice("same-run")
     printed = ("epochs", "steps", "total_steps", "train_time_s", "wall_s")
-    for one, other in evidence.published_pairs():
-        first, last = _seconds_per_row(one), _seconds_per_row(other)
-        if first is None or last is None or not _same_conditions(one, other):
+    for result, other in evidence.published_pairs():
+        first, last = _seconds_per_row(result), _seconds_per_row(other)
+        if first is None or last is None or not _same_conditions(result, other):
             continue
         fast, slow = sorted((first[0], last[0]))
         if slow > limit * fast:
             yield Finding(
                 INCONSISTENT,
-                (one.id, other.id),
-                f"{one.printed(*printed)} and {other.printed(*printed)} for the same model, method, batch and length on the same device",
+                (result.id, other.id),
+                f"{result.printed(*printed)} and {other.printed(*printed)} for the same model, method, batch and length on the same device",
                 f"{first[1]} = {1e3 * first[0]:.2f} ms per row; {last[1]} = {1e3 * last[0]:.2f} ms per row: {slow / fast:.2f} times as long",
                 {"s_per_row": first[0], "s_per_row, other": last[0]},
-                quantities=tuple(name for name in ("train_time_s", "wall_s") if name in one.claims or name in other.claims),
+                quantities=tuple(name for name in ("train_time_s", "wall_s") if name in result.claims or name in other.claims),
             )
 
 
 def _seconds_per_row(result: AuditedResult) -> tuple[float, str] | None:
     """Return seconds per row of the training data, by whole epochs or by the steps that were done, with the calculation."""
-    steps, planned, epochs = result.interval("steps"), result.interval("total_steps"), result.interval("epochs")
-    time, conditions, rows = training_or_wall_time(result), result.conditions, result.training_rows
+    steps, epochs, time = result.interval("steps"), result.interval("epochs"), training_or_wall_time(result)
+    conditions, rows = result.conditions, result.training_rows
     if time is None:
         return None
-    unfinished = steps is not None and planned is not None and steps.value < planned.value
-    if epochs is not None and rows is not None and not unfinished:
+    if epochs is not None and rows is not None and result.finished:
         return time.value / (epochs.value * rows), f"{time.value:g} s / ({epochs.value:g} x {rows:,} rows)"
     batch = conditions.global_batch or (conditions.micro_batch if result.devices == 1 else None)
     if steps is None or batch is None or steps.value < FEWEST_STEPS:
@@ -365,9 +351,9 @@ def _seconds_per_row(result: AuditedResult) -> tuple[float, str] | None:
     return time.value / (steps.value * batch), f"{time.value:g} s / ({steps.value:,.0f} steps x {batch} rows)"
 
 
-def _same_conditions(one: AuditedResult, other: AuditedResult) -> bool:
+def _same_conditions(result: AuditedResult, other: AuditedResult) -> bool:
     """Return True if two results have the same batch, length and format, and no setting that is known to differ."""
-    a, b = one.conditions, other.conditions
+    a, b = result.conditions, other.conditions
     required = ("micro_batch", "sequence_length", "precision", "accelerator", "accelerator_count")
     optional = ("global_batch", "gradient_accumulation", "padding", "packing", "dataset")
     same = all(getattr(a, name) is not None and getattr(a, name) == getattr(b, name) for name in required)

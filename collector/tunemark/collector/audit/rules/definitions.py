@@ -1,5 +1,6 @@
 """Definitions: the meaning, unit and scope of a figure; rooflines and formulas."""
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from tunemark.collector.audit.interval import ROUGHLY, Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import count_parameters
-from tunemark.schema.records.claims import Formula, Metric, Roof, Term
+from tunemark.schema.records.claims import Formula, Metric, Roof
 from tunemark.schema.vocabulary import Method
 
 BYTES_OF = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
@@ -34,7 +35,7 @@ NOT_IN_MEMORY = {"gradient_accumulation": "micro-steps follow each other, so act
 
 @rule(id="metric", family="definitions", verdicts=(SUSPICIOUS, INCONSISTENT, AMBIGUOUS))
 def metrics(evidence: Evidence) -> Iterator[Finding]:
-    """Figure that is not what its name says.
+    """Figure that does not match its name.
 
     A peak is the highest value, a rate measures completed work, and a unit is the number that bytes were divided by
     (definitions#throughput, definitions#memory).
@@ -98,7 +99,7 @@ def counted_differently(evidence: Evidence) -> Iterator[Finding]:
         claim = f"{name} in several sources"
         words = (
             "; ".join(
-                f"{counts}: {', '.join(f'{statement} ({len(metric.records)} results)' for statement, metric in items)}"
+                f"{counts}: {', '.join(f'{statement} (results: {len(metric.records)})' for statement, metric in items)}"
                 for counts, items in counted.items()
             )
             + ". These are different counts under one name (definitions#step, definitions#tokens, definitions#memory), so the figures "
@@ -116,7 +117,9 @@ def roofs(evidence: Evidence) -> Iterator[Finding]:
     """
     for statement, roof in evidence.assertions(Roof):
         card, peak = evidence.facts.accelerators.get(roof.accelerator), Interval.of(roof.peak_flop_per_s)
-        implied = {result.id: found for result in evidence.with_ids(roof.records) if (found := _implied_peak(result)) is not None}
+        implied = {
+            result.id: peak_of_result for result in evidence.with_ids(roof.records) if (peak_of_result := _implied_peak(result)) is not None
+        }
         off = {record: (value, words) for record, (value, words) in implied.items() if peak.low > value.high * ROUGHLY}
         if not off or card is None:
             continue
@@ -199,7 +202,11 @@ def formula_units(evidence: Evidence) -> Iterator[Finding]:
     """
     for statement, formula in evidence.assertions(Formula):
         written = " x ".join(f"{term.name}{'' if term.power == 1 else f'^{term.power}'} [{term.unit}]" for term in formula.terms)
-        name, units = label(formula.quantity), _units_of(formula.terms)
+        name, powers = label(formula.quantity), defaultdict[str, int](int)
+        for term in formula.terms:
+            for unit, power in _parsed(term.unit).items():
+                powers[unit] += power * term.power
+        units = {unit: power for unit, power in powers.items() if power}
         if units != _parsed(formula.unit):
             claim, words = f"a formula for {name} in {formula.unit}", f"{written} has the unit {_written(units)}, not {formula.unit}"
             yield Finding(INCONSISTENT, (statement.id,), claim, words, {"unit": _written(units)}, quantities=(formula.quantity,))
@@ -220,12 +227,13 @@ def formula_values(evidence: Evidence) -> Iterator[Finding]:
     for statement, formula in evidence.assertions(Formula):
         for result in evidence.with_ids(formula.records):
             claimed = result.interval(formula.quantity)
-            factors = [(term, term.value if term.value is not None else _from_card(term, result)) for term in formula.terms]
-            if claimed is None or any(factor is None for _, factor in factors):
+            # A term without a value is known only if it is the number of parameters.
+            of_result = {"parameters": result.parameters}
+            known = [of_result.get(term.name) if term.value is None else term.value for term in formula.terms]
+            factors = [(term, factor) for term, factor in zip(formula.terms, known, strict=True) if factor is not None]
+            if claimed is None or len(factors) < len(known):
                 continue
-            value = 1.0
-            for term, factor in factors:
-                value *= (factor or 0.0) ** term.power
+            value = math.prod(factor**term.power for term, factor in factors)
             if claimed.low / ROUGHLY <= value <= claimed.high * ROUGHLY:
                 continue
             product = " x ".join(f"{factor:.4g} {term.name}" for term, factor in factors)
@@ -233,21 +241,6 @@ def formula_values(evidence: Evidence) -> Iterator[Finding]:
             words = f"{product} = {value / 1e9:.4g} x 10^9, {value / claimed.value:.2f} times the table"
             numbers = {"formula": value, "table": claimed.value}
             yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, numbers, quantities=(formula.quantity,))
-
-
-def _from_card(term: Term, result: AuditedResult) -> float | None:
-    if term.name != "parameters":
-        return None
-    printed = result.claims.get("parameters")
-    return printed.value if printed else float(count_parameters(result.model).total) if result.model else None
-
-
-def _units_of(terms: tuple[Term, ...]) -> dict[str, int]:
-    total: dict[str, int] = defaultdict(int)
-    for term in terms:
-        for unit, power in _parsed(term.unit).items():
-            total[unit] += power * term.power
-    return {unit: power for unit, power in total.items() if power}
 
 
 def _parsed(text: str) -> dict[str, int]:

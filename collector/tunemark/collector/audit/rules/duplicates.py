@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from operator import attrgetter
 
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped, label
+from tunemark.collector.audit.evidence import Evidence, Pair, grouped, label, with_model
 from tunemark.collector.audit.rule import SUSPICIOUS, Finding, rule
 
 FEWEST_FIGURES = 2
@@ -44,38 +44,28 @@ def copied_rows(evidence: Evidence) -> Iterator[Finding]:
 
     Times of two runs differ by chance. Several rows that agree to the last digit were not measured separately.
     """
-    pairs = [pair for group in grouped(_of_models(evidence), PLACE).values() for pair in combinations(group, 2)]
-    pairs = [pair for pair in pairs if pair[0].conditions.model != pair[1].conditions.model]
-    for (_, first, second), compared in grouped(pairs, _models).items():
-        equal = [(one, other) for one, other in compared if _agree(one, other)]
+    pairs: dict[tuple[str, ...], list[Pair]] = {}
+    for group in grouped(with_model(evidence.published), PLACE).values():
+        for result, other in combinations(group, 2):
+            models = sorted({str(result.conditions.model), str(other.conditions.model)})
+            if len(models) > 1:
+                pairs.setdefault((result.source, *models), []).append((result, other))
+    for (_, *models), compared in pairs.items():
+        equal = []
+        for result, other in compared:
+            shared = [name for name in MEASURED if name in result.claims and name in other.claims]
+            if len(shared) >= FEWEST_FIGURES and all(result.claims[name].printed == other.claims[name].printed for name in shared):
+                equal.append((result, other, shared))
         if equal:
-            shown = "; ".join(f"{one.id} = {other.id}: {one.printed(*_shared(one, other))}" for one, other in equal)
+            shown = "; ".join(f"{result.id} = {other.id}: {result.printed(*shared)}" for result, other, shared in equal)
             yield Finding(
                 SUSPICIOUS,
-                tuple(result.id for pair in equal for result in pair),
-                f"{first} and {second} in {len(equal)} pairs of rows",
+                tuple(record for result, other, _ in equal for record in (result.id, other.id)),
+                f"{models[0]} and {models[1]} in {len(equal)} pairs of rows",
                 f"{len(equal)} of {len(compared)} pairs agree to the last digit: {shown}. Two measurements sometimes differ in the last digit",
                 {"equal pairs": len(equal), "pairs": len(compared)},
-                quantities=tuple(dict.fromkeys(name for pair in equal for name in _shared(*pair))),
+                quantities=tuple(dict.fromkeys(name for *_, shared in equal for name in shared)),
             )
-
-
-def _of_models(evidence: Evidence) -> list[AuditedResult]:
-    return [result for result in evidence.published if result.conditions.model is not None]
-
-
-def _models(pair: Pair) -> tuple[str, str, str]:
-    first, second = sorted(str(result.conditions.model) for result in pair)
-    return pair[0].source, first, second
-
-
-def _shared(one: AuditedResult, other: AuditedResult) -> list[str]:
-    return [name for name in MEASURED if name in one.claims and name in other.claims]
-
-
-def _agree(one: AuditedResult, other: AuditedResult) -> bool:
-    shared = _shared(one, other)
-    return len(shared) >= FEWEST_FIGURES and all(one.claims[name].printed == other.claims[name].printed for name in shared)
 
 
 @rule(id="equal-rates", family="duplicates", verdicts=(SUSPICIOUS,))
@@ -84,17 +74,22 @@ def equal_rates(evidence: Evidence) -> Iterator[Finding]:
 
     Different work takes different time. Equal digits are copied or estimated.
     """
-    for group in grouped(_of_models(evidence), MODEL_AND_DEVICES).values():
-        for one, other in combinations(group, 2):
-            methods = one.conditions.method, other.conditions.method
-            for name in RATES:
-                if methods[0] is methods[1] or name not in one.claims or name not in other.claims:
-                    continue
-                value, digits = one.claims[name].value, re.sub(r"[^0-9]", "", one.claims[name].printed).strip("0")
-                if len(digits) >= FEWEST_DIGITS and value == other.claims[name].value:
-                    claim = f"{one.method_name}: {one.printed(name)}; {other.method_name}: {other.printed(name)}"
-                    words = f"{label(name)} is {value:g} for both, although their work differs"
-                    yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, {name: value}, quantities=(name,))
+    groups = grouped(with_model(evidence.published), MODEL_AND_DEVICES).values()
+    pairs = [
+        (result, other)
+        for group in groups
+        for result, other in combinations(group, 2)
+        if result.conditions.method is not other.conditions.method
+    ]
+    for result, other in pairs:
+        for name in RATES:
+            if name not in result.claims or name not in other.claims:
+                continue
+            value, digits = result.claims[name].value, re.sub(r"[^0-9]", "", result.claims[name].printed).strip("0")
+            if len(digits) >= FEWEST_DIGITS and value == other.claims[name].value:
+                claim = f"{result.method_name}: {result.printed(name)}; {other.method_name}: {other.printed(name)}"
+                words = f"{label(name)} is {value:g} for both, although their work differs"
+                yield Finding(SUSPICIOUS, (result.id, other.id), claim, words, {name: value}, quantities=(name,))
 
 
 @rule(id="equal-quality", family="duplicates", verdicts=(SUSPICIOUS,))
@@ -127,17 +122,17 @@ def equal_figures(evidence: Evidence) -> Iterator[Finding]:
 
     Another length or batch changes the sums. Several quality figures that agree in every digit come from one run.
     """
-    for one, other in evidence.published_pairs():
-        values = {name: (getattr(one.conditions, name), getattr(other.conditions, name)) for name in WORK}
+    for result, other in evidence.published_pairs():
+        values = {name: (getattr(result.conditions, name), getattr(other.conditions, name)) for name in WORK}
         differing = {name: pair for name, pair in values.items() if None not in pair and pair[0] != pair[1]}
-        both = [name for name in QUALITY if name in one.claims and name in other.claims]
-        equal = [name for name in both if one.claims[name].printed == other.claims[name].printed]
+        both = [name for name in QUALITY if name in result.claims and name in other.claims]
+        equal = [name for name in both if result.claims[name].printed == other.claims[name].printed]
         if differing and len(equal) >= FEWEST_FIGURES:
             work = ", ".join(f"{name} {first} and {second}" for name, (first, second) in differing.items())
-            claim = f"{one.printed(*equal)} in both"
+            claim = f"{result.printed(*equal)} in both results"
             words = (
                 f"{work}: each processes different rows or parts of rows, so two separate runs differ in the last digits. Either one "
                 "was not run, or the setting had no effect"
             )
             numbers = {"equal figures": len(equal)}
-            yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, numbers, quantities=tuple(equal), conditions=tuple(differing))
+            yield Finding(SUSPICIOUS, (result.id, other.id), claim, words, numbers, quantities=tuple(equal), conditions=tuple(differing))

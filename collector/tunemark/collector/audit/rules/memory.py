@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tunemark.collector.audit.bounds import block_inputs_kept, weight_bytes
+from tunemark.collector.audit.bounds import activations_kept, weight_bytes
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import precision_class
@@ -54,12 +54,11 @@ def below_floor(evidence: Evidence) -> Iterator[Finding]:
     Weights, their gradients under full fine-tuning, and the inputs of all blocks are in memory together, whatever the optimizer
     (Rajbhandari et al. 2020, section 3; Chen et al. 2016).
     """
-    for result, model, readings in _on_one_device(evidence):
-        high = max(peak.high for _, peak in readings)
+    for result, model, claimed, high in _on_one_device(evidence):
         floor, words = _floor(result, model)
         if high < floor:
             words = f"{words} = {floor / 1e9:.1f} GB, more than {high / 1e9:.1f} GB even at the upper end of the last digit"
-            yield about_figures(IMPOSSIBLE, result, (PEAK,), words, {"claimed_bytes": readings[0][1].value, "floor_bytes": floor})
+            yield about_figures(IMPOSSIBLE, result, (PEAK,), words, {"claimed_bytes": claimed, "floor_bytes": floor})
 
 
 @rule(id="memory-states", family="memory", verdicts=(SUSPICIOUS,))
@@ -69,7 +68,7 @@ def below_usual_states(evidence: Evidence) -> Iterator[Finding]:
     AdamW keeps 16 bytes per parameter in mixed precision and 8 in pure 16 bits (Rajbhandari et al. 2020, section 3.1). Logits and the
     inputs of blocks are added.
     """
-    for result, model, readings in _on_one_device(evidence):
+    for result, model, claimed, high in _on_one_device(evidence):
         if result.conditions.method is not Method.FULL:
             continue
         mixed = "mixed" in (result.conditions.precision or "").lower()
@@ -81,15 +80,15 @@ def below_usual_states(evidence: Evidence) -> Iterator[Finding]:
         total = count_parameters(model).total
         length, rows = result.conditions.sequence_length, result.conditions.micro_batch
         states, logits = each * total, _logits_bytes(model, length, rows)
-        kept = block_inputs_kept(result, model, length, rows)[0] if length and rows else 0.0
-        needed, high = states + logits + kept, max(peak.high for _, peak in readings)
+        kept = activations_kept(result, model, length, rows, recompute=True)[0] if length and rows else 0.0
+        needed = states + logits + kept
         if high < needed:
             words = (
                 f"{total:,} parameters x {each} bytes ({names}) = {states / 1e9:.1f} GB, logits {logits / 1e9:.1f} GB, inputs of blocks "
                 f"{kept / 1e9:.1f} GB: {needed / 1e9:.1f} GB > {high / 1e9:.1f} GB. This requires another optimizer or precision than "
                 "the document states"
             )
-            yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": readings[0][1].value, "needed_bytes": needed})
+            yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": claimed, "needed_bytes": needed})
 
 
 @rule(id="memory-usual", family="memory", verdicts=(SUSPICIOUS,))
@@ -98,27 +97,27 @@ def below_usual_needs(evidence: Evidence) -> Iterator[Finding]:
 
     Besides weights and the inputs of blocks, memory holds the logits of a plain loss and half a GiB for the driver.
     """
-    for result, model, readings in _on_one_device(evidence):
+    for result, model, claimed, high in _on_one_device(evidence):
         length, rows = result.conditions.sequence_length, result.conditions.micro_batch or 1
         if length is None or result.conditions.method is Method.FULL:
             continue
         floor, words = _floor(result, model)
-        logits, high = _logits_bytes(model, length, rows), max(peak.high for _, peak in readings)
+        logits = _logits_bytes(model, length, rows)
         needed = floor + logits + CONTEXT
         if floor <= high < needed:
             words = (
                 f"{words}, logits of {rows} x {length:,} tokens {logits / 1e9:.2f} GB, driver {CONTEXT / 1e9:.2f} GB = {needed / 1e9:.1f} GB > "
                 f"{high / 1e9:.1f} GB. Only a fused loss with a tool that ignores the driver can give less"
             )
-            yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": readings[0][1].value, "needed_bytes": needed})
+            yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": claimed, "needed_bytes": needed})
 
 
-def _on_one_device(evidence: Evidence) -> Iterator[tuple[AuditedResult, ModelCard, list[tuple[str, Interval]]]]:
-    """Yield results of documents with a known model that is not sharded, and the readings of their peak."""
+def _on_one_device(evidence: Evidence) -> Iterator[tuple[AuditedResult, ModelCard, float, float]]:
+    """Yield results of documents with a known model that is not sharded, their claimed peak, and the highest possible one."""
     for result in evidence.results:
         readings = result.readings(PEAK)
         if result.model is not None and result.devices == 1 and not result.offloads_to_host and readings and not result.measured:
-            yield result, result.model, readings
+            yield result, result.model, readings[0][1].value, max(peak.high for _, peak in readings)
 
 
 def _floor(result: AuditedResult, model: ModelCard) -> tuple[float, str]:
@@ -130,7 +129,7 @@ def _floor(result: AuditedResult, model: ModelCard) -> tuple[float, str]:
         size, parts = size + gradients, [*parts, f"gradients {gradients / 1e9:.2f} GB"]
     length = result.conditions.sequence_length
     if length is not None:
-        kept, words = block_inputs_kept(result, model, length, result.conditions.micro_batch or 1)
+        kept, words = activations_kept(result, model, length, result.conditions.micro_batch or 1, recompute=True)
         size, parts = size + kept, [*parts, f"inputs of blocks {kept / 1e9:.2f} GB ({words})"]
     return size, " + ".join(parts)
 
@@ -147,27 +146,24 @@ def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
     """
     usable = evidence.facts.known.practice("usable-memory")
     for result in evidence.results:
-        if not result.out_of_memory or result.accelerator is None or result.accelerator.memory_gib is None:
+        if not result.out_of_memory or result.accelerator is None or result.accelerator.memory_gib is None or result.model is None:
             continue
-        limit = result.accelerator.memory_gib * GIB * usable
+        limit, work = result.accelerator.memory_gib * GIB * usable, _micro_step(result)
         for other in evidence.published:
             readings = other.readings(PEAK)
-            if other.source == result.source and readings and _same_work(result, other) and max(peak.high for _, peak in readings) < limit:
+            if readings and max(peak.high for _, peak in readings) < limit and _micro_step(other) == work:
                 needed, claim = readings[0][1].value, f"out of memory, and {other.printed(PEAK)} elsewhere"
                 words = f"{needed / GIB:.1f} GiB of the same work fit into {limit / GIB:.1f} GiB"
                 numbers = {"needed_bytes": needed, "usable_bytes": limit}
                 yield Finding(INCONSISTENT, (result.id, other.id), claim, words, numbers, quantities=(PEAK,))
 
 
-def _same_work(one: AuditedResult, other: AuditedResult) -> bool:
-    """Return True if two results do the same micro-step: model, method, rows, length, precision and settings that change memory."""
-    return one.model is not None and _memory_conditions(one) == _memory_conditions(other)
-
-
-def _memory_conditions(result: AuditedResult) -> tuple[object, ...]:
+def _micro_step(result: AuditedResult) -> tuple[object, ...]:
+    """Return the source of a result and the conditions that change the memory of a micro-step."""
     conditions = result.conditions
     shape = (conditions.model, conditions.method, conditions.micro_batch, conditions.sequence_length, conditions.accelerator_count)
-    return (*shape, precision_class(conditions.precision), *(conditions.settings.get(name) for name in MEMORY_SETTINGS))
+    settings = (conditions.settings.get(name) for name in MEMORY_SETTINGS)
+    return (result.source, *shape, precision_class(conditions.precision), *settings)
 
 
 @rule(id="model-memory", family="memory", verdicts=(INCONSISTENT,))
@@ -180,23 +176,20 @@ def model_memory(evidence: Evidence) -> Iterator[Finding]:
         readings = result.readings("model_memory_bytes")
         if result.model is None or not readings:
             continue
-        expected = _parameter_bytes(result.model, result.conditions.method)
-        if any(size.widened(MODEL_MEMORY_TOLERANCE).overlaps(Interval.exact(one)) for _, size in readings for one in expected.values()):
+        count = count_parameters(result.model)
+        expected = {"16 bits": 2.0 * count.total, "32 bits": 4.0 * count.total}
+        if result.conditions.method is Method.QLORA:
+            low, _ = weight_bytes(result.model, Method.QLORA)
+            not_quantised = count.total - count.attention - count.feed_forward
+            expected = {"4 bits, the rest in 16": low, "4 bits, the rest in 32": low + 2.0 * not_quantised}
+        claimed_sizes = [size.widened(MODEL_MEMORY_TOLERANCE) for _, size in readings]
+        if any(size.overlaps(Interval.exact(amount)) for size in claimed_sizes for amount in expected.values()):
             continue
         formats = " or ".join(f"{size / 1e9:.1f} GB ({name})" for name, size in expected.items())
         claimed = readings[0][1].value
         words = f"the parameters take {formats}; {claimed / 1e9:.1f} GB is not within {MODEL_MEMORY_TOLERANCE:.0%} of either"
         numbers = {"claimed_bytes": claimed, **{f"bytes, {name}": size for name, size in expected.items()}}
         yield about_figures(INCONSISTENT, result, ("model_memory_bytes",), words, numbers)
-
-
-def _parameter_bytes(model: ModelCard, method: Method) -> dict[str, float]:
-    count = count_parameters(model)
-    if method is not Method.QLORA:
-        return {"16 bits": 2.0 * count.total, "32 bits": 4.0 * count.total}
-    low, _ = weight_bytes(model, Method.QLORA)
-    not_quantised = count.total - count.attention - count.feed_forward
-    return {"4 bits, the rest in 16": low, "4 bits, the rest in 32": low + 2.0 * not_quantised}
 
 
 @rule(id="host-memory-floor", family="memory", verdicts=(SUSPICIOUS,))

@@ -5,7 +5,7 @@ from itertools import permutations, product
 from operator import attrgetter
 
 from tunemark.collector.audit.bounds import rates_below_peak
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped, with_model
 from tunemark.collector.audit.interval import MORE_MEMORY, Interval
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.rules.memory import MODEL_MEMORY_TOLERANCE
@@ -34,10 +34,10 @@ SAME_MODEL = attrgetter("source", "conditions.model", "conditions.method", "devi
 
 def _pairs(evidence: Evidence, first: Method, second: Method) -> Iterator[Pair]:
     """Yield results of two methods with the same model, device and micro-step, from one table."""
-    for group in grouped(evidence.published, SAME_STEP).values():
-        known = [result for result in group if result.conditions.model is not None]
-        of_method = {method: [result for result in known if result.conditions.method is method] for method in (first, second)}
-        yield from product(of_method[first], of_method[second])
+    for group in grouped(with_model(evidence.published), SAME_STEP).values():
+        for result, other in product(group, group):
+            if result.conditions.method is first and other.conditions.method is second:
+                yield result, other
 
 
 @rule(id="qlora-memory", family="ordering", verdicts=(SUSPICIOUS,))
@@ -47,7 +47,7 @@ def qlora_memory(evidence: Evidence) -> Iterator[Finding]:
     4-bit weights take a quarter of the memory of 16-bit weights, and everything else is the same (Dettmers et al. 2023).
     """
     reason = "its weights take a quarter of the memory and its activations are the same, unless the other parts are kept in 32 bits"
-    yield from _more_memory(evidence, Method.QLORA, Method.LORA, reason)
+    return _more_memory(evidence, Method.QLORA, Method.LORA, reason)
 
 
 @rule(id="lora-memory", family="ordering", verdicts=(SUSPICIOUS,))
@@ -56,17 +56,17 @@ def lora_memory(evidence: Evidence) -> Iterator[Finding]:
 
     Frozen weights have no gradients and no optimizer states (Hu et al. 2021, section 4.2).
     """
-    yield from _more_memory(evidence, Method.LORA, Method.FULL, "it has no gradients and no optimizer states for the base weights")
+    return _more_memory(evidence, Method.LORA, Method.FULL, "it has no gradients and no optimizer states for the base weights")
 
 
-def _more_memory(evidence: Evidence, less: Method, more: Method, reason: str) -> Iterator[Finding]:
-    for one, other in _pairs(evidence, less, more):
-        mine, theirs = one.readings(PEAK), other.readings(PEAK)
+def _more_memory(evidence: Evidence, method: Method, reference: Method, reason: str) -> Iterator[Finding]:
+    for result, other in _pairs(evidence, method, reference):
+        mine, theirs = result.readings(PEAK), other.readings(PEAK)
         if mine and theirs and mine[0][1].low > theirs[0][1].high * MORE_MEMORY:
             ratio = mine[0][1].value / theirs[0][1].value
-            claim = f"{one.method_name}: {one.printed(PEAK)}; {other.method_name}: {other.printed(PEAK)}"
-            words = f"{one.method_name} needs {ratio:.2f} times the memory of {other.method_name}; {reason}"
-            yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, {"ratio": ratio}, quantities=(PEAK,))
+            claim = f"{result.method_name}: {result.printed(PEAK)}; {other.method_name}: {other.printed(PEAK)}"
+            words = f"{result.method_name} needs {ratio:.2f} times the memory of {other.method_name}; {reason}"
+            yield Finding(SUSPICIOUS, (result.id, other.id), claim, words, {"ratio": ratio}, quantities=(PEAK,))
 
 
 @rule(id="slower-with-less-work", family="ordering", verdicts=(SUSPICIOUS,))
@@ -81,24 +81,24 @@ def slower(evidence: Evidence) -> Iterator[Finding]:
         (Method.QLORA, Method.LORA, limit, f"Its only additional work is unpacking weights, so it is less than {limit:g} times slower"),
     )
     for method, reference, allowed, reason in cases:
-        for one, other in _pairs(evidence, method, reference):
-            rates = _comparable_rates(one, other)
+        for result, other in _pairs(evidence, method, reference):
+            rates = _comparable_rates(result, other)
             if rates is None or (rates[1].tokens_per_s / rates[0].tokens_per_s).low <= allowed:
                 continue
             mine, theirs = (rate.tokens_per_s.value for rate in rates)
-            claim = f"{one.method_name}: {one.printed(rates[0].quantity)}; {other.method_name}: {other.printed(rates[1].quantity)}"
-            words = f"{mine:,.0f} compared with {theirs:,.0f} tokens/s: {one.method_name} is {theirs / mine:.2f} times slower. {reason}"
-            yield Finding(SUSPICIOUS, (one.id, other.id), claim, words, {"slowdown": theirs / mine}, quantities=(rates[0].quantity,))
+            claim = f"{result.method_name}: {result.printed(rates[0].quantity)}; {other.method_name}: {other.printed(rates[1].quantity)}"
+            words = f"{mine:,.0f} compared with {theirs:,.0f} tokens/s: {result.method_name} is {theirs / mine:.2f} times slower. {reason}"
+            yield Finding(SUSPICIOUS, (result.id, other.id), claim, words, {"slowdown": theirs / mine}, quantities=(rates[0].quantity,))
 
 
-def _comparable_rates(one: AuditedResult, other: AuditedResult) -> tuple[Rate, Rate] | None:
+def _comparable_rates(result: AuditedResult, other: AuditedResult) -> tuple[Rate, Rate] | None:
     """Return the rates of both results, in the same reading if the steps of both are ambiguous in the same way."""
-    first, second = rates_below_peak(one), rates_below_peak(other)
+    first, second = rates_below_peak(result), rates_below_peak(other)
     if len(first) == 1 and len(second) == 1:
         return first[0], second[0]
-    if one.conditions.gradient_accumulation != other.conditions.gradient_accumulation:
+    if result.conditions.gradient_accumulation != other.conditions.gradient_accumulation:
         return None
-    first, second = ([rate for rate in token_rates(result) if rate.quantity == "step_time_s" and rate.meaning] for result in (one, other))
+    first, second = ([rate for rate in token_rates(each) if rate.quantity == "step_time_s" and rate.meaning] for each in (result, other))
     return (first[-1], second[-1]) if first and second else None
 
 
@@ -110,8 +110,8 @@ def memory_across_devices(evidence: Evidence) -> Iterator[Finding]:
     """
     limit = evidence.facts.known.practice("same-work-memory")
     known = [result for result in _on_known_device(evidence, PEAK) if result.conditions.micro_batch]
-    checkpointing = "gradient_checkpointing"
-    for results in grouped(known, lambda result: (*SAME_WORK(result), result.conditions.settings.get(checkpointing))).values():
+    groups = grouped(known, lambda result: (*SAME_WORK(result), result.conditions.settings.get("gradient_checkpointing")))
+    for results in groups.values():
         by_size = sorted(results, key=lambda result: result.claims[PEAK].value)
         low, high = by_size[0].claims[PEAK], by_size[-1].claims[PEAK]
         ratio = Interval.of(high) / Interval.of(low)
@@ -137,14 +137,14 @@ def memory_across_models(evidence: Evidence) -> Iterator[Finding]:
     known = [(result, result.model, peak) for result in evidence.published if result.model is not None and (peak := result.interval(PEAK))]
     for rows in grouped(known, lambda row: SAME_PLACE(row[0])).values():
         for (large, large_model, high), (small, small_model, low) in permutations(rows, 2):
-            more, less = count_parameters(large_model).total, count_parameters(small_model).total
-            if more > less * MORE_PARAMETERS and high.high <= low.low:
+            large_size, small_size = count_parameters(large_model).total, count_parameters(small_model).total
+            if large_size > small_size * MORE_PARAMETERS and high.high <= low.low:
                 claim = f"{large_model.name}: {large.printed(PEAK)}; {small_model.name}: {small.printed(PEAK)}; {large.method_name}"
                 words = (
-                    f"{more:,} parameters in {high.value / 1e9:g} GB, {less:,} in {low.value / 1e9:g} GB: the larger model of the same width, "
+                    f"{large_size:,} parameters in {high.value / 1e9:g} GB, {small_size:,} in {low.value / 1e9:g} GB: the larger model of the same width, "
                     "depth and vocabulary needs more, not less"
                 )
-                numbers = {"parameters": more, "parameters, other": less}
+                numbers = {"parameters": large_size, "parameters, other": small_size}
                 yield Finding(SUSPICIOUS, (large.id, small.id), claim, words, numbers, quantities=(PEAK,))
 
 

@@ -39,13 +39,13 @@ def devices_of_offers(evidence: Evidence) -> Iterator[Finding]:
             continue
         name = _device_name(evidence, offer.accelerator)
         records, claim = (statement.id, *offer.used_for), f"{name} in {offer.instance}, {_printed_price(statement)}"
-        if not any(_same_device(row, offer) for row in rows):
+        if not any(row.accelerator == offer.accelerator for row in rows):
             row = rows[-1]
             held = f"{row.accelerator_count:g} x {_device_name(evidence, row.accelerator)}"
             words = f"{row.instance} has {held} and no {name} (price book, {row.effective_on})"
             verdict, numbers = INCONSISTENT if offer.used_for else IMPOSSIBLE, {"holds": row.accelerator, "claimed": offer.accelerator}
             yield Finding(verdict, records, claim, words, numbers, (HOURLY,), ("instance", "accelerator"))
-        row = min(rows, key=lambda one: one.accelerator_count)
+        row = min(rows, key=lambda row: row.accelerator_count)
         least = row.accelerator_count
         if offer.accelerators < least and offer.used_for:
             whole = f"{row.instance} is rented whole, with {least:g} devices: ${row.usd_per_hour:.4g}/h, ${_per_device(row):.4g} for each"
@@ -60,16 +60,15 @@ def scope_of_prices(evidence: Evidence) -> Iterator[Finding]:
     The price book holds prices of whole instances. The price of one device is the price of the instance divided by the number of devices.
     """
     for statement, offer in evidence.assertions(Offer):
-        claim = statement.claims.get(HOURLY)
-        rows = [row for row in _price_rows(evidence, offer) if _same_device(row, offer)]
-        if claim is None or any(_same_price(evidence, claim.value, _per_device(row) * offer.accelerators) for row in rows):
+        claim, rows = statement.claims.get(HOURLY), _price_rows(evidence, offer)
+        own = [_per_device(row) * offer.accelerators for row in rows if row.accelerator == offer.accelerator]
+        if claim is None or any(_same_price(evidence, claim.value, price) for price in own):
             continue
-        value = claim.value
-        reason = _whole_machine(evidence, offer, value) or _other_device(evidence, offer, value) or _far_off(evidence, offer, value)
+        reason = _price_of_another(evidence, offer, rows, claim.value) or _far_off(evidence, offer, rows, claim.value)
         if reason:
             verdict, words = reason
             shown = f"{offer.accelerators} x {_device_name(evidence, offer.accelerator)}, {_printed_price(statement)}"
-            numbers = {"claimed_usd_per_hour": value}
+            numbers = {"claimed_usd_per_hour": claim.value}
             yield Finding(verdict, (statement.id, *offer.used_for), shown, words, numbers, quantities=(HOURLY,))
 
 
@@ -94,29 +93,26 @@ def _per_device(row: PriceRow) -> float:
     return row.usd_per_hour / row.accelerator_count
 
 
-def _same_device(row: PriceRow, offer: Offer) -> bool:
-    return row.accelerator == offer.accelerator
-
-
 def _same_price(evidence: Evidence, claimed: float, known: float) -> bool:
     return abs(claimed / known - 1) <= evidence.facts.known.practice("price-tolerance")
 
 
-def _whole_machine(evidence: Evidence, offer: Offer, claimed: float) -> tuple[AuditVerdict, str] | None:
-    larger = [row for row in _price_rows(evidence, offer) if row.accelerator_count > offer.accelerators]
-    rows = [row for row in larger if _same_price(evidence, claimed, row.usd_per_hour)]
-    if not rows:
-        return None
-    row = min(rows, key=lambda one: abs(one.usd_per_hour - claimed))
-    devices = f"{row.accelerator_count:g} x {_device_name(evidence, row.accelerator)}"
-    known = f"${row.usd_per_hour:.5g}/h on {row.effective_on}"
-    return INCONSISTENT, f"${claimed:g}/h is the price of a whole {row.instance} with {devices} ({known}): ${_per_device(row):.4g} for each"
+def _price_of_another(evidence: Evidence, offer: Offer, rows: list[PriceRow], claimed: float) -> tuple[AuditVerdict, str] | None:
+    """Return a finding if the price belongs to a whole machine, or to another device with the same first name.
 
-
-def _other_device(evidence: Evidence, offer: Offer, claimed: float) -> tuple[AuditVerdict, str] | None:
-    """Return a finding if the price belongs to another device with the same first name. A match with an unrelated device can be chance."""
+    A match with an unrelated device can be chance.
+    """
+    whole = [row for row in rows if row.accelerator_count > offer.accelerators and _same_price(evidence, claimed, row.usd_per_hour)]
+    if whole:
+        row = min(whole, key=lambda row: abs(row.usd_per_hour - claimed))
+        devices = f"{row.accelerator_count:g} x {_device_name(evidence, row.accelerator)}"
+        known = f"${row.usd_per_hour:.5g}/h on {row.effective_on}"
+        return (
+            INCONSISTENT,
+            f"${claimed:g}/h is the price of a whole {row.instance} with {devices} ({known}): ${_per_device(row):.4g} for each",
+        )
     card = evidence.facts.accelerators.get(offer.accelerator)
-    for row in _price_rows(evidence, offer):
+    for row in rows:
         other = evidence.facts.accelerators.get(row.accelerator)
         if card is None or other is None or other.key == card.key or other.name.split()[0] != card.name.split()[0]:
             continue
@@ -126,23 +122,18 @@ def _other_device(evidence: Evidence, offer: Offer, claimed: float) -> tuple[Aud
     return None
 
 
-def _far_off(evidence: Evidence, offer: Offer, claimed: float) -> tuple[AuditVerdict, str] | None:
-    rows = [row for row in _price_rows(evidence, offer) if offer.instance or _same_device(row, offer)]
-    known = {_per_device(row) * offer.accelerators for row in rows} | ({row.usd_per_hour for row in rows} if offer.instance else set())
-    if not known:
+def _far_off(evidence: Evidence, offer: Offer, rows: list[PriceRow], claimed: float) -> tuple[AuditVerdict, str] | None:
+    """Return a finding if all known prices differ by more than regions and years explain."""
+    known = {_per_device(row) * offer.accelerators for row in rows if offer.instance or row.accelerator == offer.accelerator}
+    limit, what = DEVICE_PRICE_SPREAD, f"{_device_name(evidence, offer.accelerator)} at {offer.provider}"
+    if offer.instance:
+        known |= {row.usd_per_hour for row in rows}
+        limit, what = INSTANCE_PRICE_SPREAD, f"one device of {offer.instance} or the whole instance"
+    nearest = min(sorted(known), key=lambda price: abs(price / claimed - 1), default=None)
+    if nearest is None or 1 / limit <= claimed / nearest <= limit:
         return None
-    nearest = min(sorted(known), key=lambda price: abs(price / claimed - 1))
-    ratio, limit = claimed / nearest, INSTANCE_PRICE_SPREAD if offer.instance else DEVICE_PRICE_SPREAD
-    if 1 / limit <= ratio <= limit:
-        return None
-    what = (
-        f"a device or the whole of {offer.instance}"
-        if offer.instance
-        else f"{_device_name(evidence, offer.accelerator)} at {offer.provider}"
-    )
-    words = (
-        f"${claimed:g}/h; known prices of {what} are {', '.join(f'${price:.4g}' for price in sorted(known))}: {ratio:.2f} times the nearest"
-    )
+    shown = ", ".join(f"${price:.4g}" for price in sorted(known))
+    words = f"${claimed:g}/h is {claimed / nearest:.2f} times the nearest known price of {what}; known prices: {shown}"
     return INCONSISTENT if offer.instance else SUSPICIOUS, words
 
 
@@ -156,7 +147,7 @@ def days_of_prices(evidence: Evidence) -> Iterator[Finding]:
         claim = statement.claims.get(HOURLY)
         if claim is None or offer.on is None:
             continue
-        rows = [row for row in _price_rows(evidence, offer) if _same_device(row, offer)]
+        rows = [row for row in _price_rows(evidence, offer) if row.accelerator == offer.accelerator]
         histories = grouped(rows, lambda row: (row.instance, row.region, row.kind.value)).values()
         judged = [_on_the_day(evidence, offer, claim.value, sorted(history, key=lambda row: row.effective_on)) for history in histories]
         refuted = [words for agrees, words in judged if words and not agrees]
@@ -171,21 +162,16 @@ def _on_the_day(evidence: Evidence, offer: Offer, claimed: float, history: list[
     before = [row for row in history if offer.on and row.effective_on <= offer.on]
     after = [row for row in history if offer.on and row.effective_on > offer.on]
     around = [*before[-1:], *after[:1]]
-    matching = [
-        row
-        for row in history
-        if any(_same_price(evidence, claimed, price) for price in (row.usd_per_hour, _per_device(row) * offer.accelerators))
-    ]
+    prices = [(row, price) for row in history for price in (row.usd_per_hour, _per_device(row) * offer.accelerators)]
+    matching = [row for row, price in prices if _same_price(evidence, claimed, price)]
     if any(row in around for row in matching):
         return True, ""
     if not matching or not before:
         return False, ""
     first = matching[0]
     known = " and ".join(f"${row.usd_per_hour:.5g} on {row.effective_on}" for row in around)
-    return (
-        False,
-        f"{first.instance} was ${first.usd_per_hour:.5g} an hour on {first.effective_on}; around {offer.on} the price book has {known}",
-    )
+    was = f"{first.instance} was ${first.usd_per_hour:.5g} an hour on {first.effective_on}"
+    return False, f"{was}; around {offer.on} the price book has {known}"
 
 
 @rule(id="price-times", family="prices", verdicts=(INCONSISTENT,))
@@ -230,14 +216,11 @@ def _price(evidence: Evidence, statement: Statement, bill: Bill) -> Price | None
         claim = evidence.claims_of(bill.offer).get(HOURLY)
         return (bill.offer, Interval.of(claim)) if claim else None
     offers = [
-        (one.id, one.claims[HOURLY])
-        for one, offer in evidence.assertions(Offer)
-        if source_of(one.id) == source_of(statement.id) and offer.accelerator == bill.accelerator and HOURLY in one.claims
+        (other.id, Interval.of(other.claims[HOURLY]))
+        for other, offer in evidence.assertions(Offer)
+        if source_of(other.id) == source_of(statement.id) and offer.accelerator == bill.accelerator and HOURLY in other.claims
     ]
-    if not offers:
-        return None
-    name, claim = min(offers, key=lambda item: item[1].value)
-    return name, Interval.of(claim)
+    return min(offers, key=lambda price: price[1].value, default=None)
 
 
 def _wrong_cost(record: str, claims: dict[str, Claim], price: Price | None, cost: str, time: str) -> Iterator[Finding]:
@@ -302,17 +285,14 @@ def implied_rates(evidence: Evidence) -> Iterator[Finding]:
     for statement, bill in evidence.assertions(Bill):
         claim, price = statement.claims.get("cost_per_1m_samples_usd"), _price(evidence, statement, bill)
         model, card = evidence.facts.models.get(bill.model or ""), evidence.facts.accelerators.get(bill.accelerator or "")
-        length, peak = _length_of_table(evidence, statement), dense_peak(card)
-        if (
-            bill.result is not None
-            or claim is None
-            or price is None
-            or model is None
-            or bill.method is None
-            or not length
-            or not peak
-            or not card
-        ):
+        # The bills of the same table give the tokens of a sample, if their results agree.
+        place = (source_of(statement.id), statement.section)
+        table = [other_bill for other, other_bill in evidence.assertions(Bill) if (source_of(other.id), other.section) == place]
+        lengths = {result.conditions.sequence_length for result in evidence.with_ids(row.result or "" for row in table)}
+        length, peak = lengths.pop() if len(lengths) == 1 else None, dense_peak(card)
+        if bill.result is not None or claim is None or price is None:
+            continue
+        if model is None or bill.method is None or card is None or not length or not peak:
             continue
         # The document's lowest price allows the longest time.
         seconds = Interval.of(claim) / price[1] * HOUR_S
@@ -327,20 +307,6 @@ def implied_rates(evidence: Evidence) -> Iterator[Finding]:
             )
             numbers = {"utilisation": share.value, "tokens_per_s": rate}
             yield Finding(IMPOSSIBLE, (statement.id, price[0]), shown, words, numbers, quantities=("cost_per_1m_samples_usd",))
-
-
-def _length_of_table(evidence: Evidence, statement: Statement) -> int | None:
-    """Return the tokens per sample in the bills of the same table, or None if their results differ."""
-    results = [
-        evidence.by_id[bill.result]
-        for one, bill in evidence.assertions(Bill)
-        if source_of(one.id) == source_of(statement.id)
-        and one.section == statement.section
-        and bill.result in evidence.by_id
-        and bill.result
-    ]
-    lengths = {result.conditions.sequence_length for result in results}
-    return lengths.pop() if len(lengths) == 1 else None
 
 
 @rule(id="owned-inputs", family="prices", verdicts=(SUSPICIOUS,))
@@ -364,8 +330,8 @@ def owned_hardware(evidence: Evidence) -> Iterator[Finding]:
     bought = "; ".join(f"{cards[key].name} was ${cards[key].msrp_usd:,.0f}" for key in priced)
     claim = "amortised cost on owned hardware, without purchase price, years, hours of use, watts and electricity"
     words = (
-        f"{'; '.join(lines)}. Devices with different prices cost about the same{f' ({bought})' if bought else ''}; "
-        "(purchase / (years x hours of use) + watts x electricity) cannot be checked"
+        f"{'; '.join(lines)}. Devices with different prices cost about the same{f' ({bought})' if bought else ''}. "
+        "The sum purchase / (years x hours of use) + watts x electricity cannot be checked"
     )
     numbers = {f"usd_per_hour, {record}": rate for record, (_, rate) in rates.items()}
     yield Finding(SUSPICIOUS, tuple(rates), claim, words, numbers, quantities=("cost_local_usd",))

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from itertools import product
 
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped
-from tunemark.collector.audit.interval import MORE_MEMORY, Interval
+from tunemark.collector.audit.evidence import SETUP, AuditedResult, Evidence, Pair, grouped, with_model
+from tunemark.collector.audit.interval import MORE_MEMORY
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.rules.comparison import TABLE, wrong_column
 from tunemark.collector.audit.rules.memory import HOST_MEMORY, host_bytes
@@ -18,20 +18,13 @@ TIMES = ("train_time_s", "wall_s", "epoch_time_s", "step_time_s")
 
 def _pairs(evidence: Evidence) -> Iterator[Pair]:
     """Yield pairs of results that differ only in the number of devices, fewer devices first."""
-    for group in evidence.same_setup:
-        results = _one_per_setting(group)
+    counted = [result for result in with_model(evidence.results) if result.conditions.accelerator_count is not None]
+    for group in grouped(counted, SETUP).values():
+        # Measured results may be many, so keep one per number of devices and kind of work.
+        results = {(result.devices, *_work(result)[:3]) if result.measured else result.id: result for result in group}.values()
         for few, many in product(results, results):
             if few.devices < many.devices and _work(few) == _work(many):
                 yield few, many
-
-
-def _one_per_setting(group: tuple[AuditedResult, ...]) -> list[AuditedResult]:
-    """Return results with a known number of devices. Measured results may be many, so keep one per number of devices and kind of work."""
-    kept: dict[object, AuditedResult] = {}
-    for result in group:
-        if result.conditions.accelerator_count is not None:
-            kept[(result.devices, *_work(result)[:3]) if result.measured else result.id] = result
-    return list(kept.values())
 
 
 def _work(result: AuditedResult) -> tuple[object, ...]:
@@ -47,25 +40,20 @@ def efficiency(evidence: Evidence) -> Iterator[Finding]:
     """
     for few, many in _pairs(evidence):
         factor = many.devices / few.devices
-        for quantity, words, speedup in _speedups(few, many):
+        for quantity in (*TIMES, "tokens_per_s"):
+            before, after = few.interval(quantity), many.interval(quantity)
+            if before is None or after is None:
+                continue
+            if quantity in TIMES:
+                speedup, words = before / after, f"{quantity} {before.value:,.0f} s / {after.value:,.0f} s"
+            else:
+                speedup, words = after / before, f"tokens/s {after.value:,.0f} / {before.value:,.0f}"
             share = speedup / factor
             if share.low > SUPERLINEAR:
-                records = (many.id, few.id)
-                claim = f"{many.devices} devices compared with {few.devices}"
+                verdict, claim = IMPOSSIBLE if share.low > TWICE else SUSPICIOUS, f"{many.devices} devices compared with {few.devices}"
                 calculation = f"{words} = {speedup.value:.2f}x with {factor:g} times the devices: efficiency {share.value:.0%}"
                 numbers = {"speedup": speedup.value, "efficiency": share.value}
-                yield Finding(IMPOSSIBLE if share.low > TWICE else SUSPICIOUS, records, claim, calculation, numbers, quantities=(quantity,))
-
-
-def _speedups(few: AuditedResult, many: AuditedResult) -> Iterator[tuple[str, str, Interval]]:
-    """Yield the speed-up of more devices by each figure that both results have."""
-    for quantity in TIMES:
-        slow, fast = few.interval(quantity), many.interval(quantity)
-        if slow and fast:
-            yield quantity, f"{quantity} {slow.value:,.0f} s / {fast.value:,.0f} s", slow / fast
-    slow, fast = few.interval("tokens_per_s"), many.interval("tokens_per_s")
-    if slow and fast:
-        yield "tokens_per_s", f"tokens/s {fast.value:,.0f} / {slow.value:,.0f}", fast / slow
+                yield Finding(verdict, (many.id, few.id), claim, calculation, numbers, quantities=(quantity,))
 
 
 @rule(id="memory-with-devices", family="scaling", verdicts=(SUSPICIOUS,))
@@ -76,9 +64,9 @@ def memory_per_device(evidence: Evidence) -> Iterator[Finding]:
     """
     for few, many in _pairs(evidence):
         fewer = few.readings("peak_memory_bytes")
-        more = [peak for meaning, peak in many.readings("peak_memory_bytes") if "together" not in meaning]
-        if fewer and more and more[0].low > fewer[0][1].high * MORE_MEMORY:
-            before, after = fewer[0][1].value, more[0].value
+        larger = [peak for meaning, peak in many.readings("peak_memory_bytes") if "together" not in meaning]
+        if fewer and larger and larger[0].low > fewer[0][1].high * MORE_MEMORY:
+            before, after = fewer[0][1].value, larger[0].value
             claim = f"{many.printed('peak_memory_bytes')} on {many.devices} devices, {few.printed('peak_memory_bytes')} on {few.devices}"
             words = (
                 f"{before / 1e9:.1f} GB -> {after / 1e9:.1f} GB on each device ({after / before - 1:+.0%}), with the same rows on each and states "

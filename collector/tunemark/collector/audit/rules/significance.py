@@ -19,19 +19,17 @@ def differences(evidence: Evidence) -> Iterator[Finding]:
     A share over n rows has the standard error sqrt(p (1 - p) / n). A difference below two standard errors can be chance.
     """
     for statement, compared in evidence.assertions(Comparison):
-        if compared.quantity not in ACCURACIES or compared.relation in {"beside", "about equal"}:
+        rows, claims = _test_rows(evidence, (compared.records[0], compared.records[-1])), evidence.compared_claims(compared)
+        if compared.quantity not in ACCURACIES or compared.relation in {"beside", "about equal"} or rows is None or claims is None:
             continue
-        rows = _test_rows(evidence, (compared.records[0], compared.records[-1]))
-        first = evidence.claims_of(compared.records[0]).get(compared.quantity)
-        last = evidence.claims_of(compared.records[-1]).get(compared.base_quantity or compared.quantity)
-        if rows is None or first is None or last is None:
-            continue
-        difference, error = first.value - last.value, _error_of_difference(first.value, last.value, rows)
+        first, last = claims
+        errors = [_standard_error(claim.value, rows) for claim in claims]
+        difference, error = first.value - last.value, math.hypot(*errors)
         if abs(difference) < SIGNIFICANT_ERRORS * error:
             claim = f"{label(compared.quantity)} {compared.relation}: {first.printed} compared with {last.printed}{quoted(statement)}"
             words = (
-                f"difference {difference * 100:+.2f} points; over {rows:,} rows the standard errors are {_standard_error(first.value, rows) * 100:.2f} and "
-                f"{_standard_error(last.value, rows) * 100:.2f} points, and {error * 100:.2f} for the difference: {abs(difference) / error:.1f} standard "
+                f"difference {difference * 100:+.2f} points; over {rows:,} rows the standard errors are {errors[0] * 100:.2f} and "
+                f"{errors[1] * 100:.2f} points, and {error * 100:.2f} for the difference: {abs(difference) / error:.1f} standard "
                 "errors, not significant"
             )
             numbers = {"difference": difference, "standard_error": error, "rows": rows}
@@ -49,19 +47,18 @@ def best_of_many(evidence: Evidence) -> Iterator[Finding]:
         rows, best = _test_rows(evidence, [claimed.best]), evidence.claims_of(claimed.best).get(claimed.quantity)
         if claimed.quantity not in ACCURACIES or rows is None or best is None:
             continue
-        claims = {record: evidence.claims_of(record).get(claimed.quantity) for record in claimed.among if record != claimed.best}
-        others = {record: claim for record, claim in claims.items() if claim}
+        error, claims = _standard_error(best.value, rows), {record: evidence.claims_of(record) for record in claimed.among}
+        others = {record: claim for record, known in claims.items() if record != claimed.best and (claim := known.get(claimed.quantity))}
         near = {
-            record: claim
+            record: claim.printed
             for record, claim in others.items()
-            if abs(best.value - claim.value) < SIGNIFICANT_ERRORS * _error_of_difference(best.value, claim.value, rows)
+            if abs(best.value - claim.value) < SIGNIFICANT_ERRORS * math.hypot(error, _standard_error(claim.value, rows))
         }
         if near:
-            shown = f"{label(claimed.quantity)} {best.printed} {claimed.where} of {len(others) + 1}{quoted(statement)}"
+            shown = f"{label(claimed.quantity)} {best.printed} is the {claimed.where} of {len(others) + 1}{quoted(statement)}"
             words = (
-                f"over {rows:,} rows its standard error is {_standard_error(best.value, rows) * 100:.2f} points. {len(near)} of the {len(others)} others "
-                f"({', '.join(claim.printed for claim in near.values())}) lie within {SIGNIFICANT_ERRORS} standard errors of the difference, so any of "
-                "these may be the best"
+                f"over {rows:,} rows its standard error is {error * 100:.2f} points. {len(near)} of the {len(others)} others "
+                f"({', '.join(near.values())}) lie within {SIGNIFICANT_ERRORS} standard errors of the difference, so any of these may be the best"
             )
             numbers = {"near": len(near), "others": len(others), "rows": rows}
             yield Finding(SUSPICIOUS, (statement.id, claimed.best, *near), shown, words, numbers, quantities=(claimed.quantity,))
@@ -74,7 +71,3 @@ def _test_rows(evidence: Evidence, records: list[str] | tuple[str, str]) -> int 
 
 def _standard_error(share: float, rows: int) -> float:
     return math.sqrt(share * (1 - share) / rows)
-
-
-def _error_of_difference(one: float, other: float, rows: int) -> float:
-    return math.hypot(_standard_error(one, rows), _standard_error(other, rows))

@@ -4,16 +4,17 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from operator import attrgetter
 
-from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s
+from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, utilisation
 from tunemark.collector.audit.evidence import METHOD_NAME, AuditedResult, Evidence, grouped, label, quoted, source_of
 from tunemark.collector.audit.interval import ROUGHLY, Interval
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import samples_per_s, token_rates
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.formats import GIB
-from tunemark.schema.physics.architecture import FAMILIES, count_parameters
+from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.records.claims import Advice, Conclusion, Driver, Effect, Link, Scalar, Stated
@@ -67,7 +68,7 @@ def stated_twice(evidence: Evidence) -> Iterator[Finding]:
         own = _value(result, setting) if result else None
         if own is not None:
             places.append(_Place(record, f"{own!r} in the conditions of {record}", own))
-        wrong = [one for one in places if any(_contradict(one, other) for other in places)]
+        wrong = [place for place in places if any(place.contradicts(other) for other in places)]
         if not wrong:
             continue
         elsewhere = [place for place in wrong if place.record != record]
@@ -90,14 +91,14 @@ class _Place:
     value: Scalar
     at_most: bool = False
 
-
-def _contradict(one: _Place, other: _Place) -> bool:
-    if one.value == other.value:
-        return False
-    limit, place = (one, other) if one.at_most else (other, one)
-    if limit.at_most and isinstance(limit.value, int | float) and isinstance(place.value, int | float):
-        return place.value > limit.value
-    return True
+    def contradicts(self, other: "_Place") -> bool:
+        """Return True if both values cannot be right."""
+        if self.value == other.value:
+            return False
+        limit, place = (self, other) if self.at_most else (other, self)
+        if limit.at_most and isinstance(limit.value, int | float) and isinstance(place.value, int | float):
+            return place.value > limit.value
+        return True
 
 
 def _value(result: AuditedResult, name: str) -> Scalar:
@@ -144,8 +145,13 @@ def _lack_of_support(evidence: Evidence, conclusion: Conclusion) -> str:
     """Return the reason why a conclusion is not supported; empty if it is."""
     results = evidence.with_ids(conclusion.records)
     shown = {quantity for record in conclusion.records for quantity in evidence.claims_of(record)} & set(conclusion.basis)
-    if conclusion.against is not None and not _has_figures_of(evidence, conclusion):
-        return f"it compares with {conclusion.against}, but gives no figure for it"
+    if conclusion.against is not None:
+        # Other results of the same source must name the compared system in their software, device or words.
+        sources, name = {result.source for result in results}, conclusion.against.lower()
+        others = (other for other in evidence.results if other.source in sources and other.claims and other.id not in conclusion.records)
+        texts = (" ".join((*other.conditions.framework, *other.labels.values(), other.section)).lower() for other in others)
+        if not any(name in text for text in texts):
+            return f"it compares with {conclusion.against}, but gives no figure for it"
     if conclusion.over is not None:
         values = sorted({str(_value(result, conclusion.over)) for result in results})
         if len(values) < 2:  # noqa: PLR2004 - a trend needs two
@@ -153,43 +159,28 @@ def _lack_of_support(evidence: Evidence, conclusion: Conclusion) -> str:
             return f"it claims a threshold over {conclusion.over}, but {held}: nothing was varied"
     if conclusion.about == "quality" and not shown & HELD_OUT:
         basis = ", ".join(label(name) for name in sorted(shown)) or "no figure"
-        return f"it rests on {basis}{_training(results)}. A loss on training rows cannot distinguish learning from memorising, and there is no held-out figure"
+        trained = [result for result in results if "epochs" in result.claims and result.training_rows]
+        epochs = dict.fromkeys(f"{result.claims['epochs'].value:g} epochs over {result.training_rows:,} rows" for result in trained)
+        after = f" after {', '.join(epochs)}" if epochs else ""
+        return f"it rests on {basis}{after}. A loss on training rows cannot distinguish learning from memorising, and there is no held-out figure"
     if conclusion.about == "utilisation" and shown and shown <= BUSY:
         basis = ", ".join(f"{result.printed(*sorted(shown))} ({result.id})" for result in results)
         return f"it rests on {basis}, the share of time in which something ran, which does not measure work: {_attained(results)}"
     return "" if shown else f"no figure for {conclusion.about} supports it"
 
 
-def _has_figures_of(evidence: Evidence, conclusion: Conclusion) -> bool:
-    """Return True if the same source has results that name the compared system in their software, device or words."""
-    sources = {result.source for result in evidence.with_ids(conclusion.records)}
-    wanted = (conclusion.against or "").lower()
-    return any(
-        wanted in " ".join((*result.conditions.framework, *result.labels.values(), result.section)).lower()
-        for result in evidence.results
-        if result.source in sources and result.claims and result.id not in conclusion.records
-    )
-
-
-def _training(results: list[AuditedResult]) -> str:
-    trained = [result for result in results if "epochs" in result.claims and result.training_rows]
-    epochs = [f"{result.claims['epochs'].value:g} epochs over {result.training_rows:,} rows" for result in trained]
-    return f" after {', '.join(dict.fromkeys(epochs))}" if epochs else ""
-
-
 def _attained(results: list[AuditedResult]) -> str:
+    """Return the share of the dense peak that each result attains, in words."""
     parts = []
     for result in results:
-        peak, rate, length, model = peak_flop_per_s(result), samples_per_s(result), result.conditions.sequence_length, result.model
-        if peak is None or model is None:
-            continue
-        if length is not None and token_rates(result):
-            share = token_rates(result)[0].tokens_per_s.value * flop_per_token(result, model, length) / peak
-            parts.append(f"{result.id} attains {share:.0%} of the dense peak")
-        elif rate is not None:
-            shares = [rate[0].value * each * flop_per_token(result, model, each) / peak for each in UNKNOWN_LENGTHS]
-            at = [f"{share:.0%} at {each:,} tokens per row" for share, each in zip(shares, UNKNOWN_LENGTHS, strict=True)]
-            parts.append(f"{result.id} attains, of the dense peak, {', '.join(at)}")
+        peak, rate, rates, model = peak_flop_per_s(result), samples_per_s(result), token_rates(result), result.model
+        utilised = utilisation(result, rates[0]) if rates else None
+        if utilised is not None:
+            parts.append(f"{result.id} attains {utilised[0].value:.0%} of the dense peak")
+        elif rate is not None and peak is not None and model is not None:
+            shares = {length: rate[0].value * length * flop_per_token(result, model, length) / peak for length in UNKNOWN_LENGTHS}
+            at = ", ".join(f"{share:.0%} at {length:,} tokens per row" for length, share in shares.items())
+            parts.append(f"{result.id} attains, of the dense peak, {at}")
     return "; ".join(parts) or "the attained FLOP/s are unknown"
 
 
@@ -200,25 +191,20 @@ def contradictions(evidence: Evidence) -> Iterator[Finding]:
     One document cannot call the same thing possible and not recommended.
     """
     advice = list(evidence.assertions(Advice))
-    recommended = [(statement, one) for statement, one in advice if one.says == "possible" and one.devices == 1]
-    for statement, yes in recommended:
-        for other, no in advice:
-            devices = ", ".join(sorted(set(yes.accelerators) & set(no.accelerators)))
-            methods = not yes.methods or not no.methods or set(yes.methods) & set(no.methods)
-            if source_of(statement.id) != source_of(other.id) or no.says == "possible" or not devices or not methods:
-                continue
-            if _sizes_overlap(yes, no):
-                claim = f"{_size(yes)} on {devices}: possible in one place, '{no.says}' in another"
-                words = f"{_words(statement)} contradicts {_words(other)}: {_size(yes)} lies in {_size(no)}"
-                numbers = {"device": devices}
-                yield Finding(INCONSISTENT, (statement.id, other.id), claim, words, numbers, conditions=("accelerator", "model"))
-
-
-def _sizes_overlap(yes: Advice, no: Advice) -> bool:
-    low, high = yes.parameters_from_b or 0.0, yes.parameters_to_b or float("inf")
-    from_, to = no.parameters_from_b or 0.0, no.parameters_to_b or float("inf")
-    # A single size on the edge is inside; two ranges that only touch do not overlap.
-    return from_ <= low <= to if low == high else max(low, from_) < min(high, to)
+    for (statement, yes), (other, no) in product(advice, advice):
+        if yes.says != "possible" or yes.devices != 1 or no.says == "possible" or source_of(statement.id) != source_of(other.id):
+            continue
+        devices = ", ".join(sorted(set(yes.accelerators) & set(no.accelerators)))
+        methods = not yes.methods or not no.methods or set(yes.methods) & set(no.methods)
+        low, high = yes.parameters_from_b or 0.0, yes.parameters_to_b or math.inf
+        other_low, other_high = no.parameters_from_b or 0.0, no.parameters_to_b or math.inf
+        # A single size on the edge is inside; two ranges that only touch do not overlap.
+        overlap = other_low <= low <= other_high if low == high else max(low, other_low) < min(high, other_high)
+        if devices and methods and overlap:
+            claim = f"{_size(yes)} on {devices}: possible in one place, '{no.says}' in another"
+            words = f"{_words(statement)} contradicts {_words(other)}: {_size(yes)} lies in {_size(no)}"
+            numbers = {"device": devices}
+            yield Finding(INCONSISTENT, (statement.id, other.id), claim, words, numbers, conditions=("accelerator", "model"))
 
 
 def _size(advice: Advice) -> str:
@@ -240,17 +226,10 @@ def _advised_cards(evidence: Evidence, advice: Advice) -> list[AcceleratorCard]:
 
 def _stated_needs(evidence: Evidence, source: str, advice: Advice) -> Iterator[AuditedResult]:
     """Yield the rows of a document's tables, on no device, for models of the advised sizes and methods."""
+    smallest, largest = advice.parameters_from_b or 0, (advice.parameters_to_b or math.inf) * SIZE_TOLERANCE
     for result in evidence.results:
-        if (
-            result.source != source
-            or result.model is None
-            or result.accelerator is not None
-            or result.conditions.method not in advice.methods
-        ):
-            continue
-        printed = result.claims.get("parameters")
-        size = (printed.value if printed else count_parameters(result.model).total) / BILLION
-        if (advice.parameters_from_b or 0) <= size <= (advice.parameters_to_b or float("inf")) * SIZE_TOLERANCE:
+        in_table = result.source == source and result.model is not None and result.accelerator is None
+        if in_table and result.conditions.method in advice.methods and smallest <= (result.parameters or 0) / BILLION <= largest:
             yield result
 
 
@@ -372,20 +351,26 @@ def growth(evidence: Evidence) -> Iterator[Finding]:
     Without stored scores, all activations are per token and grow linearly (Dao et al. 2022, FlashAttention).
     """
     for statement, effect in evidence.assertions(Effect):
-        model = _most_used_decoder(evidence, source_of(statement.id))
-        if effect.grows is None or effect.over != "sequence_length" or effect.quantity != PEAK or model is None:
+        models = [result.model for result in evidence.published if result.source == source_of(statement.id) and result.model]
+        decoders = Counter(model.key for model in models if not FAMILIES[model.family].encoder)
+        if effect.grows is None or effect.over != "sequence_length" or effect.quantity != PEAK or not decoders:
             continue
+        # The decoder with the most results in the document is the example.
+        model = evidence.facts.models[max(sorted(decoders), key=lambda key: decoders[key])]
         lengths = (model.context_length // 2, model.context_length)
-        flash, eager = (_growth_power(model, lengths, kernel) for kernel in ("flash", "eager"))
+        flash, eager = (
+            math.log(_activations(model, lengths[1], kernel) / _activations(model, lengths[0], kernel)) / math.log(lengths[1] / lengths[0])
+            for kernel in ("flash", "eager")
+        )
         if abs(flash - POWER[effect.grows]) <= 0.5:  # noqa: PLR2004 - nearest whole power
             continue
         advised = any(
-            other.measure == "flash-attention" and source_of(one.id) == source_of(statement.id)
-            for one, other in evidence.assertions(Effect)
+            stated.measure == "flash-attention" and source_of(other.id) == source_of(statement.id)
+            for other, stated in evidence.assertions(Effect)
         )
         claim = f"{effect.measure}: {effect.printed}"
         words = (
-            f"activations of {model.name} from {lengths[0]:,} to {lengths[1]:,} tokens grow with the power {flash:.2f} under a kernel that stores no "
+            f"activations of {model.name} from {lengths[0]:,} to {lengths[1]:,} tokens grow with the power {flash:.2f} of the length under a kernel that stores no "
             f"scores{', which the same document advises' if advised else ''} (Dao et al. 2022), and {eager:.2f} with stored scores. {effect.grows.capitalize()} "
             f"growth would have the power {POWER[effect.grows]:g}"
         )
@@ -393,19 +378,10 @@ def growth(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(SUSPICIOUS, (statement.id,), claim, words, numbers, quantities=(PEAK,), conditions=("sequence_length",))
 
 
-def _most_used_decoder(evidence: Evidence, source: str) -> ModelCard | None:
-    """Return the decoder with the most results in a document, as an example, or None."""
-    models = [result.model for result in evidence.published if result.source == source and result.model]
-    decoders = Counter(model.key for model in models if not FAMILIES[model.family].encoder)
-    return evidence.facts.models[max(sorted(decoders), key=lambda key: decoders[key])] if decoders else None
-
-
-def _growth_power(model: ModelCard, lengths: tuple[int, int], kernel: str) -> float:
-    sizes = []
-    for length in lengths:
-        ledger = estimate_memory(TrainingShape(model, Method.LORA, length, attention=kernel))  # type: ignore[arg-type]
-        sizes.append(sum(line.bytes for line in ledger.lines if line.group == "activations"))
-    return math.log(sizes[1] / sizes[0]) / math.log(lengths[1] / lengths[0])
+def _activations(model: ModelCard, length: int, kernel: str) -> int:
+    """Return the bytes of activations in the estimate of a micro-step of one row."""
+    ledger = estimate_memory(TrainingShape(model, Method.LORA, length, attention=kernel))  # type: ignore[arg-type]
+    return sum(line.bytes for line in ledger.lines if line.group == "activations")
 
 
 @rule(id="driver", family="statements", verdicts=(SUSPICIOUS,))

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 
 from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, weight_bytes
-from tunemark.collector.audit.evidence import METHOD_NAME, AuditedResult, Evidence, grouped
+from tunemark.collector.audit.evidence import METHOD_NAME, Evidence, grouped
 from tunemark.collector.audit.rule import AMBIGUOUS, Finding, rule
 from tunemark.collector.audit.token_rates import samples_per_s
-from tunemark.schema.facts.cards import AcceleratorCard
-from tunemark.schema.facts.world_facts import SharedName
 from tunemark.schema.formats import GIB
 from tunemark.schema.vocabulary import Dtype, Method
 
@@ -30,10 +28,10 @@ def devices(evidence: Evidence) -> Iterator[Finding]:
     ]
     for rows in grouped(assumed, lambda row: (row[0].source, row[1].key, row[0].section)).values():
         results, card = [result for result, _ in rows], rows[0][1]
-        needed = FITS * max(
-            (result.claims["peak_memory_bytes"].value for result in results if "peak_memory_bytes" in result.claims), default=0.0
-        )
-        kinds = [one for one in evidence.facts.accelerators.values() if _same_name(one, card) and (one.memory_gib or 0) * GIB >= needed]
+        peaks_printed = [result.claims["peak_memory_bytes"].value for result in results if "peak_memory_bytes" in result.claims]
+        needed, name = FITS * max(peaks_printed, default=0.0), (card.vendor, card.name.split()[0])
+        same_name = [other for other in evidence.facts.accelerators.values() if (other.vendor, other.name.split()[0]) == name]
+        kinds = [kind for kind in same_name if (kind.memory_gib or 0) * GIB >= needed]
         peaks = [kind.peak_tflops.get(Dtype.BF16, 0.0) for kind in kinds]
         if len(kinds) < 2 or max(peaks) <= min(peaks) * SAME_PEAK:  # noqa: PLR2004 - one kind leaves nothing open
             continue
@@ -46,10 +44,6 @@ def devices(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, numbers, conditions=("accelerator",))
 
 
-def _same_name(one: AcceleratorCard, other: AcceleratorCard) -> bool:
-    return one.vendor == other.vendor and one.name.split()[0] == other.name.split()[0]
-
-
 @rule(id="checkpoint-not-said", family="definitions", verdicts=(AMBIGUOUS,))
 def checkpoints(evidence: Evidence) -> Iterator[Finding]:
     """Model name that several checkpoints share.
@@ -57,24 +51,24 @@ def checkpoints(evidence: Evidence) -> Iterator[Finding]:
     Checkpoints with the same name may differ in context length, which determines the row lengths that they support.
     """
     for shared in evidence.facts.known.shared_names:
-        unnamed = [result for result in evidence.published if _does_not_name_variant(result, shared)]
+        unnamed = [
+            result
+            for result in evidence.published
+            if result.conditions.model == shared.model
+            and result.conditions.sequence_length is not None
+            and not any(variant.word in result.labels.get("model", "").lower() for variant in shared.variants)
+        ]
         for (_, length), results in grouped(unnamed, lambda result: (result.source, result.conditions.sequence_length or 0)).items():
             short = [variant for variant in shared.variants if variant.context_length < length]
             long = [variant for variant in shared.variants if variant.context_length >= length]
             if not short or not long:
                 continue
-            meanings = [f"read as {one.word}: beyond its context of {one.context_length:,}" for one in short]
-            meanings += [f"read as {one.word}: within its context of {one.context_length:,}" for one in long]
+            meanings = [f"read as {variant.word}: beyond its context of {variant.context_length:,}" for variant in short]
+            meanings += [f"read as {variant.word}: within its context of {variant.context_length:,}" for variant in long]
             claim = f"model {results[0].labels.get('model', shared.model)!r} at {length:,} tokens"
             words = f"{'; '.join(meanings)} ({shared.source}). Their weights have the same shapes, so no other figure can distinguish them"
-            numbers = {f"context, {one.word}": one.context_length for one in shared.variants}
+            numbers = {f"context, {variant.word}": variant.context_length for variant in shared.variants}
             yield Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, numbers, conditions=("model", "sequence_length"))
-
-
-def _does_not_name_variant(result: AuditedResult, shared: SharedName) -> bool:
-    printed = result.labels.get("model", "").lower()
-    named = any(variant.word in printed for variant in shared.variants)
-    return result.conditions.model == shared.model and result.conditions.sequence_length is not None and not named
 
 
 @rule(id="memory-of-which-device", family="definitions", verdicts=(AMBIGUOUS,))
@@ -111,7 +105,15 @@ def batches(evidence: Evidence) -> Iterator[Finding]:
     A micro-batch is per device, a global batch covers all devices (definitions#throughput). The reading changes throughput by the number of
     devices.
     """
-    unscoped = [result for result in evidence.published if _has_unscoped_batch(result)]
+    unscoped = [
+        result
+        for result in evidence.published
+        if result.devices > 1
+        and result.conditions.micro_batch is not None
+        and result.conditions.sequence_length is not None
+        and result.conditions.global_batch is None
+        and result.setting("data_parallel") is None
+    ]
     for results in grouped(unscoped, lambda result: (result.source, result.section)).values():
         first = results[0]
         printed = first.labels.get("batch_size", "")
@@ -120,12 +122,6 @@ def batches(evidence: Evidence) -> Iterator[Finding]:
         words = f"read as per device: {rows} x {first.devices} = {rows * first.devices} rows in a micro-step; read as global: {rows}"
         numbers = {"rows, of each": rows * first.devices, "rows, of all": rows}
         yield Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, numbers, conditions=("micro_batch", "global_batch"))
-
-
-def _has_unscoped_batch(result: AuditedResult) -> bool:
-    conditions = result.conditions
-    stated = conditions.global_batch is not None or result.setting("data_parallel") is not None
-    return result.devices > 1 and conditions.micro_batch is not None and not stated and conditions.sequence_length is not None
 
 
 @rule(id="sample-length", family="definitions", verdicts=(AMBIGUOUS,))
@@ -162,7 +158,7 @@ def method_not_said(evidence: Evidence) -> Iterator[Finding]:
         both_fit = bool(peak) and peak[0][1].value > max(sizes.values())
         claim = f"method: {result.labels.get('method', 'not stated')}"
         words = "; ".join(f"read as {METHOD_NAME[method]}: weights of {size / 1e9:.1f} GB" for method, size in sizes.items()) + (
-            f", and {result.claims['peak_memory_bytes'].printed} holds both" if both_fit else ""
+            f". Both fit into {result.claims['peak_memory_bytes'].printed}" if both_fit else ""
         )
         numbers = {f"bytes, {method.value}": size for method, size in sizes.items()}
         yield Finding(AMBIGUOUS, (result.id,), claim, words, numbers, conditions=("method",))

@@ -11,9 +11,6 @@ from tunemark.collector.audit.token_rates import Rate, settled_reading, token_ra
 PROFILE_TO_RUN = 1.5
 """Factor by which a profiled step may be faster than the whole run: the waiting that a profile excludes is below a third of the time."""
 
-Share = tuple[Interval, str]
-"""A share of the dense peak, with its calculation."""
-
 
 @rule(id="utilisation", family="utilisation", verdicts=(IMPOSSIBLE, SUSPICIOUS, AMBIGUOUS))
 def above_peak(evidence: Evidence) -> Iterator[Finding]:
@@ -25,27 +22,22 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
     high, low = evidence.facts.known.practice("high-utilisation"), evidence.facts.known.practice("low-utilisation")
     for result in evidence.results:
         for quantity, rates in grouped(token_rates(result), lambda rate: rate.quantity).items():
-            shares = [(rate, share) for rate in rates if (share := utilisation(result, rate))]
-            if len(shares) == 1:
-                yield from _plain_rate(result, quantity, shares[0][1], high, low)
-            elif shares and settled_reading(result, quantity) is None:
+            shares = [(rate, utilised) for rate in rates if (utilised := utilisation(result, rate))]
+            if len(shares) > 1 and settled_reading(result, quantity) is None:
                 yield _ambiguous_rate(result, quantity, shares)
+            if len(shares) != 1:
+                continue
+            share, words = shares[0][1]
+            ending = f"; tuned stacks stay below {high:.0%}" if share.low > high else "; at this rate the device is almost idle"
+            numbers = {"utilisation": share.value}
+            if share.low > 1:
+                yield about_figures(IMPOSSIBLE, result, (quantity,), words, numbers)
+            elif share.low > high or (share.high < low and not result.measured):
+                yield about_figures(SUSPICIOUS, result, (quantity,), words + ending, numbers)
 
 
-def _plain_rate(result: AuditedResult, quantity: str, utilised: Share, high: float, low: float) -> Iterator[Finding]:
-    share, words = utilised
-    if share.low > 1:
-        verdict, ending = IMPOSSIBLE, ""
-    elif share.low > high:
-        verdict, ending = SUSPICIOUS, f"; tuned stacks stay below {high:.0%}"
-    elif share.high < low and not result.measured:
-        verdict, ending = SUSPICIOUS, "; at this rate the device is almost idle"
-    else:
-        return
-    yield about_figures(verdict, result, (quantity,), f"{words}{ending}", {"utilisation": share.value})
-
-
-def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[Rate, Share]]) -> Finding:
+def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[Rate, tuple[Interval, str]]]) -> Finding:
+    """Return the finding about a figure with several readings, each with its share of the dense peak and the calculation."""
     possible = [rate for rate, (share, _) in shares if share.low <= 1]
     excluded = [rate for rate, (share, _) in shares if share.low > 1]
     lines = [f"{'impossible' if rate in excluded else 'possible'} if read as '{rate.meaning}': {words}" for rate, (_, words) in shares]
@@ -74,7 +66,7 @@ def with_recompute(evidence: Evidence) -> Iterator[Finding]:
         if not memory or model is None or not conditions.sequence_length or not conditions.micro_batch or result.devices > 1:
             continue
         weights, weight_words = weight_bytes(model, conditions.method)
-        activations, words = activations_kept(result, model, conditions.sequence_length, conditions.micro_batch)
+        activations, words = activations_kept(result, model, conditions.sequence_length, conditions.micro_batch, recompute=False)
         if weights + activations <= max(peak.high for _, peak in memory):
             continue
         for rate in token_rates(result):
@@ -116,7 +108,7 @@ def claimed_against_rate(evidence: Evidence) -> Iterator[Finding]:
     for result in evidence.results:
         mfu, rates = result.interval("mfu"), [rate for rate in token_rates(result) if rate.quantity in {"tokens_per_s", "samples_per_s"}]
         settled = settled_reading(result, "samples_per_s")
-        rate = next((one for one in rates if settled and one.meaning == settled[0]), rates[0] if len(rates) == 1 else None)
+        rate = next((rate for rate in rates if settled and rate.meaning == settled[0]), rates[0] if len(rates) == 1 else None)
         utilised = utilisation(result, rate) if rate is not None else None
         if result.measured or mfu is None or utilised is None or mfu.low <= utilised[0].high * PROFILE_TO_RUN:
             continue
