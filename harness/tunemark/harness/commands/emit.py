@@ -59,8 +59,15 @@ Instance = Annotated[
 
 
 def script(kind: Format, workload: str, chosen: RunOptions, facts: FactBase, accelerator: str | None, instance: str | None) -> str:
-    """Return the script that runs a workload with these options on other machines."""
-    job = make_job(workload, chosen, facts, accelerator, instance)
+    """Return the script that runs a workload with these options on other machines. Raises TunemarkError if they cannot run it."""
+    target = find_target(facts, accelerator, instance, chosen.devices, chosen.nodes)
+    options = replace(chosen.options(), devices=target.per_node * target.nodes, nodes=target.nodes)
+    resolved = resolve(workload, facts, target.machine(), options)
+    refuse_unsupported(resolved)
+    arguments = [*run_arguments(workload, chosen), "--devices", str(options.devices)]
+    if resolved.plan.device.strategy is not Strategy.SINGLE:
+        arguments += ["--strategy", resolved.plan.device.strategy.value]
+    job = Job(resolved.plan, target, tuple(arguments))
     return slurm(job) if kind is Format.SLURM else skypilot(job)
 
 
@@ -169,18 +176,6 @@ class Job:
             else:
                 lines[-1] += f" {word}"
         return " \\\n".join(lines)
-
-
-def make_job(workload: str, chosen: RunOptions, facts: FactBase, accelerator: str | None, instance: str | None) -> Job:
-    """Return the job for the target machines. Raises TunemarkError if no plan is possible for them."""
-    target = find_target(facts, accelerator, instance, chosen.devices, chosen.nodes)
-    options = replace(chosen.options(), devices=target.per_node * target.nodes, nodes=target.nodes)
-    resolved = resolve(workload, facts, target.machine(), options)
-    refuse_unsupported(resolved)
-    arguments = [*run_arguments(workload, chosen), "--devices", str(options.devices)]
-    if resolved.plan.device.strategy is not Strategy.SINGLE:
-        arguments += ["--strategy", resolved.plan.device.strategy.value]
-    return Job(resolved.plan, target, tuple(arguments))
 
 
 def run_arguments(workload: str, chosen: RunOptions) -> list[str]:
@@ -296,13 +291,8 @@ def skypilot(job: Job) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
     Dumper.add_representer(str, write_text)
-    head = SKYPILOT_HEAD.format(workload=job.plan.workload, where=job.machines)
-    return head + str(yaml.dump(task(job), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=math.inf))
-
-
-def task(job: Job) -> dict[str, Any]:
-    """Return the task in SkyPilot's schema."""
     target, plan = job.target, job.plan
+    # Tunemark's optional dependencies that the run needs.
     wanted = {
         "nvidia": target.card.vendor == "NVIDIA",
         "qlora": plan.method is Method.QLORA or plan.optimizer.name.endswith("8bit"),
@@ -312,14 +302,16 @@ def task(job: Job) -> dict[str, Any]:
     install = f".venv/bin/pip install --quiet --editable '.[{extras}]'\n" if extras else ""
     head_node = 'HEAD_NODE="$(echo "$SKYPILOT_NODE_IPS" | sed -n 1p)"\n' if target.nodes > 1 else ""
     command = job.command(".venv/bin/tunemark", '"$SKYPILOT_NODE_RANK"', f'"$HEAD_NODE:{PORT}"')
-    return {
-        "name": f"tunemark-{job.plan.workload}",
+    task = {
+        "name": f"tunemark-{plan.workload}",
         "workdir": ".",
         "num_nodes": target.nodes,
         "resources": _resources(target) | ({"image_id": NEURON_IMAGE} if target.on_neuron else {}),
         "setup": NEURON_SETUP if target.on_neuron else f"make setup\n{install}",
         "run": f"set -euo pipefail\n{head_node}{command}\n",
     }
+    head = SKYPILOT_HEAD.format(workload=plan.workload, where=job.machines)
+    return head + str(yaml.dump(task, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=math.inf))
 
 
 def _resources(target: Target) -> dict[str, Any]:

@@ -96,7 +96,13 @@ def run(
 
     facts, machine = FactBase.of_project(), chosen.machine()
     if repeats > 1:
-        _repeat(workload, chosen, facts, out, supersedes, repeats, as_json=as_json)
+        from tunemark.harness.commands.studies import show_sweep  # noqa: PLC0415 - only a series needs statistics
+        from tunemark.harness.studies.series import Bench  # noqa: PLC0415
+        from tunemark.harness.studies.sweep import run_repeats  # noqa: PLC0415
+
+        if supersedes is not None:
+            raise TunemarkError("--supersedes", supersedes, "only a single run can replace a result; remove --repeats")
+        show_sweep(workload, run_repeats(workload, chosen.options(), Bench.here(facts, machine, out), repeats), as_json=as_json)
     resolved = resolve(workload, facts, machine, chosen.options())
     if resolved.node.rank:
         raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
@@ -107,15 +113,3 @@ def run(
     else:
         print_summary(submission, str(path))
     raise typer.Exit(EXIT_BY_STATUS.get(submission.outcome.status, Exit.UNTRUSTWORTHY))
-
-
-def _repeat(
-    workload: str, chosen: RunOptions, facts: FactBase, out: Path | None, supersedes: str | None, repeats: int, *, as_json: bool
-) -> None:
-    from tunemark.harness.commands.studies import show_sweep  # noqa: PLC0415 - only a series needs statistics
-    from tunemark.harness.studies.series import Bench  # noqa: PLC0415
-    from tunemark.harness.studies.sweep import run_repeats  # noqa: PLC0415
-
-    if supersedes is not None:
-        raise TunemarkError("--supersedes", supersedes, "only a single run can replace a result; remove --repeats")
-    show_sweep(workload, run_repeats(workload, chosen.options(), Bench.here(facts, chosen.machine(), out), repeats), as_json=as_json)

@@ -101,9 +101,13 @@ def frontier(
     from tunemark.harness.studies.frontier import Frontier  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415
 
+    lengths = [part.strip() for part in (sequence_lengths or "").split(",") if part.strip()]
+    if not all(length.isdecimal() and int(length) > 0 for length in lengths):
+        fix = "is not a list of whole numbers above 0, such as 512,1024"
+        raise typer.BadParameter(f"{sequence_lengths!r} {fix}", param_hint="--sequence-lengths")
     question = Question(
         over=over,
-        lengths=whole_numbers("--sequence-lengths", sequence_lengths),
+        lengths=tuple(map(int, lengths)),
         limit_bytes=None if limit_memory is None else int(limit_memory * formats.GIB),
         most=most,
         within=fraction("--within", within) or 0.0,
@@ -119,14 +123,6 @@ def frontier(
     if ended:
         say(f"tunemark: {ended}")
         raise typer.Exit(Exit.UNTRUSTWORTHY)
-
-
-def whole_numbers(option: str, text: str | None) -> tuple[int, ...]:
-    """Return the numbers in a list separated by commas. Raises BadParameter for anything but whole numbers above 0."""
-    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise typer.BadParameter(f"{text!r} is not a list of whole numbers above 0, such as 512,1024", param_hint=option)
-    return tuple(int(part) for part in parts)
 
 
 @app.command(

@@ -72,19 +72,15 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         measurement=measurement_choice(card, options, reasons),
         reasons=reasons,
     )
-    overrides = (*_with_targets(changes, card, plan), *_option_overrides(card, plan, facts))
+    overrides = (*changes, *_option_overrides(card, plan, facts))
+    if plan.lora and card.lora and plan.lora.target_modules != card.lora.target_modules:
+        # Adapter layers are declared by the names that the model has.
+        name = "lora.target_modules"
+        before = next((change.card for change in changes if change.field == name), json.dumps(card.lora.target_modules))
+        renamed = Override(field=name, card=before, run=json.dumps(plan.lora.target_modules))
+        overrides = (*(override for override in overrides if override.field != name), renamed)
     unsupported = unsupported_reason(plan, facts.model(plan.model.key), machine, generation)
     return Resolved(plan, overrides, weights_from, data_from, unsupported, options.node)
-
-
-def _with_targets(changes: tuple[Override, ...], card: WorkloadCard, plan: Plan) -> tuple[Override, ...]:
-    """Return the overrides, with adapter layers by the names that the model has."""
-    if card.lora is None or plan.lora is None or plan.lora.target_modules == card.lora.target_modules:
-        return changes
-    name = "lora.target_modules"
-    before = next((change.card for change in changes if change.field == name), json.dumps(card.lora.target_modules))
-    others = (change for change in changes if change.field != name)
-    return (*others, Override(field=name, card=before, run=json.dumps(plan.lora.target_modules)))
 
 
 SET_BY_OPTIONS = frozenset(

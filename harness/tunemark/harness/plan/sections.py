@@ -163,7 +163,17 @@ def precision_choice(card: WorkloadCard, machine: Machine, generation: Generatio
 def data_choice(card: WorkloadCard, machine: Machine, options: Options, reasons: Reasons) -> tuple[DataChoice, str | None]:
     """Return the samples, and the hub id or path that they are read from."""
     source, name, sha256, place = _data_source(card, options)
-    tokenizer = _tokenizer(card, options, source, reasons)
+    if source is DataSource.SYNTHETIC:
+        tokenizer = reasons.give("data.tokenizer", "none", "synthetic samples are token ids already")
+    elif options.weights.startswith("pretrained") or (options.weights == "card" and card.weights is Weights.PRETRAINED):
+        tokenizer = reasons.give("data.tokenizer", "model", "pretrained weights come with their tokenizer")
+    else:
+        why = "random weights have no tokenizer, so each frequent word of the training rows becomes a token"
+        tokenizer = reasons.give("data.tokenizer", "word-level", why)
+    borders = card.data.document_borders
+    if card.data.packing and borders and machine.backend is Backend.NEURON and not options.sets("data.document_borders"):
+        why = "the attention kernels of optimum-neuron ignore document borders: documents are concatenated and attend to each other"
+        borders = reasons.give("data.document_borders", value=False, why=why)
     choice = DataChoice(
         source=source,
         name=name,
@@ -173,7 +183,7 @@ def data_choice(card: WorkloadCard, machine: Machine, options: Options, reasons:
         sequence_length=card.data.sequence_length,
         padding=_padding(card, machine, source, name, options, reasons),
         packing=card.data.packing,
-        document_borders=_document_borders(card, machine, options, reasons),
+        document_borders=borders,
         training_rows=card.data.training_rows,
         evaluation_rows=card.data.evaluation_rows,
     )
@@ -213,25 +223,6 @@ def _source_kind(card: WorkloadCard, options: Options) -> DataSource:
     return DataSource(kind)
 
 
-def _tokenizer(card: WorkloadCard, options: Options, source: DataSource, reasons: Reasons) -> str:
-    pretrained = options.weights.startswith("pretrained") or (options.weights == "card" and card.weights is Weights.PRETRAINED)
-    if source is DataSource.SYNTHETIC:
-        return reasons.give("data.tokenizer", "none", "synthetic samples are token ids already")
-    if pretrained:
-        return reasons.give("data.tokenizer", "model", "pretrained weights come with their tokenizer")
-    why = "random weights have no tokenizer, so each frequent word of the training rows becomes a token"
-    return reasons.give("data.tokenizer", "word-level", why)
-
-
-def _document_borders(card: WorkloadCard, machine: Machine, options: Options, reasons: Reasons) -> bool:
-    """Return True if packed documents are masked from each other, which Neuron's kernels cannot do."""
-    requested = options.sets("data.document_borders")
-    if not card.data.packing or not card.data.document_borders or requested or machine.backend is not Backend.NEURON:
-        return card.data.document_borders
-    why = "the attention kernels of optimum-neuron ignore document borders: documents are concatenated and attend to each other"
-    return reasons.give("data.document_borders", value=False, why=why)
-
-
 def _padding(card: WorkloadCard, machine: Machine, source: DataSource, name: str, options: Options, reasons: Reasons) -> Padding:
     """Return the padding: a card for full rows has `none`, which rows of different length cannot use."""
     padding, requested = card.data.padding, options.sets("data.padding")
@@ -264,18 +255,28 @@ def device_choice(
     reasons.give("device.count", count, "requested with --devices" if options.devices else "the workload card sets it")
     if count % options.nodes:
         raise TunemarkError("--devices", count, f"is for all {options.nodes} nodes together; give a multiple of {options.nodes}")
-    return DeviceChoice(
+    requested = options.offload or card.devices.offload
+    offload = next((name for name in OFFLOADS if name == requested), None)
+    if offload is None:
+        raise TunemarkError("--offload", requested, did_you_mean(requested, OFFLOADS))
+    choice = DeviceChoice(
         backend=reasons.give("device.backend", machine.backend, machine.backend_reason),
         accelerator=reasons.give("device.accelerator", accelerator.key if accelerator else None, known),
         count=count,
         nodes=options.nodes,
         strategy=_strategy(card, count, options, reasons),
-        offload=_offload(card, options),
+        offload=offload,
         tensor_parallel=card.devices.tensor_parallel,
         pipeline_parallel=card.devices.pipeline_parallel,
         launcher=None if count == 1 else options.launcher,
-        threads=_threads(machine, count, options, reasons) if vendor_of(machine.backend).on_host else None,
     )
+    if not vendor_of(machine.backend).on_host:
+        return choice
+    # The processes of a machine share its physical cores.
+    processes = count // options.nodes
+    cores = min(machine.cpu_physical_cores or machine.cpu_usable_cores, machine.cpu_usable_cores)
+    why = "one thread per physical core that this process may use" + (f", shared by {processes} processes" if processes > 1 else "")
+    return choice.model_copy(update={"threads": reasons.give("device.threads", max(1, cores // processes), why)})
 
 
 def _strategy(card: WorkloadCard, count: int, options: Options, reasons: Reasons) -> Strategy:
@@ -292,22 +293,6 @@ def _strategy(card: WorkloadCard, count: int, options: Options, reasons: Reasons
     return reasons.give(
         "device.strategy", Strategy(requested), "requested with --strategy" if options.strategy else "the workload card sets it"
     )
-
-
-def _offload(card: WorkloadCard, options: Options) -> Offload:
-    requested = options.offload or card.devices.offload
-    for known in OFFLOADS:
-        if known == requested:
-            return known
-    raise TunemarkError("--offload", requested, did_you_mean(requested, OFFLOADS))
-
-
-def _threads(machine: Machine, count: int, options: Options, reasons: Reasons) -> int:
-    """Return threads per process: the processes of a machine share its physical cores."""
-    processes = count // options.nodes
-    cores = min(machine.cpu_physical_cores or machine.cpu_usable_cores, machine.cpu_usable_cores)
-    why = "one thread per physical core that this process may use"
-    return reasons.give("device.threads", max(1, cores // processes), why if processes == 1 else f"{why}, shared by {processes} processes")
 
 
 def batch_choice(card: WorkloadCard, device: DeviceChoice, reasons: Reasons) -> Batch:
@@ -331,13 +316,22 @@ def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -
         fix = "these synthetic rows have no end; give --set data.training_rows=N, --data file:PATH, or --steps"
         raise TunemarkError("--epochs", options.epochs, fix)
     counted = options.max_steps is not None or options.epochs is not None
+    until_ci = options.until_ci
+    if until_ci is not None:
+        why = "requested with --until-ci"
+    elif counted:
+        why = "all requested steps are done"
+    else:
+        whole = f"; --epochs {card.stop.epochs} runs the whole job" if card.stop.epochs else ""
+        why = f"the default: a steady window whose 95% interval is this narrow needs no more steps{whole}"
+        until_ci = Measurement().until_relative_ci
     return Measurement(
         max_steps=options.max_steps if counted else card.stop.max_steps,
         epochs=options.epochs if counted else card.stop.epochs,
         **_time_limits(card, options, reasons, counted=counted),
         timeout_s=options.timeout_s,
         no_step_s=DEFAULT_NO_STEP_S if options.no_step_s is None else options.no_step_s,
-        until_relative_ci=_until_ci(options, reasons, card.stop.epochs, counted=counted),
+        until_relative_ci=reasons.give("measurement.until_relative_ci", until_ci, why),
         timing="strict" if options.strict_timing else "events",
         evaluate=card.data.evaluation_rows > 0,
         save=options.save,
@@ -362,15 +356,3 @@ def _time_limits(
     fewest = Measurement().min_warmup_steps + RANKABLE_STEPS
     why = f"the default without a requested end; at least {fewest} steps are done, of which {RANKABLE_STEPS} can be ranked"
     return {"max_train_s": reasons.give(name, DEFAULT_MAX_TRAIN_S, why), "min_steps": fewest}
-
-
-def _until_ci(options: Options, reasons: Reasons, epochs: int | None, *, counted: bool) -> float | None:
-    """Return the relative half-width of the interval of throughput at which a run may stop early, or None."""
-    name = "measurement.until_relative_ci"
-    if options.until_ci is not None:
-        return reasons.give(name, options.until_ci, "requested with --until-ci")
-    if counted:
-        return reasons.give(name, None, "all requested steps are done")
-    whole = f"; --epochs {epochs} runs the whole job" if epochs else ""
-    why = f"the default: a steady window whose 95% interval is this narrow needs no more steps{whole}"
-    return reasons.give(name, Measurement().until_relative_ci, why)
