@@ -7,7 +7,7 @@ import pytest
 from harness_making import make_machine
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.run.record import Context, assemble
+from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.run.run_outcome import Finished
 from tunemark.harness.run.telemetry import Telemetry
@@ -56,7 +56,7 @@ def submission(tmp_path_factory, facts):
         model_cache="none",
         output_tail="",
     )
-    return assemble(resolved, machine, finished, Context())
+    return assemble(resolved, machine, finished)
 
 
 def test_step_times_are_those_of_the_script(submission):

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from tunemark.harness.commands.options import Json, RunOptions, Workload, fraction, takes_run_options
 from tunemark.harness.run.show import answers, print_json, say
-from tunemark.harness.studies.report import edges_table, points_json, points_table, prediction_table, verdict
+from tunemark.harness.studies.report import edges_table, points_table, prediction_table, verdict
 from tunemark.harness.studies.settings_grid import Over, Question
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
@@ -68,7 +68,7 @@ def show_sweep(workload: str, result: "SweepResult", *, as_json: bool) -> NoRetu
     """Print the points of a sweep and exit with its code."""
     if as_json:
         head = {"workload": workload, "kind": result.kind, "study_id": result.study_id, "missing": result.missing}
-        print_json({**head, "points": points_json(result.rows)})
+        print_json({**head, "points": [asdict(row) for row in result.rows]})
     else:
         answers().print(points_table(result.rows))
     raise typer.Exit(result.exit_code)

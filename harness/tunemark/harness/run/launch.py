@@ -18,14 +18,13 @@ from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
 from tunemark.harness.run.disk_space import refuse_full_disk, refuse_unwritable
 from tunemark.harness.run.process import command, environment, run_environment, stop_signals, with_memory_limit
-from tunemark.harness.run.record import Context, assemble, write
+from tunemark.harness.run.record import assemble, write
 from tunemark.harness.run.run_log import LOG_FILE, MAXRSS_UNIT, ORDER_FILE, OUTPUT_FILE, PARENT, STOP_FILE, LogReader, Order, RunLog
 from tunemark.harness.run.run_outcome import CacheState, Finished, refused_run
 from tunemark.harness.run.show import RunProgress
 from tunemark.harness.run.telemetry import HostSampler, Telemetry, open_sampler
 from tunemark.harness.run.watchdog import SteadinessJudge, Watchdog
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
-from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.privacy import identity_leaks, machine_names
@@ -53,9 +52,12 @@ def run_once(
         refuse_full_disk(resolved.plan, facts.model(resolved.plan.model.key))
     # A second Ctrl-C while the record is written would lose the run, so signals are held until then.
     with stop_signals() as stopped:
-        finished = refused_run(resolved.unsupported) if resolved.unsupported else _launch(resolved, facts, machine, stopped)
-        submission = assemble(resolved, machine, finished, Context(supersedes, study, facts.golden_losses(resolved.plan.workload)))
-        _show_output(submission, finished)
+        finished = refused_run(resolved.unsupported) if resolved.unsupported else launch(resolved, facts, machine, stopped)
+        golden = facts.golden_losses(resolved.plan.workload)
+        submission = assemble(resolved, machine, finished, supersedes=supersedes, study=study, golden=golden)
+        if submission.outcome.status is Status.CRASH and finished.output_tail.strip():
+            # It may contain paths, so it is printed on the terminal and never recorded.
+            sys.stderr.write(f"--- the worker's last output\n{finished.output_tail.rstrip()}\n---\n")
         return submission, _write(submission, out)
 
 
@@ -64,7 +66,7 @@ def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> 
     refuse_unsupported(resolved)
     refuse_full_disk(resolved.plan, facts.model(resolved.plan.model.key))
     with stop_signals() as stopped:
-        finished = _launch(resolved, facts, machine, stopped)
+        finished = launch(resolved, facts, machine, stopped)
     if finished.exit_code:
         sys.stderr.write(finished.output_tail.rstrip() + "\n")
     return finished.exit_code
@@ -101,39 +103,24 @@ def _write(submission: Submission, out: Path | None) -> Path:
     raise failure
 
 
-def _show_output(submission: Submission, finished: Finished) -> None:
-    """Show the last output of a crashed worker. It may contain paths, so it is printed on the terminal and never recorded."""
-    if submission.outcome.status is Status.CRASH and finished.output_tail.strip():
-        sys.stderr.write(f"--- the worker's last output\n{finished.output_tail.rstrip()}\n---\n")
+def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threading.Event) -> Finished:
+    """Run this machine's worker to its end, with progress on the terminal; `stopped` ends it early.
 
-
-def _launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threading.Event) -> Finished:
-    """Run this machine's worker with progress on the terminal."""
-    device = resolved.plan.device
-    with RunProgress(resolved.plan) as progress:
-        card = facts.model(resolved.plan.model.key)
-        return launch(resolved, card, machine.devices[0].name, stopped, progress, machine.indexes[: device.count // device.nodes])
-
-
-def launch(
-    resolved: Resolved,
-    card: ModelCard,
-    device_name: str,
-    stopped: threading.Event,
-    on_progress: Callable[[RunLog], None],
-    indexes: tuple[int, ...] = (),
-) -> Finished:
-    """Run the worker to its end; `stopped` ends it early. Whatever happens here, no worker is left running.
-
-    `indexes` are the numbers of the devices in their vendor's tools.
+    Whatever happens here, no worker is left running.
     """
-    with tempfile.TemporaryDirectory(prefix="tunemark-") as name, open_sampler(resolved.plan.device.backend, indexes) as devices:
+    plan = resolved.plan
+    indexes = machine.indexes[: plan.device.count // plan.device.nodes]
+    with (
+        RunProgress(plan) as progress,
+        tempfile.TemporaryDirectory(prefix="tunemark-") as name,
+        open_sampler(plan.device.backend, indexes) as devices,
+    ):
         folder = Path(name)
         kills, cache, started_at, spawned_at_s = _oom_kills(), hub_cache(resolved), datetime.now(UTC), time.monotonic()
         order = Order(
-            plan=resolved.plan,
-            card=card,
-            device_name=device_name,
+            plan=plan,
+            card=facts.model(plan.model.key),
+            device_name=machine.devices[0].name,
             weights_from=resolved.weights_from,
             data_from=resolved.data_from,
             spawned_at_s=spawned_at_s,
@@ -144,7 +131,7 @@ def launch(
         devices.follow(process.pid, spawned_at_s)
         try:
             with HostSampler(process.pid, spawned_at_s) as host:
-                ended_by, status, usage = _watch(process.pid, reader, resolved.plan, folder, stopped, on_progress)
+                ended_by, status, usage = _watch(process.pid, reader, plan, folder, stopped, progress)
             process.returncode = os.waitstatus_to_exitcode(status)
         finally:
             if process.returncode is None:

@@ -1,6 +1,5 @@
 """Decide from the run log when a worker must end: out of time, no progress, or measured precisely enough."""
 
-import math
 from itertools import pairwise
 from typing import Literal
 
@@ -35,17 +34,15 @@ class Watchdog:
             self._progress, self._progress_s = progress, now_s
         if self._rules.timeout_s is not None and now_s - self._started_s > self._rules.timeout_s:
             return "timeout"
-        return "no step" if now_s - self._progress_s > self._patience_s(log) else None
-
-    def _patience_s(self, log: RunLog) -> float:
-        """Return the time allowed without progress: longer outside training, for the first steps, and where steps are slow."""
         if self._rules.no_step_s is None:
-            return math.inf
+            return None
+        # More time without progress is allowed outside training, for the first steps, and where steps are slow.
         training = bool(log.phases) and log.phases[-1]["phase"] == Phase.TRAIN.value and len(log.steps) >= COMPILING_STEPS
         # The first steps do not represent the others.
         ends = [step["completed_at_s"] for step in log.steps[COMPILING_STEPS - 1 :][-RECENT_STEPS:]]
         slowest = max((after - before for before, after in pairwise(ends)), default=0.0)
-        return max(self._rules.no_step_s * (1 if training else SLOW_PHASES), SLOW_STEPS * slowest)
+        allowed_s = max(self._rules.no_step_s * (1 if training else SLOW_PHASES), SLOW_STEPS * slowest)
+        return "no step" if now_s - self._progress_s > allowed_s else None
 
 
 class SteadinessJudge:

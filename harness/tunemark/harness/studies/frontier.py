@@ -1,6 +1,6 @@
 """The frontier: the largest micro-batch and the longest sequence that fit, with each trial in a short separate process."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -69,26 +69,23 @@ class Frontier:
     def search(self) -> str | None:
         """Find all edges. Return the reason if the search ended early, else None."""
         say(f"{self.workload}: frontier {self.series.study_id}")
+        over, card_length = self.question.over, self.card.data.sequence_length
+        lengths = sorted(self.question.lengths)
         try:
             with self.series.stoppable():
-                for length in self._lengths():
+                if over is not Over.MICRO_BATCH:
+                    longest = self._search_length(self.card.batch.micro_batch if over is Over.SEQUENCE_LENGTH else 1)
+                    if over is Over.SEQUENCE_LENGTH or longest is None:
+                        return None
+                    doubled = [card_length * 2**power for power in range(32) if card_length * 2**power <= longest]
+                    lengths = lengths or doubled or [longest]
+                for length in lengths or [card_length]:
                     self._search_micro_batch(length)
         except Stopped as stopped:
             return f"stopped at {stopped}; the same command resumes there"
         except Failed as failed:
             return str(failed)
         return None
-
-    def _lengths(self) -> Sequence[int]:
-        """Return the sequence lengths whose largest micro-batch to find. The longest one that fits is found here on request."""
-        requested, over, own = sorted(self.question.lengths), self.question.over, self.card.data.sequence_length
-        if over is Over.MICRO_BATCH:
-            return requested or [own]
-        longest = self._search_length(self.card.batch.micro_batch if over is Over.SEQUENCE_LENGTH else 1)
-        if over is Over.SEQUENCE_LENGTH or longest is None:
-            return []
-        doubled = [own * 2**power for power in range(32) if own * 2**power <= longest]
-        return requested or doubled or [longest]
 
     def _search_length(self, micro_batch: int) -> int | None:
         unit = min(UNIT_TOKENS, self.card.data.sequence_length)

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -103,11 +103,6 @@ def _row(point: str, runs: Sequence["Done"], first: float | None) -> Row:
     )
 
 
-def points_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the rows as plain data."""
-    return [asdict(row) for row in rows]
-
-
 def points_table(rows: Sequence[Row]) -> Table:
     """Return the rows as a table."""
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -117,26 +112,24 @@ def points_table(rows: Sequence[Row]) -> Table:
     for heading in ("step time", "tokens/s", spread, "peak memory", "loss", "speed"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("warnings", overflow="fold")
+    missing = formats.MISSING
     for row in rows:
-        table.add_row(*as_text(*_cells(row)))
+        interval = missing
+        if row.tokens_per_s_low is not None and row.tokens_per_s_high is not None:
+            interval = f"{formats.significant(row.tokens_per_s_low)} to {formats.significant(row.tokens_per_s_high)}"
+        cells = (
+            row.point,
+            row.status if row.runs == 1 else f"{row.status} ({row.ok} of {row.runs})",
+            formats.duration(row.step_time_s) if row.step_time_s else missing,
+            formats.significant(row.tokens_per_s) if row.tokens_per_s else missing,
+            interval,
+            formats.gib(row.peak_memory_bytes) if row.peak_memory_bytes else missing,
+            f"{row.train_loss:.3f}" if row.train_loss is not None else missing,
+            formats.ratio(row.speed) if row.speed else missing,
+            ", ".join(row.warnings),
+        )
+        table.add_row(*as_text(*cells))
     return table
-
-
-def _cells(row: Row) -> list[str]:
-    missing, interval = formats.MISSING, formats.MISSING
-    if row.tokens_per_s_low is not None and row.tokens_per_s_high is not None:
-        interval = f"{formats.significant(row.tokens_per_s_low)} to {formats.significant(row.tokens_per_s_high)}"
-    return [
-        row.point,
-        row.status if row.runs == 1 else f"{row.status} ({row.ok} of {row.runs})",
-        formats.duration(row.step_time_s) if row.step_time_s else missing,
-        formats.significant(row.tokens_per_s) if row.tokens_per_s else missing,
-        interval,
-        formats.gib(row.peak_memory_bytes) if row.peak_memory_bytes else missing,
-        f"{row.train_loss:.3f}" if row.train_loss is not None else missing,
-        formats.ratio(row.speed) if row.speed else missing,
-        ", ".join(row.warnings),
-    ]
 
 
 def edges_table(edges: Sequence["Edge"]) -> Table:

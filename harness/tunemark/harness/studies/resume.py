@@ -98,13 +98,14 @@ def other_software_message(same_settings: list[Record], plan: Plan, machine: Mac
     `new_id` is the series that begins instead.
     """
     here = environment(machine, plan.device.count)
-    there = [record for record in same_settings if _hardware(record.submission.environment) == _hardware(here)]
+    hardware = here.model_dump(exclude=set(SOFTWARE))
+    there = [record for record in same_settings if record.submission.environment.model_dump(exclude=set(SOFTWARE)) == hardware]
     if not there:
         return None
     last = max(there, key=lambda record: record.submission.started_at)
     runs = sum(record.study.study_id == last.study.study_id for record in there)
     before, now = last.submission.harness, harness_version()
-    differences = "; ".join([*_source_changes(before, now), *_software_changes(last.submission.environment, here)])
+    differences = "; ".join(_software_changes(last.submission, now, here))
     back = f"check out commit {_commit(before)}" if before.commit not in {None, now.commit} else "restore what differs"
     return (
         f"{last.study.kind} {last.study.study_id} has the same settings and {runs} runs, but other software measured them "
@@ -113,25 +114,20 @@ def other_software_message(same_settings: list[Record], plan: Plan, machine: Mac
     )
 
 
-def _hardware(environment: Environment) -> dict[str, object]:
-    return environment.model_dump(exclude=set(SOFTWARE))
-
-
-def _source_changes(before: Harness, now: Harness) -> Iterator[str]:
-    if before.commit != now.commit or before.version != now.version:
-        yield f"harness commit {_commit(before)} then, {_commit(now)} now"
-    elif before.dirty or now.dirty:
-        yield f"harness commit {_commit(now)} with other uncommitted changes"
-
-
 def _commit(harness: Harness) -> str:
     return harness.commit[:10] if harness.commit else f"unknown, version {harness.version}"
 
 
-def _software_changes(before: Environment, now: Environment) -> Iterator[str]:
-    for name in sorted(before.packages.keys() | now.packages.keys()):
-        then, today = before.packages.get(name, "none"), now.packages.get(name, "none")
-        if then != today:
-            yield f"{name} {then} then, {today} now"
-    if (before.python, before.os) != (now.python, now.os):
-        yield f"Python {before.python} on {before.os} then, {now.python} on {now.os} now"
+def _software_changes(earlier: Submission, now: Harness, here: Environment) -> Iterator[str]:
+    """Yield the differences in source and libraries between an earlier run and a run that would start now."""
+    then, there = earlier.harness, earlier.environment
+    if then.commit != now.commit or then.version != now.version:
+        yield f"harness commit {_commit(then)} then, {_commit(now)} now"
+    elif then.dirty or now.dirty:
+        yield f"harness commit {_commit(now)} with other uncommitted changes"
+    for name in sorted(there.packages.keys() | here.packages.keys()):
+        before, after = there.packages.get(name, "none"), here.packages.get(name, "none")
+        if before != after:
+            yield f"{name} {before} then, {after} now"
+    if (there.python, there.os) != (here.python, here.os):
+        yield f"Python {there.python} on {there.os} then, {here.python} on {here.os} now"

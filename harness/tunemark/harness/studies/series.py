@@ -104,54 +104,45 @@ class Series:
     def stoppable(self) -> Iterator[None]:
         """Treat Ctrl-C as a request to stop, also between two runs. During a run it ends the run, which leaves its record.
 
-        Raises TunemarkError when another command of this user runs the same series on this machine.
+        Raises TunemarkError when another command of this user runs the same points into the same folder: both would disturb
+        each other.
         """
-        with _only_one(self), stop_signals() as self._stopped:
-            yield
+        folder = self.bench.out.resolve() if self.bench.out else ""
+        name = hashlib.sha256(f"{getpass.getuser()} {self.settings_sha256} {folder}".encode()).hexdigest()
+        lock = FileLock(Path(tempfile.gettempdir()) / f"tunemark-{name[:16]}.lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            fix = "another command runs this series now; wait until it has ended, or stop it with Ctrl-C and the next run resumes it"
+            raise TunemarkError(self.kind, self.study_id, fix) from None
+        try:
+            with stop_signals() as self._stopped:
+                yield
+        finally:
+            lock.release()
 
     def run(self, point: str, resolved: Resolved) -> Done:
         """Return the record of a point: the earlier one, or that of a new run. Raises Stopped when the user stopped it.
 
         An interrupted run leaves its record, and the next command runs it again.
         """
-        done = [record for record in self.earlier if record.study.point == point and record.submission.outcome.status not in TRIED_AGAIN]
-        if done:
-            return self._report(Done(point, done[-1], earlier=True))
-        if self._stopped.is_set():
+        records = [record for record in self.earlier if record.study.point == point and record.submission.outcome.status not in TRIED_AGAIN]
+        if records:
+            done = Done(point, records[-1], earlier=True)
+        elif self._stopped.is_set():
             raise Stopped(point)
-        submission, path = self.bench.runner(resolved, self._study(point))
-        if submission.outcome.status is Status.INTERRUPTED:
-            raise Stopped(point)
-        return self._report(Done(point, Record(submission, path), earlier=False))
-
-    def _study(self, point: str) -> Study:
-        last = max((record.study.position for record in self.earlier), default=0)
-        added = sum(not done.earlier for done in self.done)
-        position = last + added + 1
-        return Study(kind=self.kind, study_id=self.study_id, point=point, position=position, settings_sha256=self.settings_sha256)
-
-    def _report(self, done: Done) -> Done:
+        else:
+            last = max((record.study.position for record in self.earlier), default=0)
+            position = last + sum(not done.earlier for done in self.done) + 1
+            study = Study(kind=self.kind, study_id=self.study_id, point=point, position=position, settings_sha256=self.settings_sha256)
+            submission, path = self.bench.runner(resolved, study)
+            if submission.outcome.status is Status.INTERRUPTED:
+                raise Stopped(point)
+            done = Done(point, Record(submission, path), earlier=False)
         self.done.append(done)
         total = f"/{self.expected}" if self.expected else ""
         say(f"{len(self.done)}{total} {done.point}: {'done before, ' if done.earlier else ''}{in_short(done.record.submission)}")
         return done
-
-
-@contextmanager
-def _only_one(series: Series) -> Iterator[None]:
-    """Keep a second command of the same user from running the same points into the same folder: they would disturb each other."""
-    folder = series.bench.out.resolve() if series.bench.out else ""
-    name = hashlib.sha256(f"{getpass.getuser()} {series.settings_sha256} {folder}".encode()).hexdigest()
-    lock = FileLock(Path(tempfile.gettempdir()) / f"tunemark-{name[:16]}.lock")
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        fix = "another command runs this series now; wait until it has ended, or stop it with Ctrl-C and the next run resumes it"
-        raise TunemarkError(series.kind, series.study_id, fix) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def in_short(submission: Submission) -> str:

@@ -20,9 +20,9 @@ class Cuda(EventDevice):
     @staticmethod
     def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
         """Return the reason if torch sees no GPU."""
-        return (
-            None if torch.cuda.is_available() else f"torch {torch.__version__} sees no GPU; install a build for the driver of this machine"
-        )
+        if torch.cuda.is_available():
+            return None
+        return f"torch {torch.__version__} sees no GPU; install a build for the driver of this machine"
 
     def name(self) -> str | None:
         """Return the driver's name of the GPU."""

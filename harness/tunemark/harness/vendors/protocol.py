@@ -309,10 +309,6 @@ class DeviceMonitor(Protocol):
 # A vendor
 
 
-def _find_nothing() -> list[FoundDevice]:
-    return []
-
-
 @dataclass(frozen=True, kw_only=True)
 class Vendor:
     """Everything the harness knows about one device family."""
@@ -327,7 +323,7 @@ class Vendor:
     """Packages that features need."""
     generations: tuple[Generation, ...] = ()
     """Generations that lack more than the family does."""
-    find: Callable[[], list[FoundDevice]] = _find_nothing
+    find: Callable[[], list[FoundDevice]] = list
     """Return the visible devices of this machine; empty without a driver."""
     found_by: str = ""
     """Reason that a plan gives when `find` returns devices."""

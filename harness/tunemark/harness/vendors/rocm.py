@@ -157,9 +157,9 @@ class AmdMonitor:
     def processes(self) -> tuple[frozenset[int], ...] | None:
         """Return the processes on each GPU."""
         listed = [self._ask(self._smi.amdsmi_get_gpu_process_list, handle) for handle in self._handles]
-        return (
-            None if None in listed else tuple(frozenset(int(entry["pid"]) for entry in dicts(found) if "pid" in entry) for found in listed)
-        )
+        if None in listed:
+            return None
+        return tuple(frozenset(int(process["pid"]) for process in dicts(processes) if "pid" in process) for processes in listed)
 
     def close(self) -> None:
         """Unload amdsmi."""

@@ -7,8 +7,7 @@ import platform
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,22 +38,16 @@ def ask_json(*command: str, timeout_s: float = QUERY_TIMEOUT_S) -> Any:  # noqa:
 
 def parse_json(text: str | None) -> Any:  # noqa: ANN401 - any JSON value
     """Return the JSON value in a text, which may follow lines of warnings; None without one."""
-    for start in _json_starts(text or ""):
-        try:
+    # JSON could begin at the first character, and at each line that opens a list or an object.
+    starts, position = [0], 0
+    for line in (text or "").splitlines(keepends=True):
+        if position and line.lstrip()[:1] in {"[", "{"}:
+            starts.append(position)
+        position += len(line)
+    for start in starts:
+        with contextlib.suppress(ValueError):
             return json.loads((text or "")[start:])
-        except ValueError:
-            continue
     return None
-
-
-def _json_starts(text: str) -> Iterator[int]:
-    """Yield where JSON could begin: at the first character, and at each line that opens a list or an object."""
-    yield 0
-    at = 0
-    for line in text.splitlines(keepends=True):
-        if line.lstrip()[:1] in {"[", "{"} and at:
-            yield at
-        at += len(line)
 
 
 def dicts(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - any JSON value
@@ -104,21 +97,18 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
     Like the drivers, stop at the first number or name that does not exist. Names (`GPU-...`) are looked up in `names`;
     without them all devices stay visible, and the worker checks.
     """
-    wanted = os.environ.get(variable)
-    if wanted is None:
+    value = os.environ.get(variable)
+    parts = [part.strip() for part in (value or "").split(",") if part.strip()]
+    if value is None or (not names and not all(part.lstrip("-").isdecimal() for part in parts)):
         return list(range(count))
-    parts = [part.strip() for part in wanted.split(",") if part.strip()]
-    if not names and not all(part.lstrip("-").isdecimal() for part in parts):
-        return list(range(count))
-    indexes = (_index(part, count, names) for part in parts)
-    return [index for index in takewhile(lambda index: index is not None, indexes) if index is not None]
-
-
-def _index(part: str, count: int, names: Sequence[str]) -> int | None:
-    if part.isdecimal():
-        return int(part) if int(part) < count else None
-    # As for the driver, the start of a name is enough.
-    return next((index for index, name in enumerate(names) if name.startswith(part)), None)
+    visible: list[int] = []
+    for part in parts:
+        # As for the driver, the start of a name is enough.
+        matches = [int(part)] if part.isdecimal() else [index for index, name in enumerate(names) if name.startswith(part)]
+        if not matches or matches[0] >= count:
+            break
+        visible.append(matches[0])
+    return visible
 
 
 def visible_ranges(count: int, variable: str) -> list[int]:
