@@ -95,11 +95,12 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
     points = [_point_name(arm, arms[arm], 0) for arm in ARMS]
     series = Series.find("ab", bench.plan(workload, options), points, bench, again=again, expected=2 * pairs)
     say(f"{workload}: A/B {series.study_id}, {pairs} pairs")
+    turns = [(number, arm) for number in range(1, pairs + 1) for arm in order(number)]
     ended = None
     try:
         with series.stoppable():
-            for number, arm in ((number, arm) for number in range(1, pairs + 1) for arm in order(number)):
-                done = series.run(_point_name(arm, arms[arm], number), plan_of_pair(plans[arm], number))
+            for pair, arm in turns:
+                done = series.run(_point_name(arm, arms[arm], pair), plan_of_pair(plans[arm], pair))
                 if done.status in HOPELESS:
                     ended = f"stopped at {done.point} ({done.status.value}): retrying would fail the same way"
                     break

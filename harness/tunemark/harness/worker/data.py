@@ -16,7 +16,6 @@ import transformers
 from numpy.typing import NDArray
 
 from tunemark.harness.worker import sample_files as text
-from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import DataSource, Padding, Task
@@ -226,12 +225,12 @@ def load_samples(plan: Plan, vocabulary: int, data_from: str | None, weights_fro
     """Return the samples of a plan. `vocabulary` is the model's."""
     data = plan.data
     if data.source is DataSource.SYNTHETIC:
-        arguments = (data.name, vocabulary, data.sequence_length, plan.model.labels)
-        seed = plan.measurement.seed
-        training = synthetic(*arguments, seed)
+        generate, seed = GENERATORS[data.name], plan.measurement.seed
+        training = generate(vocabulary, data.sequence_length, plan.model.labels, seed)
         if data.training_rows is not None:
             training = cycle(list(islice(training, data.training_rows)))
-        held_out = list(islice(synthetic(*arguments, seed + EVALUATION_SEED), data.evaluation_rows))
+        others = generate(vocabulary, data.sequence_length, plan.model.labels, seed + EVALUATION_SEED)
+        held_out = list(islice(others, data.evaluation_rows))
         return Samples(training, data.training_rows, held_out, "synthetic rows from another seed", None)
     if data_from is None:
         msg = "a plan with text needs the place of the data"
@@ -280,14 +279,6 @@ FREQUENT = 0.85
 KEYWORDS = 24
 KEYWORD_RATE = 0.25
 SHORTEST = 4
-
-
-def synthetic(name: str, vocabulary: int, length: int, labels: int | None, seed: int) -> Iterator[Sample]:
-    """Return an endless stream of samples by generator name."""
-    if name not in GENERATORS:
-        msg = f"data.name {name!r} is no generator of synthetic samples; {did_you_mean(name, GENERATORS)}"
-        raise ValueError(msg)
-    return GENERATORS[name](vocabulary, length, labels, seed)
 
 
 def random_tokens(vocabulary: int, length: int, labels: int | None, seed: int) -> Iterator[Sample]:  # noqa: ARG001 - one signature for all

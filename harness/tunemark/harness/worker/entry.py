@@ -111,7 +111,7 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
     from tunemark.harness.worker.compile_cache import CacheWatch  # noqa: PLC0415 - the import phase is over
     from tunemark.harness.worker.data import Share, load_samples, micro_batches, shape_of  # noqa: PLC0415
     from tunemark.harness.worker.engines import save_weights, shapes_only  # noqa: PLC0415
-    from tunemark.harness.worker.gates import evaluate  # noqa: PLC0415
+    from tunemark.harness.worker.gates import check, evaluate  # noqa: PLC0415
     from tunemark.harness.worker.levers import compile_model, states_of  # noqa: PLC0415
     from tunemark.harness.worker.loop import report_ranks, stop_rule  # noqa: PLC0415
     from tunemark.harness.worker.models import build_model, model_facts  # noqa: PLC0415
@@ -121,7 +121,9 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
 
         return run_by_trainer(order, device, log, folder)
     plan, share = order.plan, Share(rank_of_this_process(), order.plan.batch.data_parallel)
-    _refuse_another_device(order, device)
+    if device.name() not in {None, order.device_name}:
+        msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
+        raise DeviceUnavailable(msg)
     caches = CacheWatch.of(plan, folder)
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
@@ -132,13 +134,18 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
     shape = shape_of(plan, order.card)
     batches = micro_batches(plan, samples.training, shape, share)
     if plan.measurement.gates:
-        batches = check_first(plan, model, device, log, batches)
+        # With the first micro-batch, which is then trained on too. The model moves to the device.
+        log.phase(Phase.CHECK, device.now())
+        first = next(batches)
+        for gate in check(plan, model, device, first):
+            log.event("gate", **gate)
+        batches = chain([first], batches)
     # After the gates, so that compilation is part of the first step that needs it.
     compile_model(plan, model)
     trainer = prepare(plan, model, device, log, stop_rule(plan, samples.training_rows, folder))
     gradients = train_between_probes(plan, trainer, batches)
     log.event("model", **model_facts(trainer.engine.model, trainer.engine.optimizer, gradients))
-    log.event("effective", **_updated(trainer.effective, optimizer_states_on=states_of(trainer.engine.optimizer)))
+    log.event("effective", **trainer.effective, optimizer_states_on=states_of(trainer.engine.optimizer))
     if samples.evaluation:
         log.phase(Phase.EVAL, device.now())
         log.event("evaluation", split=samples.evaluation_split, **evaluate(plan, trainer.engine.model, shape, device, samples.evaluation))
@@ -150,23 +157,6 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
     report_ranks(trainer)
     trainer.engine.close()
     return trainer
-
-
-def _refuse_another_device(order: Order, device: Device) -> None:
-    if device.name() not in {None, order.device_name}:
-        msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
-        raise DeviceUnavailable(msg)
-
-
-def check_first(plan: Plan, model: Any, device: Device, log: LogWriter, batches: Iterator["MicroBatch"]) -> Iterator["MicroBatch"]:  # noqa: ANN401
-    """Run the gates with the first micro-batch, and return the stream with it. The model moves to the device."""
-    from tunemark.harness.worker.gates import check  # noqa: PLC0415
-
-    log.phase(Phase.CHECK, device.now())
-    first = next(batches)
-    for gate in check(plan, model, device, first):
-        log.event("gate", **gate)
-    return chain([first], batches)
 
 
 def prepare(plan: Plan, model: Any, device: Device, log: LogWriter, stop: "StopRule") -> "Trainer":  # noqa: ANN401 - a torch module
@@ -193,8 +183,13 @@ def prepare(plan: Plan, model: Any, device: Device, log: LogWriter, stop: "StopR
     group = torch.distributed.get_backend() if engine.processes > 1 else None
     settings = effective(plan, engine.model, optimizer, engine.processes, group, engine.sharding)
     log.event("effective", **settings)
-    # The number format is added after the first step, the place of the states after training.
-    watch_compute(engine.bare, blocks(engine.bare), lambda kind: log.event("effective", **_updated(settings, compute=kind)))
+
+    def log_compute(number_format: str) -> None:
+        settings["compute"] = number_format
+        log.event("effective", **settings)
+
+    # The number format is known after the first step, the place of the states after training.
+    watch_compute(engine.bare, blocks(engine.bare), log_compute)
     return Trainer(
         engine=engine,
         scheduler=scheduler,
@@ -206,12 +201,6 @@ def prepare(plan: Plan, model: Any, device: Device, log: LogWriter, stop: "StopR
         strict=plan.measurement.timing == "strict",
         effective=settings,
     )
-
-
-def _updated(settings: dict[str, Any], **further: object) -> dict[str, Any]:
-    """Return the settings in effect, updated in place."""
-    settings.update(further)
-    return settings
 
 
 def train_between_probes(plan: Plan, trainer: "Trainer", batches: Iterator["MicroBatch"]) -> "Gradients":

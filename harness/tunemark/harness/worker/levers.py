@@ -103,10 +103,17 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
     recomputing = sum(bool(getattr(block, "gradient_checkpointing", False)) for block in stack)
     checkpointing = plan.model.gradient_checkpointing.value if recomputing == len(stack) else f"{recomputing} of {len(stack)} blocks"
     bare = getattr(optimizer, "optimizer", optimizer)
+    # Liger leaves each module its class and replaces its `forward`.
+    liger = any(module.forward.__module__.startswith("liger_kernel.") for module in inner.modules())
+    compiled = "none"
+    if _is_compiled(inner):
+        compiled = "model, inductor"
+    elif stack and all(map(_is_compiled, stack)):
+        compiled = "blocks, inductor"
     return {
         "attention": str(getattr(inner.config, "_attn_implementation", "unknown")),
-        "fused_kernels": _fused_kernels(inner),
-        "compile": _compiled(inner, stack),
+        "fused_kernels": "liger" if liger else "none",
+        "compile": compiled,
         "gradient_checkpointing": checkpointing if recomputing else "none",
         "attention_kernel": sdpa_kernel(plan, inner),
         "quantisation": quantisation_of(inner),
@@ -120,19 +127,8 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
     }
 
 
-def _fused_kernels(model: Any) -> str:  # noqa: ANN401 - a torch module
-    # Liger leaves each module its class and replaces its `forward`.
-    return "liger" if any(module.forward.__module__.startswith("liger_kernel.") for module in model.modules()) else "none"
-
-
 def _is_compiled(module: Any) -> bool:  # noqa: ANN401 - a torch module
     return getattr(module, "_compiled_call_impl", None) is not None
-
-
-def _compiled(model: Any, stack: list[Any]) -> str:  # noqa: ANN401 - torch modules
-    if _is_compiled(model):
-        return "model, inductor"
-    return "blocks, inductor" if stack and all(map(_is_compiled, stack)) else "none"
 
 
 def quantisation_of(model: Any) -> str:  # noqa: ANN401 - a torch module

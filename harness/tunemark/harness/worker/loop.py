@@ -162,20 +162,17 @@ class StepReader:
             self.before_s = completed_s
             loss, vote = float(done.result[0]), float(done.result[1])
             self.trainer.votes.append(vote > 0)
-            self._log_disturbances(done)
+            step = len(self.trainer.votes)
+            if done.graphs:
+                log.event("disturbed", step=step, what="compile", amount=done.graphs)
+            if done.held_bytes is not None and self.held_bytes is not None and done.held_bytes > self.held_bytes:
+                log.event("disturbed", step=step, what="allocator_growth", amount=done.held_bytes - self.held_bytes)
+                self.held_bytes = done.held_bytes
             finite = math.isfinite(loss)
             log.event("step", completed_at_s=log.since_spawn(completed_s), loss=loss if finite else None, **done.counts._asdict())
             if not finite:
                 msg = f"the loss became {loss}"
                 raise LossNotFinite(msg)
-
-    def _log_disturbances(self, done: Done) -> None:
-        step = len(self.trainer.votes)
-        if done.graphs:
-            self.trainer.log.event("disturbed", step=step, what="compile", amount=done.graphs)
-        if done.held_bytes is not None and self.held_bytes is not None and done.held_bytes > self.held_bytes:
-            self.trainer.log.event("disturbed", step=step, what="allocator_growth", amount=done.held_bytes - self.held_bytes)
-            self.held_bytes = done.held_bytes
 
     def voted_to_stop(self, step: int) -> bool:
         """Return True if the first process wanted to stop. Several processes read the vote of the same earlier step, waiting for it."""

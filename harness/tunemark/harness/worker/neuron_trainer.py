@@ -7,8 +7,8 @@ against its API. It has never run on a Trainium or Inferentia device. Graphs may
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import peft
@@ -36,13 +36,6 @@ WRAPPING = {"autocast_adapter_dtype": False}
 """Further keywords of `optimum.neuron.peft.get_peft_model`: adapters keep the format of the weights."""
 
 
-@dataclass(frozen=True, slots=True)
-class Processes:
-    """Takes the place of an engine: the trainer does the work, and only its world size is read."""
-
-    processes: int
-
-
 def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -> Trainer:
     """Load and train; log the measurements. Return the objects to keep alive until the process ends.
 
@@ -65,7 +58,7 @@ def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -
     share = Share(data_rank(plan), plan.batch.data_parallel)
     rows = Rows(micro_batches(plan, samples.training, shape_of(plan, card), share))
     trainer: Any = Trainer(
-        engine=Processes(processes),  # type: ignore[arg-type] # only its world size is read
+        engine=SimpleNamespace(processes=processes),  # type: ignore[arg-type] # the trainer does the work; only its world size is read
         scheduler=None,
         device=device,
         log=log,

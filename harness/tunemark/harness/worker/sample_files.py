@@ -60,18 +60,17 @@ def read_split(source: DataSource, place: str, split: str, template: str | None 
 
     Raises ValueError when the split or its text column is missing, with the columns that exist.
     """
-    name, content = _hub_rows(place, split) if source is DataSource.HUB else _file_rows(place, split)
+    if source is DataSource.HUB:
+        name, content = _hub_rows(place, split)
+    else:
+        path = split_file(place, split)
+        name, content = ("", iter(())) if path is None else (f"file {path.name}", _lines_of(path))
     rows = list(content)
     if not rows:
         files = " or ".join(f"{stem}.txt" for stem in SPLITS[split])
         msg = f"{Path(place).name!r} has no {split} rows; give a folder with {files} (or .csv, .jsonl), or a dataset with that split"
         raise ValueError(msg)
     return name, [_text_and_label(row, split, template) for row in rows]
-
-
-def _file_rows(place: str, split: str) -> tuple[str, Iterator[Row]]:
-    path = split_file(place, split)
-    return ("", iter(())) if path is None else (f"file {path.name}", _lines_of(path))
 
 
 def _lines_of(path: Path) -> Iterator[Row]:
