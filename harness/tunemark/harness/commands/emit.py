@@ -14,8 +14,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from tunemark.harness.commands.options import RunOptions
 from tunemark.harness.plan.machine import PACKAGES, VENDOR_PACKAGES, Machine, detect
+from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import refuse_unsupported, resolve
 from tunemark.harness.vendors.protocol import Vendor, all_vendors
 from tunemark.schema.errors import TunemarkError, did_you_mean
@@ -58,13 +58,13 @@ Instance = Annotated[
 ]
 
 
-def script(kind: Format, workload: str, chosen: RunOptions, facts: FactBase, accelerator: str | None, instance: str | None) -> str:
+def script(kind: Format, workload: str, options: Options, facts: FactBase, accelerator: str | None, instance: str | None) -> str:
     """Return the script that runs a workload with these options on other machines. Raises TunemarkError if they cannot run it."""
-    target = find_target(facts, accelerator, instance, chosen.devices, chosen.nodes)
-    options = replace(chosen.options(), devices=target.per_node * target.nodes, nodes=target.nodes)
+    target = find_target(facts, accelerator, instance, options.devices, options.nodes)
+    options = replace(options, devices=target.per_node * target.nodes, nodes=target.nodes)
     resolved = resolve(workload, facts, target.machine(), options)
     refuse_unsupported(resolved)
-    arguments = [*run_arguments(workload, chosen), "--devices", str(options.devices)]
+    arguments = [*run_arguments(workload, options), "--devices", str(options.devices)]
     if resolved.plan.device.strategy is not Strategy.SINGLE:
         arguments += ["--strategy", resolved.plan.device.strategy.value]
     job = Job(resolved.plan, target, tuple(arguments))
@@ -178,13 +178,13 @@ class Job:
         return " \\\n".join(lines)
 
 
-def run_arguments(workload: str, chosen: RunOptions) -> list[str]:
+def run_arguments(workload: str, options: Options) -> list[str]:
     """Return `run WORKLOAD` and the given options, without the placement options."""
-    hints = get_type_hints(RunOptions, include_extras=True)
+    hints = get_type_hints(Options, include_extras=True)
     arguments = ["run", workload]
-    for field in fields(RunOptions):
-        value = getattr(chosen, field.name)
-        if field.name in PLACEMENT_OPTIONS or value in (field.default, []):
+    for field in fields(Options):
+        value = getattr(options, field.name)
+        if field.name in PLACEMENT_OPTIONS or value == field.default:
             continue
         (option,) = hints[field.name].__metadata__
         # In an annotation, typer stores an option's name as its default.
@@ -192,8 +192,8 @@ def run_arguments(workload: str, chosen: RunOptions) -> list[str]:
         if isinstance(value, bool):
             arguments.append(on if value else off)
         else:
-            for item in value if isinstance(value, list) else [value]:
-                arguments += [on, str(getattr(item, "value", item))]
+            for item in value if isinstance(value, tuple) else [value]:
+                arguments += [on, str(item)]
     return arguments
 
 

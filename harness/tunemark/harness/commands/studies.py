@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.markup import escape
 
-from tunemark.harness.commands.options import Json, RunOptions, Workload, fraction, takes_run_options
+from tunemark.harness.commands.options import Json, Workload, fraction, takes_run_options
+from tunemark.harness.plan.options import Options
 from tunemark.harness.run.show import answers, print_json, say
 from tunemark.harness.studies.report import edges_table, points_table, prediction_table, verdict
 from tunemark.harness.studies.settings_grid import Over, Question
@@ -50,7 +51,7 @@ def sweep(
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
-    chosen: RunOptions,
+    options: Options,
 ) -> None:
     """Run a workload at several points. Each point has a fresh process and its own submission.
 
@@ -60,8 +61,8 @@ def sweep(
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.sweep import run_sweep  # noqa: PLC0415
 
-    bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
-    show_sweep(workload, run_sweep(workload, over or (), chosen.options(), bench, repeats=repeats, again=again), as_json=as_json)
+    bench = Bench.here(FactBase.of_project(), options.machine(), out)
+    show_sweep(workload, run_sweep(workload, over or (), options, bench, repeats=repeats, again=again), as_json=as_json)
 
 
 def show_sweep(workload: str, result: "SweepResult", *, as_json: bool) -> NoReturn:
@@ -91,7 +92,7 @@ def frontier(
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
-    chosen: RunOptions,
+    options: Options,
 ) -> None:
     """Find the largest micro-batch and the longest sequence that fit, by doubling and halving.
 
@@ -112,8 +113,8 @@ def frontier(
         most=most,
         within=fraction("--within", within) or 0.0,
     )
-    bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
-    search = Frontier.of(workload, chosen.options(), bench, question, again=again)
+    bench = Bench.here(FactBase.of_project(), options.machine(), out)
+    search = Frontier.of(workload, options, bench, question, again=again)
     ended = search.search()
     if as_json:
         head = {"workload": workload, "kind": "frontier", "study_id": search.series.study_id, "ended": ended}
@@ -138,7 +139,7 @@ def ab(
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
-    chosen: RunOptions,
+    options: Options,
 ) -> None:
     """Compare two settings in interleaved runs A B, B A, A B .. in fresh processes. Each run writes a submission.
 
@@ -149,8 +150,8 @@ def ab(
     from tunemark.harness.studies.ab_test import run_ab  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415
 
-    bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
-    result = run_ab(workload, a, b, chosen.options(), bench, pairs=pairs, again=again)
+    bench = Bench.here(FactBase.of_project(), options.machine(), out)
+    result = run_ab(workload, a, b, options, bench, pairs=pairs, again=again)
     if as_json:
         runs = [str(run.record.path) for run in result.runs]
         print_json({**asdict(replace(result, runs=())), "workload": workload, "loss_changed": result.loss_changed, "runs": runs})

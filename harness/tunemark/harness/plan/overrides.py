@@ -69,16 +69,13 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
     try:
         return WorkloadCard.model_validate(content), overrides
     except ValidationError as error:
-        raise _invalid(error.errors()[0], overrides) from error
-
-
-def _invalid(problem: Any, overrides: tuple[Override, ...]) -> TunemarkError:  # noqa: ANN401 - pydantic's error
-    """Return an error that names the field; for a rule over several settings, those that were set."""
-    place, fix = ".".join(str(part) for part in problem["loc"]), problem["msg"].removeprefix("Value error, ")
-    if place:
-        return TunemarkError(f"--set {place}", problem.get("input"), fix)
-    values = ", ".join(json.dumps(override.run) for override in overrides)
-    return TunemarkError(f"--set {', '.join(override.field for override in overrides)}", values, fix)
+        problem = error.errors()[0]
+        place, fix = ".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, ")
+        if place:
+            raise TunemarkError(f"--set {place}", problem.get("input"), fix) from error
+        # A rule over several settings names no field, so the message lists those that were set.
+        values = ", ".join(json.dumps(override.run) for override in overrides)
+        raise TunemarkError(f"--set {', '.join(override.field for override in overrides)}", values, fix) from error
 
 
 def _follow_method(content: dict[str, Any]) -> None:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from tunemark.harness.plan.capabilities import generation_of, unsupported_reason
 from tunemark.harness.plan.machine import Machine
+from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.overrides import apply_overrides
 from tunemark.harness.plan.sections import (
     Node,
-    Options,
     Reasons,
     batch_choice,
     data_choice,
@@ -80,7 +80,7 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         renamed = Override(field=name, card=before, run=json.dumps(plan.lora.target_modules))
         overrides = (*(override for override in overrides if override.field != name), renamed)
     unsupported = unsupported_reason(plan, facts.model(plan.model.key), machine, generation)
-    return Resolved(plan, overrides, weights_from, data_from, unsupported, options.node)
+    return Resolved(plan, overrides, weights_from, data_from, unsupported, Node(options.node_rank, options.rendezvous))
 
 
 SET_BY_OPTIONS = frozenset(

@@ -1,10 +1,11 @@
 """The sections of a plan, each resolved from card, options and machine. Each derived value comes with its reason."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tunemark.harness.plan.machine import Machine
+from tunemark.harness.plan.options import Options
 from tunemark.harness.vendors.protocol import FEATURE_OF_FORMAT, Generation, vendor_of
 from tunemark.harness.worker.sample_files import FULL_ROWS, SYNTHETIC, check_file, describe_file
 from tunemark.schema.errors import TunemarkError, did_you_mean
@@ -16,7 +17,6 @@ from tunemark.schema.records.plan import (
     Batch,
     DataChoice,
     DeviceChoice,
-    Launcher,
     LoraSettings,
     Measurement,
     ModelChoice,
@@ -40,44 +40,6 @@ class Node:
     rank: int = 0
     rendezvous: str | None = None
     """HOST:PORT of the first node; None for one node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the user asked for."""
-
-    overrides: tuple[str, ...] = ()
-    """`field=value` on the workload card."""
-    weights: str = "card"
-    """`card`, `random`, `pretrained` (the model card's hub id), or `pretrained:HUB_ID_OR_DIRECTORY`."""
-    data: str = "card"
-    """`card`, `synthetic`, `file:PATH` or `hub:NAME`."""
-    max_steps: int | None = None
-    epochs: int | None = None
-    max_train_s: float | None = None
-    timeout_s: float | None = None
-    no_step_s: float | None = None
-    seed: int | None = None
-    devices: int | None = None
-    """Processes, one per device, over all nodes."""
-    strategy: str | None = None
-    offload: str | None = None
-    nodes: int = 1
-    node: Node = field(default_factory=Node)
-    launcher: Launcher = "torchrun"
-    until_ci: float | None = None
-    """Stop once the interval of throughput is this narrow, also in a run with a number of steps."""
-    strict_timing: bool = False
-    probe: bool = True
-    gates: bool = True
-    save: bool = False
-    """Write the trained weights at the end, and measure how long that takes."""
-    cold: bool = False
-    """Compile everything again, in fresh cache folders."""
-
-    def sets(self, name: str) -> bool:
-        """Return True if a field is set by name, with --set."""
-        return any(assignment.partition("=")[0] == name for assignment in self.overrides)
 
 
 class Reasons(dict[str, str]):
@@ -255,6 +217,9 @@ def device_choice(
     reasons.give("device.count", count, "requested with --devices" if options.devices else "the workload card sets it")
     if count % options.nodes:
         raise TunemarkError("--devices", count, f"is for all {options.nodes} nodes together; give a multiple of {options.nodes}")
+    if options.node_rank >= options.nodes:
+        fix = f"machines are numbered from 0 to {options.nodes - 1}; give --nodes, the same on each machine"
+        raise TunemarkError("--node-rank", options.node_rank, fix)
     requested = options.offload or card.devices.offload
     offload = next((name for name in OFFLOADS if name == requested), None)
     if offload is None:

@@ -147,7 +147,9 @@ class HostSampler:
                 memory, times = process.memory_info().rss, process.cpu_times()
                 rss += memory
                 busy_s += times.user + times.system
-                swap += _swap_bytes(process.pid)
+                if psutil.LINUX:
+                    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii", errors="replace")
+                    swap += sum(int(line.split()[1]) * KIB for line in status.splitlines() if line.startswith("VmSwap:"))
         now_s, host_s = time.monotonic(), _host_busy_s()
         before_s, busy_before_s, host_before_s = self._before
         elapsed_s = now_s - before_s
@@ -171,14 +173,6 @@ def _host_busy_s() -> float:
     return float(times.user + times.system + getattr(times, "nice", 0.0) + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0))
 
 
-def _swap_bytes(pid: int) -> int:
-    """Return a process's swapped bytes; 0 where the system does not report them by process."""
-    if not psutil.LINUX:
-        return 0
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    return next((int(line.split()[1]) * KIB for line in status.splitlines() if line.startswith("VmSwap:")), 0)
-
-
 # Sample the devices
 
 
@@ -200,7 +194,7 @@ class DeviceSampler:
             for _ in range(SAMPLES_BEFORE):
                 self._sample(self.series.before, started_s)
                 time.sleep(self._monitor.interval_s)
-            self._count_foreign(frozenset())
+            self._count_foreign(set())
         return self
 
     def follow(self, pid: int, spawned_at_s: float) -> None:
@@ -225,7 +219,10 @@ class DeviceSampler:
             self._sample(self.series.during, self._spawned_at_s)
             if time.monotonic() - self._listed_at_s > PROCESSES_EVERY_S:
                 self._listed_at_s = time.monotonic()
-                self._count_foreign(_tree(self._pid))
+                own = {self._pid}
+                with contextlib.suppress(psutil.Error):
+                    own |= {child.pid for child in psutil.Process(self._pid).children(recursive=True)}
+                self._count_foreign(own)
             self.series.asking_s = time.thread_time()
 
     def _sample(self, samples: list[Moment], since_s: float) -> None:
@@ -233,7 +230,7 @@ class DeviceSampler:
         if readings:
             samples.append(Moment(time.monotonic() - since_s, readings))
 
-    def _count_foreign(self, own: frozenset[int]) -> None:
+    def _count_foreign(self, own: set[int]) -> None:
         """Keep the highest number of processes on each device that are not the worker's."""
         listed = self._monitor.processes() if self._monitor else None
         for index, pids in zip(self.series.indexes, listed or (), strict=False):
@@ -254,40 +251,32 @@ def open_sampler(backend: Backend, indexes: Sequence[int]) -> DeviceSampler:
         return DeviceSampler(None, tuple(indexes), str(error))
 
 
-def _tree(pid: int) -> frozenset[int]:
-    """Return a process and all of its descendants."""
-    try:
-        return frozenset({pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))})
-    except psutil.Error:
-        return frozenset({pid})
-
-
 # Summarise the samples of the devices
 
 
 def device_uses(series: DeviceSeries, start_s: float, end_s: float) -> tuple[DeviceUse, ...]:
     """Return the use of each device over an interval of the run, in seconds since the worker was spawned."""
-    moments = series.between(start_s, end_s)
-    return tuple(_use(series, place, index, moments) for place, index in enumerate(series.indexes)) if moments else ()
-
-
-def _use(series: DeviceSeries, place: int, index: int, moments: list[Moment]) -> DeviceUse:
-    readings = [moment.readings[place] for moment in moments]
-    busy, power, clock = (_known(values) for values in zip(*((r.busy, r.power_w, r.clock_mhz) for r in readings), strict=True))
-    return DeviceUse(
-        index=index,
-        samples=len(readings),
-        busy_mean=fmean(busy) if busy else None,
-        busy_peak=max(busy, default=None),
-        power_mean_w=fmean(power) if power else None,
-        power_peak_w=max(power, default=None),
-        clock_mean_mhz=fmean(clock) if clock else None,
-        clock_min_mhz=min(clock, default=None),
-        temperature_peak_c=max(_known(reading.temperature_c for reading in readings), default=None),
-        memory_used_peak_bytes=_memory_peak(moments, place),
-        memory_used_before_bytes=_memory_before(series, place),
-        throttle_reasons=tuple(sorted(set[str]().union(*(reading.throttle_reasons for reading in readings)))),
-    )
+    moments, uses = series.between(start_s, end_s), []
+    for place, index in enumerate(series.indexes if moments else ()):
+        readings = [moment.readings[place] for moment in moments]
+        busy, power = _known(reading.busy for reading in readings), _known(reading.power_w for reading in readings)
+        clock = _known(reading.clock_mhz for reading in readings)
+        use = DeviceUse(
+            index=index,
+            samples=len(readings),
+            busy_mean=fmean(busy) if busy else None,
+            busy_peak=max(busy, default=None),
+            power_mean_w=fmean(power) if power else None,
+            power_peak_w=max(power, default=None),
+            clock_mean_mhz=fmean(clock) if clock else None,
+            clock_min_mhz=min(clock, default=None),
+            temperature_peak_c=max(_known(reading.temperature_c for reading in readings), default=None),
+            memory_used_peak_bytes=_memory_peak(moments, place),
+            memory_used_before_bytes=_memory_before(series, place),
+            throttle_reasons=tuple(sorted(set[str]().union(*(reading.throttle_reasons for reading in readings)))),
+        )
+        uses.append(use)
+    return tuple(uses)
 
 
 def _memory_peak(moments: list[Moment], place: int) -> int | None:

@@ -61,23 +61,20 @@ class CacheWatch:
 
     def state(self) -> dict[str, Any]:
         """Return the state for the log: `cold` when anything was compiled, `warm` from the cache, `none` without compilation."""
-        if self.neuron is not None:
-            return self._neuron_state(self.neuron)
-        return {"state": "cold" if compiled_extensions() > self.extensions else torch_state(), "reason": None}
-
-    def _neuron_state(self, place: str) -> dict[str, Any]:
+        if self.neuron is None:
+            return {"state": "cold" if compiled_extensions() > self.extensions else torch_state(), "reason": None}
         if not compiled_graphs():
             return {"state": "none", "reason": None}
-        after = _graphs_in(place)
+        after = _graphs_in(self.neuron)
         if self.before is not None and after is not None and (after > self.before or not after):
             return {"state": "cold", "reason": None}
         hit = self.output.is_file() and NEURON_HIT in self.output.read_bytes()
         if hit and after is not None:
             return {"state": "warm", "reason": None}
-        seen = "some graphs came from it" if hit else "no hit was printed"
+        evidence = "some graphs came from it" if hit else "no hit was printed"
         if after is not None:
-            seen = "its folder did not grow, and the compiler printed no hit"
-        return {"state": None, "reason": f"the Neuron SDK counts no hits and misses of its cache: {seen}"}
+            evidence = "its folder did not grow, and the compiler printed no hit"
+        return {"state": None, "reason": f"the Neuron SDK counts no hits and misses of its cache: {evidence}"}
 
 
 def compiled_extensions() -> int:

@@ -276,7 +276,11 @@ def save_weights(engine: Engine, folder: Path, *, rank: int) -> int:
             # Otherwise peft asks the hub whether the vocabulary was changed.
             further = {"save_embedding_layers": False} if hasattr(engine.bare, "peft_config") else {}
             engine.bare.save_pretrained(folder, state_dict=state, **further)
-            written = flush_weights(folder)
+            for path in folder.glob("*.safetensors"):
+                # Wait until the weights are on the disk and not only in memory.
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+                written += path.stat().st_size
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         if not written:
@@ -284,13 +288,3 @@ def save_weights(engine: Engine, folder: Path, *, rank: int) -> int:
             raise RuntimeError(msg)
     engine.accelerator.wait_for_everyone()
     return written
-
-
-def flush_weights(folder: Path) -> int:
-    """Wait until the weights in a folder are on the disk and not only in memory; return their bytes."""
-    size = 0
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-        size += path.stat().st_size
-    return size

@@ -180,7 +180,16 @@ def sdpa_kernel(plan: Plan, model: Any) -> str | None:  # noqa: ANN401 - a torch
 
 def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) -> None:  # noqa: ANN401 - torch modules
     """Report the number format of training's first matrix product, once; nothing where all products are in compiled graphs."""
-    layer = _observable_layer(model, stack)
+    from torch import nn  # noqa: PLC0415
+
+    if _is_compiled(model) or not stack:
+        return
+    # A linear layer outside compiled graphs, the first of a block if possible.
+    in_blocks = {id(module) for block in stack for module in block.modules()}
+    outside = (module for module in model.modules() if id(module) not in in_blocks)
+    modules = outside if any(map(_is_compiled, stack)) else stack[0].modules()
+    # GPT-2's layers are not nn.Linear, and have its weight transposed.
+    layer: Any = next((module for module in modules if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"), None)
     if layer is None:
         return
 
@@ -189,21 +198,8 @@ def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) 
 
         handle.remove()
         # A four-bit layer multiplies in a format of its own and casts back.
-        kind = short(str(getattr(module, "compute_dtype", None) or output.dtype))
-        fast = kind == "fp32" and output.device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
-        on_seen("tf32" if fast else kind)
+        number_format = short(str(getattr(module, "compute_dtype", None) or output.dtype))
+        tf32 = number_format == "fp32" and output.device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
+        on_seen("tf32" if tf32 else number_format)
 
     handle = layer.register_forward_hook(hook)
-
-
-def _observable_layer(model: Any, stack: list[Any]) -> Any:  # noqa: ANN401 - torch modules
-    """Return a linear layer outside compiled graphs, the first of a block if possible; None without one."""
-    from torch import nn  # noqa: PLC0415
-
-    if _is_compiled(model) or not stack:
-        return None
-    inside = {id(module) for block in stack for module in block.modules()}
-    outside = (module for module in model.modules() if id(module) not in inside)
-    # GPT-2's layers are not nn.Linear, and have its weight transposed.
-    layers = outside if any(map(_is_compiled, stack)) else stack[0].modules()
-    return next((layer for layer in layers if isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D"), None)
