@@ -7,11 +7,11 @@ import pytest
 from harness_making import make_machine
 
 from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.launch import SteadinessJudge
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.run.run_outcome import Finished
 from tunemark.harness.run.telemetry import Telemetry
-from tunemark.harness.run.watchdog import SteadinessJudge
 from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.worker.data import Counts
 from tunemark.harness.worker.engines import Engine

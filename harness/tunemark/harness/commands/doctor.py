@@ -11,7 +11,8 @@ from rich.table import Table
 from tunemark.harness.commands.options import Json
 from tunemark.harness.plan.capabilities import generation_of
 from tunemark.harness.plan.machine import PACKAGES, Machine, detect
-from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.resolve import resolve
 from tunemark.harness.run.show import answers, print_json
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError

@@ -9,7 +9,8 @@ from rich.table import Table
 
 from tunemark.harness.commands.emit import Accelerator, Emit, Instance, script
 from tunemark.harness.commands.options import Json, Workload, takes_run_options
-from tunemark.harness.plan.resolve import Options, refuse_unsupported, resolve
+from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.resolve import refuse_unsupported, resolve
 from tunemark.harness.run.show import answers, as_text, print_json
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError

@@ -203,7 +203,7 @@ def predict(
 
 def read_runs(paths: Sequence[Path]) -> list[Submission]:
     """Return the submissions of repeats. Raises TunemarkError for a file that is not a repeat of the first one."""
-    from tunemark.harness.studies.resume import read_submission  # noqa: PLC0415
+    from tunemark.harness.studies.series import read_submission  # noqa: PLC0415
     from tunemark.schema.statistics.job_prediction import stranger  # noqa: PLC0415
 
     runs = []

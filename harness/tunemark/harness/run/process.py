@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunemark.harness.plan.sections import Node
+from tunemark.harness.plan.resolve import Node
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.harness.worker.compile_cache import fresh
 from tunemark.harness.worker.levers import STOCHASTIC_ROUNDING

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from statistics import mean, median
 from typing import Literal, get_args
 
-from tunemark.harness.plan.resolve import Options, Resolved
+from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say
 from tunemark.harness.studies.series import Bench, Done, Series, Stopped
 from tunemark.harness.studies.settings_grid import Point, card_with, settings_of

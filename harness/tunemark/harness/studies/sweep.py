@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tunemark.harness.plan.resolve import Options, Resolved
+from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say
 from tunemark.harness.studies.report import Row, summarise_points
-from tunemark.harness.studies.resume import Kind
-from tunemark.harness.studies.series import Bench, Series, Stopped
+from tunemark.harness.studies.series import Bench, Kind, Series, Stopped
 from tunemark.harness.studies.settings_grid import Point, axis_of, card_with, grid, star_of_card
 from tunemark.schema.errors import Exit, TunemarkError
 
