@@ -104,10 +104,10 @@ def test_a_full_disk_is_recognised_in_the_workers_output_when_its_log_could_not_
 
 def test_a_misleading_library_message_goes_to_the_log_only(tmp_path, capfd):
     logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
-    before = logger.handlers, logger.propagate
+    filters = list(logger.filters)
     keep_library_logs(LogWriter(tmp_path / "log.jsonl", 0.0))
     logger.warning("Failed to load CPU gemm_4bit_forward from kernels-community: %s", "no module")
-    logger.handlers, logger.propagate = before
+    logger.filters[:] = filters
     (note,) = LogReader(tmp_path / "log.jsonl").finish().notes
     assert (note["level"], note["message"]) == ("warning", "Failed to load CPU gemm_4bit_forward from kernels-community: no module")
     assert capfd.readouterr().err == ""

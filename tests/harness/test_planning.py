@@ -194,5 +194,5 @@ def test_the_family_that_is_refused_with_sdpa_has_no_sdpa_in_transformers():
     from transformers.models.gemma2.modeling_gemma2 import Gemma2PreTrainedModel
 
     if int(transformers.__version__.split(".")[0]) < 5:
-        pytest.skip("transformers declares it since version 5")
+        pytest.skip("transformers declares that Gemma 2 has no sdpa only since version 5")
     assert not Gemma2PreTrainedModel._supports_sdpa

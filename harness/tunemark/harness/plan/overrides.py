@@ -62,7 +62,10 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
         except ValueError:
             parent[last] = [part.strip() for part in text.split(",")] if isinstance(before, list) else text
         if name == "method":
-            _follow_method(content)
+            # A changed method gets its settings: the card's, or the defaults if the card has none.
+            adapted, quantised = content["method"] in {"lora", "qlora"}, content["method"] == "qlora"
+            content["lora"] = (content["lora"] or LoraSettings().model_dump(mode="json")) if adapted else None
+            content["quantisation"] = (content["quantisation"] or Quantisation().model_dump(mode="json")) if quantised else None
         if parent[last] != before and parent[last] not in card.own_values(name):
             changes.append(Override(field=name, card=_scalar(before), run=_scalar(parent[last])))
     overrides = tuple(changes)
@@ -76,13 +79,6 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
         # A rule over several settings names no field, so the message lists those that were set.
         values = ", ".join(json.dumps(override.run) for override in overrides)
         raise TunemarkError(f"--set {', '.join(override.field for override in overrides)}", values, fix) from error
-
-
-def _follow_method(content: dict[str, Any]) -> None:
-    """Give a changed method its settings: the defaults if the card has none."""
-    adapted, quantised = content["method"] in {"lora", "qlora"}, content["method"] == "qlora"
-    content["lora"] = (content["lora"] or LoraSettings().model_dump(mode="json")) if adapted else None
-    content["quantisation"] = (content["quantisation"] or Quantisation().model_dump(mode="json")) if quantised else None
 
 
 def _settings(content: dict[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.vocabulary import Backend, Dtype
 
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "ACCELERATE_")
-"""Variables of a job that this one may have been started in. The worker would take that job's processes for its own."""
+"""Variables of an enclosing distributed job. The worker would mistake the processes of that job for its own."""
 WORKER = "tunemark.harness.worker.entry"
 LIMIT = "import os, resource, sys; most = int(sys.argv[1]); resource.setrlimit(resource.RLIMIT_DATA, (most, most)); os.execv(sys.argv[2], sys.argv[2:])"
 """Limits data memory, not address space: libraries reserve far more addresses than they use."""

@@ -1,4 +1,4 @@
-"""Assemble the submission from log, plan and machine. The parent does it, so it works when the worker died too."""
+"""Assemble the submission from log, plan and machine. The parent does this, so that it also works after the worker has died."""
 
 import shutil
 import subprocess
@@ -119,12 +119,12 @@ def environment(machine: Machine, count: int) -> Environment:
 
 def memory(finished: Finished) -> Memory:
     """Return all memory peaks, each with its method or the reason why it is null."""
-    log = finished.log
+    log, samples = finished.log, finished.telemetry.samples
     missing = MemoryReading(reason="the worker ended before it read its peaks")
-    swap = finished.telemetry.swap_peak_bytes
+    swap = max((sample.swap_bytes for sample in samples if sample.swap_bytes is not None), default=None)
     host_rss, host_swap = MemoryReading(reason="no worker was started"), MemoryReading(reason="this system reports no swap by process")
     if finished.max_rss_bytes:
-        peak = max(finished.max_rss_bytes, finished.telemetry.rss_peak_bytes)
+        peak = max([finished.max_rss_bytes, *(sample.rss_bytes for sample in samples)])
         method = f"peak resident memory of the worker's processes (ru_maxrss, and every {INTERVAL_S:g} s)"
         host_rss = MemoryReading(peak_bytes=peak, method=method)
     if swap is not None:

@@ -73,8 +73,6 @@ class DeviceSeries:
     during: list[Moment] = field(default_factory=list)
     foreign: dict[int, int] = field(default_factory=dict)
     """Device -> the most processes on it that are not the worker's; only devices that had any."""
-    asking_s: float = 0.0
-    """CPU seconds that this process spent on monitoring."""
 
     def between(self, start_s: float, end_s: float) -> list[Moment]:
         """Return the samples of an interval of the run."""
@@ -91,16 +89,6 @@ class Telemetry:
     def between(self, start_s: float, end_s: float) -> list[Sample]:
         """Return the samples that cover an interval of the run."""
         return [sample for sample in self.samples if start_s + INTERVAL_S <= sample.at_s <= end_s]
-
-    @property
-    def rss_peak_bytes(self) -> int:
-        """Highest resident memory of the process tree; 0 without a sample."""
-        return max((sample.rss_bytes for sample in self.samples), default=0)
-
-    @property
-    def swap_peak_bytes(self) -> int | None:
-        """Highest swap of the process tree; None where the system does not report it."""
-        return max(_known(sample.swap_bytes for sample in self.samples), default=None)
 
 
 # Sample the host
@@ -160,7 +148,7 @@ class HostSampler:
 
 
 def _trains(process: psutil.Process) -> bool:
-    """Return True if a process trains. A compiler that builds a kernel for it does not: its memory is not that of training."""
+    """Return True for a training process, and False for a compiler that builds a kernel: its memory does not belong to training."""
     try:
         return Path(process.exe()).name.startswith("python")
     except (psutil.Error, OSError):
@@ -223,7 +211,6 @@ class DeviceSampler:
                 with contextlib.suppress(psutil.Error):
                     own |= {child.pid for child in psutil.Process(self._pid).children(recursive=True)}
                 self._count_foreign(own)
-            self.series.asking_s = time.thread_time()
 
     def _sample(self, samples: list[Moment], since_s: float) -> None:
         readings = self._monitor.read() if self._monitor else ()

@@ -97,19 +97,14 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
     series = Series.find("ab", bench.plan(workload, options), points, bench, again=again, expected=2 * pairs)
     say(f"{workload}: A/B {series.study_id}, {pairs} pairs")
     turns = [(number, arm) for number in range(1, pairs + 1) for arm in order(number)]
-    ended = None
-    try:
-        with series.stoppable():
-            for pair, arm in turns:
-                done = series.run(_point_name(arm, arms[arm], pair), plan_of_pair(plans[arm], pair))
-                if done.status in HOPELESS:
-                    ended = f"stopped at {done.point} ({done.status.value}): retrying would fail the same way"
-                    break
-    except Stopped as stopped:
-        ended = f"stopped at {stopped}"
-    if ended:
-        say(ended)
-    return compare(series.study_id, arms, series.done, ended)
+    with series.stoppable():
+        for pair, arm in turns:
+            done = series.run(_point_name(arm, arms[arm], pair), plan_of_pair(plans[arm], pair))
+            if done.status in HOPELESS:
+                raise Stopped(f"{done.point} ({done.status.value}): retrying would fail the same way")
+    if series.ended:
+        say(series.ended)
+    return compare(series.study_id, arms, series.done, series.ended)
 
 
 def order(pair: int) -> tuple[str, ...]:

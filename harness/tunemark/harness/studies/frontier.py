@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say
-from tunemark.harness.studies.series import Bench, Series, Stopped
+from tunemark.harness.studies.series import Bench, Series
 from tunemark.harness.studies.settings_grid import Over, Point, Question, card_with
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
@@ -82,11 +82,9 @@ class Frontier:
                     lengths = lengths or doubled or [longest]
                 for length in lengths or [card_length]:
                     self._search_micro_batch(length)
-        except Stopped as stopped:
-            return f"stopped at {stopped}; the same command resumes there"
         except Failed as failed:
             return str(failed)
-        return None
+        return f"{self.series.ended}; the same command resumes there" if self.series.ended else None
 
     def _search_length(self, micro_batch: int) -> int | None:
         """Find the longest sequence that fits with a micro-batch, in whole units of tokens; None if not even one unit fits."""

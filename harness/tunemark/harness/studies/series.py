@@ -39,7 +39,7 @@ Kind = Literal["sweep", "frontier", "ab", "repeat"]
 Runner = Callable[[Resolved, Study], tuple[Submission, Path]]
 """Runs a plan once and writes its submission. Tests use a scripted one."""
 TRIED_AGAIN = (Status.INTERRUPTED, Status.CRASH, Status.TIMEOUT)
-"""Endings that say nothing about the point: the next command runs it again."""
+"""Endings that are not a result of the point: the next command runs it again."""
 SOFTWARE = ("packages", "python", "os", "runtime")
 """Fields of the environment that may change on the same machine."""
 
@@ -112,6 +112,8 @@ class Series:
     expected: int | None = None
     """Number of runs, if it is known in advance."""
     done: list[Done] = field(default_factory=list)
+    ended: str | None = None
+    """Why the series ended early; None while it runs and when it is complete."""
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
@@ -134,8 +136,8 @@ class Series:
     def stoppable(self) -> Iterator[None]:
         """Treat Ctrl-C as a request to stop, also between two runs. During a run it ends the run, which leaves its record.
 
-        Raises TunemarkError when another command of this user runs the same points into the same folder: both would disturb
-        each other.
+        `ended` then names the point where it stopped. Raises TunemarkError when another command of this user runs the same
+        points into the same folder: both would disturb each other.
         """
         folder = self.bench.out.resolve() if self.bench.out else ""
         name = hashlib.sha256(f"{getpass.getuser()} {self.settings_sha256} {folder}".encode()).hexdigest()
@@ -148,6 +150,8 @@ class Series:
         try:
             with stop_signals() as self._stopped:
                 yield
+        except Stopped as stopped:
+            self.ended = f"stopped at {stopped}"
         finally:
             lock.release()
 
@@ -204,7 +208,7 @@ def study_id(settings: str, plan: Plan, machine: Machine, attempt: int) -> str:
 
 
 def find_series(settings: str, plan: Plan, machine: Machine, out: Path | None, *, again: bool) -> tuple[str, list[Record]]:
-    """Return id and records of the newest series with these settings; with `again`, those of one that has not begun."""
+    """Return id and records of the newest series with these settings; with `again`, the id of a new series and no records."""
     attempt, newest = 0, study_id(settings, plan, machine, 0)
     records = records_of(newest, plan.workload, out)
     while records:

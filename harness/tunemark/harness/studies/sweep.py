@@ -7,7 +7,7 @@ from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say
 from tunemark.harness.studies.report import Row, summarise_points
-from tunemark.harness.studies.series import Bench, Kind, Series, Stopped
+from tunemark.harness.studies.series import Bench, Kind, Series
 from tunemark.harness.studies.settings_grid import Point, axis_of, card_with, grid, star_of_card
 from tunemark.schema.errors import Exit, TunemarkError
 
@@ -54,14 +54,12 @@ def _run_points(workload: str, options: Options, bench: Bench, plans: dict[Point
     base = next(iter(plans.values())) if kind == "repeat" else bench.plan(workload, options)
     series = Series.find(kind, base, [text for text, _ in runs], bench, again=again, expected=len(runs))
     say(f"{workload}: {kind} {series.study_id}, {len(runs)} runs")
-    missing = 0
-    try:
-        with series.stoppable():
-            for text, point in runs:
-                series.run(text, plans[point])
-    except Stopped as stopped:
-        missing = len(runs) - len(series.done)
-        say(f"stopped at {stopped}; {missing} of {len(runs)} runs are not done, the same command resumes them")
+    with series.stoppable():
+        for text, point in runs:
+            series.run(text, plans[point])
+    missing = len(runs) - len(series.done)
+    if series.ended:
+        say(f"{series.ended}; {missing} of {len(runs)} runs are not done, the same command resumes them")
     texts = {text: point.text for text, point in runs}
     return SweepResult(kind, series.study_id, summarise_points(series.done, texts), missing)
 

@@ -5,7 +5,17 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from tunemark.harness.vendors.protocol import HOPPER_ONLY, NO_MODEL_PARALLEL, EventDevice, Feature, FoundDevice, Generation, Reading, Vendor
+from tunemark.harness.vendors.protocol import (
+    HOPPER_ONLY,
+    NO_MODEL_PARALLEL,
+    DeviceMonitor,
+    EventDevice,
+    Feature,
+    FoundDevice,
+    Generation,
+    Reading,
+    Vendor,
+)
 from tunemark.harness.vendors.vendor_tools import MonitorUnavailable, text_of, visible_indexes
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
@@ -63,7 +73,7 @@ THROTTLE_REASONS = {
 """Constant of pynvml -> name in nvidia-smi. Idle is not listed: an idle GPU lowers its clocks."""
 
 
-class NvmlMonitor:
+class NvmlMonitor(DeviceMonitor):
     """Lists and monitors GPUs by their NVML numbers."""
 
     interval_s = 0.1

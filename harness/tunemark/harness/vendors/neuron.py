@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from tunemark.harness.vendors import vendor_tools as tools
-from tunemark.harness.vendors.protocol import HOPPER_ONLY, Device, DeviceUnavailable, Feature, FoundDevice, Need, Reading, Vendor
+from tunemark.harness.vendors.protocol import (
+    HOPPER_ONLY,
+    Device,
+    DeviceMonitor,
+    DeviceUnavailable,
+    Feature,
+    FoundDevice,
+    Need,
+    Reading,
+    Vendor,
+)
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -108,7 +118,7 @@ METRICS = [{"type": "neuroncore_counters"}, {"type": "memory_used"}]
 CONFIG = {"period": "1s", "neuron_runtimes": [{"tag_filter": ".*", "metrics": METRICS}], "system_metrics": []}
 
 
-class NeuronMonitor(tools.LineMonitor):
+class NeuronMonitor(DeviceMonitor):
     """Monitors NeuronCores by their numbers on the instance. neuron-monitor prints a JSON line per second."""
 
     interval_s = 1.0
@@ -116,8 +126,7 @@ class NeuronMonitor(tools.LineMonitor):
     energy_reason = "neuron-monitor reports no power"
 
     def __init__(self, lines: tools.LineStream, indexes: Sequence[int], config: Path | None = None) -> None:
-        super().__init__(lines, indexes)
-        self._config = config
+        self._lines, self._indexes, self._config = lines, tuple(indexes), config
         self._processes: tuple[frozenset[int], ...] | None = None
 
     @classmethod
@@ -160,7 +169,7 @@ class NeuronMonitor(tools.LineMonitor):
 
     def close(self) -> None:
         """Stop neuron-monitor."""
-        super().close()
+        self._lines.close()
         if self._config is not None:
             self._config.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Run vendors' command-line tools and read their output. A tool that is missing, slow or broken gives no answer, never an error."""
+"""Run vendors' command-line tools and read their output. A tool that is missing, slow or broken returns nothing, never an error."""
 
 import contextlib
 import json
@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def nested(value: Any, *keys: str) -> dict[str, Any]:  # noqa: ANN401 - any JSON
 
 
 def number(value: Any) -> float | None:  # noqa: ANN401 - any JSON value
-    """Return the number in what tools print for one: 750, "750.0", {"value": 750, "unit": "W"}; None for N/A and the like."""
+    """Return the number in a tool's output, such as 750, "750.0" or {"value": 750, "unit": "W"}; None for N/A and the like."""
     if isinstance(value, dict):
         value = value.get("value")
     try:
@@ -113,10 +114,10 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
 
 def visible_ranges(count: int, variable: str) -> list[int]:
     """Return the cores that a variable such as NEURON_RT_VISIBLE_CORES leaves visible: `0-3`, `4`, `0,2,8-11`."""
-    wanted, visible = os.environ.get(variable), []
-    if wanted is None:
+    value, visible = os.environ.get(variable), []
+    if value is None:
         return list(range(count))
-    for part in filter(None, (part.strip() for part in wanted.split(","))):
+    for part in filter(None, (part.strip() for part in value.split(","))):
         first, _, last = part.partition("-")
         if not first.isdecimal() or not (last or first).isdecimal():
             return list(range(count))
@@ -152,21 +153,14 @@ class LineStream:
         except OSError as error:
             msg = f"{command[0]} could not be started ({error.strerror})"
             raise MonitorUnavailable(msg) from error
-        self._lines: list[str] = []
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._collect, daemon=True)
+        # A deque may be filled by one thread and emptied by another.
+        self._lines: deque[str] = deque()
+        self._thread = threading.Thread(target=self._lines.extend, args=(self._process.stdout,), daemon=True)
         self._thread.start()
-
-    def _collect(self) -> None:
-        for line in self._process.stdout or ():
-            with self._lock:
-                self._lines.append(line)
 
     def new_lines(self) -> list[str]:
         """Return the lines printed since the last call."""
-        with self._lock:
-            lines, self._lines = self._lines, []
-        return lines
+        return [self._lines.popleft() for _ in range(len(self._lines))]
 
     def close(self) -> None:
         """Stop the tool."""
@@ -178,19 +172,3 @@ class LineStream:
             self._process.kill()
             self._process.wait()
         self._thread.join(timeout=2)
-
-
-class LineMonitor:
-    """Base of a monitor that reads the lines of a tool."""
-
-    def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
-        self._lines = lines
-        self._indexes = tuple(indexes)
-
-    def processes(self) -> tuple[frozenset[int], ...] | None:
-        """Return None: the tool does not report the processes on a device."""
-        return None
-
-    def close(self) -> None:
-        """Stop the tool."""
-        self._lines.close()

@@ -7,8 +7,17 @@ import re
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tunemark.harness.vendors.protocol import HOPPER_ONLY, NO_MODEL_PARALLEL, EventDevice, Feature, FoundDevice, Reading, Vendor
-from tunemark.harness.vendors.vendor_tools import LineMonitor, LineStream, ask, ask_json, dicts, number, text_of, visible_indexes, whole
+from tunemark.harness.vendors.protocol import (
+    HOPPER_ONLY,
+    NO_MODEL_PARALLEL,
+    DeviceMonitor,
+    EventDevice,
+    Feature,
+    FoundDevice,
+    Reading,
+    Vendor,
+)
+from tunemark.harness.vendors.vendor_tools import LineStream, ask, ask_json, dicts, number, text_of, visible_indexes, whole
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
@@ -79,7 +88,7 @@ def _display_only(name: str) -> bool:
     return any(word in name for word in DISPLAY_ONLY)
 
 
-class XpuSmiMonitor(LineMonitor):
+class XpuSmiMonitor(DeviceMonitor):
     """Monitors GPUs by their xpu-smi numbers. xpu-smi prints a CSV line per device and second."""
 
     interval_s = 1.0
@@ -87,7 +96,7 @@ class XpuSmiMonitor(LineMonitor):
     energy_reason = "xpu-smi reports no energy counter of this device, and power once per second is too coarse to integrate"
 
     def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
-        super().__init__(lines, indexes)
+        self._lines, self._indexes = lines, tuple(indexes)
         self._header: list[str] = []
 
     @classmethod
@@ -106,6 +115,10 @@ class XpuSmiMonitor(LineMonitor):
                 index, reading = _parse_row(dict(zip(self._header, cells, strict=True)))
                 latest[index] = reading
         return tuple(latest.get(index, Reading()) for index in self._indexes) if latest else ()
+
+    def close(self) -> None:
+        """Stop xpu-smi."""
+        self._lines.close()
 
 
 def _parse_row(row: dict[str, str]) -> tuple[int, Reading]:

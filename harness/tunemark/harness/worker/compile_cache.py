@@ -1,4 +1,4 @@
-"""Whether compiled graphs were in a disk cache before the run (definitions#compile-overhead): cold, warm, or why that is unknown."""
+"""The state of the compile cache on disk before the run (definitions#compile-overhead): cold, warm, or the reason why it is unknown."""
 
 import os
 import re
@@ -91,9 +91,11 @@ def _graphs_in(place: str) -> int | None:
 def torch_state() -> str:
     """Return `warm` if every graph that torch compiled came from the cache, `cold` if not, `none` without compilation."""
     dynamo = sys.modules.get("torch._dynamo.utils")
-    seen = dynamo.counters["inductor"] if dynamo else {}
-    hits, misses = seen.get("fxgraph_cache_hit", 0), seen.get("fxgraph_cache_miss", 0) + seen.get("fxgraph_cache_bypass", 0)
-    if hits + misses:
-        return "cold" if misses else "warm"
+    counters = dynamo.counters["inductor"] if dynamo else {}
+    misses = counters.get("fxgraph_cache_miss", 0) + counters.get("fxgraph_cache_bypass", 0)
+    if misses:
+        return "cold"
+    if counters.get("fxgraph_cache_hit", 0):
+        return "warm"
     # With its cache turned off torch counts neither, and everything is compiled.
     return "cold" if dynamo and dynamo.counters["stats"]["unique_graphs"] else "none"

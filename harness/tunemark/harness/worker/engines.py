@@ -147,7 +147,7 @@ def open_accelerator(plan: Plan, device: Device) -> Any:  # noqa: ANN401 - torch
     if plan.device.strategy in STAGES:
         settings["deepspeed_plugin"] = _zero_plugin(plan)
     else:
-        # With DeepSpeed on CPUs, accelerate must not be told about the CPU.
+        # With DeepSpeed, accelerate must not get `cpu`, even on CPUs.
         settings["cpu"] = device.torch_name == "cpu"
     accelerator = Accelerator(**settings)
     launched = int(os.environ.get("WORLD_SIZE", "1"))
@@ -232,13 +232,13 @@ def shard(plan: Plan, model: Any, device: Device) -> None:  # noqa: ANN401 - a t
 
 
 def refuse_another_model(model: Any) -> None:  # noqa: ANN401 - a torch module
-    """Raise RuntimeError in a process whose tensors differ from those of the first one: broadcasting would hang."""
+    """Raise RuntimeError if the tensors of this process differ from those of the first one: broadcasting would hang."""
     own = signature(model)
     shared: list[Any] = [own]
     dist.broadcast_object_list(shared, src=0)
-    theirs: Signature = shared[0]
-    if own != theirs:
-        other = sorted(set(own) ^ set(theirs)) or own
+    first: Signature = shared[0]
+    if own != first:
+        other = sorted(set(own) ^ set(first)) or own
         msg = f"process {dist.get_rank()} and the first one built different models: {other[0]} is in one of them only, or elsewhere"
         raise RuntimeError(msg)
 

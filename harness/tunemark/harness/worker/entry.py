@@ -1,7 +1,7 @@
 """The worker process: `python -m tunemark.harness.worker.entry FOLDER`, with an order in the folder.
 
-Runs load, check, train and evaluate, and logs each phase. Whatever happens is the last line of the log. Heavy imports are
-inside functions, since the time they take is the phase `import`.
+Loads, checks, trains and evaluates, and logs each phase. The last line of the log is the end or the failure. Heavy imports
+are inside functions, since the time they take is the phase `import`.
 """
 
 import logging
@@ -80,23 +80,15 @@ def end_with_parent(pid: int) -> None:
         threading.Thread(target=watch, daemon=True, name="end-with-parent").start()
 
 
-class LogHandler(logging.Handler):
-    """Writes each record of a logger to the run log."""
-
-    def __init__(self, log: LogWriter) -> None:
-        super().__init__()
-        self._log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one record."""
-        self._log.event("note", source=record.name, level=record.levelname.lower(), message=record.getMessage())
-
-
 def keep_library_logs(log: LogWriter) -> None:
     """Redirect the misleading loggers to the run log."""
+
+    def write(record: logging.LogRecord) -> bool:
+        log.event("note", source=record.name, level=record.levelname.lower(), message=record.getMessage())
+        return False
+
     for name in MISLEADING_LOGGERS:
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [LogHandler(log)], False
+        logging.getLogger(name).addFilter(write)
 
 
 def exit_now(code: int, *_held: object) -> None:

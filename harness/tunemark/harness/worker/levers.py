@@ -1,4 +1,4 @@
-"""Levers on speed and memory that do not change results: recomputation, fused kernels, compilation. And a readback of what took effect."""
+"""Settings of speed and memory that do not change results: recomputation, fused kernels, compilation. Also reads back those in effect."""
 
 import os
 import sys
@@ -25,7 +25,7 @@ KEPT = frozenset(
         "flash_attn_3::fwd",
     }
 )
-"""Operators whose results selective checkpointing keeps, by torch's names. Those of packages exist once these are imported."""
+"""Operators, by torch's names, with results that selective checkpointing keeps. A package's operators exist after its import."""
 SDPA_KERNELS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
 """Values of torch.nn.attention.SDPBackend."""
 STOCHASTIC_ROUNDING = "NEURON_RT_STOCHASTIC_ROUNDING_EN"

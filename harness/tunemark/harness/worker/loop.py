@@ -23,7 +23,7 @@ from tunemark.harness.worker.models import NO_GRADIENTS, Gradients
 from tunemark.schema.records.plan import Plan
 
 AHEAD = 2
-"""Steps that processes may be ahead of the one whose vote ends training: all stop after the same step."""
+"""Number of steps that processes may run ahead of the step with the vote to stop. All stop after the same step."""
 NAP_S = 1e-4
 ENDLESS = 1_000_000
 """More steps than any run takes, for schedules and trainers that need a number."""
@@ -35,7 +35,7 @@ class LossNotFinite(ArithmeticError):
 
 @dataclass(slots=True)
 class Trainer:
-    """What the loop works with."""
+    """The objects that the loop works with, and the measurements that it collects."""
 
     engine: Engine
     scheduler: Any
@@ -55,7 +55,7 @@ class Trainer:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class SubmittedStep:
     """A step that was submitted to the device."""
 
     stamp: Stamp
@@ -73,9 +73,9 @@ class Done:
 def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
     """Train until the stop rule or the end of the batches; log each completed step and return the size of the gradients.
 
-    Raises LossNotFinite after logging the step whose loss is not a finite number.
+    Raises LossNotFinite after logging a step with a loss that is not a finite number.
     """
-    device, engine, pending, gradients, step = trainer.device, trainer.engine, deque[Done](), NO_GRADIENTS, 0
+    device, engine, pending, gradients, step = trainer.device, trainer.engine, deque[SubmittedStep](), NO_GRADIENTS, 0
     device.begin()
     started_s = device.now()
     graphs = compiled_graphs()
@@ -94,7 +94,7 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
         step += 1
         result = device.host_copy(agree(trainer, loss, wants=trainer.stop.wants(device.now() - started_s, step)))
         graphs_before, graphs = graphs, compiled_graphs()
-        pending.append(Done(device.stamp(), own, result, counts, graphs - graphs_before, device.held_bytes()))
+        pending.append(SubmittedStep(device.stamp(), own, result, counts, graphs - graphs_before, device.held_bytes()))
         if trainer.strict:
             device.synchronise()
         reader.log_reached()
@@ -141,7 +141,7 @@ class StepReader:
     """Logs steps as the device completes them, oldest first."""
 
     trainer: Trainer
-    pending: deque[Done]
+    pending: deque[SubmittedStep]
     before_s: float
     held_bytes: int | None
 

@@ -1,4 +1,4 @@
-"""Build the model of a plan and its optimizer: weights, precision, adapters. Measure what their tensors weigh."""
+"""Build the model of a plan and its optimizer: weights, precision, adapters. Measure the sizes of their tensors."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -184,20 +184,20 @@ def switch_to_evaluation(model: Any) -> None:  # noqa: ANN401 - a torch module
 
 def build_optimizer(plan: Plan, model: Any, *, fused: bool) -> Any:  # noqa: ANN401 - torch objects
     """Return the optimizer over the trained weights; `fused` asks torch for one kernel per step."""
-    o = plan.optimizer
+    settings = plan.optimizer
     groups = list(parameter_groups(plan, model))
-    adam = {"lr": o.learning_rate, "betas": o.betas, "eps": o.epsilon, "weight_decay": o.weight_decay}
-    match o.name:
+    adam = {"lr": settings.learning_rate, "betas": settings.betas, "eps": settings.epsilon, "weight_decay": settings.weight_decay}
+    match settings.name:
         case "adamw":
             return torch.optim.AdamW(groups, **adam, fused=fused)
         case "adafactor":
-            return torch.optim.Adafactor(groups, lr=o.learning_rate, weight_decay=o.weight_decay)
+            return torch.optim.Adafactor(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
         case "sgd":
-            return torch.optim.SGD(groups, lr=o.learning_rate, weight_decay=o.weight_decay)
+            return torch.optim.SGD(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
         case "adamw_8bit" | "paged_adamw_8bit":
             import bitsandbytes  # noqa: PLC0415
 
-            kind = bitsandbytes.optim.PagedAdamW8bit if o.name.startswith("paged") else bitsandbytes.optim.AdamW8bit
+            kind = bitsandbytes.optim.PagedAdamW8bit if settings.name.startswith("paged") else bitsandbytes.optim.AdamW8bit
             return kind(groups, **adam)
 
 

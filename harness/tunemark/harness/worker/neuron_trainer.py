@@ -23,7 +23,7 @@ from tunemark.harness.worker.compile_cache import CacheWatch
 from tunemark.harness.worker.data import Counts, MicroBatch, Share, load_samples, micro_batches, shape_of
 from tunemark.harness.worker.gates import GATES
 from tunemark.harness.worker.levers import compiled_graphs, effective
-from tunemark.harness.worker.loop import ENDLESS, Done, StepReader, Trainer, agree, planned_steps, stop_rule
+from tunemark.harness.worker.loop import ENDLESS, StepReader, SubmittedStep, Trainer, agree, planned_steps, stop_rule
 from tunemark.harness.worker.models import NO_GRADIENTS, config_of, gradients_of, lora_keywords, model_facts
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.effective import NEURON_ATTENTION
@@ -153,7 +153,7 @@ def training_arguments(plan: Plan, steps: int | None, scratch: Path) -> dict[str
     never decays norms and biases, which our own loop does. In this version of optimum-neuron, master weights in fp32 exist
     with ZeRO 1 only.
     """
-    o, zero = plan.optimizer, plan.device.strategy is Strategy.ZERO1
+    optimizer, zero = plan.optimizer, plan.device.strategy is Strategy.ZERO1
     return {
         "per_device_train_batch_size": plan.batch.micro_batch,
         "gradient_accumulation_steps": plan.batch.gradient_accumulation,
@@ -161,15 +161,15 @@ def training_arguments(plan: Plan, steps: int | None, scratch: Path) -> dict[str
         "seed": plan.measurement.seed,
         "gradient_checkpointing": plan.model.gradient_checkpointing is Checkpointing.FULL,
         "bf16": plan.precision.compute is Dtype.BF16,
-        "optim": OPTIMIZERS[o.name],
-        "learning_rate": o.learning_rate,
-        "weight_decay": o.weight_decay,
-        "adam_beta1": o.betas[0],
-        "adam_beta2": o.betas[1],
-        "adam_epsilon": o.epsilon,
-        "max_grad_norm": o.max_grad_norm or 0.0,
-        "lr_scheduler_type": o.scheduler,
-        "warmup_steps": o.warmup_steps,
+        "optim": OPTIMIZERS[optimizer.name],
+        "learning_rate": optimizer.learning_rate,
+        "weight_decay": optimizer.weight_decay,
+        "adam_beta1": optimizer.betas[0],
+        "adam_beta2": optimizer.betas[1],
+        "adam_epsilon": optimizer.epsilon,
+        "max_grad_norm": optimizer.max_grad_norm or 0.0,
+        "lr_scheduler_type": optimizer.scheduler,
+        "warmup_steps": optimizer.warmup_steps,
         "tensor_parallel_size": plan.device.tensor_parallel,
         "pipeline_parallel_size": plan.device.pipeline_parallel,
         "zero_1": zero,
@@ -249,7 +249,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
     def __init__(self, plan: Plan, trainer: Trainer, rows: Rows) -> None:
         self._plan, self._trainer, self._rows = plan, trainer, rows
         self._losses: list[Any] = []
-        self._pending: deque[Done] = deque()
+        self._pending: deque[SubmittedStep] = deque()
         self._last: tuple[Any, Counts] | None = None
         self._reader: StepReader | None = None
         self._started_s, self._graphs, self._steps = 0.0, 0, 0
@@ -278,7 +278,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         trainer.log.event("training", started_at_s=trainer.log.since_spawn(self._started_s))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
-        """Mark the previous step, whose last graph has been submitted, and log the steps whose results are there."""
+        """Mark the previous step, since its last graph has been submitted, and log the steps that have a result."""
         self._mark()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
@@ -316,7 +316,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         if self._last is not None:
             graphs = compiled_graphs()
             (result, counts), self._last = self._last, None
-            self._pending.append(Done(self._trainer.device.stamp(), None, result, counts, graphs - self._graphs, None))
+            self._pending.append(SubmittedStep(self._trainer.device.stamp(), None, result, counts, graphs - self._graphs, None))
             self._graphs = graphs
         if self._reader:
             self._reader.log_reached()
