@@ -5,7 +5,6 @@ libraries measured are named, and never mixed with new ones.
 """
 
 import getpass
-import hashlib
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +44,7 @@ SOFTWARE = ("packages", "python", "os", "runtime")
 
 
 class Stopped(Exception):
-    """The user stopped the series; finished runs are kept."""
+    """The series ends here, at the request of the user or because going on is useless. Finished runs are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +139,7 @@ class Series:
         points into the same folder: both would disturb each other.
         """
         folder = self.bench.out.resolve() if self.bench.out else ""
-        name = hashlib.sha256(f"{getpass.getuser()} {self.settings_sha256} {folder}".encode()).hexdigest()
+        name = sha256(f"{getpass.getuser()} {self.settings_sha256} {folder}".encode()).hexdigest()
         lock = FileLock(Path(tempfile.gettempdir()) / f"tunemark-{name[:16]}.lock")
         try:
             lock.acquire(blocking=False)
