@@ -60,12 +60,10 @@ class RunProgress:
         self._task = self._bar.add_task("starting", total=plan.measurement.max_steps, workload=plan.workload, steps="")
 
     def __enter__(self) -> Self:
-        """Start the bar."""
         self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove the bar."""
         self._bar.stop()
 
     def __call__(self, log: RunLog) -> None:

@@ -104,12 +104,10 @@ class HostSampler:
         self._before = (spawned_at_s, 0.0, _host_busy_s())
 
     def __enter__(self) -> Self:
-        """Start sampling."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop sampling."""
         self._done.set()
         self._thread.join()
 
@@ -192,7 +190,6 @@ class DeviceSampler:
             self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        """Stop sampling and close the monitor."""
         self._done.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -7,6 +7,7 @@ row and is not counted again. The first token of each piece is predicted from no
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from itertools import cycle, islice
 from typing import Any, NamedTuple
 
@@ -67,30 +68,18 @@ def shape_of(plan: Plan, card: ModelCard) -> Shape:
     return Shape(card.sliding_window if limited else None, mixed_windows=card.family == "gemma2")
 
 
-class Share(NamedTuple):
-    """The part of the stream of samples that a process takes."""
+def micro_batches(plan: Plan, samples: Iterator[Sample], model: Shape, rank: int = 0, ranks: int = 1) -> Iterator[MicroBatch]:
+    """Yield the micro-batches of data-parallel process `rank` from a stream of samples, until it ends.
 
-    rank: int = 0
-    ranks: int = 1
-
-
-ALONE = Share()
-
-
-def micro_batches(plan: Plan, samples: Iterator[Sample], model: Shape, share: Share = ALONE) -> Iterator[MicroBatch]:
-    """Yield a process's micro-batches from a stream of samples, until it ends.
-
-    All processes read the same stream and take turns, so each knows the others' counts without communication.
+    All `ranks` processes read the same stream and take turns, so each knows the others' counts without communication.
     """
     rows: Iterator[Any] = pack(samples, plan.data.sequence_length) if plan.data.packing else samples
-    while taken := list(islice(rows, plan.batch.micro_batch * share.ranks)):
+    while taken := list(islice(rows, plan.batch.micro_batch * ranks)):
         parts = [taken[start : start + plan.batch.micro_batch] for start in range(0, len(taken), plan.batch.micro_batch)]
-        everywhere = Counts()
-        for part in parts:
-            everywhere = everywhere.plus(counts_of(plan, part))
+        counts = [counts_of(plan, part) for part in parts]
         # At the end of a finite stream the last process may have nothing left.
-        own = parts[min(share.rank, len(parts) - 1)]
-        yield MicroBatch(tensors_of(plan, own, model), counts_of(plan, own), everywhere)
+        own = min(rank, len(parts) - 1)
+        yield MicroBatch(tensors_of(plan, parts[own], model), counts[own], everywhere=reduce(Counts.plus, counts))
 
 
 def counts_of(plan: Plan, rows: list[Any]) -> Counts:

@@ -101,7 +101,7 @@ def exit_now(code: int, *_held: object) -> None:
 def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer":
     """Load, check, train and evaluate; log the measurements. Return the objects to keep alive until the process ends."""
     from tunemark.harness.worker.compile_cache import CacheWatch  # noqa: PLC0415 - the import phase is over
-    from tunemark.harness.worker.data import Share, load_samples, micro_batches, shape_of  # noqa: PLC0415
+    from tunemark.harness.worker.data import load_samples, micro_batches, shape_of  # noqa: PLC0415
     from tunemark.harness.worker.engines import save_weights, shapes_only  # noqa: PLC0415
     from tunemark.harness.worker.gates import check, evaluate  # noqa: PLC0415
     from tunemark.harness.worker.levers import compile_model, states_of  # noqa: PLC0415
@@ -112,19 +112,21 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
         from tunemark.harness.worker.neuron_trainer import run_by_trainer  # noqa: PLC0415
 
         return run_by_trainer(order, device, log, folder)
-    plan, share = order.plan, Share(rank_of_this_process(), order.plan.batch.data_parallel)
+    plan, rank = order.plan, rank_of_this_process()
     if device.name() not in {None, order.device_name}:
         msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
         raise DeviceUnavailable(msg)
+
     caches = CacheWatch.of(plan, folder)
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
     log.phase(Phase.LOAD, device.now())
-    scratch, empty = folder / f"weights-{share.rank}", shapes_only(plan, share.rank)
+    scratch, empty = folder / f"weights-{rank}", shapes_only(plan, rank)
     model = build_model(plan, order.card, order.weights_from, samples.vocabulary, scratch, device, empty=empty)
     log.event("model", **model_facts(model))
+
     shape = shape_of(plan, order.card)
-    batches = micro_batches(plan, samples.training, shape, share)
+    batches = micro_batches(plan, samples.training, shape, rank, plan.batch.data_parallel)
     if plan.measurement.gates:
         # With the first micro-batch, which is then trained on too. The model moves to the device.
         log.phase(Phase.CHECK, device.now())
@@ -138,12 +140,13 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
     gradients = train_between_probes(plan, trainer, batches)
     log.event("model", **model_facts(trainer.engine.model, trainer.engine.optimizer, gradients))
     log.event("effective", **trainer.effective, optimizer_states_on=states_of(trainer.engine.optimizer))
+
     if samples.evaluation:
         log.phase(Phase.EVAL, device.now())
         log.event("evaluation", split=samples.evaluation_split, **evaluate(plan, trainer.engine.model, shape, device, samples.evaluation))
     if plan.measurement.save:
         log.phase(Phase.SAVE, device.now())
-        log.event("saved", bytes=save_weights(trainer.engine, folder / "saved", rank=share.rank))
+        log.event("saved", bytes=save_weights(trainer.engine, folder / "saved", rank=rank))
     log.phase(Phase.TEARDOWN, device.now())
     log.event("compile_cache", **caches.state())
     report_ranks(trainer)

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -109,9 +110,7 @@ def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> t
     Each micro-batch is weighted by its supervised tokens among those of all processes, so that the gradient equals that of
     a single process with the same global batch.
     """
-    counts, engine = Counts(), trainer.engine
-    for micro_batch in micro_batches:
-        counts = counts.plus(micro_batch.everywhere)
+    engine, counts = trainer.engine, reduce(Counts.plus, (micro_batch.everywhere for micro_batch in micro_batches))
     share: Any = 0.0
     own: Stamp | None = None
     for number, micro_batch in enumerate(micro_batches, start=1):

@@ -20,7 +20,7 @@ from transformers import TrainerCallback
 from tunemark.harness.run.run_log import LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.compile_cache import CacheWatch
-from tunemark.harness.worker.data import Counts, MicroBatch, Share, load_samples, micro_batches, shape_of
+from tunemark.harness.worker.data import Counts, MicroBatch, load_samples, micro_batches, shape_of
 from tunemark.harness.worker.gates import GATES
 from tunemark.harness.worker.levers import compiled_graphs, effective
 from tunemark.harness.worker.loop import ENDLESS, StepReader, SubmittedStep, Trainer, agree, planned_steps, stop_rule
@@ -55,8 +55,7 @@ def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -
     log.event("model", **model_facts(model) | whole)
     for name in GATES if plan.measurement.gates else ():
         log.event("gate", name=name, passed=None, detail="not checked: optimum-neuron's trainer prepares the model itself")
-    share = Share(data_rank(plan), plan.batch.data_parallel)
-    rows = Rows(micro_batches(plan, samples.training, shape_of(plan, card), share))
+    rows = Rows(micro_batches(plan, samples.training, shape_of(plan, card), data_rank(plan), plan.batch.data_parallel))
     trainer: Any = Trainer(
         engine=SimpleNamespace(processes=processes),  # type: ignore[arg-type] # the trainer does the work; only its world size is read
         scheduler=None,
