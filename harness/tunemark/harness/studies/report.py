@@ -28,27 +28,26 @@ ALL_RUNS = (WarningKind.RANDOM_WEIGHTS, WarningKind.UNKNOWN_ACCELERATOR, Warning
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One point, summarised over its runs."""
+    """One point, summarised over its runs.
+
+    With several runs, times, rates and losses are medians, and the interval of the rate is their range.
+    """
 
     point: str
     status: str
     """`ok` when one of its runs is; else the status of the first."""
     runs: int
-    """Number of runs."""
     ok: int
     """Number of runs that are ok."""
     step_time_s: float | None
-    """Median step; for several runs the median of these."""
+    """Median step."""
     tokens_per_s: float | None
-    """For several runs the median."""
     tokens_per_s_low: float | None
-    """Lower end of the 95% interval; for several runs the lowest."""
+    """Lower end of the 95% interval."""
     tokens_per_s_high: float | None
-    """Upper end of the 95% interval; for several runs the highest."""
     peak_memory_bytes: int | None
     """The highest."""
     train_loss: float | None
-    """For several runs the median."""
     speed: float | None
     """Throughput relative to the first point with enough steady steps; null where one of both has too few."""
     warnings: tuple[str, ...]

@@ -54,7 +54,7 @@ class MicroBatch:
 
 
 class Shape(NamedTuple):
-    """What batches depend on in a model."""
+    """The properties of a model that its batches depend on."""
 
     window: int | None = None
     """Attention span, where it is limited."""
