@@ -8,10 +8,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tunemark.harness.commands.options import Json
 from tunemark.harness.plan.capabilities import generation_of
 from tunemark.harness.plan.machine import PACKAGES, Machine, detect
-from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.options import Json, Options
 from tunemark.harness.plan.resolve import resolve
 from tunemark.harness.run.show import answers, print_json
 from tunemark.schema import formats

@@ -8,8 +8,7 @@ import typer
 from rich.table import Table
 
 from tunemark.harness.commands.emit import Accelerator, Emit, Instance, script
-from tunemark.harness.commands.options import Json, Workload, takes_run_options
-from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import refuse_unsupported, resolve
 from tunemark.harness.run.show import answers, as_text, print_json
 from tunemark.schema import formats

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.markup import escape
 
-from tunemark.harness.commands.options import Json, Workload, fraction, takes_run_options
-from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.options import Json, Options, Workload, fraction, takes_run_options
 from tunemark.harness.run.show import answers, print_json, say
 from tunemark.harness.studies.report import edges_table, points_table, prediction_table, verdict
 from tunemark.harness.studies.settings_grid import Over, Question
