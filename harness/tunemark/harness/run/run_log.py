@@ -148,7 +148,7 @@ class LogReader:
         elif name == "training":
             self.log.started_at_s = event["started_at_s"]
         elif name == "probe":
-            self.log.probes[event["when"]] = event["found"]
+            self.log.probes[event["when"]] = event["result"]
         elif name == "end":
             self.log.ended = True
         else:

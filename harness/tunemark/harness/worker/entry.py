@@ -208,7 +208,7 @@ def train_between_probes(plan: Plan, trainer: "Trainer", batches: Iterator["Micr
     def probe(when: str) -> None:
         if plan.measurement.probe:
             log.phase(Phase.PROBE, device.now())
-            log.event("probe", when=when, found=matrix_rate(device, plan.device.backend, plan.precision.compute))
+            log.event("probe", when=when, result=matrix_rate(device, plan.device.backend, plan.precision.compute))
 
     probe("before")
     log.phase(Phase.TRAIN, device.now())

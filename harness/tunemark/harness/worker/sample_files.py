@@ -78,8 +78,8 @@ def read_split(source: DataSource, place: str, split: str, template: str | None 
             columns = row | {TEXT_FIELDS[0]: template.format_map(row)}
         text = next((columns[field] for field in TEXT_FIELDS if columns.get(field)), None)
         if text is None:
-            found = ", ".join(map(str, columns))
-            msg = f"rows of split {split!r} have the columns {found}; one must be called {' or '.join(TEXT_FIELDS)}"
+            names = ", ".join(map(str, columns))
+            msg = f"rows of split {split!r} have the columns {names}; one must be called {' or '.join(TEXT_FIELDS)}"
             raise ValueError(msg)
         label = next((columns[field] for field in LABEL_FIELDS if columns.get(field) is not None), None)
         texts.append({"text": text, "label": label})
