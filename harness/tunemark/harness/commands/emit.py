@@ -293,12 +293,12 @@ def skypilot(job: Job) -> str:
     Dumper.add_representer(str, write_text)
     target, plan = job.target, job.plan
     # Tunemark's optional dependencies that the run needs.
-    wanted = {
+    optional = {
         "nvidia": target.card.vendor == "NVIDIA",
         "qlora": plan.method is Method.QLORA or plan.optimizer.name.endswith("8bit"),
         "distributed": plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3},
     }
-    extras = ",".join(name for name, needed in wanted.items() if needed)
+    extras = ",".join(name for name, needed in optional.items() if needed)
     install = f".venv/bin/pip install --quiet --editable '.[{extras}]'\n" if extras else ""
     head_node = 'HEAD_NODE="$(echo "$SKYPILOT_NODE_IPS" | sed -n 1p)"\n' if target.nodes > 1 else ""
     command = job.command(".venv/bin/tunemark", '"$SKYPILOT_NODE_RANK"', f'"$HEAD_NODE:{PORT}"')

@@ -278,14 +278,14 @@ def merge_failures(log: RunLog, folder: Path) -> RunLog:
 def hub_cache(resolved: Resolved) -> CacheState:
     """Return `warm` if the hub's cache on this machine holds all weights and data from the hub, else `cold`; `none` without any."""
     plan = resolved.plan
-    wanted = [f"models--{plan.model.hub_id}"] if plan.model.hub_id else []
+    repositories = [f"models--{plan.model.hub_id}"] if plan.model.hub_id else []
     if plan.data.source is DataSource.HUB and resolved.data_from and not Path(resolved.data_from).exists():
-        wanted.append(f"datasets--{resolved.data_from}")
-    if not wanted:
+        repositories.append(f"datasets--{resolved.data_from}")
+    if not repositories:
         return "none"
     home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
-    return "warm" if all((cache / name.replace("/", "--")).exists() for name in wanted) else "cold"
+    return "warm" if all((cache / name.replace("/", "--")).exists() for name in repositories) else "cold"
 
 
 def _oom_kills() -> int:
@@ -345,10 +345,10 @@ class SteadinessJudge:
 
     def sure(self, log: RunLog) -> bool:
         """Return True if the interval of throughput over a steady window is narrow enough."""
-        wanted = self._rules.until_relative_ci
-        if wanted is None or len(log.steps) < self._next:
+        limit = self._rules.until_relative_ci
+        if limit is None or len(log.steps) < self._next:
             return False
         self._next = int(len(log.steps) * JUDGE_AGAIN_AFTER) + 1
         trace = log.trace()
         window = steady_window(trace, self._rules, settled_after((event["step"] for event in log.events), len(trace)))
-        return window.stable and rates_over(trace, window).tokens_per_s.relative_half_width <= wanted
+        return window.stable and rates_over(trace, window).tokens_per_s.relative_half_width <= limit

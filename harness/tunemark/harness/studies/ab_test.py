@@ -182,7 +182,11 @@ def _accuracy(pairs: Sequence[Pair]) -> ShareDifference | None:
 
 
 def _break_even(pairs: Sequence[Pair], derived: Sequence[DerivedPair], throughput: Change | None) -> tuple[BreakEven, ...]:
-    states = [_cache_state(pair) for pair in pairs]
+    # The cache state that both runs of a pair had: "none" if neither compiled, None if it differs or is unknown.
+    states: list[str | None] = []
+    for pair in pairs:
+        compiled = {run.process.compile_cache for run in pair} - {"none"}
+        states.append("none" if not compiled else compiled.pop() if len(compiled) == 1 else None)
     if throughput is None or throughput.verdict != "higher" or all(state == "none" for state in states):
         return ()
     gain_s = median(a.step_time.p50 - b.step_time.p50 for a, b in derived if a.step_time and b.step_time)
@@ -193,11 +197,3 @@ def _break_even(pairs: Sequence[Pair], derived: Sequence[DerivedPair], throughpu
         steps = break_even_steps(median(overheads_s), gain_s) if overheads_s else None
         points.append(BreakEven(cache, len(same_state), steps))
     return tuple(points)
-
-
-def _cache_state(pair: Pair) -> str | None:
-    """Return the cache state that both runs had; `none` if neither compiled, None if it differs or is unknown."""
-    compiled = {run.process.compile_cache for run in pair} - {"none"}
-    if not compiled:
-        return "none"
-    return compiled.pop() if len(compiled) == 1 else None
