@@ -132,31 +132,31 @@ class AmdMonitor(DeviceMonitor):
 
     def read(self) -> tuple[Reading, ...]:
         """Return one reading per GPU."""
-        return tuple(self._read(handle) for handle in self._handles)
-
-    def _read(self, handle: Any) -> Reading:  # noqa: ANN401 - a handle of amdsmi
-        smi = self._smi
-        busy = number((self._ask(smi.amdsmi_get_gpu_activity, handle) or {}).get("gfx_activity"))
-        power = self._ask(smi.amdsmi_get_power_info, handle) or {}
-        # Which of these is reported depends on the chip.
-        watts = (number(power.get(key)) for key in ("current_socket_power", "average_socket_power", "socket_power"))
-        memory = self._ask(smi.amdsmi_get_gpu_memory_usage, handle, smi.AmdSmiMemoryType.VRAM)
-        current = smi.AmdSmiTemperatureMetric.CURRENT
-        temperature = self._ask(smi.amdsmi_get_temp_metric, handle, smi.AmdSmiTemperatureType.HOTSPOT, current)
-        energy = self._ask(smi.amdsmi_get_energy_count, handle) or {}
-        # The counter counts steps of some microjoules; its key was renamed.
-        steps, step_uj = number(energy.get("energy_accumulator", energy.get("power"))), number(energy.get("counter_resolution"))
-        throttle = number((self._ask(smi.amdsmi_get_gpu_metrics_info, handle) or {}).get("indep_throttle_status"))
-        return Reading(
-            busy=None if busy is None else min(1.0, busy / 100),
-            power_w=next(filter(None, watts), None),
-            clock_mhz=number((self._ask(smi.amdsmi_get_clock_info, handle, smi.AmdSmiClkType.GFX) or {}).get("clk")),
-            temperature_c=number(temperature),
-            memory_used_bytes=None if memory is None else int(memory),
-            energy_j=steps * step_uj * MICRO if steps and step_uj else None,
-            # The bits differ by chip, so all causes get one name. All ones mean that the chip does not report them.
-            throttle_reasons=frozenset({"throttled"}) if throttle and throttle < 2**63 else frozenset(),
-        )
+        smi, readings = self._smi, []
+        for handle in self._handles:
+            busy = number((self._ask(smi.amdsmi_get_gpu_activity, handle) or {}).get("gfx_activity"))
+            power = self._ask(smi.amdsmi_get_power_info, handle) or {}
+            # Which of these is reported depends on the chip.
+            watts = [number(power.get(key)) for key in ("current_socket_power", "average_socket_power", "socket_power")]
+            memory = self._ask(smi.amdsmi_get_gpu_memory_usage, handle, smi.AmdSmiMemoryType.VRAM)
+            current = smi.AmdSmiTemperatureMetric.CURRENT
+            temperature = self._ask(smi.amdsmi_get_temp_metric, handle, smi.AmdSmiTemperatureType.HOTSPOT, current)
+            energy = self._ask(smi.amdsmi_get_energy_count, handle) or {}
+            # The counter counts steps of some microjoules; its key was renamed.
+            steps, step_uj = number(energy.get("energy_accumulator", energy.get("power"))), number(energy.get("counter_resolution"))
+            throttle = number((self._ask(smi.amdsmi_get_gpu_metrics_info, handle) or {}).get("indep_throttle_status"))
+            reading = Reading(
+                busy=None if busy is None else min(1.0, busy / 100),
+                power_w=next(filter(None, watts), None),
+                clock_mhz=number((self._ask(smi.amdsmi_get_clock_info, handle, smi.AmdSmiClkType.GFX) or {}).get("clk")),
+                temperature_c=number(temperature),
+                memory_used_bytes=None if memory is None else int(memory),
+                energy_j=steps * step_uj * MICRO if steps and step_uj else None,
+                # The bits differ by chip, so all causes get one name. All ones mean that the chip does not report them.
+                throttle_reasons=frozenset({"throttled"}) if throttle and throttle < 2**63 else frozenset(),
+            )
+            readings.append(reading)
+        return tuple(readings)
 
     def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 - amdsmi's answers
         try:

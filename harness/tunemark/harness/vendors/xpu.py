@@ -111,9 +111,19 @@ class XpuSmiMonitor(DeviceMonitor):
             cells = [cell.strip() for cell in line.split(",")]
             if cells[0] == "Timestamp":
                 self._header = cells
-            elif len(cells) == len(self._header):
-                index, reading = _parse_row(dict(zip(self._header, cells, strict=True)))
-                latest[index] = reading
+                continue
+            if len(cells) != len(self._header):
+                continue
+            row = list(zip(self._header, cells, strict=True))
+            busy, memory = _value(row, "GPU Utilization"), _value(row, "GPU Memory Used")
+            latest[int(_value(row, "DeviceId") or 0)] = Reading(
+                busy=None if busy is None else min(1.0, busy / 100),
+                power_w=_value(row, "GPU Power"),
+                clock_mhz=_value(row, "GPU Frequency"),
+                temperature_c=_value(row, "GPU Core Temperature"),
+                memory_used_bytes=None if memory is None else int(memory * MIB),
+                energy_j=_value(row, "GPU Energy Consumed (J)"),
+            )
         return tuple(latest.get(index, Reading()) for index in self._indexes) if latest else ()
 
     def close(self) -> None:
@@ -121,21 +131,9 @@ class XpuSmiMonitor(DeviceMonitor):
         self._lines.close()
 
 
-def _parse_row(row: dict[str, str]) -> tuple[int, Reading]:
-    """Return the device number and the reading of a line."""
-
-    def value(start: str) -> float | None:
-        return next((number(cell) for name, cell in row.items() if name.startswith(start)), None)
-
-    busy, memory = value("GPU Utilization"), value("GPU Memory Used")
-    return int(value("DeviceId") or 0), Reading(
-        busy=None if busy is None else min(1.0, busy / 100),
-        power_w=value("GPU Power"),
-        clock_mhz=value("GPU Frequency"),
-        temperature_c=value("GPU Core Temperature"),
-        memory_used_bytes=None if memory is None else int(memory * MIB),
-        energy_j=value("GPU Energy Consumed (J)"),
-    )
+def _value(row: list[tuple[str, str]], column: str) -> float | None:
+    """Return the value in the first column with a name that begins like this, or None."""
+    return next((number(cell) for name, cell in row if name.startswith(column)), None)
 
 
 VENDOR = Vendor(
