@@ -356,8 +356,3 @@ def vendor_of(backend: Backend) -> Vendor:
     """Return the vendor of a device family. Its module has the family's name."""
     vendor: Vendor = import_module(f"{PACKAGE}.{backend.value}").VENDOR
     return vendor
-
-
-def open_device(backend: Backend, threads: int | None, local_rank: int = 0) -> Device:
-    """Return the device of a process, ready for work. Raises DeviceUnavailable when torch cannot use it."""
-    return vendor_of(backend).device.open(threads, local_rank)

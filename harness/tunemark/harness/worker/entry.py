@@ -19,7 +19,7 @@ import psutil
 
 from tunemark.harness.plan.capabilities import by_trainer
 from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, PARENT, LogWriter, Order, rank_of_this_process
-from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, open_device
+from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, vendor_of
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Backend, Dtype, Phase, Strategy
 
@@ -55,7 +55,8 @@ def main() -> int:
         import transformers  # noqa: PLC0415
 
         transformers.logging.set_verbosity_error()
-        device = open_device(order.plan.device.backend, order.plan.device.threads, int(os.environ.get("LOCAL_RANK", "0")))
+        place = order.plan.device
+        device = vendor_of(place.backend).device.open(place.threads, int(os.environ.get("LOCAL_RANK", "0")))
         # Held until the process exits: tearing down objects that several processes share has hung.
         held = run(order, device, log, folder)
     except BaseException as error:  # noqa: BLE001 - the parent writes the record of any failure
