@@ -72,9 +72,7 @@ def workloads(*, as_json: Json = False) -> None:
     if as_json:
         print_json([card.model_dump(mode="json") for card in cards.values()])
         return
-    table = Table(box=None, padding=(0, 2))
-    for heading in ("workload", "tier", "model", "method", "tokens x rows", "title"):
-        table.add_column(heading)
+    table = Table("workload", "tier", "model", "method", "tokens x rows", "title", box=None, padding=(0, 2))
     for card in cards.values():
         rows = card.batch.micro_batch * card.batch.gradient_accumulation
         table.add_row(card.key, card.tier, card.model, card.method.value, f"{card.data.sequence_length} x {rows}", card.title)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from tunemark.harness.commands.emit import Accelerator, Emit, Instance, script
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
@@ -51,10 +51,8 @@ def plan(
         overrides = [override.model_dump() for override in resolved.overrides]
         print_json({"plan": resolved.plan.model_dump(mode="json"), "overrides": overrides, "unsupported": resolved.unsupported})
     else:
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        table.add_column("field", no_wrap=True)
-        table.add_column("value", overflow="fold", max_width=24)
-        table.add_column("reason")
+        field_column, value_column = Column("field", no_wrap=True), Column("value", overflow="fold", max_width=24)
+        table = Table(field_column, value_column, "reason", box=None, padding=(0, 2, 0, 0))
         overridden = {override.field: override.card for override in resolved.overrides}
         for field, value in flattened(resolved.plan.model_dump(mode="json", exclude={"reasons"})):
             reason = f"overridden; the card has {overridden[field]}" if field in overridden else resolved.plan.reasons.get(field, "")

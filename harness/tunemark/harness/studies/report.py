@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from tunemark.harness.run.show import as_text
 from tunemark.schema import formats
@@ -104,13 +104,11 @@ def _row(point: str, runs: Sequence["Done"], first: float | None) -> Row:
 
 def points_table(rows: Sequence[Row]) -> Table:
     """Return the rows as a table."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("point", overflow="fold")
-    table.add_column("status", no_wrap=True)
     spread = "lowest to highest" if any(row.runs > 1 for row in rows) else "95% interval"
-    for heading in ("step time", "tokens/s", spread, "peak memory", "loss", "speed"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("warnings", overflow="fold")
+    numbers = ("step time", "tokens/s", spread, "peak memory", "loss", "speed")
+    columns = [Column("point", overflow="fold"), Column("status", no_wrap=True)]
+    columns += [Column(heading, justify="right", no_wrap=True) for heading in numbers]
+    table = Table(*columns, Column("warnings", overflow="fold"), box=None, padding=(0, 2, 0, 0))
     missing = formats.MISSING
     for row in rows:
         interval = missing
@@ -133,9 +131,8 @@ def points_table(rows: Sequence[Row]) -> Table:
 
 def edges_table(edges: Sequence["Edge"]) -> Table:
     """Return the edges of a frontier as a table."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("sequence length", "largest micro-batch", "first failure", "peak memory", "tries"):
-        table.add_column(heading, justify="right")
+    headings = ("sequence length", "largest micro-batch", "first failure", "peak memory", "tries")
+    table = Table(*(Column(heading, justify="right") for heading in headings), box=None, padding=(0, 2, 0, 0))
     for edge in edges:
         table.add_row(
             str(edge.sequence_length),
@@ -190,9 +187,7 @@ def _break_even(point: "BreakEven") -> str:
 
 def prediction_table(prediction: "Prediction", price: str | None) -> Table:
     """Return the parts of a whole job as a table."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("", "predicted", "95% interval"):
-        table.add_column(heading)
+    table = Table("", "predicted", "95% interval", box=None, padding=(0, 2, 0, 0))
     table.add_row("optimizer steps", f"{prediction.steps:,}", "")
     table.add_row("one step", formats.duration(prediction.step_time_s.value), _between(prediction.step_time_s))
     table.add_row("start-up", formats.duration(prediction.once_s), "")
