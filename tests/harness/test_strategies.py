@@ -55,7 +55,7 @@ def alone(tmp_path_factory):
 )
 def test_two_processes_learn_what_one_learns(alone, tmp_path, strategy, further):
     if strategy.startswith("zero"):
-        pytest.importorskip("deepspeed", reason="deepspeed is not installed: the Neuron stack does without")
+        pytest.importorskip("deepspeed", reason="DeepSpeed is not installed; ZeRO needs it, and the Neuron stack does not include it")
     done = tunemark("run", "smoke-full", *SMALL, "--devices", 2, "--strategy", strategy, *further, "--save", "--out", tmp_path)
     both = only_submission(tmp_path)
     assert both.outcome.status is Status.OK, done.stderr
