@@ -288,7 +288,9 @@ def test_a_wrong_system_description_leaves_its_fields_unknown(tmp_path: Path, fa
     found = read_entries(made_archive(tmp_path, files), facts)
     assert found.results[0].conditions.accelerator_count is None
     assert found.results[0].system.name == "box"
-    assert "v5.1/Some One/systems/box.json:1: number_of_nodes is 'many', not a positive whole number; left unknown" in map(str, found.problems)
+    assert "v5.1/Some One/systems/box.json:1: number_of_nodes is 'many', not a positive whole number; left unknown" in map(
+        str, found.problems
+    )
 
 
 def test_a_target_missing_from_the_logs_is_that_of_the_rules_and_marked_as_assumed(tmp_path: Path, facts: FactBase):
