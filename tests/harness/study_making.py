@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from harness_making import ROOT, make_machine
 
-from tunemark.harness.run.record import Context, assemble, write
+from tunemark.harness.run.record import assemble, write
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import refused_run
 from tunemark.harness.studies.series import Bench
@@ -49,7 +49,7 @@ def make_run(resolved, study=None, *, status=Status.OK, machine=None, **log):
     else:
         written = make_log(resolved.plan, **log)
         finished = replace(refused_run("-"), log=written, wall_s=written.steps[-1]["completed_at_s"] + 1.0, max_rss_bytes=2**29)
-    return assemble(resolved, machine or make_machine(), finished, Context(study=study))
+    return assemble(resolved, machine or make_machine(), finished, study=study)
 
 
 class ScriptedBench:

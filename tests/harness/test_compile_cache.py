@@ -22,6 +22,7 @@ def cache_of_a_run(out, folder, *more):
     return submission
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_same_compiled_run_finds_a_cold_cache_then_a_warm_one_and_a_cold_one_with_cold(tmp_path):
     folder = tmp_path / "cache"

@@ -11,7 +11,7 @@ import torch
 
 from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors.neuron import Neuron
-from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, EventDevice, Feature, open_device
+from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, EventDevice, Feature, vendor_of
 from tunemark.harness.worker.levers import compiled_graphs
 from tunemark.schema.vocabulary import Backend
 
@@ -82,9 +82,9 @@ def test_a_device_that_torch_cannot_use_is_unavailable_with_a_word_on_what_to_do
         Backend.MPS: torch.backends.mps.is_available(),
     }
     if usable.get(backend):
-        pytest.skip(f"{backend.value} is usable here")
+        pytest.skip(f"torch can use {backend.value} here, and the test is about a device that it cannot use")
     with pytest.raises(DeviceUnavailable, match=r"install|open"):
-        open_device(backend, None)
+        vendor_of(backend).device.open(None)
 
 
 class ScriptedApi:

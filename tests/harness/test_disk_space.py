@@ -7,7 +7,7 @@ from harness_making import make_machine
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run import launch
-from tunemark.harness.run.disk_space import HEADER_BYTES, LOG_BYTES, refuse_full_disk, temporary_bytes
+from tunemark.harness.run.launch import HEADER_BYTES, LOG_BYTES, refuse_full_disk, temporary_bytes
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.physics.architecture import count_parameters
 

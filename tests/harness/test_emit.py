@@ -13,14 +13,14 @@ import yaml
 from harness_making import ROOT, tunemark
 
 from tunemark.harness.commands.emit import NAMES_FILE, NEURON_SETUP, PLACEMENT_OPTIONS, Format, find_target, run_arguments, script
-from tunemark.harness.commands.options import RunOptions, Starter
+from tunemark.harness.plan.options import Options
 from tunemark.schema.errors import Exit, TunemarkError
 
 SCHEMA = json.loads((ROOT / "tests/harness/data/skypilot_task_schema.json").read_text())
 
 
 def emit(facts, kind, *, workload="smoke-lora", accelerator=None, instance=None, **chosen):
-    return script(Format(kind), workload, RunOptions(**chosen), facts, accelerator, instance)
+    return script(Format(kind), workload, Options(**chosen), facts, accelerator, instance)
 
 
 def run_slurm(text, folder, **environment):
@@ -51,17 +51,17 @@ def sky_task(text):
 
 
 def test_each_option_that_was_given_is_on_the_command_line_again():
-    chosen = RunOptions(overrides=["lora.rank=4", "compute=bf16"], probe=False, max_steps=9, until_ci="2%", launcher=Starter.ACCELERATE)
+    chosen = Options(overrides=("lora.rank=4", "compute=bf16"), probe=False, max_steps=9, until_ci=0.02, launcher="accelerate")
     given = run_arguments("smoke-lora", chosen)
     assert given == shlex.split(
-        "run smoke-lora --set lora.rank=4 --set compute=bf16 --steps 9 --until-ci 2% --no-probe --launcher accelerate"
+        "run smoke-lora --set lora.rank=4 --set compute=bf16 --steps 9 --until-ci 0.02 --no-probe --launcher accelerate"
     )
-    assert run_arguments("smoke-lora", RunOptions()) == ["run", "smoke-lora"]
-    assert set(RunOptions.__dataclass_fields__) > PLACEMENT_OPTIONS
+    assert run_arguments("smoke-lora", Options()) == ["run", "smoke-lora"]
+    assert set(Options.__dataclass_fields__) > PLACEMENT_OPTIONS
 
 
 def test_a_slurm_script_gives_each_value_whole_to_the_run(facts, tmp_path):
-    text = emit(facts, "slurm", instance="p4d.24xlarge", nodes=2, weights=f"pretrained:{tmp_path}", overrides=["data.name=random-tokens"])
+    text = emit(facts, "slurm", instance="p4d.24xlarge", nodes=2, weights=f"pretrained:{tmp_path}", overrides=("data.name=random-tokens",))
     given = run_slurm(text, tmp_path, SLURM_JOB_NODELIST="node-[a-b]", SLURM_NODEID="1")
     assert given[:2] == ["run", "smoke-lora"]
     assert given[given.index("--weights") + 1] == f"pretrained:{tmp_path}"
@@ -126,7 +126,7 @@ def test_setup_installs_what_the_plan_needs(facts):
 
     assert "'.[nvidia]'" in setup()
     assert "distributed" in setup(devices=2, strategy="zero2")
-    assert "qlora" in setup(overrides=["optimizer.name=adamw_8bit"])
+    assert "qlora" in setup(overrides=("optimizer.name=adamw_8bit",))
 
 
 def test_each_name_for_skypilot_is_one_that_its_catalogue_is_read_by(facts):

@@ -2,12 +2,14 @@
 
 import errno
 import logging
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 
-from tunemark.harness.run.run_log import LogReader, LogWriter
-from tunemark.harness.run.run_outcome import _from_output, describe, judge
+from tunemark.harness.run.run_log import LogReader, LogWriter, RunLog
+from tunemark.harness.run.run_outcome import Finished, describe, judge, outcome_of
+from tunemark.harness.run.telemetry import Telemetry
 from tunemark.harness.vendors.protocol import DeviceUnavailable
 from tunemark.harness.worker.entry import keep_library_logs
 from tunemark.harness.worker.loop import LossNotFinite
@@ -93,18 +95,19 @@ def test_every_way_a_device_says_that_it_is_full_is_out_of_memory(text):
 
 def test_a_full_disk_is_recognised_in_the_workers_output_when_its_log_could_not_take_it():
     printed = "Traceback ...\nOSError: [Errno 28] No space left on device\nsome other line"
-    status, message, fix = _from_output(SimpleNamespace(output_tail=printed, exit_code=1))
-    assert status is Status.CRASH
-    assert "No space left" in message
-    assert "TMPDIR" in fix
+    ended = Finished(log=RunLog(), telemetry=Telemetry(), started_at=datetime.now(UTC), exit_code=1, output_tail=printed)
+    outcome = outcome_of(ended)
+    assert outcome.status is Status.CRASH
+    assert "No space left" in outcome.message
+    assert "TMPDIR" in outcome.fix
 
 
 def test_a_misleading_library_message_goes_to_the_log_only(tmp_path, capfd):
     logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
-    before = logger.handlers, logger.propagate
+    filters = list(logger.filters)
     keep_library_logs(LogWriter(tmp_path / "log.jsonl", 0.0))
     logger.warning("Failed to load CPU gemm_4bit_forward from kernels-community: %s", "no module")
-    logger.handlers, logger.propagate = before
+    logger.filters[:] = filters
     (note,) = LogReader(tmp_path / "log.jsonl").finish().notes
     assert (note["level"], note["message"]) == ("warning", "Failed to load CPU gemm_4bit_forward from kernels-community: no module")
     assert capfd.readouterr().err == ""

@@ -7,16 +7,16 @@ import pytest
 from harness_making import make_machine
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.run.record import Context, assemble
+from tunemark.harness.run.launch import SteadinessJudge
+from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.run.run_outcome import Finished
 from tunemark.harness.run.telemetry import Telemetry
-from tunemark.harness.run.watchdog import SteadinessJudge
 from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.worker.data import Counts
 from tunemark.harness.worker.engines import Engine
 from tunemark.harness.worker.entry import Order, run
-from tunemark.harness.worker.loop import Done, StepReader, StopRule, Trainer
+from tunemark.harness.worker.loop import StepReader, StopRule, SubmittedStep, Trainer
 from tunemark.schema.derive import derive
 from tunemark.schema.vocabulary import Backend, Status
 
@@ -56,7 +56,7 @@ def submission(tmp_path_factory, facts):
         model_cache="none",
         output_tail="",
     )
-    return assemble(resolved, machine, finished, Context())
+    return assemble(resolved, machine, finished)
 
 
 def test_step_times_are_those_of_the_script(submission):
@@ -115,7 +115,7 @@ def test_steps_are_logged_when_the_device_reached_them_without_waiting(tmp_path)
     device = Fake((0.1,), lag=2)
     log = LogWriter(tmp_path / "log.jsonl", 0.0)
     trainer = Trainer(Engine(None, None, None, None), None, device, log, 1, StopRule(None, None, tmp_path / "stop"))
-    pending = deque(Done(device.stamp(), None, (1.0, 0.0), Counts(8, 8, 7, 1, 1), 0, None) for _ in range(5))
+    pending = deque(SubmittedStep(device.stamp(), None, (1.0, 0.0), Counts(8, 8, 7, 1, 1), 0, None) for _ in range(5))
     reading = StepReader(trainer, pending, 0.0, None)
     reading.log_reached()
     assert len(pending) == 2
@@ -130,7 +130,7 @@ def test_compilation_and_allocator_growth_are_logged_by_step(tmp_path):
     device, log = Fake((0.1,), lag=0), LogWriter(tmp_path / "log.jsonl", 0.0)
     trainer = Trainer(Engine(None, None, None, None), None, device, log, 1, StopRule(None, None, tmp_path / "stop"))
     seen = [(2, 10), (0, 10), (0, 30), (0, 20)]
-    pending = deque(Done(device.stamp(), None, (1.0, 0.0), Counts(8, 8, 7, 1, 1), graphs, held) for graphs, held in seen)
+    pending = deque(SubmittedStep(device.stamp(), None, (1.0, 0.0), Counts(8, 8, 7, 1, 1), graphs, held) for graphs, held in seen)
     StepReader(trainer, pending, 0.0, 10).log_reached()
     events = LogReader(tmp_path / "log.jsonl").read().events
     assert events == [{"step": 1, "what": "compile", "amount": 2}, {"step": 3, "what": "allocator_growth", "amount": 20}]

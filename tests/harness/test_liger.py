@@ -68,7 +68,7 @@ def test_a_family_without_kernels_is_refused_because_liger_would_leave_it_as_it_
 
 
 def test_what_the_installed_liger_puts_in_is_seen_and_what_it_leaves_alone_is_not(plan):
-    pytest.importorskip("liger_kernel", reason="liger-kernel is not installed")
+    pytest.importorskip("liger_kernel", reason="liger-kernel is not installed; it is an optional package")
     model, unknown = tiny(), tiny("Bert")
     for one in (model, unknown):
         assert seen(plan, one) == "none"
@@ -78,7 +78,7 @@ def test_what_the_installed_liger_puts_in_is_seen_and_what_it_leaves_alone_is_no
 
 
 def test_the_families_with_kernels_are_those_of_the_installed_liger(facts):
-    pytest.importorskip("liger_kernel", reason="liger-kernel is not installed")
+    pytest.importorskip("liger_kernel", reason="liger-kernel is not installed; it is an optional package")
     from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
 
     families = {card.family for card in facts.models.values()}

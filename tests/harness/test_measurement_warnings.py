@@ -11,7 +11,7 @@ from harness_making import make_machine
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import Finished
 from tunemark.harness.run.measurement_warnings import BUSY_HOST_CORES, LOW_DISK_BYTES, SLOW_RANK
-from tunemark.harness.run.record import Context, assemble
+from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import outcome_of
 from tunemark.harness.run.telemetry import Sample, Telemetry
@@ -48,7 +48,7 @@ def warned(facts, log=None, machine=None, devices=1, **changes):
     here = machine or make_machine()
     resolved = resolve("smoke-full", facts, here, Options(max_steps=STEPS, devices=devices))
     assert resolved.unsupported is None
-    submission = assemble(resolved, here, finished(log or run_log(), **changes), Context())
+    submission = assemble(resolved, here, finished(log or run_log(), **changes))
     return {warned.kind: warned.message for warned in submission.warnings if warned.kind in LOUD}
 
 
@@ -111,7 +111,7 @@ def test_a_worker_that_the_kernel_killed_for_memory_is_out_of_memory_and_no_cras
     assert (found.status, found.message, found.last_good_step) == (status, message, 5)
     assert ("micro_batch" in found.fix) is (status is Status.OOM_HOST)
     machine = make_machine()
-    record = assemble(resolve("smoke-full", facts, machine, Options()), machine, finished(log, **ending), Context())
+    record = assemble(resolve("smoke-full", facts, machine, Options()), machine, finished(log, **ending))
     assert record.outcome == found
     assert len(record.trace) == 5
 

@@ -66,7 +66,9 @@ def installed(folder, module, distribution):
     [("flash_attn_interface", "flash_attn_3", "True False True"), ("flash_attn", "flash_attn", "False True False")],
 )
 def test_transformers_finds_flash_attention_3_by_the_required_package(tmp_path, module, distribution, seen):
-    pytest.importorskip("transformers", minversion="5", reason="older versions look elsewhere")
+    pytest.importorskip(
+        "transformers", minversion="5", reason="transformers before 5 looks for FlashAttention 3 under another distribution name"
+    )
     installed(tmp_path, module, distribution)
     done = subprocess.run([sys.executable, "-c", LOOK, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == seen.split()

@@ -15,8 +15,7 @@ from tunemark.harness.plan import capabilities
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run import process
 from tunemark.harness.run.launch import Finished
-from tunemark.harness.run.process import family_environment
-from tunemark.harness.run.record import Context, assemble
+from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.run.telemetry import Telemetry
 from tunemark.harness.studies.settings_grid import Point, written
@@ -129,16 +128,16 @@ def test_without_zero_there_are_no_master_weights_to_ask_for(facts):
     assert not asked["optimizer_use_master_weights"]
 
 
-def test_the_compiler_gets_level_and_model_type_added_to_the_users_flags(facts):
+def test_the_compiler_gets_level_and_model_type_added_to_the_users_flags(facts, tmp_path):
     plan = plan_of(facts).plan
     plan = plan.model_copy(update={"precision": plan.precision.model_copy(update={"compute": Dtype.BF16})})
-    told = process.neuron_environment(
+    variables = process.neuron_environment(
         plan.model_copy(update={"neuron": NeuronSettings(optimisation_level=2)}), {"NEURON_CC_FLAGS": "--cache_dir=x"}
     )
-    assert told == {"NEURON_CC_FLAGS": "--cache_dir=x --model-type transformer -O2", "NEURON_RT_STOCHASTIC_ROUNDING_EN": "0"}
+    assert variables == {"NEURON_CC_FLAGS": "--cache_dir=x --model-type transformer -O2", "NEURON_RT_STOCHASTIC_ROUNDING_EN": "0"}
     assert process.neuron_environment(plan, {})["NEURON_CC_FLAGS"] == "--model-type transformer"
-    assert set(family_environment(plan)) == set(told)
-    assert family_environment(resolve("smoke-lora", facts, make_machine(), Options()).plan) == {}
+    assert set(process.run_environment(plan, tmp_path)) == set(variables)
+    assert process.run_environment(resolve("smoke-lora", facts, make_machine(), Options()).plan, tmp_path) == {}
 
 
 def test_the_compiler_does_not_cast_fp32(facts):
@@ -287,7 +286,7 @@ def recorded(resolved, log, wall_s=1000.0):
         log=log, telemetry=Telemetry(), started_at=datetime(2026, 1, 2, tzinfo=UTC), wall_s=wall_s, user_s=1.0, system_s=0.0,
         max_rss_bytes=1, exit_code=0, ended_by=None, host_oom_kills=0, model_cache="none", output_tail="",
     )  # fmt: skip
-    return assemble(resolved, make_neuron(), finished, Context())
+    return assemble(resolved, make_neuron(), finished)
 
 
 def test_what_the_trainer_calls_back_becomes_a_valid_submission(facts, tmp_path, monkeypatch):

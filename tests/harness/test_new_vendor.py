@@ -9,7 +9,7 @@ from tunemark.harness.plan.capabilities import support_matrix
 from tunemark.harness.plan.machine import detect
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.telemetry import open_sampler
-from tunemark.harness.vendors.protocol import open_device, vendor_of
+from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.vocabulary import Backend, Dtype
 
 # Its name is that of a backend of the vocabulary, which a new vendor extends; here the file takes the place of Apple's.
@@ -71,7 +71,7 @@ def test_its_devices_are_found_and_planned_for(facts):
 
 @pytest.mark.usefixtures("_acme")
 def test_its_device_is_opened_its_monitor_asked_and_its_limits_listed():
-    assert open_device(BACKEND, None).torch_name == "acme"
+    assert vendor_of(BACKEND).device.open(None).torch_name == "acme"
     assert open_sampler(BACKEND, (0, 1)).series.reason == "acme-top is not installed for 2 devices"
     assert support_matrix().cannot[BACKEND] == {"QLoRA": "Acme has no four-bit kernels; use method=lora"}
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.worker.data import Share, load_samples, micro_batches, pack, packed_mask, rows_of_an_epoch, shape_of
+from tunemark.harness.worker.data import load_samples, micro_batches, pack, packed_mask, rows_of_an_epoch, shape_of
 from tunemark.harness.worker.gates import packed_documents
 from tunemark.harness.worker.models import build_model
 from tunemark.schema.physics.training_shape import Work, measured_shape
@@ -92,12 +92,12 @@ def test_several_processes_take_turns_and_know_what_all_of_them_have(facts, mach
     plan = resolve("smoke-bert", facts, machine, Options()).plan
     card = facts.model(plan.model.key)
 
-    def first(share, count):
+    def first(rank, ranks, count):
         stream = load_samples(plan, card.vocabulary, None, None).training
-        return list(islice(micro_batches(plan, stream, shape_of(plan, card), share), count))
+        return list(islice(micro_batches(plan, stream, shape_of(plan, card), rank, ranks), count))
 
-    alone = first(Share(), 6)
-    pair = [first(Share(rank, 2), 3) for rank in (0, 1)]
+    alone = first(0, 1, 6)
+    pair = [first(rank, 2, 3) for rank in (0, 1)]
     taken = [batch.tensors["input_ids"].tolist() for both in zip(*pair, strict=True) for batch in both]
     assert taken == [batch.tensors["input_ids"].tolist() for batch in alone]
     for left, right in zip(*pair, strict=True):

@@ -5,10 +5,9 @@ import torch
 from harness_making import make_machine, only_submission, tunemark
 from study_making import FACTS, make_run
 
-from tunemark.harness.plan import capabilities
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker.levers import places_of, watch_compute
-from tunemark.schema.records.effective import NEURON_ATTENTION, compared
+from tunemark.schema.records.effective import compared
 from tunemark.schema.records.trace import Effective
 from tunemark.schema.vocabulary import Backend, Padding, Status
 
@@ -88,7 +87,6 @@ def test_on_neuron_sdpa_means_the_only_fused_kernel():
     seen = {"parameters_on": (), "optimizer_states_on": ()}
     assert verdicts(neuron, attention="flash_attention_2", **seen)["attention"] is True
     assert verdicts(neuron, attention="eager", **seen)["attention"] is False
-    assert {asked: capabilities.NEURON_ATTENTION[asked] for asked in NEURON_ATTENTION} == NEURON_ATTENTION
 
 
 def test_the_format_of_the_first_product_is_what_autocast_makes_it():

@@ -63,6 +63,7 @@ def test_with_save_the_trained_weights_are_saved_timed_and_removed(tmp_path):
     assert not [path.name for path in aside.iterdir() if path.name.startswith("tunemark-")]
 
 
+@pytest.mark.process
 def test_no_name_or_path_of_the_machine_is_in_a_submission(tmp_path):
     tunemark("run", "smoke-bert", "--steps", 2, "--data", f"file:{TEXT}", "--out", tmp_path)
     (path,) = tmp_path.rglob("*.json")
@@ -72,6 +73,7 @@ def test_no_name_or_path_of_the_machine_is_in_a_submission(tmp_path):
     assert f'"{socket.gethostname()}"' not in text
 
 
+@pytest.mark.process
 def test_a_killed_worker_leaves_its_steps_and_status_crash(tmp_path):
     process = start("smoke-lora", "--steps", 5000, "--out", tmp_path, *SMALL)
     worker_of(process).kill()
@@ -84,6 +86,7 @@ def test_a_killed_worker_leaves_its_steps_and_status_crash(tmp_path):
     assert process.returncode == 6, said
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP])
 def test_ctrl_c_and_a_closed_terminal_leave_the_steps_and_status_interrupted(tmp_path, sent):
     process = start("smoke-lora", "--steps", 5000, "--out", tmp_path, *SMALL)
@@ -95,6 +98,7 @@ def test_ctrl_c_and_a_closed_terminal_leave_the_steps_and_status_interrupted(tmp
     assert not [child for child in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(child.info["cmdline"] or [])]
 
 
+@pytest.mark.process
 def test_a_worker_that_outlasts_its_time_is_ended(tmp_path):
     done = tunemark("run", "smoke-lora", "--steps", 100_000, "--timeout", 12, "--out", tmp_path, *SMALL)
     submission = only_submission(tmp_path)
@@ -103,6 +107,7 @@ def test_a_worker_that_outlasts_its_time_is_ended(tmp_path):
     assert done.returncode == 6
 
 
+@pytest.mark.process
 def test_a_stopped_worker_is_ended_by_force_at_the_timeout(tmp_path):
     process = start("smoke-lora", "--steps", 100_000, "--timeout", 30, "--no-probe", "--out", tmp_path, *SMALL)
     os.kill(worker_of(process).pid, signal.SIGSTOP)
@@ -168,6 +173,7 @@ def test_a_loss_that_is_finite_in_training_and_not_in_evaluation_is_nan(tmp_path
     assert submission.evaluation.loss is None
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("train", "test", "said"),
     [
@@ -191,12 +197,14 @@ def test_text_that_cannot_be_used_is_refused_before_anything_runs(tmp_path, trai
     assert not out.exists()
 
 
+@pytest.mark.process
 def test_a_result_that_is_not_there_cannot_be_superseded(tmp_path):
     done = tunemark("run", "smoke-lora", "--supersedes", "aaaaaaaaaaaa", "--out", tmp_path)
     assert done.returncode == 2
     assert "--supersedes" in done.stderr
 
 
+@pytest.mark.process
 def test_busy_cores_are_sampled_over_the_steady_window(tmp_path):
     tunemark("run", "smoke-full", "--steps", 40, "--out", tmp_path)
     submission = only_submission(tmp_path)
@@ -207,6 +215,7 @@ def test_busy_cores_are_sampled_over_the_steady_window(tmp_path):
     assert seen.samples <= steady_s / seen.interval_s + 1
 
 
+@pytest.mark.process
 def test_another_device_family_than_the_machine_has_is_refused():
     done = tunemark("run", "smoke-lora", "--backend", "mps" if sys.platform != "darwin" else "cuda")
     assert done.returncode == 4
@@ -261,6 +270,7 @@ def test_a_missing_model_without_network_says_what_to_do(tmp_path):
     assert "pretrained:DIRECTORY" in outcome.fix
 
 
+@pytest.mark.process
 def test_a_submission_that_cannot_be_written_is_printed_instead(tmp_path):
     (tmp_path / "smoke-lora").write_text("not a folder")
     done = tunemark("run", "smoke-lora", "--steps", 2, "--out", tmp_path, *SMALL)
@@ -269,12 +279,14 @@ def test_a_submission_that_cannot_be_written_is_printed_instead(tmp_path):
     assert "--out" in done.stderr
 
 
+@pytest.mark.process
 def test_the_log_of_a_run_is_removed_from_the_temporary_folder(tmp_path):
     tunemark("run", "smoke-lora", "--steps", 2, "--out", tmp_path / "out", *SMALL, env={"TMPDIR": str(tmp_path)})
     # Torch keeps a cache folder of its own there.
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("tunemark-")]
 
 
+@pytest.mark.process
 def test_a_run_that_is_sure_of_its_throughput_ends_before_its_steps_are_done(tmp_path):
     done = tunemark("run", "smoke-lora", "--steps", 20_000, "--until-ci", "30%", "--timeout", 300, "--no-probe", "--out", tmp_path, *SMALL)
     submission = only_submission(tmp_path)
@@ -294,6 +306,7 @@ NO_ROOM = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE
 """No file may grow beyond this: the record is smaller, the weights are not."""
 
 
+@pytest.mark.process
 def test_a_disk_that_is_full_when_weights_are_saved_leaves_the_steps_and_says_what_to_do(tmp_path):
     quick = ("--steps", "2", "--no-probe", "--no-gates", "--save", "--out", str(tmp_path), *SMALL)
     done = subprocess.run(

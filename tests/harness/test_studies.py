@@ -153,8 +153,8 @@ def test_another_machine_or_setting_is_another_series(tmp_path):
 def at_commit(monkeypatch, commit):
     """Measure with the source of another commit from here on."""
     harness = Harness(version="0.1.0", commit=commit, dirty=False)
-    monkeypatch.setattr("tunemark.harness.studies.resume.source_content", lambda: f"content of {commit}")
-    for module in ("run.record", "studies.resume"):
+    monkeypatch.setattr("tunemark.harness.studies.series.source_content", lambda: f"content of {commit}")
+    for module in ("run.record", "studies.series"):
         monkeypatch.setattr(f"tunemark.harness.{module}.harness_version", lambda: harness)
 
 

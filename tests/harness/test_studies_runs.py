@@ -12,7 +12,7 @@ from tunemark.schema.records.upgrade import read_record
 
 TINY = ("--set", "data.sequence_length=16", "--set", "data.name=random-tokens", "--no-probe", "--no-gates")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.process]
 
 
 def records(out):

@@ -122,10 +122,12 @@ def test_a_sampler_looks_before_the_run_and_while_the_worker_lives():
         spawned_at_s = time.monotonic()
         sampler.follow(os.getpid(), spawned_at_s)
         time.sleep(0.25)
+    # On a busy machine the sleep may take longer.
+    elapsed_s = time.monotonic() - spawned_at_s
     series = sampler.series
     assert monitor.closed
     assert len(series.before) == 5
-    assert 10 <= len(series.during) <= 26
+    assert 10 <= len(series.during) <= 1 + elapsed_s / monitor.interval_s
     assert memory_used(series).peak_bytes == 2 * GIB
     assert energy(series, 0.0, 1.0).idle_w == 90.0
 

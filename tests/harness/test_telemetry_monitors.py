@@ -22,7 +22,7 @@ GIB = 2**30
 
 
 def test_each_name_of_nvml_that_is_used_exists_in_its_package():
-    pynvml = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    pynvml = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed; install tunemark[nvidia]")
     used = {
         node.attr
         for node in ast.walk(ast.parse(inspect.getsource(cuda)))
@@ -50,14 +50,14 @@ def test_what_a_device_does_not_support_is_null_and_asked_once():
 
 
 def test_without_a_driver_there_is_a_reason_and_no_error():
-    pynvml = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    pynvml = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed; install tunemark[nvidia]")
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         with pytest.raises(MonitorUnavailable, match="NVML reports"):
             cuda.NvmlMonitor.open([0])
     else:
-        pytest.skip("there is a driver here")
+        pytest.skip("this machine has an NVIDIA driver, and the test is about its absence")
 
 
 def test_without_its_package_the_reason_is_how_to_install_it(monkeypatch):

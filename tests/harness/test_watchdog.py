@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+from tunemark.harness.run.launch import Watchdog
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import outcome_of, refused_run
-from tunemark.harness.run.watchdog import Watchdog
 from tunemark.harness.worker.loop import StopRule
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.vocabulary import Status

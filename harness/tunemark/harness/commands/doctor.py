@@ -1,17 +1,17 @@
 """`tunemark doctor` and `tunemark workloads`: this machine, the workloads it can run, and what is missing."""
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tunemark.harness.commands.options import Json
 from tunemark.harness.plan.capabilities import generation_of
 from tunemark.harness.plan.machine import PACKAGES, Machine, detect
-from tunemark.harness.plan.resolve import Options, Resolved, resolve
+from tunemark.harness.plan.options import Json, Options
+from tunemark.harness.plan.resolve import resolve
 from tunemark.harness.run.show import answers, print_json
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
@@ -72,52 +72,34 @@ def workloads(*, as_json: Json = False) -> None:
     if as_json:
         print_json([card.model_dump(mode="json") for card in cards.values()])
         return
-    table = Table(box=None, padding=(0, 2))
-    for heading in ("workload", "tier", "model", "method", "tokens x rows", "title"):
-        table.add_column(heading)
+    table = Table("workload", "tier", "model", "method", "tokens x rows", "title", box=None, padding=(0, 2))
     for card in cards.values():
         rows = card.batch.micro_batch * card.batch.gradient_accumulation
         table.add_row(card.key, card.tier, card.model, card.method.value, f"{card.data.sequence_length} x {rows}", card.title)
     answers().print(table)
 
 
-@dataclass(frozen=True, slots=True)
-class Runnable:
-    """A workload, and the reason if it cannot run here."""
+def runnable(facts: FactBase, machine: Machine) -> list[dict[str, Any]]:
+    """Return a row per workload: the reason why this machine cannot run it, or None, and the bytes that each device needs and has.
 
-    workload: str
-    title: str
-    reason: str | None
-    """None if it can run."""
-    needed_bytes: int | None = None
-    """Memory per device that a step needs, from the memory model; None without a prediction."""
-    memory_bytes: int | None = None
-    """Memory per device here, or each process's share of host memory."""
-
-    @property
-    def too_large(self) -> bool:
-        """Return True if the memory model predicts that it runs out of memory."""
-        return self.needed_bytes is not None and self.memory_bytes is not None and self.needed_bytes > self.memory_bytes
-
-
-def memory_of(resolved: Resolved, facts: FactBase, machine: Machine) -> tuple[int | None, int | None]:
-    """Return the memory that one device of a plan needs, and the memory it has, in bytes; None if unknown."""
-    card, device = facts.model(resolved.plan.model.key), machine.devices[0]
-    has = device.memory_bytes or machine.memory_bytes // (resolved.plan.device.count // resolved.plan.device.nodes)
-    needed = None if shape_problem(resolved.plan, card) else estimate_memory(shape_of_plan(resolved.plan, card)).needed
-    return needed, has
-
-
-def runnable(facts: FactBase, machine: Machine) -> list[Runnable]:
-    """Return each workload with the reason why this machine cannot run it, or None."""
+    The memory model predicts `needed_bytes`, or None. `memory_bytes` is that of a device, or a process's share of host memory.
+    """
     rows = []
-    for key, card in facts.workloads.items():
+    for key, workload in facts.workloads.items():
+        needed: int | None = None
+        has: int | None = None
         try:
             resolved = resolve(key, facts, machine, Options())
+            reason = resolved.unsupported
         except TunemarkError as error:
-            rows.append(Runnable(key, card.title, str(error)))
+            reason = str(error)
         else:
-            rows.append(Runnable(key, card.title, resolved.unsupported, *memory_of(resolved, facts, machine)))
+            plan, card = resolved.plan, facts.model(resolved.plan.model.key)
+            has = machine.devices[0].memory_bytes or machine.memory_bytes // (plan.device.count // plan.device.nodes)
+            needed = None if shape_problem(plan, card) else estimate_memory(shape_of_plan(plan, card)).needed
+        too_large = needed is not None and has is not None and needed > has
+        row = {"workload": key, "title": workload.title, "reason": reason, "needed_bytes": needed, "memory_bytes": has}
+        rows.append(row | {"too_large": too_large})
     return rows
 
 
@@ -133,5 +115,5 @@ def report(facts: FactBase, machine: Machine) -> dict[str, Any]:
         "missing_required": [package for package in REQUIRED if package not in machine.packages],
         "missing_optional": [package for package in PACKAGES if package not in machine.packages and package not in REQUIRED],
         "offline": os.environ.get("HF_HUB_OFFLINE", "0").lower() in {"1", "true", "yes", "on"},
-        "workloads": [asdict(row) | {"too_large": row.too_large} for row in runnable(facts, machine)],
+        "workloads": runnable(facts, machine),
     }

@@ -14,8 +14,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from tunemark.harness.commands.options import RunOptions
 from tunemark.harness.plan.machine import PACKAGES, VENDOR_PACKAGES, Machine, detect
+from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import refuse_unsupported, resolve
 from tunemark.harness.vendors.protocol import Vendor, all_vendors
 from tunemark.schema.errors import TunemarkError, did_you_mean
@@ -58,9 +58,16 @@ Instance = Annotated[
 ]
 
 
-def script(kind: Format, workload: str, chosen: RunOptions, facts: FactBase, accelerator: str | None, instance: str | None) -> str:
-    """Return the script that runs a workload with these options on other machines."""
-    job = make_job(workload, chosen, facts, accelerator, instance)
+def script(kind: Format, workload: str, options: Options, facts: FactBase, accelerator: str | None, instance: str | None) -> str:
+    """Return the script that runs a workload with these options on other machines. Raises TunemarkError if they cannot run it."""
+    target = find_target(facts, accelerator, instance, options.devices, options.nodes)
+    options = replace(options, devices=target.per_node * target.nodes, nodes=target.nodes)
+    resolved = resolve(workload, facts, target.machine(), options)
+    refuse_unsupported(resolved)
+    arguments = [*run_arguments(workload, options), "--devices", str(options.devices)]
+    if resolved.plan.device.strategy is not Strategy.SINGLE:
+        arguments += ["--strategy", resolved.plan.device.strategy.value]
+    job = Job(resolved.plan, target, tuple(arguments))
     return slurm(job) if kind is Format.SLURM else skypilot(job)
 
 
@@ -171,25 +178,13 @@ class Job:
         return " \\\n".join(lines)
 
 
-def make_job(workload: str, chosen: RunOptions, facts: FactBase, accelerator: str | None, instance: str | None) -> Job:
-    """Return the job for the target machines. Raises TunemarkError if no plan is possible for them."""
-    target = find_target(facts, accelerator, instance, chosen.devices, chosen.nodes)
-    options = replace(chosen.options(), devices=target.per_node * target.nodes, nodes=target.nodes)
-    resolved = resolve(workload, facts, target.machine(), options)
-    refuse_unsupported(resolved)
-    arguments = [*run_arguments(workload, chosen), "--devices", str(options.devices)]
-    if resolved.plan.device.strategy is not Strategy.SINGLE:
-        arguments += ["--strategy", resolved.plan.device.strategy.value]
-    return Job(resolved.plan, target, tuple(arguments))
-
-
-def run_arguments(workload: str, chosen: RunOptions) -> list[str]:
+def run_arguments(workload: str, options: Options) -> list[str]:
     """Return `run WORKLOAD` and the given options, without the placement options."""
-    hints = get_type_hints(RunOptions, include_extras=True)
+    hints = get_type_hints(Options, include_extras=True)
     arguments = ["run", workload]
-    for field in fields(RunOptions):
-        value = getattr(chosen, field.name)
-        if field.name in PLACEMENT_OPTIONS or value in (field.default, []):
+    for field in fields(Options):
+        value = getattr(options, field.name)
+        if field.name in PLACEMENT_OPTIONS or value == field.default:
             continue
         (option,) = hints[field.name].__metadata__
         # In an annotation, typer stores an option's name as its default.
@@ -197,8 +192,8 @@ def run_arguments(workload: str, chosen: RunOptions) -> list[str]:
         if isinstance(value, bool):
             arguments.append(on if value else off)
         else:
-            for item in value if isinstance(value, list) else [value]:
-                arguments += [on, str(getattr(item, "value", item))]
+            for item in value if isinstance(value, tuple) else [value]:
+                arguments += [on, str(item)]
     return arguments
 
 
@@ -296,30 +291,27 @@ def skypilot(job: Job) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
     Dumper.add_representer(str, write_text)
-    head = SKYPILOT_HEAD.format(workload=job.plan.workload, where=job.machines)
-    return head + str(yaml.dump(task(job), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=math.inf))
-
-
-def task(job: Job) -> dict[str, Any]:
-    """Return the task in SkyPilot's schema."""
     target, plan = job.target, job.plan
-    wanted = {
+    # Tunemark's optional dependencies that the run needs.
+    optional = {
         "nvidia": target.card.vendor == "NVIDIA",
         "qlora": plan.method is Method.QLORA or plan.optimizer.name.endswith("8bit"),
         "distributed": plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3},
     }
-    extras = ",".join(name for name, needed in wanted.items() if needed)
+    extras = ",".join(name for name, needed in optional.items() if needed)
     install = f".venv/bin/pip install --quiet --editable '.[{extras}]'\n" if extras else ""
     head_node = 'HEAD_NODE="$(echo "$SKYPILOT_NODE_IPS" | sed -n 1p)"\n' if target.nodes > 1 else ""
     command = job.command(".venv/bin/tunemark", '"$SKYPILOT_NODE_RANK"', f'"$HEAD_NODE:{PORT}"')
-    return {
-        "name": f"tunemark-{job.plan.workload}",
+    task = {
+        "name": f"tunemark-{plan.workload}",
         "workdir": ".",
         "num_nodes": target.nodes,
         "resources": _resources(target) | ({"image_id": NEURON_IMAGE} if target.on_neuron else {}),
         "setup": NEURON_SETUP if target.on_neuron else f"make setup\n{install}",
         "run": f"set -euo pipefail\n{head_node}{command}\n",
     }
+    head = SKYPILOT_HEAD.format(workload=plan.workload, where=job.machines)
+    return head + str(yaml.dump(task, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=math.inf))
 
 
 def _resources(target: Target) -> dict[str, Any]:

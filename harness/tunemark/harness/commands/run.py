@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from tunemark.harness.commands.emit import Accelerator, Emit, Instance, script
-from tunemark.harness.commands.options import Json, RunOptions, Workload, takes_run_options
-from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
+from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
+from tunemark.harness.plan.resolve import refuse_unsupported, resolve
 from tunemark.harness.run.show import answers, as_text, print_json
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
@@ -37,35 +37,29 @@ def plan(
     emit: Emit = None,
     accelerator: Accelerator = None,
     instance: Instance = None,
-    chosen: RunOptions,
+    options: Options,
 ) -> None:
     """Show how a workload would run here, with the reason for each value, or print a script that runs it elsewhere."""
     if emit is not None:
-        sys.stdout.write(script(emit, workload, chosen, FactBase.of_project(), accelerator, instance))
+        sys.stdout.write(script(emit, workload, options, FactBase.of_project(), accelerator, instance))
         return
     for option, value in (("--accelerator", accelerator), ("--instance", instance)):
         if value is not None:
             raise TunemarkError(option, value, "applies only to scripts; add --emit slurm or --emit skypilot")
-    resolved = resolve(workload, FactBase.of_project(), chosen.machine(), chosen.options())
+    resolved = resolve(workload, FactBase.of_project(), options.machine(), options)
     if as_json:
         overrides = [override.model_dump() for override in resolved.overrides]
         print_json({"plan": resolved.plan.model_dump(mode="json"), "overrides": overrides, "unsupported": resolved.unsupported})
     else:
-        answers().print(_plan_table(resolved))
+        field_column, value_column = Column("field", no_wrap=True), Column("value", overflow="fold", max_width=24)
+        table = Table(field_column, value_column, "reason", box=None, padding=(0, 2, 0, 0))
+        overridden = {override.field: override.card for override in resolved.overrides}
+        for field, value in flattened(resolved.plan.model_dump(mode="json", exclude={"reasons"})):
+            reason = f"overridden; the card has {overridden[field]}" if field in overridden else resolved.plan.reasons.get(field, "")
+            text = ", ".join(map(str, value)) if isinstance(value, list) else formats.MISSING if value is None else str(value)
+            table.add_row(*as_text(field, text, reason))
+        answers().print(table)
     refuse_unsupported(resolved)
-
-
-def _plan_table(resolved: Resolved) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("field", no_wrap=True)
-    table.add_column("value", overflow="fold", max_width=24)
-    table.add_column("reason")
-    overridden = {override.field: override.card for override in resolved.overrides}
-    for field, value in flattened(resolved.plan.model_dump(mode="json", exclude={"reasons"})):
-        reason = f"overridden; the card has {overridden[field]}" if field in overridden else resolved.plan.reasons.get(field, "")
-        text = ", ".join(map(str, value)) if isinstance(value, list) else formats.MISSING if value is None else str(value)
-        table.add_row(*as_text(field, text, reason))
-    return table
 
 
 @app.command(
@@ -85,7 +79,7 @@ def run(
         int, typer.Option("--repeats", min=1, help="Repeat N times, each in a fresh process; report the median and range.")
     ] = 1,
     as_json: Json = False,
-    chosen: RunOptions,
+    options: Options,
 ) -> None:
     """Fine-tune once in a fresh process and write one submission.
 
@@ -94,10 +88,16 @@ def run(
     from tunemark.harness.run.launch import check_superseded, help_another_node, run_once  # noqa: PLC0415 - only a run needs processes
     from tunemark.harness.run.show import print_summary, summary  # noqa: PLC0415
 
-    facts, machine = FactBase.of_project(), chosen.machine()
+    facts, machine = FactBase.of_project(), options.machine()
     if repeats > 1:
-        _repeat(workload, chosen, facts, out, supersedes, repeats, as_json=as_json)
-    resolved = resolve(workload, facts, machine, chosen.options())
+        from tunemark.harness.commands.studies import show_sweep  # noqa: PLC0415 - only a series needs statistics
+        from tunemark.harness.studies.series import Bench  # noqa: PLC0415
+        from tunemark.harness.studies.sweep import run_repeats  # noqa: PLC0415
+
+        if supersedes is not None:
+            raise TunemarkError("--supersedes", supersedes, "only a single run can replace a result; remove --repeats")
+        show_sweep(workload, run_repeats(workload, options, Bench.here(facts, machine, out), repeats), as_json=as_json)
+    resolved = resolve(workload, facts, machine, options)
     if resolved.node.rank:
         raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
     check_superseded(supersedes, resolved.plan, out)
@@ -107,15 +107,3 @@ def run(
     else:
         print_summary(submission, str(path))
     raise typer.Exit(EXIT_BY_STATUS.get(submission.outcome.status, Exit.UNTRUSTWORTHY))
-
-
-def _repeat(
-    workload: str, chosen: RunOptions, facts: FactBase, out: Path | None, supersedes: str | None, repeats: int, *, as_json: bool
-) -> None:
-    from tunemark.harness.commands.studies import show_sweep  # noqa: PLC0415 - only a series needs statistics
-    from tunemark.harness.studies.series import Bench  # noqa: PLC0415
-    from tunemark.harness.studies.sweep import run_repeats  # noqa: PLC0415
-
-    if supersedes is not None:
-        raise TunemarkError("--supersedes", supersedes, "only a single run can replace a result; remove --repeats")
-    show_sweep(workload, run_repeats(workload, chosen.options(), Bench.here(facts, chosen.machine(), out), repeats), as_json=as_json)

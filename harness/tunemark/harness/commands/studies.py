@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.markup import escape
 
-from tunemark.harness.commands.options import Json, RunOptions, Workload, fraction, takes_run_options
+from tunemark.harness.plan.options import Json, Options, Workload, fraction, takes_run_options
 from tunemark.harness.run.show import answers, print_json, say
-from tunemark.harness.studies.report import edges_table, points_json, points_table, prediction_table, verdict
+from tunemark.harness.studies.report import edges_table, points_table, prediction_table, verdict
 from tunemark.harness.studies.settings_grid import Over, Question
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
@@ -50,7 +50,7 @@ def sweep(
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
-    chosen: RunOptions,
+    options: Options,
 ) -> None:
     """Run a workload at several points. Each point has a fresh process and its own submission.
 
@@ -60,15 +60,15 @@ def sweep(
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.sweep import run_sweep  # noqa: PLC0415
 
-    bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
-    show_sweep(workload, run_sweep(workload, over or (), chosen.options(), bench, repeats=repeats, again=again), as_json=as_json)
+    bench = Bench.here(FactBase.of_project(), options.machine(), out)
+    show_sweep(workload, run_sweep(workload, over or (), options, bench, repeats=repeats, again=again), as_json=as_json)
 
 
 def show_sweep(workload: str, result: "SweepResult", *, as_json: bool) -> NoReturn:
     """Print the points of a sweep and exit with its code."""
     if as_json:
         head = {"workload": workload, "kind": result.kind, "study_id": result.study_id, "missing": result.missing}
-        print_json({**head, "points": points_json(result.rows)})
+        print_json({**head, "points": [asdict(row) for row in result.rows]})
     else:
         answers().print(points_table(result.rows))
     raise typer.Exit(result.exit_code)
@@ -91,7 +91,7 @@ def frontier(
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
-    chosen: RunOptions,
+    options: Options,
 ) -> None:
     """Find the largest micro-batch and the longest sequence that fit, by doubling and halving.
 
@@ -101,15 +101,19 @@ def frontier(
     from tunemark.harness.studies.frontier import Frontier  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415
 
+    lengths = [part.strip() for part in (sequence_lengths or "").split(",") if part.strip()]
+    if not all(length.isdecimal() and int(length) > 0 for length in lengths):
+        fix = "is not a list of whole numbers above 0, such as 512,1024"
+        raise typer.BadParameter(f"{sequence_lengths!r} {fix}", param_hint="--sequence-lengths")
     question = Question(
         over=over,
-        lengths=whole_numbers("--sequence-lengths", sequence_lengths),
+        lengths=tuple(map(int, lengths)),
         limit_bytes=None if limit_memory is None else int(limit_memory * formats.GIB),
         most=most,
         within=fraction("--within", within) or 0.0,
     )
-    bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
-    search = Frontier.of(workload, chosen.options(), bench, question, again=again)
+    bench = Bench.here(FactBase.of_project(), options.machine(), out)
+    search = Frontier.of(workload, options, bench, question, again=again)
     ended = search.search()
     if as_json:
         head = {"workload": workload, "kind": "frontier", "study_id": search.series.study_id, "ended": ended}
@@ -119,14 +123,6 @@ def frontier(
     if ended:
         say(f"tunemark: {ended}")
         raise typer.Exit(Exit.UNTRUSTWORTHY)
-
-
-def whole_numbers(option: str, text: str | None) -> tuple[int, ...]:
-    """Return the numbers in a list separated by commas. Raises BadParameter for anything but whole numbers above 0."""
-    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise typer.BadParameter(f"{text!r} is not a list of whole numbers above 0, such as 512,1024", param_hint=option)
-    return tuple(int(part) for part in parts)
 
 
 @app.command(
@@ -142,7 +138,7 @@ def ab(
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
-    chosen: RunOptions,
+    options: Options,
 ) -> None:
     """Compare two settings in interleaved runs A B, B A, A B .. in fresh processes. Each run writes a submission.
 
@@ -153,8 +149,8 @@ def ab(
     from tunemark.harness.studies.ab_test import run_ab  # noqa: PLC0415 - only a series needs processes
     from tunemark.harness.studies.series import Bench  # noqa: PLC0415
 
-    bench = Bench.here(FactBase.of_project(), chosen.machine(), out)
-    result = run_ab(workload, a, b, chosen.options(), bench, pairs=pairs, again=again)
+    bench = Bench.here(FactBase.of_project(), options.machine(), out)
+    result = run_ab(workload, a, b, options, bench, pairs=pairs, again=again)
     if as_json:
         runs = [str(run.record.path) for run in result.runs]
         print_json({**asdict(replace(result, runs=())), "workload": workload, "loss_changed": result.loss_changed, "runs": runs})
@@ -206,7 +202,7 @@ def predict(
 
 def read_runs(paths: Sequence[Path]) -> list[Submission]:
     """Return the submissions of repeats. Raises TunemarkError for a file that is not a repeat of the first one."""
-    from tunemark.harness.studies.resume import read_submission  # noqa: PLC0415
+    from tunemark.harness.studies.series import read_submission  # noqa: PLC0415
     from tunemark.schema.statistics.job_prediction import stranger  # noqa: PLC0415
 
     runs = []

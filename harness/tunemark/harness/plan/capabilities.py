@@ -51,13 +51,6 @@ LEARNED_POSITIONS = ("bert", "gpt2")
 """Model families with a position table, which has an end."""
 LIGER_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
 """Model families that Liger has kernels for. It silently leaves other models unchanged."""
-NO_KERNEL: dict[tuple[str, str], str] = {
-    (
-        "gemma2",
-        "sdpa",
-    ): "it caps its attention scores, which torch's kernel cannot, and transformers refuses to load it; use attention=eager",
-}
-"""Model family and attention kernel that transformers does not load together, with the reason."""
 NEURON_FAMILIES = ("llama", "granite", "qwen3")
 """Model families that optimum-neuron can train."""
 NEURON_LOOP_NEEDS = dict.fromkeys(
@@ -105,11 +98,14 @@ def _device_count_problems(device: DeviceChoice, machine: Machine) -> Iterator[s
 
 
 def _missing_features(plan: Plan, machine: Machine, generation: Generation | None) -> Iterator[str]:
+    backend = plan.device.backend
     used = [feature for feature, uses in USED.items() if uses(plan)]
-    family = vendor_of(plan.device.backend).cannot
-    yield from (f"{feature.value} on {plan.device.backend.value}: {family[feature]}" for feature in used if feature in family)
-    lacking = generation.cannot if generation else {}
-    yield from (f"{feature.value} on {generation.name}: {lacking[feature]}" for feature in used if generation and feature in lacking)
+    family = vendor_of(backend).cannot
+    yield from (f"{feature.value} on {backend.value}: {family[feature]}" for feature in used if feature in family)
+    if generation:
+        yield from (
+            f"{feature.value} on {generation.name}: {generation.cannot[feature]}" for feature in used if feature in generation.cannot
+        )
     if plan.precision.compute not in machine.compute_dtypes:
         formats = ", ".join(dtype.value for dtype in machine.compute_dtypes)
         yield f"compute format {plan.precision.compute.value}: this device has {formats}"
@@ -160,9 +156,9 @@ def _model_problems(plan: Plan, card: ModelCard) -> Iterator[str]:
     # A model with rotary positions can read rows longer than its context length.
     if card.family in LEARNED_POSITIONS and plan.data.sequence_length > card.context_length:
         yield f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
-    problem = NO_KERNEL.get((card.family, plan.model.attention))
-    if problem is not None:
-        yield f"{card.key} with attention={plan.model.attention}: {problem}"
+    if card.family == "gemma2" and plan.model.attention == "sdpa":
+        cause = "it caps its attention scores, which torch's kernel cannot, and transformers refuses to load it"
+        yield f"{card.key} with attention=sdpa: {cause}; use attention=eager"
     if plan.device.backend is Backend.NEURON and by_trainer(plan) and card.family not in NEURON_FAMILIES:
         yield f"{plan.model.key} is of family {card.family}, and optimum-neuron trains {', '.join(NEURON_FAMILIES)}"
     if plan.model.fused_kernels == "liger" and card.family not in LIGER_FAMILIES:
@@ -179,7 +175,13 @@ def _neuron_problems(plan: Plan) -> Iterator[str]:
         yield f"{plan.device.strategy.value}: optimum-neuron shards optimizer states only; use zero1"
     if plan.data.padding is Padding.DYNAMIC and not plan.data.packing:
         yield "dynamic padding: each new length is another graph, which takes minutes to compile; use data.padding=static"
-    yield from _neuron_trainer_problems(plan) if by_trainer(plan) else _neuron_loop_problems(plan)
+    if by_trainer(plan):
+        yield from _neuron_trainer_problems(plan)
+        return
+    if plan.device.count > 1:
+        yield "a classifier is trained on one NeuronCore in this version, which exchanges no gradients over XLA; use --devices 1"
+    if plan.model.attention.startswith("flash_attention"):
+        yield "flash attention for classifiers; use attention=sdpa"
 
 
 def _neuron_trainer_problems(plan: Plan) -> Iterator[str]:
@@ -195,13 +197,6 @@ def _neuron_trainer_problems(plan: Plan) -> Iterator[str]:
         yield "save: each core holds a part of the weights, and this version cannot gather them from optimum-neuron; remove --save"
     if plan.measurement.timing == "strict" and plan.device.pipeline_parallel > 1:
         yield "timing=strict with pipeline parallel: one stage cannot be waited for alone"
-
-
-def _neuron_loop_problems(plan: Plan) -> Iterator[str]:
-    if plan.device.count > 1:
-        yield "a classifier is trained on one NeuronCore in this version, which exchanges no gradients over XLA; use --devices 1"
-    if plan.model.attention.startswith("flash_attention"):
-        yield "flash attention for classifiers; use attention=sdpa"
 
 
 def support_matrix() -> "SupportMatrix":

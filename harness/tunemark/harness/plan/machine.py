@@ -72,12 +72,14 @@ def detect(requested: Backend | None = None) -> Machine:
         raise TunemarkError("--backend", str(requested), f"this machine has {here}{_missing_tools()}", exit_code=Exit.UNSUPPORTED)
     vendor, devices = chosen
     reason = vendor.found_by + (_missing_tools() if vendor.on_host else "")
+    release = platform.release().split("-")[0].split(".")
     return Machine(
         backend=vendor.backend,
         backend_reason="requested with --backend" if requested else reason,
         devices=tuple(device.facts for device in devices),
         compute_dtypes=vendor.formats,
-        os=_os_version(),
+        # More of a kernel's release may name its builder or owner.
+        os=f"{platform.system()} {'.'.join(release[:2])} {platform.machine()}",
         python=platform.python_version(),
         packages=package_versions(),
         cpu=cpu_model(),
@@ -116,9 +118,3 @@ def usable_cores() -> int:
         if limit != "max":
             return max(1, min(affinity, int(limit) // int(period)))
     return affinity
-
-
-def _os_version() -> str:
-    """Return the system and its major.minor version. More of a kernel's release may name its builder or owner."""
-    release = platform.release().split("-")[0].split(".")
-    return f"{platform.system()} {'.'.join(release[:2])} {platform.machine()}"

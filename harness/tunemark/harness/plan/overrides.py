@@ -51,45 +51,38 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
         name, equals, text = assignment.partition("=")
         if not equals:
             raise TunemarkError("--set", assignment, "give field=value, such as batch.micro_batch=16")
-        name = _field_of(content, name)
+        alias = ALIASES.get(name, name)
+        # Devices are chosen with options of their own, so those aliases are only for messages and series.
+        if name not in _settings(content) and not alias.startswith("devices."):
+            name = alias
         parent, last = _parent(content, name)
         before = parent[last]
-        parent[last] = _parse(text, is_list=isinstance(before, list))
+        try:
+            parent[last] = json.loads(text)
+        except ValueError:
+            parent[last] = [part.strip() for part in text.split(",")] if isinstance(before, list) else text
         if name == "method":
-            _follow_method(content)
+            # A changed method gets its settings: the card's, or the defaults if the card has none.
+            adapted, quantised = content["method"] in {"lora", "qlora"}, content["method"] == "qlora"
+            content["lora"] = (content["lora"] or LoraSettings().model_dump(mode="json")) if adapted else None
+            content["quantisation"] = (content["quantisation"] or Quantisation().model_dump(mode="json")) if quantised else None
         if parent[last] != before and parent[last] not in card.own_values(name):
-            changes.append((name, before, parent[last]))
-    overrides = tuple(Override(field=name, card=_scalar(before), run=_scalar(after)) for name, before, after in changes)
+            changes.append(Override(field=name, card=_scalar(before), run=_scalar(parent[last])))
+    overrides = tuple(changes)
     try:
         return WorkloadCard.model_validate(content), overrides
     except ValidationError as error:
-        raise _invalid(error.errors()[0], overrides) from error
-
-
-def _invalid(problem: Any, overrides: tuple[Override, ...]) -> TunemarkError:  # noqa: ANN401 - pydantic's error
-    """Return an error that names the field; for a rule over several settings, those that were set."""
-    place, fix = ".".join(str(part) for part in problem["loc"]), problem["msg"].removeprefix("Value error, ")
-    if place:
-        return TunemarkError(f"--set {place}", problem.get("input"), fix)
-    values = ", ".join(json.dumps(override.run) for override in overrides)
-    return TunemarkError(f"--set {', '.join(override.field for override in overrides)}", values, fix)
-
-
-def _follow_method(content: dict[str, Any]) -> None:
-    """Give a changed method its settings: the defaults if the card has none."""
-    adapted, quantised = content["method"] in {"lora", "qlora"}, content["method"] == "qlora"
-    content["lora"] = (content["lora"] or LoraSettings().model_dump(mode="json")) if adapted else None
-    content["quantisation"] = (content["quantisation"] or Quantisation().model_dump(mode="json")) if quantised else None
+        problem = error.errors()[0]
+        place, fix = ".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, ")
+        if place:
+            raise TunemarkError(f"--set {place}", problem.get("input"), fix) from error
+        # A rule over several settings names no field, so the message lists those that were set.
+        values = ", ".join(json.dumps(override.run) for override in overrides)
+        raise TunemarkError(f"--set {', '.join(override.field for override in overrides)}", values, fix) from error
 
 
 def _settings(content: dict[str, Any]) -> list[str]:
     return [path for path, _ in flattened(content) if path.split(".")[0] not in IDENTITY]
-
-
-def _field_of(content: dict[str, Any], name: str) -> str:
-    """Return the field with this name or alias. Devices are chosen with options of their own."""
-    known = ALIASES.get(name, name)
-    return name if name in _settings(content) or known.startswith("devices.") else known
 
 
 def _parent(content: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
@@ -101,14 +94,6 @@ def _parent(content: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
     if not isinstance(parent, dict) or last not in parent or name in IDENTITY:
         raise TunemarkError("--set", name, f"not a setting of the workload card; {did_you_mean(name, _settings(content))}")
     return parent, last
-
-
-def _parse(text: str, *, is_list: bool) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a value as JSON, or the text itself; for a list, the words between commas."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return [part.strip() for part in text.split(",")] if is_list else text
 
 
 def _scalar(value: Any) -> str | float | int | bool | None:  # noqa: ANN401 - any JSON value

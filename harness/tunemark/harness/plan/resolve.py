@@ -1,32 +1,46 @@
-"""Turn a workload card, options and a machine into a plan. A pure function: no network, no torch, the same plan each time."""
+"""Turn a workload card, options and a machine into a plan, section by section. Each derived value comes with its reason.
+
+A pure function: no network, no torch, the same plan each time.
+"""
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 from tunemark.harness.plan.capabilities import generation_of, unsupported_reason
 from tunemark.harness.plan.machine import Machine
+from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.overrides import apply_overrides
-from tunemark.harness.plan.sections import (
-    Node,
-    Options,
-    Reasons,
-    batch_choice,
-    data_choice,
-    device_choice,
-    lora_choice,
-    measurement_choice,
-    model_choice,
-    precision_choice,
-    weights_choice,
-)
-from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.harness.vendors.protocol import FEATURE_OF_FORMAT, Generation, vendor_of
+from tunemark.harness.worker.sample_files import FULL_ROWS, SYNTHETIC, check_file, describe_file
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard, shared_settings
-from tunemark.schema.records.plan import Plan
+from tunemark.schema.physics.architecture import targets_in
+from tunemark.schema.records.plan import Batch, DataChoice, DeviceChoice, LoraSettings, Measurement, ModelChoice, Offload, Plan, Precision
 from tunemark.schema.records.submission import Override
-from tunemark.schema.vocabulary import Backend, Weights
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
+from tunemark.schema.vocabulary import Backend, DataSource, Dtype, Padding, Strategy, Task, Weights
 
-__all__ = ["Options", "Resolved", "refuse_unsupported", "resolve"]
+DEFAULT_MAX_TRAIN_S = 300.0
+DEFAULT_NO_STEP_S = 900.0
+OFFLOADS: tuple[Offload, ...] = ("none", "optimizer", "all")
+SET_BY_OPTIONS = frozenset(
+    {"weights", "data.source", "data.name", "data.padding", "data.document_borders", "devices.count", "devices.strategy", "devices.offload"}
+)
+"""Settings of a card that options can change without `--set`."""
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One machine among several."""
+
+    rank: int = 0
+    rendezvous: str | None = None
+    """HOST:PORT of the first node; None for one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +61,22 @@ class Resolved:
     """Host memory that each worker process may use; None for all of it."""
 
 
+class Reasons(dict[str, str]):
+    """Collects the reason of each derived value."""
+
+    def give(self, name: str, value: Value, why: str) -> Value:
+        """Return the value and note its reason."""
+        self[name] = why
+        return value
+
+
 def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> Resolved:
     """Return the plan of a workload on a machine. Raises TunemarkError, with a suggestion, for an unknown name or value."""
     card, changes = apply_overrides(facts.workload(name), options.overrides)
     reasons = Reasons()
     accelerator = facts.recognise_accelerator(machine.devices[0].name)
     generation = generation_of(machine.backend, machine.target, accelerator.architecture if accelerator else None)
-    weights, weights_from = weights_choice(card, facts, options)
+    model, weights_from = model_choice(card, facts, options)
     data, data_from = data_choice(card, machine, options, reasons)
     device = device_choice(card, machine, accelerator, options, reasons)
     plan = Plan(
@@ -63,7 +86,7 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         lora=lora_choice(card, facts, reasons),
         quantisation=card.quantisation,
         neuron=card.neuron if device.backend is Backend.NEURON else None,
-        model=model_choice(card, facts, weights, weights_from),
+        model=model,
         data=data,
         batch=batch_choice(card, device, reasons),
         optimizer=card.optimizer,
@@ -72,25 +95,15 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         measurement=measurement_choice(card, options, reasons),
         reasons=reasons,
     )
-    overrides = (*_with_targets(changes, card, plan), *_option_overrides(card, plan, facts))
+    overrides = (*changes, *_option_overrides(card, plan, facts))
+    if plan.lora and card.lora and plan.lora.target_modules != card.lora.target_modules:
+        # Adapter layers are declared by the names that the model has.
+        name = "lora.target_modules"
+        before = next((change.card for change in changes if change.field == name), json.dumps(card.lora.target_modules))
+        renamed = Override(field=name, card=before, run=json.dumps(plan.lora.target_modules))
+        overrides = (*(override for override in overrides if override.field != name), renamed)
     unsupported = unsupported_reason(plan, facts.model(plan.model.key), machine, generation)
-    return Resolved(plan, overrides, weights_from, data_from, unsupported, options.node)
-
-
-def _with_targets(changes: tuple[Override, ...], card: WorkloadCard, plan: Plan) -> tuple[Override, ...]:
-    """Return the overrides, with adapter layers by the names that the model has."""
-    if card.lora is None or plan.lora is None or plan.lora.target_modules == card.lora.target_modules:
-        return changes
-    name = "lora.target_modules"
-    before = next((change.card for change in changes if change.field == name), json.dumps(card.lora.target_modules))
-    others = (change for change in changes if change.field != name)
-    return (*others, Override(field=name, card=before, run=json.dumps(plan.lora.target_modules)))
-
-
-SET_BY_OPTIONS = frozenset(
-    {"weights", "data.source", "data.name", "data.padding", "data.document_borders", "devices.count", "devices.strategy", "devices.offload"}
-)
-"""Settings of a card that options can change without `--set`."""
+    return Resolved(plan, overrides, weights_from, data_from, unsupported, Node(options.node_rank, options.rendezvous))
 
 
 def _option_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[Override, ...]:
@@ -111,3 +124,272 @@ def refuse_unsupported(resolved: Resolved) -> None:
     """Raise TunemarkError with exit code 4 when the machine cannot run the plan."""
     if resolved.unsupported:
         raise TunemarkError("workload", resolved.plan.workload, resolved.unsupported, exit_code=Exit.UNSUPPORTED)
+
+
+# Model and weights
+
+
+def model_choice(card: WorkloadCard, facts: FactBase, options: Options) -> tuple[ModelChoice, str | None]:
+    """Return the model with the source of its weights, and the hub id or directory of pretrained ones."""
+    requested, _, where = options.weights.partition(":")
+    kind = card.weights.value if requested == "card" else requested
+    if kind not in {Weights.RANDOM.value, Weights.PRETRAINED.value}:
+        raise TunemarkError("--weights", options.weights, "give random, pretrained, or pretrained:HUB_ID_OR_DIRECTORY")
+    model, weights_from = facts.model(card.model), None
+    if kind == Weights.PRETRAINED.value:
+        weights_from = where or model.hub_id
+        if weights_from is None:
+            fix = f"model {card.model} has no hub id; give pretrained:HUB_ID_OR_DIRECTORY, or --weights random"
+            raise TunemarkError("--weights", options.weights, fix)
+        if weights_from.startswith(("/", ".", "~")) and not Path(weights_from).is_dir():
+            fix = "no such directory; give one that holds config.json and the weights, or a hub id"
+            raise TunemarkError("--weights", options.weights, fix)
+    local = weights_from is not None and Path(weights_from).exists()
+    choice = ModelChoice(
+        key=model.key,
+        task=card.task,
+        labels=card.labels,
+        weights=Weights(kind),
+        hub_id=None if local else weights_from,
+        local=local,
+        attention=card.attention,
+        gradient_checkpointing=card.gradient_checkpointing,
+        fused_kernels=card.fused_kernels,
+        compile=card.compile,
+    )
+    return choice, weights_from
+
+
+def lora_choice(card: WorkloadCard, facts: FactBase, reasons: Reasons) -> LoraSettings | None:
+    """Return the adapter settings, with layer names of the model's family."""
+    if card.lora is None:
+        return None
+    model = facts.model(card.model)
+    targets = targets_in(model, card.lora.target_modules)
+    if targets != card.lora.target_modules:
+        reasons.give("lora.target_modules", targets, f"the requested layers, by their names in {model.family}")
+    return card.lora.model_copy(update={"target_modules": targets})
+
+
+def precision_choice(card: WorkloadCard, machine: Machine, generation: Generation | None, reasons: Reasons) -> Precision:
+    """Return the number formats of weights and of matrix products."""
+    compute, why = Dtype.FP32, "the workload card sets it"
+    if card.compute != "auto":
+        compute = Dtype(card.compute)
+    elif generation is None:
+        compute, why = machine.compute_dtypes[0], f"the fastest format of a {machine.backend.value} device"
+    else:
+        newest, compute = machine.compute_dtypes[0], next(iter(generation.formats(machine.compute_dtypes)), Dtype.FP32)
+        lacking = "" if newest is compute else f"; {newest.value}: {generation.cannot[FEATURE_OF_FORMAT[newest]]}"
+        why = f"the fastest format of {generation.name}{lacking}"
+    reasons.give("precision.compute", compute, why)
+    parameters = reasons.give(
+        "precision.parameters",
+        Dtype.BF16 if compute is Dtype.BF16 else Dtype.FP32,
+        "fp16 updates underflow, so the weights are kept in fp32" if compute is Dtype.FP16 else "weights are stored in the compute format",
+    )
+    return Precision(parameters=parameters, compute=compute)
+
+
+# Data
+
+
+def data_choice(card: WorkloadCard, machine: Machine, options: Options, reasons: Reasons) -> tuple[DataChoice, str | None]:
+    """Return the samples, and the hub id or path that they are read from."""
+    source, name, sha256, place = _data_source(card, options)
+    if source is DataSource.SYNTHETIC:
+        tokenizer = reasons.give("data.tokenizer", "none", "synthetic samples are token ids already")
+    elif options.weights.startswith("pretrained") or (options.weights == "card" and card.weights is Weights.PRETRAINED):
+        tokenizer = reasons.give("data.tokenizer", "model", "pretrained weights come with their tokenizer")
+    else:
+        why = "random weights have no tokenizer, so each frequent word of the training rows becomes a token"
+        tokenizer = reasons.give("data.tokenizer", "word-level", why)
+    borders = card.data.document_borders
+    if card.data.packing and borders and machine.backend is Backend.NEURON and not options.sets("data.document_borders"):
+        why = "the attention kernels of optimum-neuron ignore document borders: documents are concatenated and attend to each other"
+        borders = reasons.give("data.document_borders", value=False, why=why)
+    choice = DataChoice(
+        source=source,
+        name=name,
+        sha256=sha256,
+        template=card.data.template,
+        tokenizer=tokenizer,
+        sequence_length=card.data.sequence_length,
+        padding=_padding(card, machine, source, name, options, reasons),
+        packing=card.data.packing,
+        document_borders=borders,
+        training_rows=card.data.training_rows,
+        evaluation_rows=card.data.evaluation_rows,
+    )
+    return choice, place
+
+
+def _data_source(card: WorkloadCard, options: Options) -> tuple[DataSource, str, str | None, str | None]:
+    """Return source, name and content hash of the data, and its hub id or path."""
+    _, colon, where = options.data.partition(":")
+    if colon and not where:
+        raise TunemarkError("--data", options.data, "name the file, folder or dataset after the colon")
+    source, place = _source_kind(card, options), where or card.data.name
+    if source is DataSource.FILE:
+        name, sha256 = describe_file(place)
+        try:
+            check_file(place, card.labels, card.data.evaluation_rows, card.data.template)
+        except ValueError as error:
+            raise TunemarkError("--data", f"file:{place}", str(error)) from error
+        return source, name, sha256, place
+    if source is DataSource.HUB:
+        # A local folder read through the hub library is named without its path.
+        return source, Path(place).name if Path(place).exists() else place, None, place
+    name = card.data.name
+    if card.data.source is not DataSource.SYNTHETIC:
+        name = "keyword-classes" if card.task is not Task.CAUSAL_LM else "random-documents" if card.data.packing else "random-tokens"
+    if name not in SYNTHETIC[card.task]:
+        raise TunemarkError("data.name", name, did_you_mean(name, SYNTHETIC[card.task]))
+    return source, name, None, None
+
+
+def _source_kind(card: WorkloadCard, options: Options) -> DataSource:
+    kind = options.data.partition(":")[0]
+    if kind == "card":
+        return card.data.source
+    if kind not in {source.value for source in DataSource}:
+        raise TunemarkError("--data", options.data, "give synthetic, file:PATH or hub:NAME")
+    return DataSource(kind)
+
+
+def _padding(card: WorkloadCard, machine: Machine, source: DataSource, name: str, options: Options, reasons: Reasons) -> Padding:
+    """Return the padding: a card for full rows has `none`, which rows of different length cannot use."""
+    padding, requested = card.data.padding, options.sets("data.padding")
+    full = padding is Padding.NONE and (card.data.packing or (source is DataSource.SYNTHETIC and name in FULL_ROWS))
+    if full or padding is Padding.STATIC or (padding is Padding.DYNAMIC and (requested or machine.backend is not Backend.NEURON)):
+        return padding
+    if padding is Padding.NONE and requested:
+        fix = f"rows of {name} differ in length; give dynamic or static, or data.packing=true"
+        raise TunemarkError("--set data.padding", padding.value, fix)
+    if machine.backend is Backend.NEURON:
+        why = "rows differ in length, and Neuron compiles a graph for each new length: all rows are padded to the full length"
+        return reasons.give("data.padding", Padding.STATIC, why)
+    why = "rows differ in length, and the card is for full rows: each micro-batch is padded to its longest row"
+    return reasons.give("data.padding", Padding.DYNAMIC, why)
+
+
+# Devices and batch
+
+
+def device_choice(
+    card: WorkloadCard, machine: Machine, accelerator: AcceleratorCard | None, options: Options, reasons: Reasons
+) -> DeviceChoice:
+    """Return the devices, with the matching accelerator card if there is one, and the distribution of the work."""
+    known = (
+        "its reported name is an alias of the card"
+        if accelerator
+        else f"no card in data/accelerators has the alias {machine.devices[0].name!r}; peaks and prices are unknown"
+    )
+    count = options.devices if options.devices is not None else card.devices.count
+    reasons.give("device.count", count, "requested with --devices" if options.devices else "the workload card sets it")
+    if count % options.nodes:
+        raise TunemarkError("--devices", count, f"is for all {options.nodes} nodes together; give a multiple of {options.nodes}")
+    if options.node_rank >= options.nodes:
+        fix = f"machines are numbered from 0 to {options.nodes - 1}; give --nodes, the same on each machine"
+        raise TunemarkError("--node-rank", options.node_rank, fix)
+    requested = options.offload or card.devices.offload
+    offload = next((name for name in OFFLOADS if name == requested), None)
+    if offload is None:
+        raise TunemarkError("--offload", requested, did_you_mean(requested, OFFLOADS))
+    choice = DeviceChoice(
+        backend=reasons.give("device.backend", machine.backend, machine.backend_reason),
+        accelerator=reasons.give("device.accelerator", accelerator.key if accelerator else None, known),
+        count=count,
+        nodes=options.nodes,
+        strategy=_strategy(card, count, options, reasons),
+        offload=offload,
+        tensor_parallel=card.devices.tensor_parallel,
+        pipeline_parallel=card.devices.pipeline_parallel,
+        launcher=None if count == 1 else options.launcher,
+    )
+    if not vendor_of(machine.backend).on_host:
+        return choice
+    # The processes of a machine share its physical cores.
+    processes = count // options.nodes
+    cores = min(machine.cpu_physical_cores or machine.cpu_usable_cores, machine.cpu_usable_cores)
+    why = "one thread per physical core that this process may use" + (f", shared by {processes} processes" if processes > 1 else "")
+    return choice.model_copy(update={"threads": reasons.give("device.threads", max(1, cores // processes), why)})
+
+
+def _strategy(card: WorkloadCard, count: int, options: Options, reasons: Reasons) -> Strategy:
+    requested = options.strategy or card.devices.strategy
+    if count == 1 and not options.strategy:
+        return reasons.give("device.strategy", Strategy.SINGLE, "one device needs none")
+    if requested == "auto":
+        alone = count == 1
+        why = "one device needs none" if alone else "each device holds a replica"
+        return reasons.give("device.strategy", Strategy.SINGLE if alone else Strategy.DDP, why)
+    words = [strategy.value for strategy in Strategy]
+    if requested not in words:
+        raise TunemarkError("--strategy", requested, did_you_mean(requested, words))
+    return reasons.give(
+        "device.strategy", Strategy(requested), "requested with --strategy" if options.strategy else "the workload card sets it"
+    )
+
+
+def batch_choice(card: WorkloadCard, device: DeviceChoice, reasons: Reasons) -> Batch:
+    """Return the batch, from one micro-step to one optimizer step."""
+    micro, accumulation = card.batch.micro_batch, card.batch.gradient_accumulation
+    group = device.tensor_parallel * device.pipeline_parallel
+    why = "each device sees different rows" if group == 1 else f"{device.count} devices / tensor x pipeline parallel {group}"
+    # An invalid number of devices is reported as unsupported later; until then the plan has one replica.
+    replicas = reasons.give("batch.data_parallel", max(1, device.count // group), why)
+    why = f"micro_batch {micro} x gradient_accumulation {accumulation} x data_parallel {replicas}"
+    rows = reasons.give("batch.global_batch", micro * accumulation * replicas, why)
+    return Batch(micro_batch=micro, gradient_accumulation=accumulation, data_parallel=replicas, global_batch=rows)
+
+
+# Stop rules
+
+
+def measurement_choice(card: WorkloadCard, options: Options, reasons: Reasons) -> Measurement:
+    """Return the stop rules and the measurements besides speed."""
+    if options.epochs is not None and card.data.training_rows is None and _source_kind(card, options) is DataSource.SYNTHETIC:
+        fix = "these synthetic rows have no end; give --set data.training_rows=N, --data file:PATH, or --steps"
+        raise TunemarkError("--epochs", options.epochs, fix)
+    counted = options.max_steps is not None or options.epochs is not None
+    until_ci = options.until_ci
+    if until_ci is not None:
+        why = "requested with --until-ci"
+    elif counted:
+        why = "all requested steps are done"
+    else:
+        whole = f"; --epochs {card.stop.epochs} runs the whole job" if card.stop.epochs else ""
+        why = f"the default: a steady window whose 95% interval is this narrow needs no more steps{whole}"
+        until_ci = Measurement().until_relative_ci
+    return Measurement(
+        max_steps=options.max_steps if counted else card.stop.max_steps,
+        epochs=options.epochs if counted else card.stop.epochs,
+        **_time_limits(card, options, reasons, counted=counted),
+        timeout_s=options.timeout_s,
+        no_step_s=DEFAULT_NO_STEP_S if options.no_step_s is None else options.no_step_s,
+        until_relative_ci=reasons.give("measurement.until_relative_ci", until_ci, why),
+        timing="strict" if options.strict_timing else "events",
+        evaluate=card.data.evaluation_rows > 0,
+        save=options.save,
+        cold=options.cold,
+        probe=options.probe,
+        gates=options.gates,
+        seed=card.seed if options.seed is None else options.seed,
+    )
+
+
+def _time_limits(
+    card: WorkloadCard, options: Options, reasons: Reasons, *, counted: bool
+) -> dict[Literal["max_train_s", "min_steps"], Any]:
+    """Return the time limit of training. Requested steps are always completed, so they have none by default."""
+    name = "measurement.max_train_s"
+    if options.max_train_s is not None:
+        return {"max_train_s": reasons.give(name, options.max_train_s, "requested with --seconds")}
+    if counted:
+        return {"max_train_s": None}
+    if card.stop.max_train_s is not None or card.stop.max_steps is not None:
+        return {"max_train_s": card.stop.max_train_s}
+    fewest = Measurement().min_warmup_steps + RANKABLE_STEPS
+    why = f"the default without a requested end; at least {fewest} steps are done, of which {RANKABLE_STEPS} can be ranked"
+    return {"max_train_s": reasons.give(name, DEFAULT_MAX_TRAIN_S, why), "min_steps": fewest}

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,29 +11,34 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
-from tunemark.harness.run.disk_space import refuse_full_disk, refuse_unwritable
 from tunemark.harness.run.process import command, environment, run_environment, stop_signals, with_memory_limit
-from tunemark.harness.run.record import Context, assemble, write
+from tunemark.harness.run.record import assemble, write
 from tunemark.harness.run.run_log import LOG_FILE, MAXRSS_UNIT, ORDER_FILE, OUTPUT_FILE, PARENT, STOP_FILE, LogReader, Order, RunLog
 from tunemark.harness.run.run_outcome import CacheState, Finished, refused_run
 from tunemark.harness.run.show import RunProgress
 from tunemark.harness.run.telemetry import HostSampler, Telemetry, open_sampler
-from tunemark.harness.run.watchdog import SteadinessJudge, Watchdog
+from tunemark.schema import formats
+from tunemark.schema.derive import rates_over
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.physics.training_shape import BYTES, shape_of_plan
 from tunemark.schema.privacy import identity_leaks, machine_names
-from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.plan import Measurement, Plan
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
-from tunemark.schema.vocabulary import DataSource, Status
+from tunemark.schema.statistics.steady_state import settled_after, steady_window
+from tunemark.schema.vocabulary import DataSource, Phase, Status, Weights
 
 POLL_S = 0.1
 GRACE_S = 5.0
@@ -53,9 +59,12 @@ def run_once(
         refuse_full_disk(resolved.plan, facts.model(resolved.plan.model.key))
     # A second Ctrl-C while the record is written would lose the run, so signals are held until then.
     with stop_signals() as stopped:
-        finished = refused_run(resolved.unsupported) if resolved.unsupported else _launch(resolved, facts, machine, stopped)
-        submission = assemble(resolved, machine, finished, Context(supersedes, study, facts.golden_losses(resolved.plan.workload)))
-        _show_output(submission, finished)
+        finished = refused_run(resolved.unsupported) if resolved.unsupported else launch(resolved, facts, machine, stopped)
+        golden = facts.golden_losses(resolved.plan.workload)
+        submission = assemble(resolved, machine, finished, supersedes=supersedes, study=study, golden=golden)
+        if submission.outcome.status is Status.CRASH and finished.output_tail.strip():
+            # It may contain paths, so it is printed on the terminal and never recorded.
+            sys.stderr.write(f"--- the worker's last output\n{finished.output_tail.rstrip()}\n---\n")
         return submission, _write(submission, out)
 
 
@@ -64,10 +73,25 @@ def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> 
     refuse_unsupported(resolved)
     refuse_full_disk(resolved.plan, facts.model(resolved.plan.model.key))
     with stop_signals() as stopped:
-        finished = _launch(resolved, facts, machine, stopped)
+        finished = launch(resolved, facts, machine, stopped)
     if finished.exit_code:
         sys.stderr.write(finished.output_tail.rstrip() + "\n")
     return finished.exit_code
+
+
+def _write(submission: Submission, out: Path | None) -> Path:
+    try:
+        return write(submission, out)
+    except OSError as error:
+        fix = f"could not write ({error.strerror}); the submission was printed instead: save it, free space or name another folder"
+        failure = TunemarkError("--out", str(error.filename or out or "submissions"), fix, exit_code=Exit.INTERNAL)
+    except TunemarkError as error:
+        failure = error
+    sys.stdout.write(submission.model_dump_json() + "\n")
+    raise failure
+
+
+# Checks before a run
 
 
 def refuse_identity(resolved: Resolved) -> None:
@@ -89,51 +113,68 @@ def check_superseded(identity: str | None, plan: Plan, out: Path | None) -> None
         raise TunemarkError("--supersedes", identity, f"no result of {plan.workload} has this id; {suggestion}")
 
 
-def _write(submission: Submission, out: Path | None) -> Path:
+def refuse_unwritable(out: Path | None) -> None:
+    """Raise TunemarkError if no submission can be written to the folder."""
+    folder = out or project_root() / "submissions"
     try:
-        return write(submission, out)
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
-        fix = f"could not write ({error.strerror}); the submission was printed instead: save it, free space or name another folder"
-        failure = TunemarkError("--out", str(error.filename or out or "submissions"), fix, exit_code=Exit.INTERNAL)
-    except TunemarkError as error:
-        failure = error
-    sys.stdout.write(submission.model_dump_json() + "\n")
-    raise failure
+        raise TunemarkError("--out", folder, f"cannot be written ({error.strerror}); name a folder of yours") from error
 
 
-def _show_output(submission: Submission, finished: Finished) -> None:
-    """Show the last output of a crashed worker. It may contain paths, so it is printed on the terminal and never recorded."""
-    if submission.outcome.status is Status.CRASH and finished.output_tail.strip():
-        sys.stderr.write(f"--- the worker's last output\n{finished.output_tail.rstrip()}\n---\n")
+LOG_BYTES = 64 * formats.MIB
+"""For the worker's log and output: some hundred bytes per step."""
+HEADER_BYTES = formats.MIB
+"""For the names and shapes of saved tensors."""
 
 
-def _launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threading.Event) -> Finished:
-    """Run this machine's worker with progress on the terminal."""
-    device = resolved.plan.device
-    with RunProgress(resolved.plan) as progress:
-        card = facts.model(resolved.plan.model.key)
-        return launch(resolved, card, machine.devices[0].name, stopped, progress, machine.indexes[: device.count // device.nodes])
+def refuse_full_disk(plan: Plan, card: ModelCard) -> None:
+    """Raise TunemarkError if the temporary folder has too little space for the files of a run."""
+    folder, written = tempfile.gettempdir(), temporary_bytes(plan, card)
+    needed, free = sum(written.values()), shutil.disk_usage(folder).free
+    if free < needed:
+        parts = " and ".join(f"{size:,} for {purpose}" for purpose, size in written.items())
+        problem = f"has {free:,} bytes ({formats.gib(free)}) free, and the run needs {needed:,} ({formats.gib(needed)}): {parts}"
+        fix = "free space there, or name a folder on a larger disk with TMPDIR=FOLDER"
+        raise TunemarkError("TMPDIR", folder, f"{problem}; {fix}", exit_code=Exit.UNSUPPORTED)
 
 
-def launch(
-    resolved: Resolved,
-    card: ModelCard,
-    device_name: str,
-    stopped: threading.Event,
-    on_progress: Callable[[RunLog], None],
-    indexes: tuple[int, ...] = (),
-) -> Finished:
-    """Run the worker to its end; `stopped` ends it early. Whatever happens here, no worker is left running.
+def temporary_bytes(plan: Plan, card: ModelCard) -> dict[str, int]:
+    """Return the bytes that the processes of one machine write into the temporary folder, by purpose."""
+    written = {"the worker's log": LOG_BYTES}
+    if plan.quantisation is not None and plan.model.weights is Weights.RANDOM:
+        processes = plan.device.count // plan.device.nodes
+        purpose = "random weights, which are quantised as they are read" + (f", of {processes} processes" if processes > 1 else "")
+        written[purpose] = processes * int(count_parameters(card).total * BYTES[plan.precision.parameters])
+    if plan.measurement.save:
+        count = shape_of_plan(plan, card).adapter_weights if plan.lora else count_parameters(card).total
+        written[f"the saved {'adapters' if plan.lora else 'model'}"] = int(count * BYTES[plan.precision.parameters]) + HEADER_BYTES
+    return written
 
-    `indexes` are the numbers of the devices in their vendor's tools.
+
+# Start a worker and wait for its end
+
+
+def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threading.Event) -> Finished:
+    """Run this machine's worker to its end, with progress on the terminal; `stopped` ends it early.
+
+    Whatever happens here, no worker is left running.
     """
-    with tempfile.TemporaryDirectory(prefix="tunemark-") as name, open_sampler(resolved.plan.device.backend, indexes) as devices:
+    plan = resolved.plan
+    indexes = machine.indexes[: plan.device.count // plan.device.nodes]
+    with (
+        RunProgress(plan) as progress,
+        tempfile.TemporaryDirectory(prefix="tunemark-") as name,
+        open_sampler(plan.device.backend, indexes) as devices,
+    ):
         folder = Path(name)
         kills, cache, started_at, spawned_at_s = _oom_kills(), hub_cache(resolved), datetime.now(UTC), time.monotonic()
         order = Order(
-            plan=resolved.plan,
-            card=card,
-            device_name=device_name,
+            plan=plan,
+            card=facts.model(plan.model.key),
+            device_name=machine.devices[0].name,
             weights_from=resolved.weights_from,
             data_from=resolved.data_from,
             spawned_at_s=spawned_at_s,
@@ -144,7 +185,7 @@ def launch(
         devices.follow(process.pid, spawned_at_s)
         try:
             with HostSampler(process.pid, spawned_at_s) as host:
-                ended_by, status, usage = _watch(process.pid, reader, resolved.plan, folder, stopped, on_progress)
+                ended_by, status, usage = _watch(process.pid, reader, plan, folder, stopped, progress)
             process.returncode = os.waitstatus_to_exitcode(status)
         finally:
             if process.returncode is None:
@@ -237,14 +278,14 @@ def merge_failures(log: RunLog, folder: Path) -> RunLog:
 def hub_cache(resolved: Resolved) -> CacheState:
     """Return `warm` if the hub's cache on this machine holds all weights and data from the hub, else `cold`; `none` without any."""
     plan = resolved.plan
-    wanted = [f"models--{plan.model.hub_id}"] if plan.model.hub_id else []
+    repositories = [f"models--{plan.model.hub_id}"] if plan.model.hub_id else []
     if plan.data.source is DataSource.HUB and resolved.data_from and not Path(resolved.data_from).exists():
-        wanted.append(f"datasets--{resolved.data_from}")
-    if not wanted:
+        repositories.append(f"datasets--{resolved.data_from}")
+    if not repositories:
         return "none"
     home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
-    return "warm" if all((cache / name.replace("/", "--")).exists() for name in wanted) else "cold"
+    return "warm" if all((cache / name.replace("/", "--")).exists() for name in repositories) else "cold"
 
 
 def _oom_kills() -> int:
@@ -253,3 +294,61 @@ def _oom_kills() -> int:
     if not path.exists():
         return 0
     return next((int(line.split()[1]) for line in path.read_text(encoding="ascii").splitlines() if line.startswith("oom_kill ")), 0)
+
+
+# Decide from the run log when a worker must end: out of time, no progress, or measured precisely enough
+
+SLOW_PHASES = 4
+"""Loading, compiling, evaluating and saving may take this many times as long as a step."""
+COMPILING_STEPS = 2
+"""First steps, in which a graph compiler may still be running."""
+SLOW_STEPS = 10
+"""A step may take this many times as long as the longest recent one."""
+RECENT_STEPS = 50
+
+
+class Watchdog:
+    """Ends a worker that exceeds its total time, or that makes no progress."""
+
+    def __init__(self, rules: Measurement, now_s: float) -> None:
+        self._rules, self._started_s = rules, now_s
+        self._progress, self._progress_s = (0, 0), now_s
+
+    def expired(self, log: RunLog, now_s: float) -> Literal["timeout", "no step"] | None:
+        """Return the limit that is exceeded, or None."""
+        progress = (len(log.phases), len(log.steps))
+        if progress != self._progress:
+            self._progress, self._progress_s = progress, now_s
+        if self._rules.timeout_s is not None and now_s - self._started_s > self._rules.timeout_s:
+            return "timeout"
+        if self._rules.no_step_s is None:
+            return None
+        # More time without progress is allowed outside training, for the first steps, and where steps are slow.
+        training = bool(log.phases) and log.phases[-1]["phase"] == Phase.TRAIN.value and len(log.steps) >= COMPILING_STEPS
+        # The first steps do not represent the others.
+        ends = [step["completed_at_s"] for step in log.steps[COMPILING_STEPS - 1 :][-RECENT_STEPS:]]
+        slowest = max((after - before for before, after in pairwise(ends)), default=0.0)
+        allowed_s = max(self._rules.no_step_s * (1 if training else SLOW_PHASES), SLOW_STEPS * slowest)
+        return "no step" if now_s - self._progress_s > allowed_s else None
+
+
+JUDGE_AGAIN_AFTER = 1.15
+"""Check for a steady state when the number of steps has grown by this factor: the check costs CPU time during the run."""
+
+
+class SteadinessJudge:
+    """Decides if throughput is known precisely enough to stop (definitions#steady-window)."""
+
+    def __init__(self, rules: Measurement) -> None:
+        self._rules = rules
+        self._next = rules.min_warmup_steps + 20
+
+    def sure(self, log: RunLog) -> bool:
+        """Return True if the interval of throughput over a steady window is narrow enough."""
+        limit = self._rules.until_relative_ci
+        if limit is None or len(log.steps) < self._next:
+            return False
+        self._next = int(len(log.steps) * JUDGE_AGAIN_AFTER) + 1
+        trace = log.trace()
+        window = steady_window(trace, self._rules, settled_after((event["step"] for event in log.events), len(trace)))
+        return window.stable and rates_over(trace, window).tokens_per_s.relative_half_width <= limit

@@ -19,7 +19,7 @@ RISEN_PEAK = 0.2
 SLOW_RANK = 0.05
 BUSY_DEVICE_BYTES = GIB
 RANDOM_WEIGHTS = "speed and memory are those of the architecture, loss and accuracy are not those of the pretrained model"
-Found = Iterator[tuple[WarningKind, str]]
+Warnings = Iterator[tuple[WarningKind, str]]
 
 
 def find_warnings(
@@ -29,16 +29,14 @@ def find_warnings(
     kinds = (
         _steps(derived),
         _gates_and_settings(submission),
-        _use(submission.utilisation, machine) if submission.utilisation else (),
-        _others(foreign),
+        _other_work(submission.utilisation, machine, foreign),
         probe_warnings(submission.probe),
-        _ranks(derived),
-        _circumstances(submission, machine, torn=torn),
+        _circumstances(submission, derived, machine, torn=torn),
     )
-    yield from (MeasurementWarning(kind=kind, message=message) for found in kinds for kind, message in found)
+    yield from (MeasurementWarning(kind=kind, message=message) for warnings in kinds for kind, message in warnings)
 
 
-def _steps(derived: Derived) -> Found:
+def _steps(derived: Derived) -> Warnings:
     window, rate = derived.window, derived.tokens_per_s
     if window is not None and window.steps < RANKABLE_STEPS:
         yield WarningKind.FEW_STEPS, window.verdict
@@ -48,7 +46,7 @@ def _steps(derived: Derived) -> Found:
         yield WarningKind.WIDE_INTERVAL, f"the 95% interval of throughput is +-{rate.relative_half_width:.1%}"
 
 
-def _gates_and_settings(submission: Submission) -> Found:
+def _gates_and_settings(submission: Submission) -> Warnings:
     for gate in submission.gates:
         if gate.passed is False:
             yield WarningKind.GATE_FAILED, f"{gate.name}: {gate.detail}"
@@ -58,27 +56,22 @@ def _gates_and_settings(submission: Submission) -> Found:
                 yield WarningKind.FALLBACK, f"{lever.setting}: {lever.requested} was requested, {lever.effective} was used"
 
 
-def _use(use: Utilisation, machine: Machine) -> Found:
-    foreign = use.foreign_cpu_busy_mean
-    if foreign is not None and foreign > BUSY_HOST_CORES:
-        yield (
-            WarningKind.BUSY_HOST,
-            f"other processes kept {foreign:.1f} of {machine.cpu_logical_cores} cores busy; repeat on an idle machine",
-        )
-    for device in use.devices:
+def _other_work(use: Utilisation | None, machine: Machine, foreign: Mapping[int, int]) -> Warnings:
+    busy_cores = use.foreign_cpu_busy_mean if use else None
+    if busy_cores is not None and busy_cores > BUSY_HOST_CORES:
+        message = f"other processes kept {busy_cores:.1f} of {machine.cpu_logical_cores} cores busy; repeat on an idle machine"
+        yield WarningKind.BUSY_HOST, message
+    for device in use.devices if use else ():
         held = device.memory_used_before_bytes or 0
         if held > BUSY_DEVICE_BYTES:
             yield WarningKind.BUSY_DEVICE, f"{held / GIB:.1f} GiB of device {device.index} were in use before the run; free it and repeat"
         if device.throttle_reasons:
             yield WarningKind.THROTTLED, f"device {device.index} lowered its clocks: {', '.join(device.throttle_reasons)}"
-
-
-def _others(foreign: Mapping[int, int]) -> Found:
     for index, count in foreign.items():
         yield WarningKind.BUSY_DEVICE, f"{count} other process{'es' * (count != 1)} used device {index}; end them and repeat"
 
 
-def probe_warnings(probe: Probe | None) -> Found:
+def probe_warnings(probe: Probe | None) -> Warnings:
     """Yield a warning when the matrix rate changed over the run."""
     change = probe.after_flop_per_s / probe.before_flop_per_s - 1 if probe and probe.after_flop_per_s else 0.0
     if change < -FALLEN_PEAK:
@@ -88,13 +81,10 @@ def probe_warnings(probe: Probe | None) -> Found:
         yield WarningKind.PEAK_ROSE, f"the matrix rate was {change:.0%} higher after training than before: {cause}"
 
 
-def _ranks(derived: Derived) -> Found:
+def _circumstances(submission: Submission, derived: Derived, machine: Machine, *, torn: bool) -> Warnings:
     rank = derived.slowest_rank
     if rank and rank.behind > SLOW_RANK:
         yield WarningKind.STRAGGLER, f"rank {rank.rank} needs {rank.behind:.0%} longer for its own work than the median of all ranks"
-
-
-def _circumstances(submission: Submission, machine: Machine, *, torn: bool) -> Found:
     if submission.plan.device.accelerator is None:
         yield WarningKind.UNKNOWN_ACCELERATOR, submission.plan.reasons["device.accelerator"]
     if submission.plan.model.weights is Weights.RANDOM:

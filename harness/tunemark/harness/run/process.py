@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
-from tunemark.harness.plan.sections import Node
+from tunemark.harness.plan.resolve import Node
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.harness.worker.compile_cache import fresh
 from tunemark.harness.worker.levers import STOCHASTIC_ROUNDING
@@ -18,7 +17,7 @@ from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.vocabulary import Backend, Dtype
 
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "ACCELERATE_")
-"""Variables of a job that this one may have been started in. The worker would take that job's processes for its own."""
+"""Variables of an enclosing distributed job. The worker would mistake the processes of that job for its own."""
 WORKER = "tunemark.harness.worker.entry"
 LIMIT = "import os, resource, sys; most = int(sys.argv[1]); resource.setrlimit(resource.RLIMIT_DATA, (most, most)); os.execv(sys.argv[2], sys.argv[2:])"
 """Limits data memory, not address space: libraries reserve far more addresses than they use."""
@@ -26,32 +25,25 @@ LIMIT = "import os, resource, sys; most = int(sys.argv[1]); resource.setrlimit(r
 
 def command(device: DeviceChoice, folder: Path, node: Node) -> list[str]:
     """Return the command that runs the worker: python for one process, torchrun or accelerate for several."""
+    host, _, port = (node.rendezvous or "").rpartition(":")
     # The Neuron stack needs a process group for one process too.
     if device.launcher is None and device.backend is not Backend.NEURON:
         return [sys.executable, "-m", WORKER, str(folder)]
     if device.launcher == "accelerate":
-        return [*_accelerate(device, node), "--module", WORKER, str(folder)]
-    return [*_torchrun(device, node), "-m", WORKER, str(folder)]
-
-
-def _torchrun(device: DeviceChoice, node: Node) -> list[str]:
+        launcher = ["accelerate.commands.launch", f"--num_processes={device.count}", f"--num_machines={device.nodes}"]
+        # With --cpu it requires MPI; with --multi_gpu it starts plain processes, whatever they compute on.
+        launcher += ["--mixed_precision=no", "--dynamo_backend=no", "--multi_gpu"]
+        if node.rendezvous is not None:
+            launcher += [f"--machine_rank={node.rank}", f"--main_process_ip={host}", f"--main_process_port={port}"]
+        return [sys.executable, "-m", *launcher, "--module", WORKER, str(folder)]
     processes = device.count // device.nodes
-    base = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", f"--nnodes={device.nodes}", "--max-restarts=0"]
+    launcher = ["torch.distributed.run", f"--nproc-per-node={processes}", f"--nnodes={device.nodes}", "--max-restarts=0"]
     if node.rendezvous is None:
-        return [*base, "--standalone"]
-    # The first node writes the record, so ranks follow the given node numbers.
-    host, _, port = node.rendezvous.rpartition(":")
-    return [*base, f"--node-rank={node.rank}", f"--master-addr={host}", f"--master-port={port}"]
-
-
-def _accelerate(device: DeviceChoice, node: Node) -> list[str]:
-    base = [sys.executable, "-m", "accelerate.commands.launch", f"--num_processes={device.count}", f"--num_machines={device.nodes}"]
-    # With --cpu it requires MPI; with --multi_gpu it starts plain processes, whatever they compute on.
-    base += ["--mixed_precision=no", "--dynamo_backend=no", "--multi_gpu"]
-    if node.rendezvous is not None:
-        host, _, port = node.rendezvous.rpartition(":")
-        base += [f"--machine_rank={node.rank}", f"--main_process_ip={host}", f"--main_process_port={port}"]
-    return base
+        launcher += ["--standalone"]
+    else:
+        # The first node writes the record, so ranks follow the given node numbers.
+        launcher += [f"--node-rank={node.rank}", f"--master-addr={host}", f"--master-port={port}"]
+    return [sys.executable, "-m", *launcher, "-m", WORKER, str(folder)]
 
 
 def with_memory_limit(arguments: list[str], most_bytes: int | None) -> list[str]:
@@ -81,14 +73,9 @@ def environment(device: DeviceChoice) -> dict[str, str]:
 
 
 def run_environment(plan: Plan, folder: Path) -> dict[str, str]:
-    """Return the variables that only this run has."""
+    """Return the variables that only this run has: its own compile caches, and settings of its device family."""
     caches = fresh(folder / "caches") if plan.measurement.cold else {}
-    return caches | family_environment(plan, caches)
-
-
-def family_environment(plan: Plan, own: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """Return the variables of the plan's device family; `own` are those of this run."""
-    return neuron_environment(plan, {**os.environ, **own}) if plan.device.backend is Backend.NEURON else {}
+    return caches | (neuron_environment(plan, {**os.environ, **caches}) if plan.device.backend is Backend.NEURON else {})
 
 
 def neuron_environment(plan: Plan, already: Mapping[str, str]) -> dict[str, str]:

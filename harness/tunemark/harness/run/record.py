@@ -1,9 +1,8 @@
-"""Assemble the submission from log, plan and machine. The parent does it, so it works when the worker died too."""
+"""Assemble the submission from log, plan and machine. The parent does this, so that it also works after the worker has died."""
 
 import shutil
 import subprocess
 import uuid
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -44,29 +43,32 @@ MEASURING = ("schema", "harness", "data/models")
 """Folders of the checkout that a measurement depends on. A commit of results or of pages changes none of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """Contents of a record besides the run itself."""
+def assemble(
+    resolved: "Resolved",
+    machine: Machine,
+    finished: Finished,
+    *,
+    supersedes: str | None = None,
+    study: Study | None = None,
+    golden: GoldenLosses | None = None,
+) -> Submission:
+    """Return the submission of a run.
 
-    supersedes: str | None = None
-    """Id of the result that it replaces."""
-    study: Study | None = None
-    """The series that it belongs to."""
-    golden: GoldenLosses | None = None
-    """Reference losses of the workload."""
-
-
-def assemble(resolved: "Resolved", machine: Machine, finished: Finished, context: Context) -> Submission:
-    """Return the submission of a run."""
+    `supersedes` is the id of the result that it replaces, `study` the series that it belongs to, and `golden` holds the
+    reference losses of the workload.
+    """
     plan, log = resolved.plan, finished.log
+    gates = tuple(Gate.model_validate(gate) for gate in log.gates)
+    if plan.measurement.gates and log.steps:
+        gates = (*gates, loss_band(golden, plan, log.trace(), changed=bool(resolved.overrides)))
     draft = Submission(
         run_id=uuid.uuid4().hex,
         started_at=finished.started_at,
         harness=harness_version(),
         division=Division.OPEN if resolved.overrides else Division.STANDARD,
         overrides=resolved.overrides,
-        supersedes=context.supersedes,
-        study=context.study,
+        supersedes=supersedes,
+        study=study,
         plan=plan,
         environment=environment(machine, plan.device.count // plan.device.nodes),
         outcome=outcome_of(finished),
@@ -82,7 +84,7 @@ def assemble(resolved: "Resolved", machine: Machine, finished: Finished, context
         model=ModelFacts.model_validate(log.model) if log.model else None,
         trace=log.trace(),
         effective=Effective.model_validate(log.effective) if log.effective else None,
-        gates=_gates(resolved, log, context.golden),
+        gates=gates,
         probe=_probe(log),
         events=tuple(StepEvent(step=event["step"], kind=event["what"], amount=event["amount"]) for event in log.events),
         ranks=tuple(RankRecord.model_validate(rank) for rank in log.ranks),
@@ -94,14 +96,6 @@ def assemble(resolved: "Resolved", machine: Machine, finished: Finished, context
     measured = draft.model_copy(update={"utilisation": utilisation(draft.trace, derived.window, finished.telemetry)})
     warnings = find_warnings(measured, derived, machine, torn=log.torn, foreign=finished.telemetry.devices.foreign)
     return measured.model_copy(update={"warnings": tuple(warnings)})
-
-
-def _gates(resolved: "Resolved", log: RunLog, golden: GoldenLosses | None) -> tuple[Gate, ...]:
-    """Return the worker's gates, and that of the losses where training got far enough."""
-    gates = tuple(Gate.model_validate(gate) for gate in log.gates)
-    if not resolved.plan.measurement.gates or not log.steps:
-        return gates
-    return (*gates, loss_band(golden, resolved.plan, log.trace(), changed=bool(resolved.overrides)))
 
 
 def _probe(log: RunLog) -> Probe | None:
@@ -125,12 +119,12 @@ def environment(machine: Machine, count: int) -> Environment:
 
 def memory(finished: Finished) -> Memory:
     """Return all memory peaks, each with its method or the reason why it is null."""
-    log = finished.log
+    log, samples = finished.log, finished.telemetry.samples
     missing = MemoryReading(reason="the worker ended before it read its peaks")
-    swap = finished.telemetry.swap_peak_bytes
+    swap = max((sample.swap_bytes for sample in samples if sample.swap_bytes is not None), default=None)
     host_rss, host_swap = MemoryReading(reason="no worker was started"), MemoryReading(reason="this system reports no swap by process")
     if finished.max_rss_bytes:
-        peak = max(finished.max_rss_bytes, finished.telemetry.rss_peak_bytes)
+        peak = max([finished.max_rss_bytes, *(sample.rss_bytes for sample in samples)])
         method = f"peak resident memory of the worker's processes (ru_maxrss, and every {INTERVAL_S:g} s)"
         host_rss = MemoryReading(peak_bytes=peak, method=method)
     if swap is not None:

@@ -72,10 +72,6 @@ class LogWriter:
             # A disk that is nearly full takes a part; the next write then fails.
             line = line[os.write(self._file, line) :]
 
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
-
 
 LISTS = {"phase": "phases", "step": "steps", "disturbed": "events", "gate": "gates", "rank": "ranks", "note": "notes"}
 """Events that occur several times, and the lists that contain them. Each other event has its own attribute."""
@@ -152,7 +148,7 @@ class LogReader:
         elif name == "training":
             self.log.started_at_s = event["started_at_s"]
         elif name == "probe":
-            self.log.probes[event["when"]] = event["found"]
+            self.log.probes[event["when"]] = event["result"]
         elif name == "end":
             self.log.ended = True
         else:

@@ -60,31 +60,31 @@ def outcome_of(finished: Finished) -> Outcome:
 
 def _ending(finished: Finished) -> Ending:
     log, killed = finished.log, killed_by(finished)
+    if finished.ended_by == "interrupted":
+        return Status.INTERRUPTED, "stopped by the user", PARTIAL_RECORD
+    if finished.ended_by == "timeout":
+        return Status.TIMEOUT, f"not finished after {finished.wall_s:.0f} s", "raise --timeout, or find out what hangs in this phase"
     if finished.ended_by is not None:
-        return _ended_by_parent(finished)
+        message = f"no progress: ended after {finished.wall_s:.0f} s with {len(log.steps)} completed steps"
+        return Status.TIMEOUT, message, "find out what hangs in this phase, or allow slow steps more time with --no-step-timeout"
+
     # The other processes failed only because one was killed.
     if log.failure and not (killed and finished.exit_code > 0):
         return Status(log.failure["status"]), log.failure["message"], log.failure["fix"]
     if log.ended and finished.exit_code == 0:
         return _completed(log)
-    if finished.host_oom_kills and killed and killed[1] == signal.SIGKILL:
-        return (
-            Status.OOM_HOST,
-            f"the kernel killed {killed[0]} for lack of memory",
-            "lower batch.micro_batch, or free memory on this machine",
-        )
     if killed:
-        return Status.CRASH, f"{killed[0]} was killed by {killed[1].name}", PARTIAL_RECORD
-    return _from_output(finished)
+        name, number = killed
+        if finished.host_oom_kills and number == signal.SIGKILL:
+            fix = "lower batch.micro_batch, or free memory on this machine"
+            return Status.OOM_HOST, f"the kernel killed {name} for lack of memory", fix
+        return Status.CRASH, f"{name} was killed by {number.name}", PARTIAL_RECORD
 
-
-def _ended_by_parent(finished: Finished) -> Ending:
-    if finished.ended_by == "interrupted":
-        return Status.INTERRUPTED, "stopped by the user", PARTIAL_RECORD
-    if finished.ended_by == "timeout":
-        return Status.TIMEOUT, f"not finished after {finished.wall_s:.0f} s", "raise --timeout, or find out what hangs in this phase"
-    message = f"no progress: ended after {finished.wall_s:.0f} s with {len(finished.log.steps)} completed steps"
-    return Status.TIMEOUT, message, "find out what hangs in this phase, or allow slow steps more time with --no-step-timeout"
+    # The worker could not log its failure. A full disk, for example, prevents that too.
+    printed = finished.output_tail.strip().splitlines()
+    last = next((line for line in reversed(printed) if "Error" in line), printed[-1] if printed else "it printed nothing")
+    status, fix = judge(finished.output_tail) or (Status.CRASH, "run `tunemark doctor`")
+    return status, f"the worker ended with exit code {finished.exit_code}: {last[:300]}", fix
 
 
 def _completed(log: RunLog) -> Ending:
@@ -94,14 +94,6 @@ def _completed(log: RunLog) -> Ending:
     if not log.steps:
         return Status.CRASH, "no step was completed: the samples end before the first", "give more rows or a smaller global batch"
     return Status.OK, None, None
-
-
-def _from_output(finished: Finished) -> Ending:
-    """Return the ending of a worker that could not log its failure: a full disk, for one, prevents that too."""
-    printed = finished.output_tail.strip().splitlines()
-    last = next((line for line in reversed(printed) if "Error" in line), printed[-1] if printed else "it printed nothing")
-    status, fix = judge(finished.output_tail) or (Status.CRASH, "run `tunemark doctor`")
-    return status, f"the worker ended with exit code {finished.exit_code}: {last[:300]}", fix
 
 
 def killed_by(finished: Finished) -> tuple[str, signal.Signals] | None:

@@ -60,12 +60,10 @@ class RunProgress:
         self._task = self._bar.add_task("starting", total=plan.measurement.max_steps, workload=plan.workload, steps="")
 
     def __enter__(self) -> Self:
-        """Start the bar."""
         self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove the bar."""
         self._bar.stop()
 
     def __call__(self, log: RunLog) -> None:
@@ -122,7 +120,7 @@ def print_summary(submission: Submission, place: str) -> None:
     if outcome.fix:
         screen.print(f"  what to do: {escape(outcome.fix)}")
     table = Table(show_header=False, box=None, padding=(0, 2))
-    lines = [] if unsupported else [*_speed_lines(submission, derived), *_evidence_lines(submission, derived), *_gate_lines(submission)]
+    lines = [] if unsupported else [*_speed_lines(submission, derived), *_evidence_lines(submission, derived)]
     for label, value in lines:
         table.add_row(*as_text(label, value))
     screen.print(table)
@@ -183,14 +181,12 @@ def _evidence_lines(submission: Submission, derived: Derived) -> list[tuple[str,
         lines.append(("slowest rank", f"{slowest.rank}, {slowest.behind:.1%} behind the median of {len(submission.ranks)}"))
     wall_s = submission.process.wall_s
     phases = ", ".join(f"{name} {seconds / (wall_s or 1):.0%}" for name, seconds in derived.phases.items())
-    return [*lines, ("wall time", f"{formats.duration(wall_s)}: {phases}")]
+    lines.append(("wall time", f"{formats.duration(wall_s)}: {phases}"))
 
-
-def _gate_lines(submission: Submission) -> list[tuple[str, str]]:
-    failed = [f"{gate.name} FAILED: {gate.detail}" for gate in submission.gates if gate.passed is False]
+    gates = [f"{gate.name} FAILED: {gate.detail}" for gate in submission.gates if gate.passed is False]
     passed = [gate.name for gate in submission.gates if gate.passed]
-    unchecked = [gate for gate in submission.gates if gate.passed is None]
-    parts = [*failed, *([f"{', '.join(passed)} passed"] if passed else [])]
-    if parts:
-        return [("gates", "; ".join(parts))]
-    return [("gates", f"none checked: {unchecked[0].detail}")] if unchecked else []
+    if passed:
+        gates.append(f"{', '.join(passed)} passed")
+    if submission.gates:
+        lines.append(("gates", "; ".join(gates) or f"none checked: {submission.gates[0].detail}"))
+    return lines

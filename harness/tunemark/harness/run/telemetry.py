@@ -73,8 +73,6 @@ class DeviceSeries:
     during: list[Moment] = field(default_factory=list)
     foreign: dict[int, int] = field(default_factory=dict)
     """Device -> the most processes on it that are not the worker's; only devices that had any."""
-    asking_s: float = 0.0
-    """CPU seconds that this process spent on monitoring."""
 
     def between(self, start_s: float, end_s: float) -> list[Moment]:
         """Return the samples of an interval of the run."""
@@ -92,16 +90,6 @@ class Telemetry:
         """Return the samples that cover an interval of the run."""
         return [sample for sample in self.samples if start_s + INTERVAL_S <= sample.at_s <= end_s]
 
-    @property
-    def rss_peak_bytes(self) -> int:
-        """Highest resident memory of the process tree; 0 without a sample."""
-        return max((sample.rss_bytes for sample in self.samples), default=0)
-
-    @property
-    def swap_peak_bytes(self) -> int | None:
-        """Highest swap of the process tree; None where the system does not report it."""
-        return max(_known(sample.swap_bytes for sample in self.samples), default=None)
-
 
 # Sample the host
 
@@ -116,12 +104,10 @@ class HostSampler:
         self._before = (spawned_at_s, 0.0, _host_busy_s())
 
     def __enter__(self) -> Self:
-        """Start sampling."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop sampling."""
         self._done.set()
         self._thread.join()
 
@@ -147,7 +133,9 @@ class HostSampler:
                 memory, times = process.memory_info().rss, process.cpu_times()
                 rss += memory
                 busy_s += times.user + times.system
-                swap += _swap_bytes(process.pid)
+                if psutil.LINUX:
+                    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii", errors="replace")
+                    swap += sum(int(line.split()[1]) * KIB for line in status.splitlines() if line.startswith("VmSwap:"))
         now_s, host_s = time.monotonic(), _host_busy_s()
         before_s, busy_before_s, host_before_s = self._before
         elapsed_s = now_s - before_s
@@ -158,7 +146,7 @@ class HostSampler:
 
 
 def _trains(process: psutil.Process) -> bool:
-    """Return True if a process trains. A compiler that builds a kernel for it does not: its memory is not that of training."""
+    """Return True for a training process, and False for a compiler that builds a kernel: its memory does not belong to training."""
     try:
         return Path(process.exe()).name.startswith("python")
     except (psutil.Error, OSError):
@@ -169,14 +157,6 @@ def _host_busy_s() -> float:
     """Return the seconds for which the host's cores were busy since it started."""
     times = psutil.cpu_times()
     return float(times.user + times.system + getattr(times, "nice", 0.0) + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0))
-
-
-def _swap_bytes(pid: int) -> int:
-    """Return a process's swapped bytes; 0 where the system does not report them by process."""
-    if not psutil.LINUX:
-        return 0
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    return next((int(line.split()[1]) * KIB for line in status.splitlines() if line.startswith("VmSwap:")), 0)
 
 
 # Sample the devices
@@ -200,7 +180,7 @@ class DeviceSampler:
             for _ in range(SAMPLES_BEFORE):
                 self._sample(self.series.before, started_s)
                 time.sleep(self._monitor.interval_s)
-            self._count_foreign(frozenset())
+            self._count_foreign(set())
         return self
 
     def follow(self, pid: int, spawned_at_s: float) -> None:
@@ -210,7 +190,6 @@ class DeviceSampler:
             self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        """Stop sampling and close the monitor."""
         self._done.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -225,15 +204,17 @@ class DeviceSampler:
             self._sample(self.series.during, self._spawned_at_s)
             if time.monotonic() - self._listed_at_s > PROCESSES_EVERY_S:
                 self._listed_at_s = time.monotonic()
-                self._count_foreign(_tree(self._pid))
-            self.series.asking_s = time.thread_time()
+                own = {self._pid}
+                with contextlib.suppress(psutil.Error):
+                    own |= {child.pid for child in psutil.Process(self._pid).children(recursive=True)}
+                self._count_foreign(own)
 
     def _sample(self, samples: list[Moment], since_s: float) -> None:
         readings = self._monitor.read() if self._monitor else ()
         if readings:
             samples.append(Moment(time.monotonic() - since_s, readings))
 
-    def _count_foreign(self, own: frozenset[int]) -> None:
+    def _count_foreign(self, own: set[int]) -> None:
         """Keep the highest number of processes on each device that are not the worker's."""
         listed = self._monitor.processes() if self._monitor else None
         for index, pids in zip(self.series.indexes, listed or (), strict=False):
@@ -254,40 +235,32 @@ def open_sampler(backend: Backend, indexes: Sequence[int]) -> DeviceSampler:
         return DeviceSampler(None, tuple(indexes), str(error))
 
 
-def _tree(pid: int) -> frozenset[int]:
-    """Return a process and all of its descendants."""
-    try:
-        return frozenset({pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))})
-    except psutil.Error:
-        return frozenset({pid})
-
-
 # Summarise the samples of the devices
 
 
 def device_uses(series: DeviceSeries, start_s: float, end_s: float) -> tuple[DeviceUse, ...]:
     """Return the use of each device over an interval of the run, in seconds since the worker was spawned."""
-    moments = series.between(start_s, end_s)
-    return tuple(_use(series, place, index, moments) for place, index in enumerate(series.indexes)) if moments else ()
-
-
-def _use(series: DeviceSeries, place: int, index: int, moments: list[Moment]) -> DeviceUse:
-    readings = [moment.readings[place] for moment in moments]
-    busy, power, clock = (_known(values) for values in zip(*((r.busy, r.power_w, r.clock_mhz) for r in readings), strict=True))
-    return DeviceUse(
-        index=index,
-        samples=len(readings),
-        busy_mean=fmean(busy) if busy else None,
-        busy_peak=max(busy, default=None),
-        power_mean_w=fmean(power) if power else None,
-        power_peak_w=max(power, default=None),
-        clock_mean_mhz=fmean(clock) if clock else None,
-        clock_min_mhz=min(clock, default=None),
-        temperature_peak_c=max(_known(reading.temperature_c for reading in readings), default=None),
-        memory_used_peak_bytes=_memory_peak(moments, place),
-        memory_used_before_bytes=_memory_before(series, place),
-        throttle_reasons=tuple(sorted(set[str]().union(*(reading.throttle_reasons for reading in readings)))),
-    )
+    moments, uses = series.between(start_s, end_s), []
+    for place, index in enumerate(series.indexes if moments else ()):
+        readings = [moment.readings[place] for moment in moments]
+        busy, power = _known(reading.busy for reading in readings), _known(reading.power_w for reading in readings)
+        clock = _known(reading.clock_mhz for reading in readings)
+        use = DeviceUse(
+            index=index,
+            samples=len(readings),
+            busy_mean=fmean(busy) if busy else None,
+            busy_peak=max(busy, default=None),
+            power_mean_w=fmean(power) if power else None,
+            power_peak_w=max(power, default=None),
+            clock_mean_mhz=fmean(clock) if clock else None,
+            clock_min_mhz=min(clock, default=None),
+            temperature_peak_c=max(_known(reading.temperature_c for reading in readings), default=None),
+            memory_used_peak_bytes=_memory_peak(moments, place),
+            memory_used_before_bytes=_memory_before(series, place),
+            throttle_reasons=tuple(sorted(set[str]().union(*(reading.throttle_reasons for reading in readings)))),
+        )
+        uses.append(use)
+    return tuple(uses)
 
 
 def _memory_peak(moments: list[Moment], place: int) -> int | None:

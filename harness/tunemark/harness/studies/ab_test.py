@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from statistics import mean, median
 from typing import Literal, get_args
 
-from tunemark.harness.plan.resolve import Options, Resolved
+from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say
 from tunemark.harness.studies.series import Bench, Done, Series, Stopped
 from tunemark.harness.studies.settings_grid import Point, card_with, settings_of
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.comparison import ARMS, ArmRun, Change, break_even_steps, loss_after, paired_change
 from tunemark.schema.statistics.intervals import ShareDifference, share_difference
@@ -86,34 +86,25 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
     for name, plan in plans.items():
         if plan.unsupported:
             raise TunemarkError(f"--{name}", arms[name].text, plan.unsupported, exit_code=Exit.UNSUPPORTED)
-        _refuse_too_short(f"--{name}", plan.plan)
+        rules = plan.plan.measurement
+        fewest = rules.min_warmup_steps + RANKABLE_STEPS
+        if rules.max_steps is not None and rules.max_steps < fewest:
+            fix = f"too few to compare: the first {rules.min_warmup_steps} are left out; give --steps {fewest} or more (in --{name})"
+            raise TunemarkError("--steps", rules.max_steps, fix)
     if plans["a"].plan.model_dump(exclude={"reasons"}) == plans["b"].plan.model_dump(exclude={"reasons"}):
         raise TunemarkError("--b", arms["b"].text, "gives the same plan as --a; name a value that differs")
     points = [_point_name(arm, arms[arm], 0) for arm in ARMS]
     series = Series.find("ab", bench.plan(workload, options), points, bench, again=again, expected=2 * pairs)
     say(f"{workload}: A/B {series.study_id}, {pairs} pairs")
-    ended = None
-    try:
-        with series.stoppable():
-            for turn, arm in ((pair, arm) for pair in range(1, pairs + 1) for arm in order(pair)):
-                _refuse_hopeless(series.run(_point_name(arm, arms[arm], turn), plan_of_pair(plans[arm], turn)))
-    except Stopped as stopped:
-        ended = f"stopped at {stopped}"
-        say(ended)
-    return compare(series.study_id, arms, series.done, ended)
-
-
-def _refuse_too_short(option: str, plan: Plan) -> None:
-    rules = plan.measurement
-    least = rules.min_warmup_steps + RANKABLE_STEPS
-    if rules.max_steps is not None and rules.max_steps < least:
-        fix = f"too few to compare: the first {rules.min_warmup_steps} are left out; give --steps {least} or more"
-        raise TunemarkError("--steps", rules.max_steps, f"{fix} (in {option})")
-
-
-def _refuse_hopeless(done: Done) -> None:
-    if done.status in HOPELESS:
-        raise Stopped(f"{done.point} ({done.status.value}): retrying would fail the same way")
+    turns = [(number, arm) for number in range(1, pairs + 1) for arm in order(number)]
+    with series.stoppable():
+        for pair, arm in turns:
+            done = series.run(_point_name(arm, arms[arm], pair), plan_of_pair(plans[arm], pair))
+            if done.status in HOPELESS:
+                raise Stopped(f"{done.point} ({done.status.value}): retrying would fail the same way")
+    if series.ended:
+        say(series.ended)
+    return compare(series.study_id, arms, series.done, series.ended)
 
 
 def order(pair: int) -> tuple[str, ...]:
@@ -160,16 +151,15 @@ def compare(study_id: str, arms: dict[str, Point], runs: Sequence[Done], ended: 
 
 
 def _pairs(arms: dict[str, Point], runs: Sequence[Done]) -> list[Pair]:
-    usable = {run.point: run.record.submission for run in runs if run.status is Status.OK and _usable(run.record.submission)}
+    usable: dict[str, Submission] = {}
+    for run in runs:
+        submission = run.record.submission
+        window = derive(submission).window
+        long_enough = window is not None and window.steps >= RANKABLE_STEPS
+        if run.status is Status.OK and long_enough and all(gate.passed is not False for gate in submission.gates):
+            usable[run.point] = submission
     names = [(_point_name("a", arms["a"], pair), _point_name("b", arms["b"], pair)) for pair in range(1, len(runs) + 1)]
     return [(usable[a], usable[b]) for a, b in names if a in usable and b in usable]
-
-
-def _usable(submission: Submission) -> bool:
-    """Return True if a run is long enough to be compared, and no gate failed."""
-    window = derive(submission).window
-    long_enough = window is not None and window.steps >= RANKABLE_STEPS
-    return long_enough and all(gate.passed is not False for gate in submission.gates)
 
 
 def _change(pairs: Sequence[DerivedPair], figure: Callable[[Derived], float | None]) -> Change | None:
@@ -192,26 +182,18 @@ def _accuracy(pairs: Sequence[Pair]) -> ShareDifference | None:
 
 
 def _break_even(pairs: Sequence[Pair], derived: Sequence[DerivedPair], throughput: Change | None) -> tuple[BreakEven, ...]:
-    states = [_cache_state(pair) for pair in pairs]
+    # The cache state that both runs of a pair had: "none" if neither compiled, None if it differs or is unknown.
+    states: list[str | None] = []
+    for pair in pairs:
+        compiled = {run.process.compile_cache for run in pair} - {"none"}
+        states.append("none" if not compiled else compiled.pop() if len(compiled) == 1 else None)
     if throughput is None or throughput.verdict != "higher" or all(state == "none" for state in states):
         return ()
     gain_s = median(a.step_time.p50 - b.step_time.p50 for a, b in derived if a.step_time and b.step_time)
-    return tuple(
-        _break_even_in(cache, [pair for pair, state in zip(derived, states, strict=True) if state == cache], gain_s)
-        for cache in get_args(CacheState)
-    )
-
-
-def _cache_state(pair: Pair) -> str | None:
-    """Return the cache state that both runs had; `none` if neither compiled, None if it differs or is unknown."""
-    compiled = {run.process.compile_cache for run in pair} - {"none"}
-    if not compiled:
-        return "none"
-    return compiled.pop() if len(compiled) == 1 else None
-
-
-def _break_even_in(cache: CacheState, pairs: Sequence[DerivedPair], gain_s: float) -> BreakEven:
-    if not pairs:
-        return BreakEven(cache, 0, None)
-    overhead_s = median((b.compile_overhead_s or 0.0) - (a.compile_overhead_s or 0.0) for a, b in pairs)
-    return BreakEven(cache, len(pairs), break_even_steps(overhead_s, gain_s))
+    points = []
+    for cache in get_args(CacheState):
+        same_state = [pair for pair, state in zip(derived, states, strict=True) if state == cache]
+        overheads_s = [(b.compile_overhead_s or 0.0) - (a.compile_overhead_s or 0.0) for a, b in same_state]
+        steps = break_even_steps(median(overheads_s), gain_s) if overheads_s else None
+        points.append(BreakEven(cache, len(same_state), steps))
+    return tuple(points)

@@ -1,12 +1,13 @@
 """The frontier: the largest micro-batch and the longest sequence that fit, with each trial in a short separate process."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tunemark.harness.plan.resolve import Options, Resolved
+from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say
-from tunemark.harness.studies.series import Bench, Series, Stopped
+from tunemark.harness.studies.series import Bench, Series
 from tunemark.harness.studies.settings_grid import Over, Point, Question, card_with
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
@@ -69,37 +70,32 @@ class Frontier:
     def search(self) -> str | None:
         """Find all edges. Return the reason if the search ended early, else None."""
         say(f"{self.workload}: frontier {self.series.study_id}")
+        over, card_length = self.question.over, self.card.data.sequence_length
+        lengths = sorted(self.question.lengths)
         try:
             with self.series.stoppable():
-                for length in self._lengths():
+                if over is not Over.MICRO_BATCH:
+                    longest = self._search_length(self.card.batch.micro_batch if over is Over.SEQUENCE_LENGTH else 1)
+                    if over is Over.SEQUENCE_LENGTH or longest is None:
+                        return None
+                    doubled = [card_length * 2**power for power in range(32) if card_length * 2**power <= longest]
+                    lengths = lengths or doubled or [longest]
+                for length in lengths or [card_length]:
                     self._search_micro_batch(length)
-        except Stopped as stopped:
-            return f"stopped at {stopped}; the same command resumes there"
         except Failed as failed:
             return str(failed)
-        return None
-
-    def _lengths(self) -> Sequence[int]:
-        """Return the sequence lengths whose largest micro-batch to find. The longest one that fits is found here on request."""
-        requested, over, own = sorted(self.question.lengths), self.question.over, self.card.data.sequence_length
-        if over is Over.MICRO_BATCH:
-            return requested or [own]
-        longest = self._search_length(self.card.batch.micro_batch if over is Over.SEQUENCE_LENGTH else 1)
-        if over is Over.SEQUENCE_LENGTH or longest is None:
-            return []
-        doubled = [own * 2**power for power in range(32) if own * 2**power <= longest]
-        return requested or doubled or [longest]
+        return f"{self.series.ended}; the same command resumes there" if self.series.ended else None
 
     def _search_length(self, micro_batch: int) -> int | None:
-        unit = min(UNIT_TOKENS, self.card.data.sequence_length)
+        """Find the longest sequence that fits with a micro-batch, in whole units of tokens; None if not even one unit fits."""
+        card_length = self.card.data.sequence_length
+        unit = min(UNIT_TOKENS, card_length)
         most = max(1, self.bench.facts.model(self.card.model).context_length // unit)
         before = len(self.series.done)
-        start = self.card.data.sequence_length // unit
-        largest = find_largest(lambda units: self._fits(units * unit, micro_batch), start, most, self.question.within)
+        largest = find_largest(lambda units: self._fits(units * unit, micro_batch), card_length // unit, most, self.question.within)
         longest = None if largest.fits is None else largest.fits * unit
         failed = None if largest.fails is None else f"{largest.fails * unit} tokens"
-        peak, tries = self._peak(longest or 0, micro_batch), len(self.series.done) - before
-        self.edges.append(Edge(longest or unit, micro_batch if longest else None, failed, peak, tries))
+        self._add_edge(longest or unit, micro_batch if longest else None, failed, before)
         return longest
 
     def _search_micro_batch(self, length: int) -> None:
@@ -108,9 +104,16 @@ class Frontier:
         known = [edge for edge in self.edges if edge.micro_batch]
         start = known[-1].sequence_length * (known[-1].micro_batch or 1) // length if known else self.card.batch.micro_batch
         largest = find_largest(lambda rows: self._fits(length, rows), start, self.question.most, self.question.within)
-        failed = None if largest.fails is None else f"{largest.fails} rows"
-        peak, tries = self._peak(length, largest.fits or 0), len(self.series.done) - before
-        self.edges.append(Edge(length, largest.fits, failed, peak, tries))
+        self._add_edge(length, largest.fits, None if largest.fails is None else f"{largest.fails} rows", before)
+
+    def _add_edge(self, length: int, rows: int | None, first_failed: str | None, before: int) -> None:
+        """Add the edge that the tries since `before` have found, with the peak memory of the largest that fits."""
+        name, peak = self._point(length, rows or 0).text, None
+        for done in self.series.done:
+            if done.point == name or done.point.startswith(f"{name}, memory"):
+                peak = derive(done.record.submission).peak_memory.peak_bytes
+                break
+        self.edges.append(Edge(length, rows, first_failed, peak, len(self.series.done) - before))
 
     def _point(self, length: int, rows: int) -> Point:
         return Point((("data.sequence_length", str(length)), ("batch.micro_batch", str(rows))))
@@ -131,14 +134,6 @@ class Frontier:
             return True
         say(f"{done.point} ran, but its peak of {formats.gib(peak)} is over the limit of {formats.gib(limit)}: it does not fit")
         return False
-
-    def _peak(self, length: int, rows: int) -> int | None:
-        """Return the peak memory of an earlier try, or None."""
-        start = self._point(length, rows).text
-        for done in self.series.done:
-            if done.point == start or done.point.startswith(f"{start}, memory"):
-                return derive(done.record.submission).peak_memory.peak_bytes
-        return None
 
 
 def short_options(card: WorkloadCard, options: Options) -> Options:

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from tunemark.harness.run.show import as_text
 from tunemark.schema import formats
@@ -28,27 +28,26 @@ ALL_RUNS = (WarningKind.RANDOM_WEIGHTS, WarningKind.UNKNOWN_ACCELERATOR, Warning
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One point, summarised over its runs."""
+    """One point, summarised over its runs.
+
+    With several runs, times, rates and losses are medians, and the interval of the rate is their range.
+    """
 
     point: str
     status: str
     """`ok` when one of its runs is; else the status of the first."""
     runs: int
-    """Number of runs."""
     ok: int
     """Number of runs that are ok."""
     step_time_s: float | None
-    """Median step; for several runs the median of these."""
+    """Median step."""
     tokens_per_s: float | None
-    """For several runs the median."""
     tokens_per_s_low: float | None
-    """Lower end of the 95% interval; for several runs the lowest."""
+    """Lower end of the 95% interval."""
     tokens_per_s_high: float | None
-    """Upper end of the 95% interval; for several runs the highest."""
     peak_memory_bytes: int | None
     """The highest."""
     train_loss: float | None
-    """For several runs the median."""
     speed: float | None
     """Throughput relative to the first point with enough steady steps; null where one of both has too few."""
     warnings: tuple[str, ...]
@@ -103,47 +102,37 @@ def _row(point: str, runs: Sequence["Done"], first: float | None) -> Row:
     )
 
 
-def points_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the rows as plain data."""
-    return [asdict(row) for row in rows]
-
-
 def points_table(rows: Sequence[Row]) -> Table:
     """Return the rows as a table."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("point", overflow="fold")
-    table.add_column("status", no_wrap=True)
     spread = "lowest to highest" if any(row.runs > 1 for row in rows) else "95% interval"
-    for heading in ("step time", "tokens/s", spread, "peak memory", "loss", "speed"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("warnings", overflow="fold")
+    numbers = ("step time", "tokens/s", spread, "peak memory", "loss", "speed")
+    columns = [Column("point", overflow="fold"), Column("status", no_wrap=True)]
+    columns += [Column(heading, justify="right", no_wrap=True) for heading in numbers]
+    table = Table(*columns, Column("warnings", overflow="fold"), box=None, padding=(0, 2, 0, 0))
+    missing = formats.MISSING
     for row in rows:
-        table.add_row(*as_text(*_cells(row)))
+        interval = missing
+        if row.tokens_per_s_low is not None and row.tokens_per_s_high is not None:
+            interval = f"{formats.significant(row.tokens_per_s_low)} to {formats.significant(row.tokens_per_s_high)}"
+        cells = (
+            row.point,
+            row.status if row.runs == 1 else f"{row.status} ({row.ok} of {row.runs})",
+            formats.duration(row.step_time_s) if row.step_time_s else missing,
+            formats.significant(row.tokens_per_s) if row.tokens_per_s else missing,
+            interval,
+            formats.gib(row.peak_memory_bytes) if row.peak_memory_bytes else missing,
+            f"{row.train_loss:.3f}" if row.train_loss is not None else missing,
+            formats.ratio(row.speed) if row.speed else missing,
+            ", ".join(row.warnings),
+        )
+        table.add_row(*as_text(*cells))
     return table
-
-
-def _cells(row: Row) -> list[str]:
-    missing, interval = formats.MISSING, formats.MISSING
-    if row.tokens_per_s_low is not None and row.tokens_per_s_high is not None:
-        interval = f"{formats.significant(row.tokens_per_s_low)} to {formats.significant(row.tokens_per_s_high)}"
-    return [
-        row.point,
-        row.status if row.runs == 1 else f"{row.status} ({row.ok} of {row.runs})",
-        formats.duration(row.step_time_s) if row.step_time_s else missing,
-        formats.significant(row.tokens_per_s) if row.tokens_per_s else missing,
-        interval,
-        formats.gib(row.peak_memory_bytes) if row.peak_memory_bytes else missing,
-        f"{row.train_loss:.3f}" if row.train_loss is not None else missing,
-        formats.ratio(row.speed) if row.speed else missing,
-        ", ".join(row.warnings),
-    ]
 
 
 def edges_table(edges: Sequence["Edge"]) -> Table:
     """Return the edges of a frontier as a table."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("sequence length", "largest micro-batch", "first failure", "peak memory", "tries"):
-        table.add_column(heading, justify="right")
+    headings = ("sequence length", "largest micro-batch", "first failure", "peak memory", "tries")
+    table = Table(*(Column(heading, justify="right") for heading in headings), box=None, padding=(0, 2, 0, 0))
     for edge in edges:
         table.add_row(
             str(edge.sequence_length),
@@ -198,9 +187,7 @@ def _break_even(point: "BreakEven") -> str:
 
 def prediction_table(prediction: "Prediction", price: str | None) -> Table:
     """Return the parts of a whole job as a table."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("", "predicted", "95% interval"):
-        table.add_column(heading)
+    table = Table("", "predicted", "95% interval", box=None, padding=(0, 2, 0, 0))
     table.add_row("optimizer steps", f"{prediction.steps:,}", "")
     table.add_row("one step", formats.duration(prediction.step_time_s.value), _between(prediction.step_time_s))
     table.add_row("start-up", formats.duration(prediction.once_s), "")

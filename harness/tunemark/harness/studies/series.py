@@ -1,37 +1,50 @@
-"""The engine of all series: run a point unless it is done, report it, and stop after the record on request."""
+"""The engine of all series: run a point unless it is done, report it, and stop after the record on request.
+
+The same command, with the same source on the same machine, resumes the runs it began. Runs that another source or other
+libraries measured are named, and never mixed with new ones.
+"""
 
 import getpass
-import hashlib
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
 from filelock import FileLock, Timeout
 
 from tunemark.harness.plan.machine import Machine
-from tunemark.harness.plan.resolve import Options, Resolved, resolve
+from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.resolve import Resolved, resolve
 from tunemark.harness.run.process import stop_signals
+from tunemark.harness.run.record import environment, harness_version, source_content
 from tunemark.harness.run.show import say
-from tunemark.harness.studies.resume import Kind, Record, find_series, other_software_message, records_with, settings_sha256
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.records.submission import Submission
+from tunemark.schema.files import project_root
+from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.submission import Environment, Harness, Submission
 from tunemark.schema.records.trace import Study
+from tunemark.schema.records.upgrade import InvalidRecord, read_record
 from tunemark.schema.vocabulary import Status
 
+Kind = Literal["sweep", "frontier", "ab", "repeat"]
 Runner = Callable[[Resolved, Study], tuple[Submission, Path]]
 """Runs a plan once and writes its submission. Tests use a scripted one."""
 TRIED_AGAIN = (Status.INTERRUPTED, Status.CRASH, Status.TIMEOUT)
-"""Endings that say nothing about the point: the next command runs it again."""
+"""Endings that are not a result of the point: the next command runs it again."""
+SOFTWARE = ("packages", "python", "os", "runtime")
+"""Fields of the environment that may change on the same machine."""
 
 
 class Stopped(Exception):
-    """The user stopped the series; finished runs are kept."""
+    """The series ends here, at the request of the user or because going on is useless. Finished runs are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,22 @@ class Bench:
     def plan(self, workload: str, options: Options) -> Resolved:
         """Return the plan of a run of the series."""
         return resolve(workload, self.facts, self.machine, options)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A submission of a series and its file."""
+
+    submission: Submission
+    path: Path
+
+    @property
+    def study(self) -> Study:
+        """The series that it belongs to."""
+        if self.submission.study is None:
+            msg = f"{self.path} is no record of a series"
+            raise ValueError(msg)
+        return self.submission.study
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +111,8 @@ class Series:
     expected: int | None = None
     """Number of runs, if it is known in advance."""
     done: list[Done] = field(default_factory=list)
+    ended: str | None = None
+    """Why the series ended early; None while it runs and when it is complete."""
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
@@ -104,54 +135,47 @@ class Series:
     def stoppable(self) -> Iterator[None]:
         """Treat Ctrl-C as a request to stop, also between two runs. During a run it ends the run, which leaves its record.
 
-        Raises TunemarkError when another command of this user runs the same series on this machine.
+        `ended` then names the point where it stopped. Raises TunemarkError when another command of this user runs the same
+        points into the same folder: both would disturb each other.
         """
-        with _only_one(self), stop_signals() as self._stopped:
-            yield
+        folder = self.bench.out.resolve() if self.bench.out else ""
+        name = sha256(f"{getpass.getuser()} {self.settings_sha256} {folder}".encode()).hexdigest()
+        lock = FileLock(Path(tempfile.gettempdir()) / f"tunemark-{name[:16]}.lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            fix = "another command runs this series now; wait until it has ended, or stop it with Ctrl-C and the next run resumes it"
+            raise TunemarkError(self.kind, self.study_id, fix) from None
+        try:
+            with stop_signals() as self._stopped:
+                yield
+        except Stopped as stopped:
+            self.ended = f"stopped at {stopped}"
+        finally:
+            lock.release()
 
     def run(self, point: str, resolved: Resolved) -> Done:
         """Return the record of a point: the earlier one, or that of a new run. Raises Stopped when the user stopped it.
 
         An interrupted run leaves its record, and the next command runs it again.
         """
-        done = [record for record in self.earlier if record.study.point == point and record.submission.outcome.status not in TRIED_AGAIN]
-        if done:
-            return self._report(Done(point, done[-1], earlier=True))
-        if self._stopped.is_set():
+        records = [record for record in self.earlier if record.study.point == point and record.submission.outcome.status not in TRIED_AGAIN]
+        if records:
+            done = Done(point, records[-1], earlier=True)
+        elif self._stopped.is_set():
             raise Stopped(point)
-        submission, path = self.bench.runner(resolved, self._study(point))
-        if submission.outcome.status is Status.INTERRUPTED:
-            raise Stopped(point)
-        return self._report(Done(point, Record(submission, path), earlier=False))
-
-    def _study(self, point: str) -> Study:
-        last = max((record.study.position for record in self.earlier), default=0)
-        added = sum(not done.earlier for done in self.done)
-        position = last + added + 1
-        return Study(kind=self.kind, study_id=self.study_id, point=point, position=position, settings_sha256=self.settings_sha256)
-
-    def _report(self, done: Done) -> Done:
+        else:
+            last = max((record.study.position for record in self.earlier), default=0)
+            position = last + sum(not done.earlier for done in self.done) + 1
+            study = Study(kind=self.kind, study_id=self.study_id, point=point, position=position, settings_sha256=self.settings_sha256)
+            submission, path = self.bench.runner(resolved, study)
+            if submission.outcome.status is Status.INTERRUPTED:
+                raise Stopped(point)
+            done = Done(point, Record(submission, path), earlier=False)
         self.done.append(done)
         total = f"/{self.expected}" if self.expected else ""
         say(f"{len(self.done)}{total} {done.point}: {'done before, ' if done.earlier else ''}{in_short(done.record.submission)}")
         return done
-
-
-@contextmanager
-def _only_one(series: Series) -> Iterator[None]:
-    """Keep a second command of the same user from running the same points into the same folder: they would disturb each other."""
-    folder = series.bench.out.resolve() if series.bench.out else ""
-    name = hashlib.sha256(f"{getpass.getuser()} {series.settings_sha256} {folder}".encode()).hexdigest()
-    lock = FileLock(Path(tempfile.gettempdir()) / f"tunemark-{name[:16]}.lock")
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        fix = "another command runs this series now; wait until it has ended, or stop it with Ctrl-C and the next run resumes it"
-        raise TunemarkError(series.kind, series.study_id, fix) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def in_short(submission: Submission) -> str:
@@ -165,3 +189,99 @@ def in_short(submission: Submission) -> str:
     if derived.peak_memory.peak_bytes:
         parts.append(formats.gib(derived.peak_memory.peak_bytes))
     return ", ".join(parts)
+
+
+# What identifies a series
+
+
+def settings_sha256(kind: Kind, plan: Plan, points: Sequence[str]) -> str:
+    """Return the hash of the request. It uses the plan, since options may hold paths, and a file's content counts, not its path."""
+    content = {"kind": kind, "plan": plan.model_dump(mode="json", exclude={"reasons"}), "points": list(points)}
+    return sha256(canonical_json(content)).hexdigest()
+
+
+def study_id(settings: str, plan: Plan, machine: Machine, attempt: int) -> str:
+    """Return the id of a series, from the request, machine and software, the measuring source, and the number of restarts."""
+    facts = environment(machine, plan.device.count).model_dump(mode="json")
+    return content_id(canonical_json({"settings": settings, "environment": facts, "source": source_content(), "attempt": attempt}))
+
+
+def find_series(settings: str, plan: Plan, machine: Machine, out: Path | None, *, again: bool) -> tuple[str, list[Record]]:
+    """Return id and records of the newest series with these settings; with `again`, the id of a new series and no records."""
+    attempt, newest = 0, study_id(settings, plan, machine, 0)
+    records = records_of(newest, plan.workload, out)
+    while records:
+        attempt += 1
+        following = study_id(settings, plan, machine, attempt)
+        later = records_of(following, plan.workload, out)
+        if not later and not again:
+            break
+        newest, records = following, later
+    return newest, records
+
+
+def records_of(identity: str, workload: str, out: Path | None) -> list[Record]:
+    """Return the submissions of a series in a folder, in the order in which they ran."""
+    records = [record for record in records_with(identity, workload, out) if record.study.study_id == identity]
+    return sorted(records, key=lambda record: record.study.position)
+
+
+def records_with(text: str, workload: str, out: Path | None) -> list[Record]:
+    """Return the submissions of any series whose file contains a text, such as an id."""
+    records = []
+    for path in sorted(((out or project_root() / "submissions") / workload).glob("*.json")):
+        content = path.read_bytes()
+        submission = read_submission(path, content) if text.encode() in content else None
+        if submission is not None and submission.study is not None:
+            records.append(Record(submission, path))
+    return records
+
+
+def read_submission(path: Path, content: bytes) -> Submission | None:
+    """Return the submission in a file's content, or None for another record. Raises TunemarkError for an invalid record."""
+    try:
+        record = read_record(content)
+    except InvalidRecord as error:
+        raise TunemarkError("submission", str(path), f"is not valid ({error}); fix or remove it", exit_code=Exit.INVALID) from error
+    return record if isinstance(record, Submission) else None
+
+
+def other_software_message(same_settings: list[Record], plan: Plan, machine: Machine, new_id: str) -> str | None:
+    """Return a message about the newest series of the same settings on this machine that is not resumed; None without one.
+
+    `new_id` is the series that begins instead.
+    """
+    here = environment(machine, plan.device.count)
+    hardware = here.model_dump(exclude=set(SOFTWARE))
+    there = [record for record in same_settings if record.submission.environment.model_dump(exclude=set(SOFTWARE)) == hardware]
+    if not there:
+        return None
+    last = max(there, key=lambda record: record.submission.started_at)
+    runs = sum(record.study.study_id == last.study.study_id for record in there)
+    before, now = last.submission.harness, harness_version()
+    differences = "; ".join(_software_changes(last.submission, now, here))
+    back = f"check out commit {_commit(before)}" if before.commit not in {None, now.commit} else "restore what differs"
+    return (
+        f"{last.study.kind} {last.study.study_id} has the same settings and {runs} runs, but other software measured them "
+        f"({differences or 'uncommitted source'}). All points are measured again as {new_id}. "
+        f"To resume the earlier runs, {back} and give the same command"
+    )
+
+
+def _software_changes(earlier: Submission, now: Harness, here: Environment) -> Iterator[str]:
+    """Yield the differences in source and libraries between an earlier run and a run that would start now."""
+    then, there = earlier.harness, earlier.environment
+    if then.commit != now.commit or then.version != now.version:
+        yield f"harness commit {_commit(then)} then, {_commit(now)} now"
+    elif then.dirty or now.dirty:
+        yield f"harness commit {_commit(now)} with other uncommitted changes"
+    for name in sorted(there.packages.keys() | here.packages.keys()):
+        before, after = there.packages.get(name, "none"), here.packages.get(name, "none")
+        if before != after:
+            yield f"{name} {before} then, {after} now"
+    if (there.python, there.os) != (here.python, here.os):
+        yield f"Python {there.python} on {there.os} then, {here.python} on {here.os} now"
+
+
+def _commit(harness: Harness) -> str:
+    return harness.commit[:10] if harness.commit else f"unknown, version {harness.version}"

@@ -7,8 +7,8 @@ from enum import StrEnum
 from itertools import product
 from typing import Any
 
+from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.overrides import ALIASES, apply_overrides
-from tunemark.harness.plan.sections import Options
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.records.base import flattened

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tunemark.harness.plan.resolve import Options, Resolved
+from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.show import say
 from tunemark.harness.studies.report import Row, summarise_points
-from tunemark.harness.studies.resume import Kind
-from tunemark.harness.studies.series import Bench, Series, Stopped
+from tunemark.harness.studies.series import Bench, Kind, Series
 from tunemark.harness.studies.settings_grid import Point, axis_of, card_with, grid, star_of_card
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts.workloads import WorkloadCard
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,11 @@ class SweepResult:
 def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Bench, *, repeats: int = 1, again: bool = False) -> SweepResult:
     """Run all points that are not done yet. Raises TunemarkError before anything runs for an unknown name, or if nothing varies."""
     card = card_with(bench.facts.workload(workload), options)
-    plans = {point: bench.plan(workload, point.applied(options)) for point in _points(overs, card, repeats)}
+    if not overs and not card.axes and not card.points and repeats == 1:
+        fix = "the card has no axes; name what to vary, such as --over batch_size=8,16,32, or repeat it with --repeats N"
+        raise TunemarkError("--over", card.key, fix)
+    points = grid([axis_of(text, card) for text in overs]) if overs else star_of_card(card)
+    plans = {point: bench.plan(workload, point.applied(options)) for point in points}
     return _run_points(workload, options, bench, plans if overs else different(plans), repeats, again=again)
 
 
@@ -43,30 +46,22 @@ def run_repeats(workload: str, options: Options, bench: Bench, repeats: int, *, 
 
 
 def _run_points(workload: str, options: Options, bench: Bench, plans: dict[Point, Resolved], repeats: int, *, again: bool) -> SweepResult:
-    runs = _runs(list(plans), repeats)
+    # All points once, then all again, so a drift of the machine affects all points equally.
+    runs = [
+        (point.text if repeats == 1 else f"{point.text}, repeat {number}", point) for number in range(1, repeats + 1) for point in plans
+    ]
     kind: Kind = "repeat" if len(plans) == 1 else "sweep"
     base = next(iter(plans.values())) if kind == "repeat" else bench.plan(workload, options)
     series = Series.find(kind, base, [text for text, _ in runs], bench, again=again, expected=len(runs))
     say(f"{workload}: {kind} {series.study_id}, {len(runs)} runs")
-    missing = 0
-    try:
-        with series.stoppable():
-            for text, point in runs:
-                series.run(text, plans[point])
-    except Stopped as stopped:
-        missing = len(runs) - len(series.done)
-        say(f"stopped at {stopped}; {missing} of {len(runs)} runs are not done, the same command resumes them")
+    with series.stoppable():
+        for text, point in runs:
+            series.run(text, plans[point])
+    missing = len(runs) - len(series.done)
+    if series.ended:
+        say(f"{series.ended}; {missing} of {len(runs)} runs are not done, the same command resumes them")
     texts = {text: point.text for text, point in runs}
     return SweepResult(kind, series.study_id, summarise_points(series.done, texts), missing)
-
-
-def _points(overs: Sequence[str], card: WorkloadCard, repeats: int) -> list[Point]:
-    if overs:
-        return grid([axis_of(text, card) for text in overs])
-    if not card.axes and not card.points and repeats == 1:
-        fix = "the card has no axes; name what to vary, such as --over batch_size=8,16,32, or repeat it with --repeats N"
-        raise TunemarkError("--over", card.key, fix)
-    return star_of_card(card)
 
 
 def different(plans: dict[Point, Resolved]) -> dict[Point, Resolved]:
@@ -75,10 +70,3 @@ def different(plans: dict[Point, Resolved]) -> dict[Point, Resolved]:
     for point, resolved in plans.items():
         seen.setdefault(resolved.plan.model_dump_json(exclude={"reasons"}), point)
     return {point: plans[point] for point in seen.values()}
-
-
-def _runs(points: Sequence[Point], repeats: int) -> list[tuple[str, Point]]:
-    """Return name and point of each run: all points once, then all again, so a drift of the machine affects all points equally."""
-    if repeats == 1:
-        return [(point.text, point) for point in points]
-    return [(f"{point.text}, repeat {number}", point) for number in range(1, repeats + 1) for point in points]

@@ -5,7 +5,17 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from tunemark.harness.vendors.protocol import HOPPER_ONLY, NO_MODEL_PARALLEL, EventDevice, Feature, FoundDevice, Generation, Reading, Vendor
+from tunemark.harness.vendors.protocol import (
+    HOPPER_ONLY,
+    NO_MODEL_PARALLEL,
+    DeviceMonitor,
+    EventDevice,
+    Feature,
+    FoundDevice,
+    Generation,
+    Reading,
+    Vendor,
+)
 from tunemark.harness.vendors.vendor_tools import MonitorUnavailable, text_of, visible_indexes
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
@@ -20,9 +30,9 @@ class Cuda(EventDevice):
     @staticmethod
     def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
         """Return the reason if torch sees no GPU."""
-        return (
-            None if torch.cuda.is_available() else f"torch {torch.__version__} sees no GPU; install a build for the driver of this machine"
-        )
+        if torch.cuda.is_available():
+            return None
+        return f"torch {torch.__version__} sees no GPU; install a build for the driver of this machine"
 
     def name(self) -> str | None:
         """Return the driver's name of the GPU."""
@@ -31,14 +41,9 @@ class Cuda(EventDevice):
 
 def find() -> list[FoundDevice]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES leaves visible, in PCI order; empty without a driver or nvidia-ml-py."""
-    try:
-        monitor = NvmlMonitor.open()
-    except MonitorUnavailable:
-        return []
-    try:
+    with contextlib.suppress(MonitorUnavailable), contextlib.closing(NvmlMonitor.open()) as monitor:
         return monitor.devices()
-    finally:
-        monitor.close()
+    return []
 
 
 def missing_tool() -> str | None:
@@ -63,7 +68,7 @@ THROTTLE_REASONS = {
 """Constant of pynvml -> name in nvidia-smi. Idle is not listed: an idle GPU lowers its clocks."""
 
 
-class NvmlMonitor:
+class NvmlMonitor(DeviceMonitor):
     """Lists and monitors GPUs by their NVML numbers."""
 
     interval_s = 0.1
@@ -92,40 +97,39 @@ class NvmlMonitor:
 
     def devices(self) -> list[FoundDevice]:
         """Return the visible GPUs of all that the monitor was opened for."""
-        uuids = [self._ask(place, self._nvml.nvmlDeviceGetUUID) or "" for place in range(len(self._handles))]
-        return [self._device(index) for index in visible_indexes(len(uuids), names=uuids)]
-
-    def _device(self, place: int) -> FoundDevice:
-        nvml = self._nvml
-        memory, limit_mw = self._ask(place, nvml.nvmlDeviceGetMemoryInfo), self._ask(place, nvml.nvmlDeviceGetPowerManagementLimit)
-        capability = self._ask(place, nvml.nvmlDeviceGetCudaComputeCapability)
-        facts = DeviceFacts(
-            name=str(nvml.nvmlDeviceGetName(self._handles[place])),
-            # In whole MiB, as nvidia-smi reports it.
-            memory_bytes=memory.total // MIB * MIB if memory else None,
-            driver=text_of(nvml.nvmlSystemGetDriverVersion()),
-            power_limit_w=limit_mw / 1e3 if limit_mw else None,
-        )
-        return FoundDevice(place, facts, "{}.{}".format(*capability) if capability else None)
+        nvml, devices = self._nvml, []
+        uuids = [self._ask(place, nvml.nvmlDeviceGetUUID) or "" for place in range(len(self._handles))]
+        for place in visible_indexes(len(uuids), names=uuids):
+            memory, limit_mw = self._ask(place, nvml.nvmlDeviceGetMemoryInfo), self._ask(place, nvml.nvmlDeviceGetPowerManagementLimit)
+            capability = self._ask(place, nvml.nvmlDeviceGetCudaComputeCapability)
+            facts = DeviceFacts(
+                name=str(nvml.nvmlDeviceGetName(self._handles[place])),
+                # In whole MiB, as nvidia-smi reports it.
+                memory_bytes=memory.total // MIB * MIB if memory else None,
+                driver=text_of(nvml.nvmlSystemGetDriverVersion()),
+                power_limit_w=limit_mw / 1e3 if limit_mw else None,
+            )
+            devices.append(FoundDevice(place, facts, "{}.{}".format(*capability) if capability else None))
+        return devices
 
     def read(self) -> tuple[Reading, ...]:
         """Return one reading per GPU, from seven short driver queries."""
-        return tuple(self._read(place) for place in range(len(self._handles)))
-
-    def _read(self, place: int) -> Reading:
-        nvml = self._nvml
-        use, memory = self._ask(place, nvml.nvmlDeviceGetUtilizationRates), self._ask(place, nvml.nvmlDeviceGetMemoryInfo)
-        power_mw, energy_mj = self._ask(place, nvml.nvmlDeviceGetPowerUsage), self._ask(place, nvml.nvmlDeviceGetTotalEnergyConsumption)
-        throttled = self._ask(place, nvml.nvmlDeviceGetCurrentClocksEventReasons) or 0
-        return Reading(
-            busy=None if use is None else min(1.0, use.gpu / 100),
-            power_w=None if power_mw is None else power_mw / 1e3,
-            clock_mhz=self._ask(place, nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
-            temperature_c=self._ask(place, nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
-            memory_used_bytes=None if memory is None else int(memory.used),
-            energy_j=None if energy_mj is None else energy_mj / 1e3,
-            throttle_reasons=frozenset(name for bit, name in self._bits.items() if throttled & bit),
-        )
+        nvml, readings = self._nvml, []
+        for place in range(len(self._handles)):
+            use, memory = self._ask(place, nvml.nvmlDeviceGetUtilizationRates), self._ask(place, nvml.nvmlDeviceGetMemoryInfo)
+            power_mw, energy_mj = self._ask(place, nvml.nvmlDeviceGetPowerUsage), self._ask(place, nvml.nvmlDeviceGetTotalEnergyConsumption)
+            throttled = self._ask(place, nvml.nvmlDeviceGetCurrentClocksEventReasons) or 0
+            reading = Reading(
+                busy=None if use is None else min(1.0, use.gpu / 100),
+                power_w=None if power_mw is None else power_mw / 1e3,
+                clock_mhz=self._ask(place, nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+                temperature_c=self._ask(place, nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+                memory_used_bytes=None if memory is None else int(memory.used),
+                energy_j=None if energy_mj is None else energy_mj / 1e3,
+                throttle_reasons=frozenset(name for bit, name in self._bits.items() if throttled & bit),
+            )
+            readings.append(reading)
+        return tuple(readings)
 
     def _ask(self, place: int, question: Callable[..., Any], *further: Any) -> Any:  # noqa: ANN401 - NVML's answers
         """Return NVML's answer, or None. A query that the GPU does not support is not repeated."""

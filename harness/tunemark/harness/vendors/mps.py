@@ -1,7 +1,7 @@
 """Apple GPUs: torch has no event times across the queue, so each step is waited for."""
 
 import platform
-from typing import Self
+from typing import Any, Self
 
 from tunemark.harness.vendors import cpu
 from tunemark.harness.vendors.protocol import HOPPER_ONLY, Device, DeviceMemory, DeviceUnavailable, Feature, FoundDevice, Vendor
@@ -17,6 +17,9 @@ class Mps(Device):
 
     torch_name = "mps"
 
+    def __init__(self, mps: Any) -> None:  # noqa: ANN401 - torch.mps, imported late
+        self._mps = mps
+
     @classmethod
     def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the CPU only feeds the GPU
         """Return the GPU."""
@@ -25,20 +28,16 @@ class Mps(Device):
         if not torch.backends.mps.is_available():
             msg = "torch.backends.mps.is_available() is false; install a torch build with MPS on macOS 14 or newer"
             raise DeviceUnavailable(msg)
-        return cls()
+        return cls(torch.mps)
 
     def synchronise(self) -> None:
         """Wait for the GPU."""
-        import torch  # noqa: PLC0415
-
-        torch.mps.synchronize()
+        self._mps.synchronize()
 
     def memory(self) -> DeviceMemory:
         """Return the size of the Metal heap; MPS counts no peak of tensors."""
-        import torch  # noqa: PLC0415
-
         heap = MemoryReading(
-            peak_bytes=torch.mps.driver_allocated_memory(),
+            peak_bytes=self._mps.driver_allocated_memory(),
             method="torch.mps.driver_allocated_memory at the end: the Metal heap does not shrink by itself",
         )
         return DeviceMemory(MemoryReading(reason=NO_PEAK), heap)

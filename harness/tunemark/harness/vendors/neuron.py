@@ -6,12 +6,23 @@ read, and it is read one step late, so that the device always has work (definiti
 
 import json
 import tempfile
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from tunemark.harness.vendors import vendor_tools as tools
-from tunemark.harness.vendors.protocol import HOPPER_ONLY, Device, DeviceUnavailable, Feature, FoundDevice, Need, Reading, Vendor
+from tunemark.harness.vendors.protocol import (
+    HOPPER_ONLY,
+    Device,
+    DeviceMonitor,
+    DeviceUnavailable,
+    Feature,
+    FoundDevice,
+    Need,
+    Reading,
+    Vendor,
+)
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -107,7 +118,7 @@ METRICS = [{"type": "neuroncore_counters"}, {"type": "memory_used"}]
 CONFIG = {"period": "1s", "neuron_runtimes": [{"tag_filter": ".*", "metrics": METRICS}], "system_metrics": []}
 
 
-class NeuronMonitor(tools.LineMonitor):
+class NeuronMonitor(DeviceMonitor):
     """Monitors NeuronCores by their numbers on the instance. neuron-monitor prints a JSON line per second."""
 
     interval_s = 1.0
@@ -115,8 +126,7 @@ class NeuronMonitor(tools.LineMonitor):
     energy_reason = "neuron-monitor reports no power"
 
     def __init__(self, lines: tools.LineStream, indexes: Sequence[int], config: Path | None = None) -> None:
-        super().__init__(lines, indexes)
-        self._config = config
+        self._lines, self._indexes, self._config = lines, tuple(indexes), config
         self._processes: tuple[frozenset[int], ...] | None = None
 
     @classmethod
@@ -136,9 +146,22 @@ class NeuronMonitor(tools.LineMonitor):
         report = tools.parse_json(lines[-1]) if lines else None
         if not isinstance(report, dict):
             return ()
-        used = [(int(tools.number(runtime.get("pid")) or 0), _cores(runtime)) for runtime in tools.dicts(report.get("neuron_runtime_data"))]
-        self._processes = tuple(frozenset(pid for pid, cores in used if index in cores) for index in self._indexes)
-        return tuple(_reading([cores[index] for _, cores in used if index in cores]) for index in self._indexes)
+        busy, memory = defaultdict[int, float](float), dict[int, int]()
+        pids = defaultdict[int, set[int]](set)
+        for runtime in tools.dicts(report.get("neuron_runtime_data")):
+            counters = tools.nested(runtime, "report", "neuroncore_counters", "neuroncores_in_use")
+            used = tools.nested(runtime, "report", "memory_used", "neuron_runtime_used_bytes", "usage_breakdown", "neuroncore_memory_usage")
+            for key, counter in counters.items():
+                if not key.isdecimal() or not isinstance(counter, dict):
+                    continue
+                core = int(key)
+                pids[core].add(int(tools.number(runtime.get("pid")) or 0))
+                busy[core] += (tools.number(counter.get("neuroncore_utilization")) or 0.0) / 100
+                parts = [part for part in map(tools.number, tools.nested(used, key).values()) if part is not None]
+                if parts:
+                    memory[core] = memory.get(core, 0) + int(sum(parts))
+        self._processes = tuple(frozenset(pids[index]) for index in self._indexes)
+        return tuple(Reading(busy=min(1.0, busy[index]), memory_used_bytes=memory.get(index)) for index in self._indexes)
 
     def processes(self) -> tuple[frozenset[int], ...] | None:
         """Return the processes on each core in the last line."""
@@ -146,26 +169,9 @@ class NeuronMonitor(tools.LineMonitor):
 
     def close(self) -> None:
         """Stop neuron-monitor."""
-        super().close()
+        self._lines.close()
         if self._config is not None:
             self._config.unlink(missing_ok=True)
-
-
-def _cores(runtime: dict[str, Any]) -> dict[int, tuple[float, int | None]]:
-    """Return the cores of one process, each with its busy fraction and its bytes."""
-    counters = tools.nested(runtime, "report", "neuroncore_counters", "neuroncores_in_use")
-    memory = tools.nested(runtime, "report", "memory_used", "neuron_runtime_used_bytes", "usage_breakdown", "neuroncore_memory_usage")
-    cores = {}
-    for key, value in counters.items():
-        if key.isdecimal() and isinstance(value, dict):
-            used = [part for part in map(tools.number, tools.nested(memory, key).values()) if part is not None]
-            cores[int(key)] = ((tools.number(value.get("neuroncore_utilization")) or 0.0) / 100, int(sum(used)) if used else None)
-    return cores
-
-
-def _reading(parts: list[tuple[float, int | None]]) -> Reading:
-    used = [memory for _, memory in parts if memory is not None]
-    return Reading(busy=min(1.0, sum(share for share, _ in parts)), memory_used_bytes=sum(used) if used else None)
 
 
 TRAINER = Need("optimum-neuron", "pip install 'optimum-neuron[training]==0.4.5' on the Neuron stack")

@@ -1,4 +1,4 @@
-"""What the harness needs from a vendor: find devices, run work on one, monitor them, and say what they cannot do.
+"""The interface of a vendor: find devices, run work on one, monitor them, and list what they cannot do.
 
 Each module of this package that defines `VENDOR` describes one device family. Vendor modules import torch and vendor
 libraries inside functions, so that planning stays fast.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
 from tunemark.schema.vocabulary import Backend, Dtype
@@ -283,8 +283,8 @@ class Reading:
     """Why the clocks are lowered, in the driver's words. Idle is not a reason."""
 
 
-class DeviceMonitor(Protocol):
-    """Reads sensors of devices from a process that does not use them."""
+class DeviceMonitor:
+    """Base of a monitor, which reads sensors of devices from a process that does not use them."""
 
     interval_s: float
     """Time between new values."""
@@ -294,23 +294,19 @@ class DeviceMonitor(Protocol):
     """Why there is no energy, where neither a counter nor power is reported."""
 
     def read(self) -> tuple[Reading, ...]:
-        """Return one reading per device, in the requested order. Never raises for a missing value."""
-        ...
+        """Return one reading per device, in the requested order; empty without new values. Never raises for a missing value."""
+        raise NotImplementedError
 
     def processes(self) -> tuple[frozenset[int], ...] | None:
         """Return the process ids on each device; None where the vendor does not report them."""
-        ...
+        return None
 
     def close(self) -> None:
         """Release the vendor's library or tool."""
-        ...
+        raise NotImplementedError
 
 
 # A vendor
-
-
-def _find_nothing() -> list[FoundDevice]:
-    return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,7 +323,7 @@ class Vendor:
     """Packages that features need."""
     generations: tuple[Generation, ...] = ()
     """Generations that lack more than the family does."""
-    find: Callable[[], list[FoundDevice]] = _find_nothing
+    find: Callable[[], list[FoundDevice]] = list
     """Return the visible devices of this machine; empty without a driver."""
     found_by: str = ""
     """Reason that a plan gives when `find` returns devices."""
@@ -360,8 +356,3 @@ def vendor_of(backend: Backend) -> Vendor:
     """Return the vendor of a device family. Its module has the family's name."""
     vendor: Vendor = import_module(f"{PACKAGE}.{backend.value}").VENDOR
     return vendor
-
-
-def open_device(backend: Backend, threads: int | None, local_rank: int = 0) -> Device:
-    """Return the device of a process, ready for work. Raises DeviceUnavailable when torch cannot use it."""
-    return vendor_of(backend).device.open(threads, local_rank)

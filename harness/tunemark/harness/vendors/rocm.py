@@ -1,4 +1,4 @@
-"""AMD GPUs: torch built for ROCm answers to torch.cuda, and its collectives to `nccl`.
+"""AMD GPUs: torch built for ROCm has the API of torch.cuda, and its collectives are named `nccl`.
 
 Written from the documentation of amd-smi, rocm-smi and amdsmi; not yet run on such a GPU.
 """
@@ -7,7 +7,17 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from tunemark.harness.vendors.protocol import HOPPER_ONLY, NO_MODEL_PARALLEL, EventDevice, Feature, FoundDevice, Generation, Reading, Vendor
+from tunemark.harness.vendors.protocol import (
+    HOPPER_ONLY,
+    NO_MODEL_PARALLEL,
+    DeviceMonitor,
+    EventDevice,
+    Feature,
+    FoundDevice,
+    Generation,
+    Reading,
+    Vendor,
+)
 from tunemark.harness.vendors.vendor_tools import (
     MonitorUnavailable,
     ask_json,
@@ -81,9 +91,8 @@ def parse_rocm_smi(answer: Any) -> list[FoundDevice]:  # noqa: ANN401 - JSON of 
     entries = {str(key).lower(): {str(k).lower(): v for k, v in nested(answer, key).items()} for key in answer}
     driver = text_of(entries.get("system", {}).get("driver version"))
     devices = []
-    for number_of_card, card in sorted(
-        (int(key[4:]), card) for key, card in entries.items() if key.startswith("card") and key[4:].isdecimal()
-    ):
+    for index in sorted(int(key[4:]) for key in entries if key.startswith("card") and key[4:].isdecimal()):
+        card = entries[f"card{index}"]
         name = text_of(card.get("card series")) or text_of(card.get("card model"))
         if name is None:
             continue
@@ -93,11 +102,11 @@ def parse_rocm_smi(answer: Any) -> list[FoundDevice]:  # noqa: ANN401 - JSON of 
             driver=driver,
             power_limit_w=positive(card.get("max graphics package power (w)")),
         )
-        devices.append(FoundDevice(number_of_card, facts, text_of(card.get("gfx version"))))
+        devices.append(FoundDevice(index, facts, text_of(card.get("gfx version"))))
     return devices
 
 
-class AmdMonitor:
+class AmdMonitor(DeviceMonitor):
     """Monitors GPUs by their amd-smi numbers, through amdsmi, which comes with ROCm."""
 
     interval_s = 0.1
@@ -123,30 +132,31 @@ class AmdMonitor:
 
     def read(self) -> tuple[Reading, ...]:
         """Return one reading per GPU."""
-        return tuple(self._read(handle) for handle in self._handles)
-
-    def _read(self, handle: Any) -> Reading:  # noqa: ANN401 - a handle of amdsmi
-        smi = self._smi
-        busy = number((self._ask(smi.amdsmi_get_gpu_activity, handle) or {}).get("gfx_activity"))
-        power = self._ask(smi.amdsmi_get_power_info, handle) or {}
-        # Which of these is reported depends on the chip.
-        watts = (number(power.get(key)) for key in ("current_socket_power", "average_socket_power", "socket_power"))
-        memory = self._ask(smi.amdsmi_get_gpu_memory_usage, handle, smi.AmdSmiMemoryType.VRAM)
-        heat = self._ask(smi.amdsmi_get_temp_metric, handle, smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT)
-        energy = self._ask(smi.amdsmi_get_energy_count, handle) or {}
-        # The counter counts steps of some microjoules; its key was renamed.
-        steps, step_uj = number(energy.get("energy_accumulator", energy.get("power"))), number(energy.get("counter_resolution"))
-        throttle = number((self._ask(smi.amdsmi_get_gpu_metrics_info, handle) or {}).get("indep_throttle_status"))
-        return Reading(
-            busy=None if busy is None else min(1.0, busy / 100),
-            power_w=next(filter(None, watts), None),
-            clock_mhz=number((self._ask(smi.amdsmi_get_clock_info, handle, smi.AmdSmiClkType.GFX) or {}).get("clk")),
-            temperature_c=number(heat),
-            memory_used_bytes=None if memory is None else int(memory),
-            energy_j=steps * step_uj * MICRO if steps and step_uj else None,
-            # The bits differ by chip, so all causes get one name. All ones mean that the chip does not report them.
-            throttle_reasons=frozenset({"throttled"}) if throttle and throttle < 2**63 else frozenset(),
-        )
+        smi, readings = self._smi, []
+        for handle in self._handles:
+            busy = number((self._ask(smi.amdsmi_get_gpu_activity, handle) or {}).get("gfx_activity"))
+            power = self._ask(smi.amdsmi_get_power_info, handle) or {}
+            # Which of these is reported depends on the chip.
+            watts = [number(power.get(key)) for key in ("current_socket_power", "average_socket_power", "socket_power")]
+            memory = self._ask(smi.amdsmi_get_gpu_memory_usage, handle, smi.AmdSmiMemoryType.VRAM)
+            current = smi.AmdSmiTemperatureMetric.CURRENT
+            temperature = self._ask(smi.amdsmi_get_temp_metric, handle, smi.AmdSmiTemperatureType.HOTSPOT, current)
+            energy = self._ask(smi.amdsmi_get_energy_count, handle) or {}
+            # The counter counts steps of some microjoules; its key was renamed.
+            steps, step_uj = number(energy.get("energy_accumulator", energy.get("power"))), number(energy.get("counter_resolution"))
+            throttle = number((self._ask(smi.amdsmi_get_gpu_metrics_info, handle) or {}).get("indep_throttle_status"))
+            reading = Reading(
+                busy=None if busy is None else min(1.0, busy / 100),
+                power_w=next(filter(None, watts), None),
+                clock_mhz=number((self._ask(smi.amdsmi_get_clock_info, handle, smi.AmdSmiClkType.GFX) or {}).get("clk")),
+                temperature_c=number(temperature),
+                memory_used_bytes=None if memory is None else int(memory),
+                energy_j=steps * step_uj * MICRO if steps and step_uj else None,
+                # The bits differ by chip, so all causes get one name. All ones mean that the chip does not report them.
+                throttle_reasons=frozenset({"throttled"}) if throttle and throttle < 2**63 else frozenset(),
+            )
+            readings.append(reading)
+        return tuple(readings)
 
     def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 - amdsmi's answers
         try:
@@ -157,9 +167,9 @@ class AmdMonitor:
     def processes(self) -> tuple[frozenset[int], ...] | None:
         """Return the processes on each GPU."""
         listed = [self._ask(self._smi.amdsmi_get_gpu_process_list, handle) for handle in self._handles]
-        return (
-            None if None in listed else tuple(frozenset(int(entry["pid"]) for entry in dicts(found) if "pid" in entry) for found in listed)
-        )
+        if None in listed:
+            return None
+        return tuple(frozenset(int(process["pid"]) for process in dicts(processes) if "pid" in process) for processes in listed)
 
     def close(self) -> None:
         """Unload amdsmi."""

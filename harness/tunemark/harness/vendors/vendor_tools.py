@@ -1,4 +1,4 @@
-"""Run vendors' command-line tools and read their output. A tool that is missing, slow or broken gives no answer, never an error."""
+"""Run vendors' command-line tools and read their output. A tool that is missing, slow or broken returns nothing, never an error."""
 
 import contextlib
 import json
@@ -7,8 +7,8 @@ import platform
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,22 +39,16 @@ def ask_json(*command: str, timeout_s: float = QUERY_TIMEOUT_S) -> Any:  # noqa:
 
 def parse_json(text: str | None) -> Any:  # noqa: ANN401 - any JSON value
     """Return the JSON value in a text, which may follow lines of warnings; None without one."""
-    for start in _json_starts(text or ""):
-        try:
+    # JSON could begin at the first character, and at each line that opens a list or an object.
+    starts, position = [0], 0
+    for line in (text or "").splitlines(keepends=True):
+        if position and line.lstrip()[:1] in {"[", "{"}:
+            starts.append(position)
+        position += len(line)
+    for start in starts:
+        with contextlib.suppress(ValueError):
             return json.loads((text or "")[start:])
-        except ValueError:
-            continue
     return None
-
-
-def _json_starts(text: str) -> Iterator[int]:
-    """Yield where JSON could begin: at the first character, and at each line that opens a list or an object."""
-    yield 0
-    at = 0
-    for line in text.splitlines(keepends=True):
-        if line.lstrip()[:1] in {"[", "{"} and at:
-            yield at
-        at += len(line)
 
 
 def dicts(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - any JSON value
@@ -70,7 +64,7 @@ def nested(value: Any, *keys: str) -> dict[str, Any]:  # noqa: ANN401 - any JSON
 
 
 def number(value: Any) -> float | None:  # noqa: ANN401 - any JSON value
-    """Return the number in what tools print for one: 750, "750.0", {"value": 750, "unit": "W"}; None for N/A and the like."""
+    """Return the number in a tool's output, such as 750, "750.0" or {"value": 750, "unit": "W"}; None for N/A and the like."""
     if isinstance(value, dict):
         value = value.get("value")
     try:
@@ -104,29 +98,26 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
     Like the drivers, stop at the first number or name that does not exist. Names (`GPU-...`) are looked up in `names`;
     without them all devices stay visible, and the worker checks.
     """
-    wanted = os.environ.get(variable)
-    if wanted is None:
+    value = os.environ.get(variable)
+    parts = [part.strip() for part in (value or "").split(",") if part.strip()]
+    if value is None or (not names and not all(part.lstrip("-").isdecimal() for part in parts)):
         return list(range(count))
-    parts = [part.strip() for part in wanted.split(",") if part.strip()]
-    if not names and not all(part.lstrip("-").isdecimal() for part in parts):
-        return list(range(count))
-    indexes = (_index(part, count, names) for part in parts)
-    return [index for index in takewhile(lambda index: index is not None, indexes) if index is not None]
-
-
-def _index(part: str, count: int, names: Sequence[str]) -> int | None:
-    if part.isdecimal():
-        return int(part) if int(part) < count else None
-    # As for the driver, the start of a name is enough.
-    return next((index for index, name in enumerate(names) if name.startswith(part)), None)
+    visible: list[int] = []
+    for part in parts:
+        # As for the driver, the start of a name is enough.
+        matches = [int(part)] if part.isdecimal() else [index for index, name in enumerate(names) if name.startswith(part)]
+        if not matches or matches[0] >= count:
+            break
+        visible.append(matches[0])
+    return visible
 
 
 def visible_ranges(count: int, variable: str) -> list[int]:
     """Return the cores that a variable such as NEURON_RT_VISIBLE_CORES leaves visible: `0-3`, `4`, `0,2,8-11`."""
-    wanted, visible = os.environ.get(variable), []
-    if wanted is None:
+    value, visible = os.environ.get(variable), []
+    if value is None:
         return list(range(count))
-    for part in filter(None, (part.strip() for part in wanted.split(","))):
+    for part in filter(None, (part.strip() for part in value.split(","))):
         first, _, last = part.partition("-")
         if not first.isdecimal() or not (last or first).isdecimal():
             return list(range(count))
@@ -162,21 +153,14 @@ class LineStream:
         except OSError as error:
             msg = f"{command[0]} could not be started ({error.strerror})"
             raise MonitorUnavailable(msg) from error
-        self._lines: list[str] = []
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._collect, daemon=True)
+        # A deque may be filled by one thread and emptied by another.
+        self._lines: deque[str] = deque()
+        self._thread = threading.Thread(target=self._lines.extend, args=(self._process.stdout,), daemon=True)
         self._thread.start()
-
-    def _collect(self) -> None:
-        for line in self._process.stdout or ():
-            with self._lock:
-                self._lines.append(line)
 
     def new_lines(self) -> list[str]:
         """Return the lines printed since the last call."""
-        with self._lock:
-            lines, self._lines = self._lines, []
-        return lines
+        return [self._lines.popleft() for _ in range(len(self._lines))]
 
     def close(self) -> None:
         """Stop the tool."""
@@ -188,19 +172,3 @@ class LineStream:
             self._process.kill()
             self._process.wait()
         self._thread.join(timeout=2)
-
-
-class LineMonitor:
-    """Base of a monitor that reads the lines of a tool."""
-
-    def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
-        self._lines = lines
-        self._indexes = tuple(indexes)
-
-    def processes(self) -> tuple[frozenset[int], ...] | None:
-        """Return None: the tool does not report the processes on a device."""
-        return None
-
-    def close(self) -> None:
-        """Stop the tool."""
-        self._lines.close()

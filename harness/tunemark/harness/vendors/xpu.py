@@ -7,8 +7,17 @@ import re
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tunemark.harness.vendors.protocol import HOPPER_ONLY, NO_MODEL_PARALLEL, EventDevice, Feature, FoundDevice, Reading, Vendor
-from tunemark.harness.vendors.vendor_tools import LineMonitor, LineStream, ask, ask_json, dicts, number, text_of, visible_indexes, whole
+from tunemark.harness.vendors.protocol import (
+    HOPPER_ONLY,
+    NO_MODEL_PARALLEL,
+    DeviceMonitor,
+    EventDevice,
+    Feature,
+    FoundDevice,
+    Reading,
+    Vendor,
+)
+from tunemark.harness.vendors.vendor_tools import LineStream, ask, ask_json, dicts, number, text_of, visible_indexes, whole
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
@@ -79,7 +88,7 @@ def _display_only(name: str) -> bool:
     return any(word in name for word in DISPLAY_ONLY)
 
 
-class XpuSmiMonitor(LineMonitor):
+class XpuSmiMonitor(DeviceMonitor):
     """Monitors GPUs by their xpu-smi numbers. xpu-smi prints a CSV line per device and second."""
 
     interval_s = 1.0
@@ -87,7 +96,7 @@ class XpuSmiMonitor(LineMonitor):
     energy_reason = "xpu-smi reports no energy counter of this device, and power once per second is too coarse to integrate"
 
     def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
-        super().__init__(lines, indexes)
+        self._lines, self._indexes = lines, tuple(indexes)
         self._header: list[str] = []
 
     @classmethod
@@ -102,27 +111,29 @@ class XpuSmiMonitor(LineMonitor):
             cells = [cell.strip() for cell in line.split(",")]
             if cells[0] == "Timestamp":
                 self._header = cells
-            elif len(cells) == len(self._header):
-                index, reading = _parse_row(dict(zip(self._header, cells, strict=True)))
-                latest[index] = reading
+                continue
+            if len(cells) != len(self._header):
+                continue
+            row = list(zip(self._header, cells, strict=True))
+            busy, memory = _value(row, "GPU Utilization"), _value(row, "GPU Memory Used")
+            latest[int(_value(row, "DeviceId") or 0)] = Reading(
+                busy=None if busy is None else min(1.0, busy / 100),
+                power_w=_value(row, "GPU Power"),
+                clock_mhz=_value(row, "GPU Frequency"),
+                temperature_c=_value(row, "GPU Core Temperature"),
+                memory_used_bytes=None if memory is None else int(memory * MIB),
+                energy_j=_value(row, "GPU Energy Consumed (J)"),
+            )
         return tuple(latest.get(index, Reading()) for index in self._indexes) if latest else ()
 
+    def close(self) -> None:
+        """Stop xpu-smi."""
+        self._lines.close()
 
-def _parse_row(row: dict[str, str]) -> tuple[int, Reading]:
-    """Return the device number and the reading of a line."""
 
-    def value(start: str) -> float | None:
-        return next((number(cell) for name, cell in row.items() if name.startswith(start)), None)
-
-    busy, memory = value("GPU Utilization"), value("GPU Memory Used")
-    return int(value("DeviceId") or 0), Reading(
-        busy=None if busy is None else min(1.0, busy / 100),
-        power_w=value("GPU Power"),
-        clock_mhz=value("GPU Frequency"),
-        temperature_c=value("GPU Core Temperature"),
-        memory_used_bytes=None if memory is None else int(memory * MIB),
-        energy_j=value("GPU Energy Consumed (J)"),
-    )
+def _value(row: list[tuple[str, str]], column: str) -> float | None:
+    """Return the value in the first column with a name that begins like this, or None."""
+    return next((number(cell) for name, cell in row if name.startswith(column)), None)
 
 
 VENDOR = Vendor(

@@ -1,4 +1,4 @@
-"""Whether compiled graphs were in a disk cache before the run (definitions#compile-overhead): cold, warm, or why that is unknown."""
+"""The state of the compile cache on disk before the run (definitions#compile-overhead): cold, warm, or the reason why it is unknown."""
 
 import os
 import re
@@ -61,23 +61,20 @@ class CacheWatch:
 
     def state(self) -> dict[str, Any]:
         """Return the state for the log: `cold` when anything was compiled, `warm` from the cache, `none` without compilation."""
-        if self.neuron is not None:
-            return self._neuron_state(self.neuron)
-        return {"state": "cold" if compiled_extensions() > self.extensions else torch_state(), "reason": None}
-
-    def _neuron_state(self, place: str) -> dict[str, Any]:
+        if self.neuron is None:
+            return {"state": "cold" if compiled_extensions() > self.extensions else torch_state(), "reason": None}
         if not compiled_graphs():
             return {"state": "none", "reason": None}
-        after = _graphs_in(place)
+        after = _graphs_in(self.neuron)
         if self.before is not None and after is not None and (after > self.before or not after):
             return {"state": "cold", "reason": None}
         hit = self.output.is_file() and NEURON_HIT in self.output.read_bytes()
         if hit and after is not None:
             return {"state": "warm", "reason": None}
-        seen = "some graphs came from it" if hit else "no hit was printed"
+        evidence = "some graphs came from it" if hit else "no hit was printed"
         if after is not None:
-            seen = "its folder did not grow, and the compiler printed no hit"
-        return {"state": None, "reason": f"the Neuron SDK counts no hits and misses of its cache: {seen}"}
+            evidence = "its folder did not grow, and the compiler printed no hit"
+        return {"state": None, "reason": f"the Neuron SDK counts no hits and misses of its cache: {evidence}"}
 
 
 def compiled_extensions() -> int:
@@ -94,9 +91,11 @@ def _graphs_in(place: str) -> int | None:
 def torch_state() -> str:
     """Return `warm` if every graph that torch compiled came from the cache, `cold` if not, `none` without compilation."""
     dynamo = sys.modules.get("torch._dynamo.utils")
-    seen = dynamo.counters["inductor"] if dynamo else {}
-    hits, misses = seen.get("fxgraph_cache_hit", 0), seen.get("fxgraph_cache_miss", 0) + seen.get("fxgraph_cache_bypass", 0)
-    if hits + misses:
-        return "cold" if misses else "warm"
+    counters = dynamo.counters["inductor"] if dynamo else {}
+    misses = counters.get("fxgraph_cache_miss", 0) + counters.get("fxgraph_cache_bypass", 0)
+    if misses:
+        return "cold"
+    if counters.get("fxgraph_cache_hit", 0):
+        return "warm"
     # With its cache turned off torch counts neither, and everything is compiled.
     return "cold" if dynamo and dynamo.counters["stats"]["unique_graphs"] else "none"

@@ -7,6 +7,7 @@ row and is not counted again. The first token of each piece is predicted from no
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from itertools import cycle, islice
 from typing import Any, NamedTuple
 
@@ -16,7 +17,6 @@ import transformers
 from numpy.typing import NDArray
 
 from tunemark.harness.worker import sample_files as text
-from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import DataSource, Padding, Task
@@ -54,7 +54,7 @@ class MicroBatch:
 
 
 class Shape(NamedTuple):
-    """What batches depend on in a model."""
+    """The properties of a model that its batches depend on."""
 
     window: int | None = None
     """Attention span, where it is limited."""
@@ -68,30 +68,18 @@ def shape_of(plan: Plan, card: ModelCard) -> Shape:
     return Shape(card.sliding_window if limited else None, mixed_windows=card.family == "gemma2")
 
 
-class Share(NamedTuple):
-    """The part of the stream of samples that a process takes."""
+def micro_batches(plan: Plan, samples: Iterator[Sample], model: Shape, rank: int = 0, ranks: int = 1) -> Iterator[MicroBatch]:
+    """Yield the micro-batches of data-parallel process `rank` from a stream of samples, until it ends.
 
-    rank: int = 0
-    ranks: int = 1
-
-
-ALONE = Share()
-
-
-def micro_batches(plan: Plan, samples: Iterator[Sample], model: Shape, share: Share = ALONE) -> Iterator[MicroBatch]:
-    """Yield a process's micro-batches from a stream of samples, until it ends.
-
-    All processes read the same stream and take turns, so each knows the others' counts without communication.
+    All `ranks` processes read the same stream and take turns, so each knows the others' counts without communication.
     """
     rows: Iterator[Any] = pack(samples, plan.data.sequence_length) if plan.data.packing else samples
-    while taken := list(islice(rows, plan.batch.micro_batch * share.ranks)):
+    while taken := list(islice(rows, plan.batch.micro_batch * ranks)):
         parts = [taken[start : start + plan.batch.micro_batch] for start in range(0, len(taken), plan.batch.micro_batch)]
-        everywhere = Counts()
-        for part in parts:
-            everywhere = everywhere.plus(counts_of(plan, part))
+        counts = [counts_of(plan, part) for part in parts]
         # At the end of a finite stream the last process may have nothing left.
-        own = parts[min(share.rank, len(parts) - 1)]
-        yield MicroBatch(tensors_of(plan, own, model), counts_of(plan, own), everywhere)
+        own = min(rank, len(parts) - 1)
+        yield MicroBatch(tensors_of(plan, parts[own], model), counts[own], everywhere=reduce(Counts.plus, counts))
 
 
 def counts_of(plan: Plan, rows: list[Any]) -> Counts:
@@ -226,12 +214,12 @@ def load_samples(plan: Plan, vocabulary: int, data_from: str | None, weights_fro
     """Return the samples of a plan. `vocabulary` is the model's."""
     data = plan.data
     if data.source is DataSource.SYNTHETIC:
-        arguments = (data.name, vocabulary, data.sequence_length, plan.model.labels)
-        seed = plan.measurement.seed
-        training = synthetic(*arguments, seed)
+        generate, seed = GENERATORS[data.name], plan.measurement.seed
+        training = generate(vocabulary, data.sequence_length, plan.model.labels, seed)
         if data.training_rows is not None:
             training = cycle(list(islice(training, data.training_rows)))
-        held_out = list(islice(synthetic(*arguments, seed + EVALUATION_SEED), data.evaluation_rows))
+        others = generate(vocabulary, data.sequence_length, plan.model.labels, seed + EVALUATION_SEED)
+        held_out = list(islice(others, data.evaluation_rows))
         return Samples(training, data.training_rows, held_out, "synthetic rows from another seed", None)
     if data_from is None:
         msg = "a plan with text needs the place of the data"
@@ -280,14 +268,6 @@ FREQUENT = 0.85
 KEYWORDS = 24
 KEYWORD_RATE = 0.25
 SHORTEST = 4
-
-
-def synthetic(name: str, vocabulary: int, length: int, labels: int | None, seed: int) -> Iterator[Sample]:
-    """Return an endless stream of samples by generator name."""
-    if name not in GENERATORS:
-        msg = f"data.name {name!r} is no generator of synthetic samples; {did_you_mean(name, GENERATORS)}"
-        raise ValueError(msg)
-    return GENERATORS[name](vocabulary, length, labels, seed)
 
 
 def random_tokens(vocabulary: int, length: int, labels: int | None, seed: int) -> Iterator[Sample]:  # noqa: ARG001 - one signature for all

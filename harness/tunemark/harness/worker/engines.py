@@ -147,7 +147,7 @@ def open_accelerator(plan: Plan, device: Device) -> Any:  # noqa: ANN401 - torch
     if plan.device.strategy in STAGES:
         settings["deepspeed_plugin"] = _zero_plugin(plan)
     else:
-        # With DeepSpeed on CPUs, accelerate must not be told about the CPU.
+        # With DeepSpeed, accelerate must not get `cpu`, even on CPUs.
         settings["cpu"] = device.torch_name == "cpu"
     accelerator = Accelerator(**settings)
     launched = int(os.environ.get("WORLD_SIZE", "1"))
@@ -232,13 +232,13 @@ def shard(plan: Plan, model: Any, device: Device) -> None:  # noqa: ANN401 - a t
 
 
 def refuse_another_model(model: Any) -> None:  # noqa: ANN401 - a torch module
-    """Raise RuntimeError in a process whose tensors differ from those of the first one: broadcasting would hang."""
+    """Raise RuntimeError if the tensors of this process differ from those of the first one: broadcasting would hang."""
     own = signature(model)
     shared: list[Any] = [own]
     dist.broadcast_object_list(shared, src=0)
-    theirs: Signature = shared[0]
-    if own != theirs:
-        other = sorted(set(own) ^ set(theirs)) or own
+    first: Signature = shared[0]
+    if own != first:
+        other = sorted(set(own) ^ set(first)) or own
         msg = f"process {dist.get_rank()} and the first one built different models: {other[0]} is in one of them only, or elsewhere"
         raise RuntimeError(msg)
 
@@ -276,7 +276,11 @@ def save_weights(engine: Engine, folder: Path, *, rank: int) -> int:
             # Otherwise peft asks the hub whether the vocabulary was changed.
             further = {"save_embedding_layers": False} if hasattr(engine.bare, "peft_config") else {}
             engine.bare.save_pretrained(folder, state_dict=state, **further)
-            written = flush_weights(folder)
+            for path in folder.glob("*.safetensors"):
+                # Wait until the weights are on the disk and not only in memory.
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+                written += path.stat().st_size
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         if not written:
@@ -284,13 +288,3 @@ def save_weights(engine: Engine, folder: Path, *, rank: int) -> int:
             raise RuntimeError(msg)
     engine.accelerator.wait_for_everyone()
     return written
-
-
-def flush_weights(folder: Path) -> int:
-    """Wait until the weights in a folder are on the disk and not only in memory; return their bytes."""
-    size = 0
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-        size += path.stat().st_size
-    return size

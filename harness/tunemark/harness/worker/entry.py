@@ -1,7 +1,7 @@
 """The worker process: `python -m tunemark.harness.worker.entry FOLDER`, with an order in the folder.
 
-Runs load, check, train and evaluate, and logs each phase. Whatever happens is the last line of the log. Heavy imports are
-inside functions, since the time they take is the phase `import`.
+Loads, checks, trains and evaluates, and logs each phase. The last line of the log is the end or the failure. Heavy imports
+are inside functions, since the time they take is the phase `import`.
 """
 
 import logging
@@ -19,7 +19,7 @@ import psutil
 
 from tunemark.harness.plan.capabilities import by_trainer
 from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, PARENT, LogWriter, Order, rank_of_this_process
-from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, open_device
+from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, vendor_of
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Backend, Dtype, Phase, Strategy
 
@@ -55,7 +55,8 @@ def main() -> int:
         import transformers  # noqa: PLC0415
 
         transformers.logging.set_verbosity_error()
-        device = open_device(order.plan.device.backend, order.plan.device.threads, int(os.environ.get("LOCAL_RANK", "0")))
+        place = order.plan.device
+        device = vendor_of(place.backend).device.open(place.threads, int(os.environ.get("LOCAL_RANK", "0")))
         # Held until the process exits: tearing down objects that several processes share has hung.
         held = run(order, device, log, folder)
     except BaseException as error:  # noqa: BLE001 - the parent writes the record of any failure
@@ -80,23 +81,15 @@ def end_with_parent(pid: int) -> None:
         threading.Thread(target=watch, daemon=True, name="end-with-parent").start()
 
 
-class LogHandler(logging.Handler):
-    """Writes each record of a logger to the run log."""
-
-    def __init__(self, log: LogWriter) -> None:
-        super().__init__()
-        self._log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one record."""
-        self._log.event("note", source=record.name, level=record.levelname.lower(), message=record.getMessage())
-
-
 def keep_library_logs(log: LogWriter) -> None:
     """Redirect the misleading loggers to the run log."""
+
+    def write(record: logging.LogRecord) -> bool:
+        log.event("note", source=record.name, level=record.levelname.lower(), message=record.getMessage())
+        return False
+
     for name in MISLEADING_LOGGERS:
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [LogHandler(log)], False
+        logging.getLogger(name).addFilter(write)
 
 
 def exit_now(code: int, *_held: object) -> None:
@@ -109,9 +102,9 @@ def exit_now(code: int, *_held: object) -> None:
 def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer":
     """Load, check, train and evaluate; log the measurements. Return the objects to keep alive until the process ends."""
     from tunemark.harness.worker.compile_cache import CacheWatch  # noqa: PLC0415 - the import phase is over
-    from tunemark.harness.worker.data import Share, load_samples, micro_batches, shape_of  # noqa: PLC0415
+    from tunemark.harness.worker.data import load_samples, micro_batches, shape_of  # noqa: PLC0415
     from tunemark.harness.worker.engines import save_weights, shapes_only  # noqa: PLC0415
-    from tunemark.harness.worker.gates import evaluate  # noqa: PLC0415
+    from tunemark.harness.worker.gates import check, evaluate  # noqa: PLC0415
     from tunemark.harness.worker.levers import compile_model, states_of  # noqa: PLC0415
     from tunemark.harness.worker.loop import report_ranks, stop_rule  # noqa: PLC0415
     from tunemark.harness.worker.models import build_model, model_facts  # noqa: PLC0415
@@ -120,53 +113,46 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
         from tunemark.harness.worker.neuron_trainer import run_by_trainer  # noqa: PLC0415
 
         return run_by_trainer(order, device, log, folder)
-    plan, share = order.plan, Share(rank_of_this_process(), order.plan.batch.data_parallel)
-    _refuse_another_device(order, device)
+    plan, rank = order.plan, rank_of_this_process()
+    if device.name() not in {None, order.device_name}:
+        msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
+        raise DeviceUnavailable(msg)
+
     caches = CacheWatch.of(plan, folder)
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
     log.phase(Phase.LOAD, device.now())
-    scratch, empty = folder / f"weights-{share.rank}", shapes_only(plan, share.rank)
+    scratch, empty = folder / f"weights-{rank}", shapes_only(plan, rank)
     model = build_model(plan, order.card, order.weights_from, samples.vocabulary, scratch, device, empty=empty)
     log.event("model", **model_facts(model))
+
     shape = shape_of(plan, order.card)
-    batches = micro_batches(plan, samples.training, shape, share)
+    batches = micro_batches(plan, samples.training, shape, rank, plan.batch.data_parallel)
     if plan.measurement.gates:
-        batches = check_first(plan, model, device, log, batches)
+        # With the first micro-batch, which is then trained on too. The model moves to the device.
+        log.phase(Phase.CHECK, device.now())
+        first = next(batches)
+        for gate in check(plan, model, device, first):
+            log.event("gate", **gate)
+        batches = chain([first], batches)
     # After the gates, so that compilation is part of the first step that needs it.
     compile_model(plan, model)
     trainer = prepare(plan, model, device, log, stop_rule(plan, samples.training_rows, folder))
     gradients = train_between_probes(plan, trainer, batches)
     log.event("model", **model_facts(trainer.engine.model, trainer.engine.optimizer, gradients))
-    log.event("effective", **_updated(trainer.effective, optimizer_states_on=states_of(trainer.engine.optimizer)))
+    log.event("effective", **trainer.effective, optimizer_states_on=states_of(trainer.engine.optimizer))
+
     if samples.evaluation:
         log.phase(Phase.EVAL, device.now())
         log.event("evaluation", split=samples.evaluation_split, **evaluate(plan, trainer.engine.model, shape, device, samples.evaluation))
     if plan.measurement.save:
         log.phase(Phase.SAVE, device.now())
-        log.event("saved", bytes=save_weights(trainer.engine, folder / "saved", rank=share.rank))
+        log.event("saved", bytes=save_weights(trainer.engine, folder / "saved", rank=rank))
     log.phase(Phase.TEARDOWN, device.now())
     log.event("compile_cache", **caches.state())
     report_ranks(trainer)
     trainer.engine.close()
     return trainer
-
-
-def _refuse_another_device(order: Order, device: Device) -> None:
-    if device.name() not in {None, order.device_name}:
-        msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
-        raise DeviceUnavailable(msg)
-
-
-def check_first(plan: Plan, model: Any, device: Device, log: LogWriter, batches: Iterator["MicroBatch"]) -> Iterator["MicroBatch"]:  # noqa: ANN401
-    """Run the gates with the first micro-batch, and return the stream with it. The model moves to the device."""
-    from tunemark.harness.worker.gates import check  # noqa: PLC0415
-
-    log.phase(Phase.CHECK, device.now())
-    first = next(batches)
-    for gate in check(plan, model, device, first):
-        log.event("gate", **gate)
-    return chain([first], batches)
 
 
 def prepare(plan: Plan, model: Any, device: Device, log: LogWriter, stop: "StopRule") -> "Trainer":  # noqa: ANN401 - a torch module
@@ -193,8 +179,13 @@ def prepare(plan: Plan, model: Any, device: Device, log: LogWriter, stop: "StopR
     group = torch.distributed.get_backend() if engine.processes > 1 else None
     settings = effective(plan, engine.model, optimizer, engine.processes, group, engine.sharding)
     log.event("effective", **settings)
-    # The number format is added after the first step, the place of the states after training.
-    watch_compute(engine.bare, blocks(engine.bare), lambda kind: log.event("effective", **_updated(settings, compute=kind)))
+
+    def log_compute(number_format: str) -> None:
+        settings["compute"] = number_format
+        log.event("effective", **settings)
+
+    # The number format is known after the first step, the place of the states after training.
+    watch_compute(engine.bare, blocks(engine.bare), log_compute)
     return Trainer(
         engine=engine,
         scheduler=scheduler,
@@ -208,12 +199,6 @@ def prepare(plan: Plan, model: Any, device: Device, log: LogWriter, stop: "StopR
     )
 
 
-def _updated(settings: dict[str, Any], **further: object) -> dict[str, Any]:
-    """Return the settings in effect, updated in place."""
-    settings.update(further)
-    return settings
-
-
 def train_between_probes(plan: Plan, trainer: "Trainer", batches: Iterator["MicroBatch"]) -> "Gradients":
     """Train, and measure the device's matrix rate before and after; return the size of the gradients."""
     from tunemark.harness.worker.gates import matrix_rate  # noqa: PLC0415
@@ -224,7 +209,7 @@ def train_between_probes(plan: Plan, trainer: "Trainer", batches: Iterator["Micr
     def probe(when: str) -> None:
         if plan.measurement.probe:
             log.phase(Phase.PROBE, device.now())
-            log.event("probe", when=when, found=matrix_rate(device, plan.device.backend, plan.precision.compute))
+            log.event("probe", when=when, result=matrix_rate(device, plan.device.backend, plan.precision.compute))
 
     probe("before")
     log.phase(Phase.TRAIN, device.now())

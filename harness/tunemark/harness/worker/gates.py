@@ -22,7 +22,7 @@ SHARDED = (Strategy.FSDP2, Strategy.ZERO3)
 NOISE = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
 """Largest difference of logits, relative to their spread, that rounding may cause: kernels may depend on the input."""
 ZERO_AT_FIRST = ("lora_B", "lora_embedding_A")
-"""The adapter matrix that peft initialises with zeros: of a linear layer the second, of an embedding the first."""
+"""The adapter matrices that peft initialises with zeros: the second one of a linear layer, the first one of an embedding."""
 ROUNDS = 5
 PRODUCTS = 4
 
@@ -48,7 +48,7 @@ def to_device(value: Any, name: str) -> Any:  # noqa: ANN401 - tensors in dictio
 
 
 def adapter_gradient(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
-    """Return the gate that a backward pass reaches every trained weight, and every adapter with a nonzero gradient."""
+    """Check that a backward pass reaches every trained weight, and every adapter with a nonzero gradient; return the gate."""
     model(**tensors).loss.backward()
     full = plan.method is Method.FULL
     trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -67,7 +67,7 @@ def adapter_gradient(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[st
 
 
 def packed_documents(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
-    """Return the gate that the logits of a row's second document do not change with the tokens of the first."""
+    """Check that the logits of a row's second document do not change with the tokens of the first; return the gate."""
     gate = {"name": "packed_documents", "passed": None}
     if not plan.data.packing:
         return gate | {"detail": "documents are not packed"}

@@ -1,4 +1,4 @@
-"""Levers on speed and memory that do not change results: recomputation, fused kernels, compilation. And a readback of what took effect."""
+"""Settings of speed and memory that do not change results: recomputation, fused kernels, compilation. Also reads back those in effect."""
 
 import os
 import sys
@@ -25,7 +25,7 @@ KEPT = frozenset(
         "flash_attn_3::fwd",
     }
 )
-"""Operators whose results selective checkpointing keeps, by torch's names. Those of packages exist once these are imported."""
+"""Operators, by torch's names, with results that selective checkpointing keeps. A package's operators exist after its import."""
 SDPA_KERNELS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
 """Values of torch.nn.attention.SDPBackend."""
 STOCHASTIC_ROUNDING = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
@@ -103,10 +103,17 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
     recomputing = sum(bool(getattr(block, "gradient_checkpointing", False)) for block in stack)
     checkpointing = plan.model.gradient_checkpointing.value if recomputing == len(stack) else f"{recomputing} of {len(stack)} blocks"
     bare = getattr(optimizer, "optimizer", optimizer)
+    # Liger leaves each module its class and replaces its `forward`.
+    liger = any(module.forward.__module__.startswith("liger_kernel.") for module in inner.modules())
+    compiled = "none"
+    if _is_compiled(inner):
+        compiled = "model, inductor"
+    elif stack and all(map(_is_compiled, stack)):
+        compiled = "blocks, inductor"
     return {
         "attention": str(getattr(inner.config, "_attn_implementation", "unknown")),
-        "fused_kernels": _fused_kernels(inner),
-        "compile": _compiled(inner, stack),
+        "fused_kernels": "liger" if liger else "none",
+        "compile": compiled,
         "gradient_checkpointing": checkpointing if recomputing else "none",
         "attention_kernel": sdpa_kernel(plan, inner),
         "quantisation": quantisation_of(inner),
@@ -120,19 +127,8 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
     }
 
 
-def _fused_kernels(model: Any) -> str:  # noqa: ANN401 - a torch module
-    # Liger leaves each module its class and replaces its `forward`.
-    return "liger" if any(module.forward.__module__.startswith("liger_kernel.") for module in model.modules()) else "none"
-
-
 def _is_compiled(module: Any) -> bool:  # noqa: ANN401 - a torch module
     return getattr(module, "_compiled_call_impl", None) is not None
-
-
-def _compiled(model: Any, stack: list[Any]) -> str:  # noqa: ANN401 - torch modules
-    if _is_compiled(model):
-        return "model, inductor"
-    return "blocks, inductor" if stack and all(map(_is_compiled, stack)) else "none"
 
 
 def quantisation_of(model: Any) -> str:  # noqa: ANN401 - a torch module
@@ -184,7 +180,16 @@ def sdpa_kernel(plan: Plan, model: Any) -> str | None:  # noqa: ANN401 - a torch
 
 def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) -> None:  # noqa: ANN401 - torch modules
     """Report the number format of training's first matrix product, once; nothing where all products are in compiled graphs."""
-    layer = _observable_layer(model, stack)
+    from torch import nn  # noqa: PLC0415
+
+    if _is_compiled(model) or not stack:
+        return
+    # A linear layer outside compiled graphs, the first of a block if possible.
+    in_blocks = {id(module) for block in stack for module in block.modules()}
+    outside = (module for module in model.modules() if id(module) not in in_blocks)
+    modules = outside if any(map(_is_compiled, stack)) else stack[0].modules()
+    # GPT-2's layers are not nn.Linear, and have its weight transposed.
+    layer: Any = next((module for module in modules if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"), None)
     if layer is None:
         return
 
@@ -193,21 +198,8 @@ def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) 
 
         handle.remove()
         # A four-bit layer multiplies in a format of its own and casts back.
-        kind = short(str(getattr(module, "compute_dtype", None) or output.dtype))
-        fast = kind == "fp32" and output.device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
-        on_seen("tf32" if fast else kind)
+        number_format = short(str(getattr(module, "compute_dtype", None) or output.dtype))
+        tf32 = number_format == "fp32" and output.device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
+        on_seen("tf32" if tf32 else number_format)
 
     handle = layer.register_forward_hook(hook)
-
-
-def _observable_layer(model: Any, stack: list[Any]) -> Any:  # noqa: ANN401 - torch modules
-    """Return a linear layer outside compiled graphs, the first of a block if possible; None without one."""
-    from torch import nn  # noqa: PLC0415
-
-    if _is_compiled(model) or not stack:
-        return None
-    inside = {id(module) for block in stack for module in block.modules()}
-    outside = (module for module in model.modules() if id(module) not in inside)
-    # GPT-2's layers are not nn.Linear, and have its weight transposed.
-    layers = outside if any(map(_is_compiled, stack)) else stack[0].modules()
-    return next((layer for layer in layers if isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D"), None)

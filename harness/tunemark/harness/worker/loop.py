@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tunemark.harness.worker.models import NO_GRADIENTS, Gradients
 from tunemark.schema.records.plan import Plan
 
 AHEAD = 2
-"""Steps that processes may be ahead of the one whose vote ends training: all stop after the same step."""
+"""Number of steps that processes may run ahead of the step with the vote to stop. All stop after the same step."""
 NAP_S = 1e-4
 ENDLESS = 1_000_000
 """More steps than any run takes, for schedules and trainers that need a number."""
@@ -35,7 +36,7 @@ class LossNotFinite(ArithmeticError):
 
 @dataclass(slots=True)
 class Trainer:
-    """What the loop works with."""
+    """The objects that the loop works with, and the measurements that it collects."""
 
     engine: Engine
     scheduler: Any
@@ -55,7 +56,7 @@ class Trainer:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class SubmittedStep:
     """A step that was submitted to the device."""
 
     stamp: Stamp
@@ -73,9 +74,9 @@ class Done:
 def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
     """Train until the stop rule or the end of the batches; log each completed step and return the size of the gradients.
 
-    Raises LossNotFinite after logging the step whose loss is not a finite number.
+    Raises LossNotFinite after logging a step with a loss that is not a finite number.
     """
-    device, engine, pending, gradients, step = trainer.device, trainer.engine, deque[Done](), NO_GRADIENTS, 0
+    device, engine, pending, gradients, step = trainer.device, trainer.engine, deque[SubmittedStep](), NO_GRADIENTS, 0
     device.begin()
     started_s = device.now()
     graphs = compiled_graphs()
@@ -94,7 +95,7 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
         step += 1
         result = device.host_copy(agree(trainer, loss, wants=trainer.stop.wants(device.now() - started_s, step)))
         graphs_before, graphs = graphs, compiled_graphs()
-        pending.append(Done(device.stamp(), own, result, counts, graphs - graphs_before, device.held_bytes()))
+        pending.append(SubmittedStep(device.stamp(), own, result, counts, graphs - graphs_before, device.held_bytes()))
         if trainer.strict:
             device.synchronise()
         reader.log_reached()
@@ -109,9 +110,7 @@ def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> t
     Each micro-batch is weighted by its supervised tokens among those of all processes, so that the gradient equals that of
     a single process with the same global batch.
     """
-    counts, engine = Counts(), trainer.engine
-    for micro_batch in micro_batches:
-        counts = counts.plus(micro_batch.everywhere)
+    engine, counts = trainer.engine, reduce(Counts.plus, (micro_batch.everywhere for micro_batch in micro_batches))
     share: Any = 0.0
     own: Stamp | None = None
     for number, micro_batch in enumerate(micro_batches, start=1):
@@ -141,7 +140,7 @@ class StepReader:
     """Logs steps as the device completes them, oldest first."""
 
     trainer: Trainer
-    pending: deque[Done]
+    pending: deque[SubmittedStep]
     before_s: float
     held_bytes: int | None
 
@@ -162,20 +161,17 @@ class StepReader:
             self.before_s = completed_s
             loss, vote = float(done.result[0]), float(done.result[1])
             self.trainer.votes.append(vote > 0)
-            self._log_disturbances(done)
+            step = len(self.trainer.votes)
+            if done.graphs:
+                log.event("disturbed", step=step, what="compile", amount=done.graphs)
+            if done.held_bytes is not None and self.held_bytes is not None and done.held_bytes > self.held_bytes:
+                log.event("disturbed", step=step, what="allocator_growth", amount=done.held_bytes - self.held_bytes)
+                self.held_bytes = done.held_bytes
             finite = math.isfinite(loss)
             log.event("step", completed_at_s=log.since_spawn(completed_s), loss=loss if finite else None, **done.counts._asdict())
             if not finite:
                 msg = f"the loss became {loss}"
                 raise LossNotFinite(msg)
-
-    def _log_disturbances(self, done: Done) -> None:
-        step = len(self.trainer.votes)
-        if done.graphs:
-            self.trainer.log.event("disturbed", step=step, what="compile", amount=done.graphs)
-        if done.held_bytes is not None and self.held_bytes is not None and done.held_bytes > self.held_bytes:
-            self.trainer.log.event("disturbed", step=step, what="allocator_growth", amount=done.held_bytes - self.held_bytes)
-            self.held_bytes = done.held_bytes
 
     def voted_to_stop(self, step: int) -> bool:
         """Return True if the first process wanted to stop. Several processes read the vote of the same earlier step, waiting for it."""

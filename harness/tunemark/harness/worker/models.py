@@ -1,4 +1,4 @@
-"""Build the model of a plan and its optimizer: weights, precision, adapters. Measure what their tensors weigh."""
+"""Build the model of a plan and its optimizer: weights, precision, adapters. Measure the sizes of their tensors."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -86,10 +86,7 @@ def build_model(
     """
     torch.manual_seed(plan.measurement.seed)
     with torch.device("meta") if empty else nullcontext():
-        if empty or (plan.model.weights is Weights.RANDOM and plan.quantisation is None):
-            model = _from_config(plan, card, weights_from, vocabulary)
-        else:
-            model = _from_weights(plan, card, weights_from, vocabulary, scratch, device)
+        model = _load(plan, card, weights_from, vocabulary, scratch, device, empty=empty)
         if plan.model.weights is Weights.PRETRAINED or plan.quantisation is not None:
             refuse_another_architecture(model.config, card)
         model.config.use_cache = False
@@ -100,34 +97,34 @@ def build_model(
     return model.train()
 
 
-def _from_config(plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None) -> Any:  # noqa: ANN401 - a torch module
-    """Return a model with random weights: with the card's shapes, or those of the pretrained weights."""
-    if plan.model.weights is Weights.RANDOM:
-        config = config_of(card, labels=plan.model.labels, vocabulary=vocabulary)
-    else:
-        config = transformers.AutoConfig.from_pretrained(weights_from, **_labels(plan))
-    return _auto_class(plan).from_config(config, **_settings(plan))
-
-
-def _from_weights(plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None, scratch: Path, device: Device) -> Any:  # noqa: ANN401 - a torch module
-    """Return a model with the weights of a folder or hub id, or with random weights that are quantised."""
-    if plan.model.weights is Weights.RANDOM:
+def _load(
+    plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None, scratch: Path, device: Device, *, empty: bool
+) -> Any:  # noqa: ANN401 - a torch module
+    """Return the model as transformers builds it: with the weights of a folder or hub id, random ones, or none."""
+    auto = transformers.AutoModelForCausalLM if plan.model.task is Task.CAUSAL_LM else transformers.AutoModelForSequenceClassification
+    settings: dict[str, Any] = {"dtype": torch_dtype(plan.precision.parameters), "attn_implementation": plan.model.attention}
+    labels = {"num_labels": plan.model.labels} if plan.model.labels else {}
+    random = plan.model.weights is Weights.RANDOM
+    if random or empty:
+        if random:
+            config = config_of(card, labels=plan.model.labels, vocabulary=vocabulary)
+        else:
+            config = transformers.AutoConfig.from_pretrained(weights_from, **labels)
+        model = auto.from_config(config, **settings)
+        if empty or plan.quantisation is None:
+            return model
         # transformers quantises while it loads weights, so random ones are saved first.
-        _from_config(plan, card, None, vocabulary).save_pretrained(scratch)
+        model.save_pretrained(scratch)
         weights_from = str(scratch)
-    return _auto_class(plan).from_pretrained(weights_from, **_settings(plan), **_labels(plan), **_quantisation(plan, device))
-
-
-def _auto_class(plan: Plan) -> Any:  # noqa: ANN401 - a class of transformers
-    return transformers.AutoModelForCausalLM if plan.model.task is Task.CAUSAL_LM else transformers.AutoModelForSequenceClassification
-
-
-def _settings(plan: Plan) -> dict[str, Any]:
-    return {"dtype": torch_dtype(plan.precision.parameters), "attn_implementation": plan.model.attention}
-
-
-def _labels(plan: Plan) -> dict[str, int]:
-    return {"num_labels": plan.model.labels} if plan.model.labels else {}
+    if plan.quantisation is not None:
+        settings["quantization_config"] = transformers.BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type=plan.quantisation.format,
+            bnb_4bit_use_double_quant=plan.quantisation.double,
+            bnb_4bit_compute_dtype=torch_dtype(plan.precision.compute),
+        )
+        settings["device_map"] = {"": device.torch_name}
+    return auto.from_pretrained(weights_from, **settings, **labels)
 
 
 def torch_dtype(dtype: Dtype) -> Any:  # noqa: ANN401 - a torch dtype
@@ -143,19 +140,6 @@ def refuse_another_architecture(config: Any, card: ModelCard) -> None:  # noqa: 
         differences = ", ".join(f"{name} {value} instead of {getattr(card, name)}" for name, value in other.items())
         msg = f"the weights are not those of model card {card.key}: {differences}; name weights of this model, or another one with --set model=KEY"
         raise ValueError(msg)
-
-
-def _quantisation(plan: Plan, device: Device) -> dict[str, Any]:
-    """Return keywords of `from_pretrained` that store frozen weights in four bits; empty for other methods."""
-    if plan.quantisation is None:
-        return {}
-    settings = transformers.BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type=plan.quantisation.format,
-        bnb_4bit_use_double_quant=plan.quantisation.double,
-        bnb_4bit_compute_dtype=torch_dtype(plan.precision.compute),
-    )
-    return {"quantization_config": settings, "device_map": {"": device.torch_name}}
 
 
 def add_adapters(plan: Plan, lora: LoraSettings, model: Any) -> Any:  # noqa: ANN401 - a torch module
@@ -200,20 +184,20 @@ def switch_to_evaluation(model: Any) -> None:  # noqa: ANN401 - a torch module
 
 def build_optimizer(plan: Plan, model: Any, *, fused: bool) -> Any:  # noqa: ANN401 - torch objects
     """Return the optimizer over the trained weights; `fused` asks torch for one kernel per step."""
-    o = plan.optimizer
+    settings = plan.optimizer
     groups = list(parameter_groups(plan, model))
-    adam = {"lr": o.learning_rate, "betas": o.betas, "eps": o.epsilon, "weight_decay": o.weight_decay}
-    match o.name:
+    adam = {"lr": settings.learning_rate, "betas": settings.betas, "eps": settings.epsilon, "weight_decay": settings.weight_decay}
+    match settings.name:
         case "adamw":
             return torch.optim.AdamW(groups, **adam, fused=fused)
         case "adafactor":
-            return torch.optim.Adafactor(groups, lr=o.learning_rate, weight_decay=o.weight_decay)
+            return torch.optim.Adafactor(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
         case "sgd":
-            return torch.optim.SGD(groups, lr=o.learning_rate, weight_decay=o.weight_decay)
+            return torch.optim.SGD(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
         case "adamw_8bit" | "paged_adamw_8bit":
             import bitsandbytes  # noqa: PLC0415
 
-            kind = bitsandbytes.optim.PagedAdamW8bit if o.name.startswith("paged") else bitsandbytes.optim.AdamW8bit
+            kind = bitsandbytes.optim.PagedAdamW8bit if settings.name.startswith("paged") else bitsandbytes.optim.AdamW8bit
             return kind(groups, **adam)
 
 
@@ -261,8 +245,13 @@ def model_facts(model: Any, optimizer: Any = None, gradients: Gradients = NO_GRA
     by_dtype: Counter[str] = Counter()
     for parameter in model.parameters():
         by_dtype[DTYPE_NAMES.get(str(parameter.dtype), str(parameter.dtype))] += bytes_here(parameter)
-        for name, constant in quantisation_constants(parameter):
-            by_dtype[f"{name} of 4-bit blocks"] += constant.nbytes
+        state = getattr(parameter, "quant_state", None)
+        if state is not None:
+            by_dtype["scales of 4-bit blocks"] += state.absmax.nbytes
+        if state is not None and getattr(state, "nested", False):
+            # Double quantisation: the scales are quantised too.
+            by_dtype["scales of scales of 4-bit blocks"] += state.state2.absmax.nbytes
+            by_dtype["offset of 4-bit blocks"] += state.offset.nbytes
     states = optimizer.state.values() if optimizer is not None else ()
     state_bytes = sum(bytes_here(value) for state in states for value in state.values() if hasattr(value, "nbytes"))
     return {
@@ -297,14 +286,3 @@ def number_of_weights(parameter: Any) -> int:  # noqa: ANN401 - a torch paramete
     # DeepSpeed stores the full size of a parameter that it has sharded.
     whole = getattr(parameter, "ds_numel", None)
     return int(state.shape.numel()) if state is not None else int(whole) if whole is not None else int(parameter.numel())
-
-
-def quantisation_constants(parameter: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - a torch parameter
-    """Return the constants of a four-bit parameter's blocks by name; the second level exists with double quantisation."""
-    state = getattr(parameter, "quant_state", None)
-    if state is None:
-        return []
-    constants = [("scales", state.absmax)]
-    if getattr(state, "nested", False):
-        constants += [("scales of scales", state.state2.absmax), ("offset", state.offset)]
-    return constants

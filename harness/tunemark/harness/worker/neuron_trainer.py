@@ -7,8 +7,8 @@ against its API. It has never run on a Trainium or Inferentia device. Graphs may
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import peft
@@ -20,10 +20,10 @@ from transformers import TrainerCallback
 from tunemark.harness.run.run_log import LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.compile_cache import CacheWatch
-from tunemark.harness.worker.data import Counts, MicroBatch, Share, load_samples, micro_batches, shape_of
+from tunemark.harness.worker.data import Counts, MicroBatch, load_samples, micro_batches, shape_of
 from tunemark.harness.worker.gates import GATES
 from tunemark.harness.worker.levers import compiled_graphs, effective
-from tunemark.harness.worker.loop import ENDLESS, Done, StepReader, Trainer, agree, planned_steps, stop_rule
+from tunemark.harness.worker.loop import ENDLESS, StepReader, SubmittedStep, Trainer, agree, planned_steps, stop_rule
 from tunemark.harness.worker.models import NO_GRADIENTS, config_of, gradients_of, lora_keywords, model_facts
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.effective import NEURON_ATTENTION
@@ -34,13 +34,6 @@ OPTIMIZERS = {"adamw": "adamw_torch", "sgd": "sgd"}
 WEIGHT_FORMATS = {Dtype.BF16: "bfloat16", Dtype.FP32: "float32"}
 WRAPPING = {"autocast_adapter_dtype": False}
 """Further keywords of `optimum.neuron.peft.get_peft_model`: adapters keep the format of the weights."""
-
-
-@dataclass(frozen=True, slots=True)
-class Processes:
-    """Takes the place of an engine: the trainer does the work, and only its world size is read."""
-
-    processes: int
 
 
 def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -> Trainer:
@@ -62,10 +55,9 @@ def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -
     log.event("model", **model_facts(model) | whole)
     for name in GATES if plan.measurement.gates else ():
         log.event("gate", name=name, passed=None, detail="not checked: optimum-neuron's trainer prepares the model itself")
-    share = Share(data_rank(plan), plan.batch.data_parallel)
-    rows = Rows(micro_batches(plan, samples.training, shape_of(plan, card), share))
+    rows = Rows(micro_batches(plan, samples.training, shape_of(plan, card), data_rank(plan), plan.batch.data_parallel))
     trainer: Any = Trainer(
-        engine=Processes(processes),  # type: ignore[arg-type] # only its world size is read
+        engine=SimpleNamespace(processes=processes),  # type: ignore[arg-type] # the trainer does the work; only its world size is read
         scheduler=None,
         device=device,
         log=log,
@@ -160,7 +152,7 @@ def training_arguments(plan: Plan, steps: int | None, scratch: Path) -> dict[str
     never decays norms and biases, which our own loop does. In this version of optimum-neuron, master weights in fp32 exist
     with ZeRO 1 only.
     """
-    o, zero = plan.optimizer, plan.device.strategy is Strategy.ZERO1
+    optimizer, zero = plan.optimizer, plan.device.strategy is Strategy.ZERO1
     return {
         "per_device_train_batch_size": plan.batch.micro_batch,
         "gradient_accumulation_steps": plan.batch.gradient_accumulation,
@@ -168,15 +160,15 @@ def training_arguments(plan: Plan, steps: int | None, scratch: Path) -> dict[str
         "seed": plan.measurement.seed,
         "gradient_checkpointing": plan.model.gradient_checkpointing is Checkpointing.FULL,
         "bf16": plan.precision.compute is Dtype.BF16,
-        "optim": OPTIMIZERS[o.name],
-        "learning_rate": o.learning_rate,
-        "weight_decay": o.weight_decay,
-        "adam_beta1": o.betas[0],
-        "adam_beta2": o.betas[1],
-        "adam_epsilon": o.epsilon,
-        "max_grad_norm": o.max_grad_norm or 0.0,
-        "lr_scheduler_type": o.scheduler,
-        "warmup_steps": o.warmup_steps,
+        "optim": OPTIMIZERS[optimizer.name],
+        "learning_rate": optimizer.learning_rate,
+        "weight_decay": optimizer.weight_decay,
+        "adam_beta1": optimizer.betas[0],
+        "adam_beta2": optimizer.betas[1],
+        "adam_epsilon": optimizer.epsilon,
+        "max_grad_norm": optimizer.max_grad_norm or 0.0,
+        "lr_scheduler_type": optimizer.scheduler,
+        "warmup_steps": optimizer.warmup_steps,
         "tensor_parallel_size": plan.device.tensor_parallel,
         "pipeline_parallel_size": plan.device.pipeline_parallel,
         "zero_1": zero,
@@ -256,7 +248,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
     def __init__(self, plan: Plan, trainer: Trainer, rows: Rows) -> None:
         self._plan, self._trainer, self._rows = plan, trainer, rows
         self._losses: list[Any] = []
-        self._pending: deque[Done] = deque()
+        self._pending: deque[SubmittedStep] = deque()
         self._last: tuple[Any, Counts] | None = None
         self._reader: StepReader | None = None
         self._started_s, self._graphs, self._steps = 0.0, 0, 0
@@ -285,7 +277,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         trainer.log.event("training", started_at_s=trainer.log.since_spawn(self._started_s))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
-        """Mark the previous step, whose last graph has been submitted, and log the steps whose results are there."""
+        """Mark the previous step, since its last graph has been submitted, and log the steps that have a result."""
         self._mark()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
@@ -323,7 +315,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         if self._last is not None:
             graphs = compiled_graphs()
             (result, counts), self._last = self._last, None
-            self._pending.append(Done(self._trainer.device.stamp(), None, result, counts, graphs - self._graphs, None))
+            self._pending.append(SubmittedStep(self._trainer.device.stamp(), None, result, counts, graphs - self._graphs, None))
             self._graphs = graphs
         if self._reader:
             self._reader.log_reached()

@@ -60,18 +60,30 @@ def read_split(source: DataSource, place: str, split: str, template: str | None 
 
     Raises ValueError when the split or its text column is missing, with the columns that exist.
     """
-    name, content = _hub_rows(place, split) if source is DataSource.HUB else _file_rows(place, split)
+    if source is DataSource.HUB:
+        name, content = _hub_rows(place, split)
+    else:
+        path = split_file(place, split)
+        name, content = ("", iter(())) if path is None else (f"file {path.name}", _lines_of(path))
     rows = list(content)
     if not rows:
         files = " or ".join(f"{stem}.txt" for stem in SPLITS[split])
         msg = f"{Path(place).name!r} has no {split} rows; give a folder with {files} (or .csv, .jsonl), or a dataset with that split"
         raise ValueError(msg)
-    return name, [_text_and_label(row, split, template) for row in rows]
-
-
-def _file_rows(place: str, split: str) -> tuple[str, Iterator[Row]]:
-    path = split_file(place, split)
-    return ("", iter(())) if path is None else (f"file {path.name}", _lines_of(path))
+    fields = {field for _, field, _, _ in Formatter().parse(template or "") if field}
+    texts = []
+    for row in rows:
+        columns = row
+        if template is not None and fields <= set(row):
+            columns = row | {TEXT_FIELDS[0]: template.format_map(row)}
+        text = next((columns[field] for field in TEXT_FIELDS if columns.get(field)), None)
+        if text is None:
+            names = ", ".join(map(str, columns))
+            msg = f"rows of split {split!r} have the columns {names}; one must be called {' or '.join(TEXT_FIELDS)}"
+            raise ValueError(msg)
+        label = next((columns[field] for field in LABEL_FIELDS if columns.get(field) is not None), None)
+        texts.append({"text": text, "label": label})
+    return name, texts
 
 
 def _lines_of(path: Path) -> Iterator[Row]:
@@ -99,16 +111,6 @@ def _hub_rows(place: str, split: str) -> tuple[str, Iterator[Row]]:
             if "split" not in str(error).lower():
                 raise
     return "", iter(())
-
-
-def _text_and_label(row: Row, split: str, template: str | None) -> Row:
-    if template is not None and {name for _, name, _, _ in Formatter().parse(template) if name} <= set(row):
-        row = row | {TEXT_FIELDS[0]: template.format_map(row)}
-    text = next((row[name] for name in TEXT_FIELDS if row.get(name)), None)
-    if text is None:
-        msg = f"rows of split {split!r} have the columns {', '.join(map(str, row))}; one must be called {' or '.join(TEXT_FIELDS)}"
-        raise ValueError(msg)
-    return {"text": text, "label": next((row[name] for name in LABEL_FIELDS if row.get(name) is not None), None)}
 
 
 def label_ids(rows: list[Row], labels: int) -> dict[str, int]:
