@@ -14,6 +14,7 @@ from tunemark.harness.vendors.protocol import DeviceUnavailable
 from tunemark.harness.worker.entry import keep_library_logs
 from tunemark.harness.worker.loop import LossNotFinite
 from tunemark.schema.privacy import scrub
+from tunemark.schema.records.plan import Measurement
 from tunemark.schema.vocabulary import Status
 
 
@@ -96,7 +97,7 @@ def test_every_way_a_device_says_that_it_is_full_is_out_of_memory(text):
 def test_a_full_disk_is_recognised_in_the_workers_output_when_its_log_could_not_take_it():
     printed = "Traceback ...\nOSError: [Errno 28] No space left on device\nsome other line"
     ended = Finished(log=RunLog(), telemetry=Telemetry(), started_at=datetime.now(UTC), exit_code=1, output_tail=printed)
-    outcome = outcome_of(ended)
+    outcome = outcome_of(ended, Measurement())
     assert outcome.status is Status.CRASH
     assert "No space left" in outcome.message
     assert "TMPDIR" in outcome.fix

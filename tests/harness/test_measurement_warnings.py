@@ -15,6 +15,7 @@ from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import outcome_of
 from tunemark.harness.run.telemetry import Sample, Telemetry
+from tunemark.schema.records.plan import Measurement
 from tunemark.schema.vocabulary import Status, WarningKind
 
 STEPS = 130
@@ -107,7 +108,7 @@ def test_an_imprecise_throughput_is_a_warning_with_its_interval(facts, spread, e
 def test_a_worker_that_the_kernel_killed_for_memory_is_out_of_memory_and_no_crash(facts, ending, status, message):
     log = run_log((0.1,) * 5)
     log.ended = False
-    found = outcome_of(finished(log, **ending))
+    found = outcome_of(finished(log, **ending), Measurement())
     assert (found.status, found.message, found.last_good_step) == (status, message, 5)
     assert ("micro_batch" in found.fix) is (status is Status.OOM_HOST)
     machine = make_machine()
@@ -117,4 +118,24 @@ def test_a_worker_that_the_kernel_killed_for_memory_is_out_of_memory_and_no_cras
 
 
 def test_a_run_that_ended_well_stays_so_whatever_the_kernel_killed_meanwhile():
-    assert outcome_of(finished(run_log(), host_oom_kills=3)).status is Status.OK
+    assert outcome_of(finished(run_log(), host_oom_kills=3), Measurement()).status is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("rules", "status"),
+    [
+        (Measurement(max_train_s=40.0), Status.TIMEOUT),
+        (Measurement(max_train_s=40.0, max_steps=300), Status.TIMEOUT),
+        # The planned steps were completed.
+        (Measurement(max_train_s=40.0, max_steps=29), Status.OK),
+        (Measurement(max_train_s=40.0, epochs=1), Status.OK),
+        (Measurement(max_train_s=40.0, min_warmup_steps=9), Status.OK),
+        (Measurement(), Status.OK),
+    ],
+)
+def test_a_run_that_its_time_limit_ends_before_20_steady_steps_is_not_ok(rules, status):
+    outcome = outcome_of(finished(run_log((0.1,) * 29)), rules)
+    assert outcome.status is status
+    if status is Status.TIMEOUT:
+        assert outcome.message == "the time limit of 40 s left 19 steps after warm-up; a result needs 20"
+        assert "--seconds" in outcome.fix

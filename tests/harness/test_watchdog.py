@@ -56,7 +56,7 @@ def test_a_limit_of_all_the_time_holds_where_one_was_given():
 
 
 def test_a_stuck_run_is_reported_with_the_option_to_change():
-    said = outcome_of(replace(refused_run("-"), log=log_of(1.0, 1.0), ended_by="no step", wall_s=500.0, exit_code=-15))
+    said = outcome_of(replace(refused_run("-"), log=log_of(1.0, 1.0), ended_by="no step", wall_s=500.0, exit_code=-15), Measurement())
     assert said.status is Status.TIMEOUT
     assert "2 completed steps" in said.message
     assert "--no-step-timeout" in said.fix

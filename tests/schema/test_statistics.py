@@ -255,7 +255,7 @@ def test_independent_residuals_have_the_t_interval_of_a_ratio_of_sums() -> None:
 def test_the_lag_one_correlation_is_corrected_for_its_bias(seed: int) -> None:
     values = np.cumsum(np.random.default_rng(seed).normal(size=60)) / 5 + np.random.default_rng(seed + 9).normal(size=60)
     r = lag_correlation(values, 1)
-    assert lag_one(values) == pytest.approx(min(max(0.0, r + (1 + 3 * r) / 60), 0.95))
+    assert lag_one(values) == pytest.approx(min(max(0.0, r + (1 + 4 * r) / 60), 0.95))
     assert ar1_steps(values) == pytest.approx(max(2.0, 60 * (1 - lag_one(values)) / (1 + lag_one(values))))
 
 

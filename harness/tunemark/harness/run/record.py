@@ -71,7 +71,7 @@ def assemble(
         study=study,
         plan=plan,
         environment=environment(machine, plan.device.count // plan.device.nodes),
-        outcome=outcome_of(finished),
+        outcome=outcome_of(finished, plan.measurement),
         timeline=tuple(PhaseStart.model_validate(mark) for mark in log.phases) or (PhaseStart(phase=Phase.IMPORT, at_s=0.0),),
         process=ProcessTimes(
             wall_s=finished.wall_s,

@@ -9,7 +9,9 @@ from typing import Literal
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.telemetry import Telemetry
 from tunemark.schema.privacy import scrub
+from tunemark.schema.records.plan import Measurement
 from tunemark.schema.records.submission import Outcome
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Phase, Status
 
 CacheState = Literal["cold", "warm", "none"]
@@ -50,15 +52,15 @@ def refused_run(reason: str) -> Finished:
     return Finished(log=RunLog(failure=failure), telemetry=Telemetry(), started_at=datetime.now(UTC))
 
 
-def outcome_of(finished: Finished) -> Outcome:
-    """Return the outcome of a run."""
+def outcome_of(finished: Finished, rules: Measurement) -> Outcome:
+    """Return the outcome of a run that was to be measured by these rules."""
     log = finished.log
-    status, message, fix = _ending(finished)
+    status, message, fix = _ending(finished, rules)
     phase = Phase(log.phases[-1]["phase"]) if log.phases else Phase.IMPORT
     return Outcome(status=status, phase=phase, last_good_step=len(log.steps), message=scrub(message) if message else None, fix=fix)
 
 
-def _ending(finished: Finished) -> Ending:
+def _ending(finished: Finished, rules: Measurement) -> Ending:
     log, killed = finished.log, killed_by(finished)
     if finished.ended_by == "interrupted":
         return Status.INTERRUPTED, "stopped by the user", PARTIAL_RECORD
@@ -72,7 +74,7 @@ def _ending(finished: Finished) -> Ending:
     if log.failure and not (killed and finished.exit_code > 0):
         return Status(log.failure["status"]), log.failure["message"], log.failure["fix"]
     if log.ended and finished.exit_code == 0:
-        return _completed(log)
+        return _completed(log, rules)
     if killed:
         name, number = killed
         if finished.host_oom_kills and number == signal.SIGKILL:
@@ -87,12 +89,17 @@ def _ending(finished: Finished) -> Ending:
     return status, f"the worker ended with exit code {finished.exit_code}: {last[:300]}", fix
 
 
-def _completed(log: RunLog) -> Ending:
+def _completed(log: RunLog, rules: Measurement) -> Ending:
     if log.evaluation and log.evaluation["loss"] is None:
         fix = "lower optimizer.learning_rate, or use a wider number format"
         return Status.NAN, "the loss on the evaluation rows is not a finite number", fix
     if not log.steps:
         return Status.CRASH, "no step was completed: the samples end before the first", "give more rows or a smaller global batch"
+    steady = max(0, len(log.steps) - rules.min_warmup_steps)
+    planned = rules.epochs is not None or (rules.max_steps is not None and len(log.steps) >= rules.max_steps)
+    if rules.max_train_s is not None and not planned and steady < RANKABLE_STEPS:
+        message = f"the time limit of {rules.max_train_s:g} s left {steady} steps after warm-up; a result needs {RANKABLE_STEPS}"
+        return Status.TIMEOUT, message, "raise the limit with --seconds, or set the number of steps with --steps"
     return Status.OK, None, None
 
 

@@ -78,8 +78,8 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
     """
     device, engine, pending, gradients, step = trainer.device, trainer.engine, deque[SubmittedStep](), NO_GRADIENTS, 0
     device.begin()
-    started_s = device.now()
-    graphs = compiled_graphs()
+    started_s = step_started_s = device.now()
+    compiling_s, graphs = 0.0, compiled_graphs()
     reader = StepReader(trainer, pending, started_s, device.held_bytes())
     trainer.log.event("training", started_at_s=trainer.log.since_spawn(started_s))
     while not trainer.stop.planned(step) and not reader.voted_to_stop(step):
@@ -93,8 +93,13 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
             gradients = engine.gradients()
         engine.forget_gradients()
         step += 1
-        result = device.host_copy(agree(trainer, loss, wants=trainer.stop.wants(device.now() - started_s, step)))
         graphs_before, graphs = graphs, compiled_graphs()
+        now_s = device.now()
+        if graphs > graphs_before:
+            # Compiling does not use up the time limit of training.
+            compiling_s += now_s - step_started_s
+        step_started_s = now_s
+        result = device.host_copy(agree(trainer, loss, wants=trainer.stop.wants(now_s - started_s - compiling_s, step)))
         pending.append(SubmittedStep(device.stamp(), own, result, counts, graphs - graphs_before, device.held_bytes()))
         if trainer.strict:
             device.synchronise()

@@ -143,14 +143,14 @@ def _half_width(residuals: Floats, steps: float) -> float:
 def lag_one(values: Floats) -> float:
     """Return the correlation of successive values, shape (n,), as an AR(1) coefficient from 0 to 0.95.
 
-    The sample correlation r is too low by about (1 + 3 r) / n (Kendall 1954), which is added.
+    The sample correlation r is too low by about (1 + 4 r) / n (Marriott & Pope 1954), which is added.
     """
     centred = values - values.mean()
     variance = float(centred @ centred)
     if variance == 0:
         return 0.0
     r = float(centred[:-1] @ centred[1:]) / variance
-    return min(max(0.0, r + (1 + 3 * r) / len(values)), MAX_CORRELATION)
+    return min(max(0.0, r + (1 + 4 * r) / len(values)), MAX_CORRELATION)
 
 
 def ar1_steps(values: Floats) -> float:
