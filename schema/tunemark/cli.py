@@ -2,13 +2,13 @@
 
 import importlib
 import sys
-from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from tunemark.schema import VERSION
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 
 DOCTOR, RUN, STUDIES = (f"tunemark.harness.commands.{module}" for module in ("doctor", "run", "studies"))
@@ -77,7 +77,7 @@ app = typer.Typer(
 
 def _version(requested: bool) -> None:  # noqa: FBT001 - typer passes the value of the flag
     if requested:
-        typer.echo(f"tunemark {version('tunemark')}")
+        typer.echo(f"tunemark {VERSION}")
         raise typer.Exit
 
 

@@ -137,7 +137,8 @@ def test_a_diverging_run_is_nan_with_the_step_where_it_happened(tmp_path):
 
 def test_too_large_a_batch_is_out_of_memory_with_exit_code_5(tmp_path):
     done = tunemark(
-        "run", "smoke-full", "--steps", 2, "--set", "batch.micro_batch=300000", "--set", "data.name=random-tokens", "--out", tmp_path
+        *("run", "smoke-full", "--steps", 2, "--set", "batch.micro_batch=300000", "--set", "data.name=random-tokens"),
+        *("--force", "--out", tmp_path),
     )
     submission = only_submission(tmp_path)
     assert submission.outcome.status is Status.OOM_HOST, submission.outcome

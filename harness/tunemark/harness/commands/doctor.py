@@ -9,15 +9,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from tunemark.harness.plan.capabilities import generation_of
-from tunemark.harness.plan.machine import PACKAGES, Machine, detect
+from tunemark.harness.plan.machine import PACKAGES, Machine, detect, step_memory
 from tunemark.harness.plan.options import Json, Options
 from tunemark.harness.plan.resolve import resolve
 from tunemark.harness.run.show import answers, print_json
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
 
 app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
 REQUIRED = ("torch", "transformers", "peft", "accelerate")
@@ -95,8 +93,7 @@ def runnable(facts: FactBase, machine: Machine) -> list[dict[str, Any]]:
             reason = str(error)
         else:
             plan, card = resolved.plan, facts.model(resolved.plan.model.key)
-            has = machine.devices[0].memory_bytes or machine.memory_bytes // (plan.device.count // plan.device.nodes)
-            needed = None if shape_problem(plan, card) else estimate_memory(shape_of_plan(plan, card)).needed
+            needed, has = step_memory(plan, card, machine)
         too_large = needed is not None and has is not None and needed > has
         row = {"workload": key, "title": workload.title, "reason": reason, "needed_bytes": needed, "memory_bytes": has}
         rows.append(row | {"too_large": too_large})

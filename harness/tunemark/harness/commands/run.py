@@ -8,6 +8,7 @@ import typer
 from rich.table import Column, Table
 
 from tunemark.harness.commands.emit import Accelerator, Emit, Instance, script
+from tunemark.harness.plan.machine import refuse_too_large
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import refuse_unsupported, resolve
 from tunemark.harness.run.show import answers, as_text, print_json
@@ -78,6 +79,7 @@ def run(
     repeats: Annotated[
         int, typer.Option("--repeats", min=1, help="Repeat N times, each in a fresh process; report the median and range.")
     ] = 1,
+    force: Annotated[bool, typer.Option("--force", help="Run even if the plan needs more memory than each device has.")] = False,
     as_json: Json = False,
     options: Options,
 ) -> None:
@@ -101,6 +103,8 @@ def run(
     if resolved.node.rank:
         raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
     check_superseded(supersedes, resolved.plan, out)
+    if not force and not resolved.unsupported:
+        refuse_too_large(resolved.plan, facts.model(resolved.plan.model.key), machine)
     submission, path = run_once(resolved, facts, machine, out, supersedes)
     if as_json:
         print_json(summary(submission) | {"file": str(path)})

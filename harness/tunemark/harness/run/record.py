@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import uuid
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from tunemark.harness.run.measurement_warnings import find_warnings
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished, outcome_of
 from tunemark.harness.run.telemetry import INTERVAL_S, Telemetry, device_uses, energy, memory_used
+from tunemark.schema import VERSION
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import GoldenLosses
@@ -187,7 +187,7 @@ def write(submission: Submission, folder: Path | None = None) -> Path:
 def harness_version() -> Harness:
     """Return version and, in a checkout, commit and whether it has uncommitted changes."""
     commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
-    return Harness(version=version("tunemark"), commit=commit or None, dirty=None if not commit or changes is None else bool(changes))
+    return Harness(version=VERSION, commit=commit or None, dirty=None if not commit or changes is None else bool(changes))
 
 
 def source_content() -> str:
@@ -195,7 +195,7 @@ def source_content() -> str:
     folders = _git("rev-parse", *(f"HEAD:{folder}" for folder in MEASURING))
     changes = _git("diff", "HEAD", "--", *MEASURING)
     if folders is None or changes is None:
-        return version("tunemark")
+        return VERSION
     return sha256(f"{folders}\n{changes}".encode()).hexdigest()
 
 
