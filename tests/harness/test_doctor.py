@@ -33,7 +33,7 @@ def test_a_device_with_its_own_memory_is_compared_with_that_and_not_with_the_hos
 def test_a_plan_that_does_not_fit_is_refused_before_anything_is_loaded_unless_forced(tmp_path):
     done = tunemark("run", "full-8b", "--steps", 1, "--out", tmp_path)
     assert done.returncode == 5
-    assert "for full-8b: each device has" in done.stderr
+    assert "for full-8b': each device has" in done.stderr
     assert "--force" in done.stderr
     assert not list(tmp_path.rglob("*.json"))
 
