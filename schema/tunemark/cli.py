@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "workloads": (DOCTOR, "List the standard workloads."),
     "plan": (RUN, "Show how a workload would run here, with the reason for each setting."),
     "run": (RUN, "Fine-tune once in a fresh process and write one submission."),
+    "recover": (RUN, "Write the submissions of runs whose process was killed."),
     "sweep": (STUDIES, "Run a workload with several settings, each in a fresh process."),
     "frontier": (STUDIES, "Find the largest micro-batch and sequence length that fit."),
     "ab": (STUDIES, "Compare two settings in interleaved runs."),

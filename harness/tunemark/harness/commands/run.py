@@ -111,3 +111,30 @@ def run(
     else:
         print_summary(submission, str(path))
     raise typer.Exit(EXIT_BY_STATUS.get(submission.outcome.status, Exit.UNTRUSTWORTHY))
+
+
+@app.command(epilog="Examples: tunemark recover | tunemark recover --json")
+def recover(*, as_json: Json = False) -> None:
+    """Write the submissions of runs whose tunemark process was killed, from the logs in the temporary folder.
+
+    Exit codes: 0 all were written, or there are none; 1 a log could not be used.
+    """
+    from tunemark.harness.run import recover as recovery  # noqa: PLC0415 - only this command needs processes
+
+    facts, written, failed = FactBase.of_project(), [], False
+    for folder, note in recovery.orphans():
+        try:
+            submission, path = recovery.recover(folder, note, facts)
+        except (OSError, ValueError) as error:
+            failed = True
+            sys.stderr.write(f"tunemark: {folder}: cannot be recovered: {error}; its log is {folder / 'log.jsonl'}\n")
+            continue
+        written.append({"workload": submission.plan.workload, "steps": len(submission.trace), "file": str(path)})
+    if as_json:
+        print_json(written)
+    else:
+        for row in written:
+            answers().print(f"recovered {row['workload']} with {row['steps']} steps: {row['file']}", soft_wrap=True, markup=False)
+        if not written and not failed:
+            answers().print("no killed run was found in the temporary folder")
+    raise typer.Exit(Exit.INTERNAL if failed else Exit.OK)

@@ -21,7 +21,19 @@ from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
 from tunemark.harness.run.process import command, environment, run_environment, stop_signals, with_memory_limit
 from tunemark.harness.run.record import assemble, write
-from tunemark.harness.run.run_log import LOG_FILE, MAXRSS_UNIT, ORDER_FILE, OUTPUT_FILE, PARENT, STOP_FILE, LogReader, Order, RunLog
+from tunemark.harness.run.recover import NOTE_FILE, RecoveryNote
+from tunemark.harness.run.run_log import (
+    FOLDER_PREFIX,
+    LOG_FILE,
+    MAXRSS_UNIT,
+    ORDER_FILE,
+    OUTPUT_FILE,
+    PARENT,
+    STOP_FILE,
+    LogReader,
+    Order,
+    RunLog,
+)
 from tunemark.harness.run.run_outcome import CacheState, Finished, refused_run
 from tunemark.harness.run.show import RunProgress
 from tunemark.harness.run.telemetry import HostSampler, Telemetry, open_sampler
@@ -59,7 +71,11 @@ def run_once(
         refuse_full_disk(resolved.plan, facts.model(resolved.plan.model.key))
     # A second Ctrl-C while the record is written would lose the run, so signals are held until then.
     with stop_signals() as stopped:
-        finished = refused_run(resolved.unsupported) if resolved.unsupported else launch(resolved, facts, machine, stopped)
+        finished = (
+            refused_run(resolved.unsupported)
+            if resolved.unsupported
+            else launch(resolved, facts, machine, stopped, _recovery_note(resolved, machine, out, supersedes, study))
+        )
         golden = facts.golden_losses(resolved.plan.workload)
         submission = assemble(resolved, machine, finished, supersedes=supersedes, study=study, golden=golden)
         if submission.outcome.status is Status.CRASH and finished.output_tail.strip():
@@ -157,16 +173,31 @@ def temporary_bytes(plan: Plan, card: ModelCard) -> dict[str, int]:
 # Start a worker and wait for its end
 
 
-def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threading.Event) -> Finished:
+def _recovery_note(resolved: Resolved, machine: Machine, out: Path | None, supersedes: str | None, study: Study | None) -> RecoveryNote:
+    """Return what `tunemark recover` needs if this process is killed."""
+    return RecoveryNote(
+        parent_pid=os.getpid(),
+        parent_created_s=psutil.Process().create_time(),
+        started_at=datetime.now(UTC),
+        out=None if out is None else out.absolute(),
+        supersedes=supersedes,
+        study=study,
+        overrides=resolved.overrides,
+        machine=machine,
+        model_cache=hub_cache(resolved),
+    )
+
+
+def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threading.Event, note: RecoveryNote | None = None) -> Finished:
     """Run this machine's worker to its end, with progress on the terminal; `stopped` ends it early.
 
-    Whatever happens here, no worker is left running.
+    `note` is kept beside the log while the run lasts, so that the run can be recovered. Whatever happens here, no worker is left running.
     """
     plan = resolved.plan
     indexes = machine.indexes[: plan.device.count // plan.device.nodes]
     with (
         RunProgress(plan) as progress,
-        tempfile.TemporaryDirectory(prefix="tunemark-") as name,
+        tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name,
         open_sampler(plan.device.backend, indexes) as devices,
     ):
         folder = Path(name)
@@ -180,6 +211,8 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
             spawned_at_s=spawned_at_s,
         )
         (folder / ORDER_FILE).write_text(order.model_dump_json(), encoding="utf-8")
+        if note is not None:
+            (folder / NOTE_FILE).write_text(note.model_dump_json(), encoding="utf-8")
         reader = LogReader(folder / LOG_FILE)
         process = _spawn(resolved, folder)
         devices.follow(process.pid, spawned_at_s)

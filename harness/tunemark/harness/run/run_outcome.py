@@ -36,7 +36,7 @@ class Finished:
     exit_code: int = 0
     """Negative: the signal that ended it."""
     ended_by: str | None = None
-    """`interrupted`, `timeout` or `no step` when the parent ended the worker."""
+    """`interrupted`, `timeout` or `no step` when the parent ended the worker, `parent killed` for a recovered run."""
     host_oom_kills: int = 0
     """Processes that the kernel killed for lack of memory while the worker ran."""
     model_cache: CacheState = "none"
@@ -66,6 +66,8 @@ def _ending(finished: Finished, rules: Measurement) -> Ending:
         return Status.INTERRUPTED, "stopped by the user", PARTIAL_RECORD
     if finished.ended_by == "timeout":
         return Status.TIMEOUT, f"not finished after {finished.wall_s:.0f} s", "raise --timeout, or find out what hangs in this phase"
+    if finished.ended_by == "parent killed":
+        return Status.CRASH, "the tunemark process was killed; recovered from the log of the worker", PARTIAL_RECORD
     if finished.ended_by is not None:
         message = f"no progress: ended after {finished.wall_s:.0f} s with {len(log.steps)} completed steps"
         return Status.TIMEOUT, message, "find out what hangs in this phase, or allow slow steps more time with --no-step-timeout"

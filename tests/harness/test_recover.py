@@ -1,0 +1,51 @@
+"""A run whose tunemark process is killed leaves a log, and `tunemark recover` makes a submission of it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+from harness_making import only_submission, tunemark
+
+from tunemark.schema.vocabulary import Status
+
+pytestmark = pytest.mark.process
+SMALL = ("--set", "data.sequence_length=16", "--set", "batch.micro_batch=1", "--no-probe", "--no-gates")
+
+
+def test_a_run_whose_parent_was_killed_is_recovered_with_all_of_its_steps(tmp_path):
+    out, temporary = tmp_path / "out", tmp_path / "tmp"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "tunemark.cli", "run", "smoke-full", "--steps", "100000", *SMALL, "--out", str(out)]
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+    next(line for line in process.stderr if "train, " in line)
+    (folder,) = temporary.glob("tunemark-*")
+    nothing = tunemark("recover", "--json", env={"TMPDIR": str(temporary)})
+    assert json.loads(nothing.stdout) == []
+    workers = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert not alive
+    logged = (folder / "log.jsonl").read_text().count('"event": "step"')
+    done = tunemark("recover", "--json", env={"TMPDIR": str(temporary)})
+    (row,) = json.loads(done.stdout)
+    submission = only_submission(out)
+    assert (row["workload"], row["steps"], len(submission.trace)) == ("smoke-full", logged, logged)
+    assert submission.outcome.status is Status.CRASH
+    assert submission.outcome.message == "the tunemark process was killed; recovered from the log of the worker"
+    assert submission.plan.measurement.max_steps == 100_000
+    assert not folder.exists()
+    assert tunemark("validate", row["file"]).returncode == 0
+
+
+def test_a_folder_without_a_note_is_left_alone(tmp_path):
+    (tmp_path / "tunemark-other").mkdir()
+    (tmp_path / "tunemark-other" / "log.jsonl").write_text("")
+    done = tunemark("recover", env={"TMPDIR": str(tmp_path)})
+    assert (done.returncode, "no killed run was found" in done.stdout) == (0, True)
+    assert (tmp_path / "tunemark-other").exists()
