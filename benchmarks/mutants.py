@@ -1,20 +1,22 @@
 """Run mutation tests: change one detail of the code at a time and check that a test fails.
 
-Usage: python benchmarks/mutants.py [--target NAME] [--sample 60] [--seed 0] [--jobs 2] [--json]
-Example: python benchmarks/mutants.py --target statistics --sample 100
+Usage: python benchmarks/mutants.py [--target NAME] [--sample 60] [--seed 0] [--jobs 2] [--only FILE] [--json]
+Example: python benchmarks/mutants.py --target statistics --sample 100 --json > first.json
+         python benchmarks/mutants.py --target statistics --only first.json
 
-Python mutants come from cosmic-ray's operators, SQL mutants from the list below. A fixed seed draws the sample. Each mutant runs in
-a copy of the checkout with the tests of its target. A survivor is a change that no test notices: write the test, or list it
+Python mutants come from cosmic-ray's operators, SQL mutants from the list below. A fixed seed draws the sample, and equivalent
+mutants are dropped after the draw. Each mutant runs in a copy of the checkout with the tests of its target, nearest tests first;
+a mutant that passes them is tried with the wider tests. A survivor is a change that no test notices: write the test, or list it
 in EQUIVALENT with the reason why it changes nothing.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -37,7 +39,10 @@ COPIED = (
     "mkdocs.yml",
     "Makefile",
 )
+ROOMS = ("schema", "harness", "collector", "site")
 TIMEOUT_S = 300
+PRELOADED = ["pytest", "numpy", "scipy.stats", "pydantic", "duckdb", "pyarrow", "hypothesis"]
+"""Modules that are imported once for all mutants."""
 GOAL = 0.95
 
 OPERATORS = (
@@ -62,7 +67,7 @@ SQL_MUTATIONS = (
     (r"(?<=[\w)'\"]) = (?=[\w('\"])", " <> "),
     (r" <= ", " < "),
     (r" >= ", " > "),
-    (r" \* (?=[\w(])", " / "),
+    (r"(?<!select) \* (?=[\w(])", " / "),
     (r" / ", " * "),
     (r"\bmin\(", "max("),
     (r"\bmax\(", "min("),
@@ -113,18 +118,33 @@ class Target:
     files: tuple[str, ...]
     """Glob patterns relative to the checkout."""
     tests: tuple[str, ...]
+    """The nearest tests, fastest first."""
+    wider: tuple[str, ...] = ()
+    """Tests for a mutant that the nearest do not notice."""
 
 
 _SCHEMA = "schema/tunemark/schema"
 _COLLECTOR = "collector/tunemark/collector"
-_STATISTICS = tuple(f"tests/schema/test_{name}.py" for name in ("statistics", "comparison", "derive_physics", "records"))
+_STATISTICS = tuple(f"tests/schema/test_{name}.py" for name in ("statistics", "comparison", "derived_figures", "derive_physics", "records"))
+_AUDIT = tuple(
+    f"tests/collector/audit/test_{name}.py"
+    for name in ("thresholds", "rules", "interval", "printed_figures", "cases", "engine", "audit_command")
+)
 TARGETS = {
-    "derive": Target((f"{_SCHEMA}/derive.py",), _STATISTICS),
+    "derive": Target((f"{_SCHEMA}/derive.py",), _STATISTICS[2:]),
     "steady state": Target((f"{_SCHEMA}/statistics/steady_state.py",), _STATISTICS),
     "statistics": Target((f"{_SCHEMA}/statistics/intervals.py", f"{_SCHEMA}/statistics/comparison.py"), _STATISTICS),
-    "views": Target((f"{_COLLECTOR}/store/views.sql",), ("tests/collector",)),
-    "calibration": Target((f"{_COLLECTOR}/predict/calibration_rows.py",), ("tests/collector",)),
-    "audit": Target((f"{_COLLECTOR}/audit/*.py", f"{_COLLECTOR}/audit/rules/*.py"), ("tests/collector/audit",)),
+    "views": Target(
+        (f"{_COLLECTOR}/store/views.sql",),
+        ("tests/collector/test_views.py", "tests/collector/test_costs.py"),
+        tuple(f"tests/collector/test_{name}.py" for name in ("evidence", "standard_runs", "collect")),
+    ),
+    "calibration": Target(
+        (f"{_COLLECTOR}/predict/calibration_rows.py",),
+        ("tests/collector/test_calibration_outcomes.py",),
+        ("tests/collector/test_calibration_rows.py",),
+    ),
+    "audit": Target((f"{_COLLECTOR}/audit/*.py", f"{_COLLECTOR}/audit/rules/*.py"), _AUDIT),
 }
 
 
@@ -199,65 +219,85 @@ def copy_checkout(folder: Path) -> Path:
     return folder
 
 
-def killed(mutant: Mutant, tests: tuple[str, ...], checkout: Path) -> bool:
+def killed(mutant: Mutant, target: Target, checkout: Path) -> bool:
     """Return True if a test fails with the mutant in place."""
     path = checkout / mutant.path
     original = path.read_text(encoding="utf-8")
     path.write_text(mutant.code, encoding="utf-8")
+    for cached in path.parent.glob(f"__pycache__/{path.stem}.*"):
+        cached.unlink()
     try:
-        return run_tests(tests, checkout) != 0
+        return any(tests and run_tests(tests, checkout) != 0 for tests in (target.tests, target.wider))
     finally:
         path.write_text(original, encoding="utf-8")
 
 
-def run_tests(tests: tuple[str, ...], checkout: Path) -> int:
-    """Return the exit status of the tests; a time-out counts as a failure."""
-    roots = os.pathsep.join(str(checkout / room) for room in ("schema", "harness", "collector", "site"))
-    environment = {
-        **os.environ,
-        "PYTHONPATH": roots,
+def run_tests(tests: tuple[str, ...], checkout: Path, *, keep_bytecode: bool = False) -> int:
+    """Return the exit status of the tests in a process of their own; a time-out counts as a failure."""
+    process = multiprocessing.get_context("forkserver").Process(target=pytest_process, args=(tests, checkout, keep_bytecode))
+    process.start()
+    process.join(TIMEOUT_S)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    return process.exitcode or 0
+
+
+def pytest_process(tests: tuple[str, ...], checkout: Path, keep_bytecode: bool) -> None:  # noqa: FBT001 - positional in `args`
+    """Run the tests on a checkout and exit with the status of pytest."""
+    import pytest  # noqa: PLC0415 - not needed to list mutants
+
+    rooms = [str(checkout / room) for room in ROOMS]
+    own = {str(ROOT / room) for room in ROOMS}
+    sys.path[:] = [*rooms, *(path for path in sys.path if path not in own)]
+    sys.dont_write_bytecode = not keep_bytecode
+    os.environ |= {
+        "PYTHONPATH": os.pathsep.join(rooms),
         "TUNEMARK_ROOT": str(checkout),
         "OMP_NUM_THREADS": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONDONTWRITEBYTECODE": "" if keep_bytecode else "1",
     }
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *tests]
-    try:
-        return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False).returncode  # noqa: S603 - our own tests
-    except subprocess.TimeoutExpired:
-        return 1
+    os.chdir(checkout)
+    output = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *tests]))
 
 
-def measure(name: str, sample: int, seed: int, jobs: int) -> dict[str, object]:
-    """Return the mutation score of a target, with its survivors."""
+def measure(name: str, sample: int, seed: int, jobs: int, only: set[str] | None = None) -> dict[str, object]:
+    """Return the mutation score of a target, with its survivors. `only` restricts it to mutants with these names."""
     target = TARGETS[name]
     files = sorted(path for pattern in target.files for path in ROOT.glob(pattern) if path.name != "__init__.py")
-    every = [mutant for path in files for mutant in mutants_of(path) if not mutant.equivalent(path.read_text(encoding="utf-8"))]
-    chosen = random.Random(seed).sample(every, min(sample, len(every)))  # noqa: S311 - a reproducible sample
+    originals = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
+    every = [mutant for path in files for mutant in mutants_of(path)]
+    drawn = random.Random(seed).sample(every, min(sample, len(every)))  # noqa: S311 - a reproducible sample
+    if only is not None:
+        drawn = [mutant for mutant in every if mutant.name in only]
+    chosen = [mutant for mutant in drawn if not mutant.equivalent(originals[mutant.path])]
     with tempfile.TemporaryDirectory() as folder:
         checkouts: Queue[Path] = Queue()
         for job in range(jobs):
-            checkouts.put(copy_checkout(Path(folder) / str(job)))
-        first = checkouts.get()
-        if run_tests(target.tests, first) != 0:
-            sys.exit(f"{name}: the tests fail without a mutant")
-        checkouts.put(first)
+            checkout = copy_checkout(Path(folder) / str(job))
+            if run_tests((*target.tests, *target.wider), checkout, keep_bytecode=True) != 0:
+                sys.exit(f"{name}: the tests fail without a mutant")
+            checkouts.put(checkout)
 
         def judge(mutant: Mutant) -> tuple[Mutant, bool]:
             checkout = checkouts.get()
             try:
-                return mutant, killed(mutant, target.tests, checkout)
+                return mutant, killed(mutant, target, checkout)
             finally:
                 checkouts.put(checkout)
 
         judged = []
         with ThreadPoolExecutor(jobs) as pool:
-            for number, result in enumerate(pool.map(judge, chosen), start=1):
-                judged.append(result)
-                sys.stderr.write(f"\r{name}: {number} of {len(chosen)}")
-        sys.stderr.write("\n")
+            for number, (mutant, dead) in enumerate(pool.map(judge, chosen), start=1):
+                judged.append((mutant, dead))
+                sys.stderr.write(f"{name}: {number} of {len(chosen)}: {'killed' if dead else 'SURVIVED'} {mutant.name}\n")
     survivors = sorted(mutant.name for mutant, dead in judged if not dead)
     score = 1 - len(survivors) / len(judged) if judged else 1.0
-    return {"target": name, "mutants": len(every), "sampled": len(judged), "score": score, "survivors": survivors}
+    equivalent = len(drawn) - len(chosen)
+    return {"target": name, "mutants": len(every), "sampled": len(judged), "equivalent": equivalent, "score": score, "survivors": survivors}
 
 
 def main() -> None:
@@ -267,15 +307,19 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=60, help="mutants per target (default 60)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sample (default 0)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at a time")
+    parser.add_argument("--only", type=Path, metavar="FILE", help="run only the survivors listed in the JSON of a former run")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
-    results = [measure(name, args.sample, args.seed, args.jobs) for name in args.target or TARGETS]
+    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
+    only = {name for result in json.loads(args.only.read_text(encoding="utf-8")) for name in result["survivors"]} if args.only else None
+    results = [measure(name, args.sample, args.seed, args.jobs, only) for name in args.target or TARGETS]
     if args.json:
         print(json.dumps(results, indent=1))
         return
     for result in results:
         print(
-            f"{result['target']:14} {result['score']:.1%} of {result['sampled']} sampled of {result['mutants']} mutants killed; goal {GOAL:.0%}"
+            f"{result['target']:14} {result['score']:.1%} of {result['sampled']} sampled of {result['mutants']} mutants killed, "
+            f"{result['equivalent']} of the sample equivalent; goal {GOAL:.0%}"
         )
         for survivor in result["survivors"]:  # type: ignore[attr-defined]
             print(f"    survived: {survivor}")
