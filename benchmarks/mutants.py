@@ -128,7 +128,7 @@ _COLLECTOR = "collector/tunemark/collector"
 _STATISTICS = tuple(f"tests/schema/test_{name}.py" for name in ("statistics", "comparison", "derived_figures", "derive_physics", "records"))
 _AUDIT = tuple(
     f"tests/collector/audit/test_{name}.py"
-    for name in ("thresholds", "rules", "interval", "printed_figures", "cases", "engine", "audit_command")
+    for name in ("variations", "thresholds", "rules", "interval", "printed_figures", "cases", "engine", "audit_command")
 )
 TARGETS = {
     "derive": Target((f"{_SCHEMA}/derive.py",), _STATISTICS[2:]),
