@@ -98,15 +98,17 @@ EQUIVALENT: dict[str, str] = {
     "intervals.py: index = ((starts[:, :, None] + np.arange(length)) % n).reshape(len(starts), - 2)[:, :n]": (
         "numpy infers any negative length, not only -1"
     ),
-    "comparison.py: logs[np.abs(logs) <= ROUNDING] = 0.0": "differences of logarithms are multiples of a power of 2, and 1e-9 is none",
+    "comparison.py: logs[np.abs(logs) <= ROUNDING] = 0.0": (
+        "a difference of two logarithms of this size is within 4% of a multiple of 2^-53, and 1e-9 is 25% away from the next"
+    ),
     "comparison.py: for k in range(3 if degrees % 2 else 2, degrees - 0, 2):": "k has the parity of degrees, and degrees itself is excluded",
-    "comparison.py: low, high = -1.0, 1.0": "the bisection reaches the same quantile",
+    "comparison.py: low, high = -1.0, 1.0": "the same quantile within 1e-12, relative, for probabilities above 0.5",
     "comparison.py: low, high = 0.0, 2.0": "as above",
-    "comparison.py: while t_cdf(high, degrees) <= probability:": "as above",
     "comparison.py: high *= 3": "as above",
+    "comparison.py: low, high = (middle, high) if t_cdf(middle, degrees) <= probability else (low, middle)": "as above",
+    "comparison.py: while t_cdf(high, degrees) <= probability:": "one more doubling; the same quantile",
     "comparison.py: for _ in range( 101):": "the interval is a single number after about 60 halvings",
     "comparison.py: for _ in range( 99):": "as above",
-    "comparison.py: low, high = (middle, high) if t_cdf(middle, degrees) <= probability else (low, middle)": "moves the end by one rounding error",
 }
 """`file name: changed line` of a mutant that changes no result -> the reason."""
 
