@@ -19,11 +19,13 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import Queue
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
@@ -176,37 +178,53 @@ class Mutant:
         return any(re.match(pattern, line) for pattern in EQUIVALENT_LINES) or f"{Path(self.path).name}: {self.changed_line}" in EQUIVALENT
 
 
-def mutants_of(path: Path) -> Iterator[Mutant]:
-    """Yield every mutant of a file."""
-    yield from sql_mutants(path) if path.suffix == ".sql" else python_mutants(path)
+class Site(NamedTuple):
+    """A place to mutate."""
+
+    path: str
+    operator: str
+    mutant: Callable[[], Mutant]
+    """Building a Python mutant takes a walk of the syntax tree, so that only those of the sample are built."""
 
 
-def sql_mutants(path: Path) -> Iterator[Mutant]:
-    """Yield the textual mutants of a SQL file, outside of comments."""
-    text = path.read_text(encoding="utf-8")
+def sites(path: Path) -> Iterator[Site]:
+    """Yield every place to mutate in a file."""
+    yield from sql_sites(path) if path.suffix == ".sql" else python_sites(path)
+
+
+def sql_sites(path: Path) -> Iterator[Site]:
+    """Yield the textual mutations of a SQL file, outside of comments."""
+    text, name = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
     comments = [match.span() for match in re.finditer(r"--.*$|^\s*comment on .*$", text, re.MULTILINE | re.IGNORECASE)]
     for pattern, replacement in SQL_MUTATIONS:
         for match in re.finditer(pattern, text, re.IGNORECASE):
             if not any(start <= match.start() < end for start, end in comments):
                 changed = text[: match.start()] + replacement + text[match.end() :]
-                yield Mutant(
-                    str(path.relative_to(ROOT)), text.count("\n", 0, match.start()) + 1, f"{match[0].strip()} -> {replacement}", changed
-                )
+                line, operator = text.count("\n", 0, match.start()) + 1, f"{match[0].strip()} -> {replacement}"
+                yield Site(name, operator, partial(Mutant, name, line, operator, changed))
 
 
-def python_mutants(path: Path) -> Iterator[Mutant]:
-    """Yield the mutants of a Python file by cosmic-ray's operators."""
+def python_sites(path: Path) -> Iterator[Site]:
+    """Yield the mutations of a Python file by cosmic-ray's operators."""
+    from cosmic_ray.ast import ast_nodes, get_ast  # noqa: PLC0415 - installed by `make mutants`
+    from cosmic_ray.plugins import get_operator  # noqa: PLC0415 - as above
+
+    nodes, name = list(ast_nodes(get_ast(path.read_text(encoding="utf-8")))), str(path.relative_to(ROOT))
+    for operator in OPERATORS:
+        count = sum(1 for node in nodes for _ in get_operator(operator)().mutation_positions(node))
+        for occurrence in range(count):
+            yield Site(name, operator.removeprefix("core/"), partial(python_mutant, path, operator, occurrence))
+
+
+def python_mutant(path: Path, operator: str, occurrence: int) -> Mutant:
+    """Return a Python file with one occurrence of an operator mutated."""
     from cosmic_ray.mutating import mutate_code  # noqa: PLC0415 - installed by `make mutants`
     from cosmic_ray.plugins import get_operator  # noqa: PLC0415 - as above
 
     code = path.read_text(encoding="utf-8")
-    for name in OPERATORS:
-        operator = get_operator(name)()
-        occurrence = 0
-        while (changed := mutate_code(code, operator, occurrence)) is not None:
-            line = next((n for n, (a, b) in enumerate(zip(code.splitlines(), changed.splitlines(), strict=False), start=1) if a != b), 0)
-            yield Mutant(str(path.relative_to(ROOT)), line, name.removeprefix("core/"), changed)
-            occurrence += 1
+    changed = mutate_code(code, get_operator(operator)(), occurrence)
+    line = next((n for n, (a, b) in enumerate(zip(code.splitlines(), changed.splitlines(), strict=False), start=1) if a != b), 0)
+    return Mutant(str(path.relative_to(ROOT)), line, operator.removeprefix("core/"), changed)
 
 
 def copy_checkout(folder: Path) -> Path:
@@ -271,10 +289,12 @@ def measure(name: str, sample: int, seed: int, jobs: int, only: set[str] | None 
     target = TARGETS[name]
     files = sorted(path for pattern in target.files for path in ROOT.glob(pattern) if path.name != "__init__.py")
     originals = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
-    every = [mutant for path in files for mutant in mutants_of(path)]
-    drawn = random.Random(seed).sample(every, min(sample, len(every)))  # noqa: S311 - a reproducible sample
-    if only is not None:
-        drawn = [mutant for mutant in every if mutant.name in only]
+    every = [site for path in files for site in sites(path)]
+    if only is None:
+        drawn = [site.mutant() for site in random.Random(seed).sample(every, min(sample, len(every)))]  # noqa: S311 - a reproducible sample
+    else:
+        candidates = [site.mutant() for site in every if any(f"{site.path}:" in name and f":{site.operator}: " in name for name in only)]
+        drawn = [mutant for mutant in candidates if mutant.name in only]
     chosen = [mutant for mutant in drawn if not mutant.equivalent(originals[mutant.path])]
     with tempfile.TemporaryDirectory() as folder:
         checkouts: Queue[Path] = Queue()
