@@ -1,8 +1,8 @@
 """Run mutation tests: change one detail of the code at a time and check that a test fails.
 
 Usage: python benchmarks/mutants.py [--target NAME] [--sample 60] [--seed 0] [--jobs 2] [--only FILE] [--json]
-Example: python benchmarks/mutants.py --target statistics --sample 100 --json > first.json
-         python benchmarks/mutants.py --target statistics --only first.json
+Example: python benchmarks/mutants.py --target intervals --sample 100 --json > first.json
+         python benchmarks/mutants.py --target intervals --only first.json
 
 Python mutants come from cosmic-ray's operators, SQL mutants from the list below. A fixed seed draws the sample, and equivalent
 mutants are dropped after the draw. Each mutant runs in a copy of the checkout with the tests of its target, nearest tests first;
@@ -129,15 +129,18 @@ class Target:
 
 _SCHEMA = "schema/tunemark/schema"
 _COLLECTOR = "collector/tunemark/collector"
-_STATISTICS = tuple(f"tests/schema/test_{name}.py" for name in ("statistics", "comparison", "derived_figures", "derive_physics", "records"))
+_INTERVALS, _COMPARISON, *_DERIVED = tuple(
+    f"tests/schema/test_{name}.py" for name in ("statistics", "comparison", "derive_physics", "records")
+)
 _AUDIT = tuple(
     f"tests/collector/audit/test_{name}.py"
     for name in ("variations", "thresholds", "rules", "interval", "printed_figures", "cases", "engine", "audit_command")
 )
 TARGETS = {
-    "derive": Target((f"{_SCHEMA}/derive.py",), _STATISTICS[2:]),
-    "steady state": Target((f"{_SCHEMA}/statistics/steady_state.py",), _STATISTICS),
-    "statistics": Target((f"{_SCHEMA}/statistics/intervals.py", f"{_SCHEMA}/statistics/comparison.py"), _STATISTICS),
+    "derive": Target((f"{_SCHEMA}/derive.py",), tuple(_DERIVED)),
+    "steady state": Target((f"{_SCHEMA}/statistics/steady_state.py",), (_INTERVALS,), tuple(_DERIVED)),
+    "intervals": Target((f"{_SCHEMA}/statistics/intervals.py",), (_INTERVALS,), (_COMPARISON, *_DERIVED)),
+    "comparison": Target((f"{_SCHEMA}/statistics/comparison.py",), (_COMPARISON,)),
     "views": Target(
         (f"{_COLLECTOR}/store/views.sql",),
         ("tests/collector/test_views.py", "tests/collector/test_costs.py"),

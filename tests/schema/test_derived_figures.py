@@ -1,1 +1,0 @@
-"""Headline figures."""
