@@ -12,18 +12,36 @@ from dataclasses import replace
 from pathlib import Path
 from runpy import run_path
 
-from audit_factories import facts
+from audit_factories import claim, facts
 from pydantic import ValidationError
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.rule import Finding, all_rules
 from tunemark.schema.records.published import Claim, Conditions, Reading
 
+NONE = "no finding"
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLES = run_path(str(Path(__file__).with_name("test_rules.py")))["EXAMPLES"]
 CASES = run_path(str(Path(__file__).with_name("test_thresholds.py")))["CASES"]
 RULES = {rule.id: rule for rule in all_rules()}
-FACTORS = (0.5, 0.97, 1.03, 2.0)
+FACTORS = (0.5, 1.06, 2.0)
+FIGURES = {
+    "tokens_per_s": 4_000.0, "samples_per_s": 2.0, "step_time_s": 2.0, "epoch_time_s": 3_600.0, "train_time_s": 7_200.0, "wall_s": 7_500.0,
+    "epochs": 2.0, "steps": 300.0, "peak_memory_bytes": 30e9, "model_memory_bytes": 13.5e9, "mfu": 0.4, "accuracy": 0.9, "eval_loss": 0.3,
+    "price_usd_per_hour": 4.0, "cost_usd": 8.0,
+}  # fmt: skip
+"""Figures that are added to all results of an example, rising or falling from result to result."""
+OTHER_CONDITIONS: tuple[tuple[str, object], ...] = (
+    ("instance", "p4d.24xlarge"), ("accelerator_count", 4), ("packing", True), ("dataset", "tatsu-lab/alpaca"), ("padding", "longest"),
+    ("precision", "fp16"), ("precision", "Mixed precision (bf16)"), ("precision", "fp32"), ("method", "full"), ("method", "qlora"),
+    ("model", "a-new-model"), ("model", "bert-base-uncased"), ("model", "gemma-2-9b"), ("model", "mixtral-8x7b"), ("model", "llama-3-70b"),
+    ("accelerator", "a-new-device"), ("accelerator", "nvidia-t4"), ("accelerator", "nvidia-b200"), ("accelerator", "aws-trainium1"),
+    ("global_batch", 64), ("micro_batch", 1), ("sequence_length", 16_384), ("assumed", ["accelerator"]), ("assumed", ["method"]),
+    ("framework", {"torchtune": "0.6.0"}), ("framework", {"transformers": "4.30.0", "torch": "1.8.0"}),
+)  # fmt: skip
+OTHER_SETTINGS = {
+    "data_parallel": 2, "fsdp_cpu_offload": True, "gradient_checkpointing": True, "quantisation": "int8", "lora_r": 64, "zero_stage": 3,
+}  # fmt: skip
 
 
 def text_of(finding: Finding) -> str:
@@ -91,13 +109,10 @@ def changed_results(result: AuditedResult) -> Iterator[tuple[str, AuditedResult]
     for change, claims in changed_claims(result.claims):
         yield change, replace(result, claims=claims)
     fields = result.conditions.model_dump(mode="json")
-    more = {"instance": "p4d.24xlarge", "accelerator_count": 4, "packing": True, "precision": "fp16", "dataset": "tatsu-lab/alpaca"}
-    other = {"model": "a-new-model", "accelerator": "a-new-device", "method": "qlora", "padding": "longest", "global_batch": 64}
-    settings = {"data_parallel": 2, "fsdp_cpu_offload": True, "gradient_checkpointing": True, "quantisation": "int8", "lora_r": 64}
     variations = [
         *changed_fields(fields),
-        *((f"{name} {value}", fields | {name: value}) for name, value in (more | other).items()),
-        *((f"{name} {value}", fields | {"settings": fields["settings"] | {name: value}}) for name, value in settings.items()),
+        *((f"{name} {value}", fields | {name: value}) for name, value in OTHER_CONDITIONS),
+        *((f"{name} {value}", fields | {"settings": fields["settings"] | {name: value}}) for name, value in OTHER_SETTINGS.items()),
     ]
     for change, conditions in variations:
         with suppress(ValidationError):
@@ -110,9 +125,36 @@ def changed_results(result: AuditedResult) -> Iterator[tuple[str, AuditedResult]
     yield "other source", replace(result, source="901")
 
 
+def changed_together(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
+    """Yield evidence with a figure added to all results, and with copies of the results on other devices."""
+    results = evidence.results
+    for name, value in FIGURES.items():
+        for way, power in (("rising", 1), ("falling", -1)):
+            values = [value * 5.0 ** (power * place) for place in range(len(results))]
+            claims = [result.claims | {name: claim(amount)} for result, amount in zip(results, values, strict=True)]
+            more = tuple(replace(result, claims=figures) for result, figures in zip(results, claims, strict=True))
+            yield f"{name} {way}", replace(evidence, results=more)
+    for changes in (
+        [{"accelerator": "nvidia-rtx-4090"}, {"accelerator": "nvidia-b200"}],
+        [{"accelerator_count": 2}, {"accelerator_count": 8}],
+        [{"model": "mistral-7b"}, {"model": "llama-3-70b"}],
+        [{"method": "full"}, {"method": "qlora"}],
+        [{}, {"sequence_length": 512}],
+    ):
+        copies = [
+            replace(with_conditions(result, result.conditions.model_copy(update=change)), id=f"900-{100 * number + place}")
+            for number, change in enumerate(changes, start=1)
+            for place, result in enumerate(results)
+        ]
+        words = ", ".join(f"{name} {value}" for change in changes for name, value in change.items())
+        yield f"and copies: {words}", replace(evidence, results=(*results, *copies))
+
+
 def variations(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
     """Yield the evidence, and the evidence with one change to one record."""
     yield "as it is", evidence
+    if evidence.results:
+        yield from changed_together(evidence)
     for place, result in enumerate(evidence.results):
         before, after = evidence.results[:place], evidence.results[place + 1 :]
         yield f"without {result.id}", replace(evidence, results=before + after)
@@ -146,7 +188,7 @@ EVIDENCE = [
 def findings_of(rule: str, evidence: Evidence) -> list[str]:
     """Return the findings of a rule, or the error that it raises: each of those is a fault of the rule that is still open."""
     try:
-        return [text_of(finding) for finding in RULES[rule].findings(evidence)] or ["no finding"]
+        return [text_of(finding) for finding in RULES[rule].findings(evidence)] or [NONE]
     except (ArithmeticError, LookupError, ValueError) as error:
         return [f"raises {type(error).__name__}"]
 
@@ -158,6 +200,9 @@ def test_findings_of_all_examples_with_one_change_are_those_that_were_reviewed()
         for change, varied in variations(evidence):
             outcomes.setdefault(tuple(findings_of(rule, varied)), []).append(change)
         lines.append(f"# {name}")
+        lines += [
+            f"by {one.id}: {text}" for one in RULES.values() if one.id != rule for text in findings_of(one.id, evidence)[:2] if text != NONE
+        ]
         for findings, changes in outcomes.items():
             title = f"as it is, and {len(changes) - 1} variations" if changes[0] == "as it is" else "; ".join(changes)
             lines += [f"{title}:", *(f"    {finding}" for finding in findings)]
