@@ -106,6 +106,9 @@ EQUIVALENT: dict[str, str] = {
         "numpy infers any negative length, not only -1"
     ),
     "catalogue.py: results, (_, model, length) = [result for result, *_ in rows], rows[ -1]": "grouped rows share model and length",
+    "definitions.py: if abs(claim.value / binary - 1) < SAME_VALUE <= abs(claim.value / decimal - 1):": (
+        "a value within 1% of 2^(10 k) is more than 1% away from 10^(3 k)"
+    ),
     "comparison.py: logs[np.abs(logs) <= ROUNDING] = 0.0": (
         "a difference of two logarithms of this size is within 4% of a multiple of 2^-53, and 1e-9 is 25% away from the next"
     ),

@@ -12,12 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from runpy import run_path
 
-from audit_factories import claim, facts
+import audit_factories as made
+from audit_factories import A100, claim, facts
 from pydantic import ValidationError
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.rule import Finding, all_rules
-from tunemark.schema.records.published import Claim, Conditions, Reading
+from tunemark.schema.records.published import Claim, Conditions, Reading, Statement
 
 NONE = "no finding"
 GOLDEN = Path(__file__).parent / "golden"
@@ -35,7 +36,7 @@ OTHER_CONDITIONS: tuple[tuple[str, object], ...] = (
     ("instance", "p4d.24xlarge"), ("accelerator_count", 4), ("packing", True), ("dataset", "tatsu-lab/alpaca"), ("padding", "longest"),
     ("precision", "fp16"), ("precision", "Mixed precision (bf16)"), ("precision", "fp32"), ("method", "full"), ("method", "qlora"),
     ("model", "a-new-model"), ("model", "bert-base-uncased"), ("model", "gemma-2-9b"), ("model", "mixtral-8x7b"), ("model", "llama-3-70b"),
-    ("accelerator", "a-new-device"), ("accelerator", "nvidia-t4"), ("accelerator", "nvidia-b200"), ("accelerator", "aws-trainium1"),
+    ("accelerator", "a-new-device"), ("accelerator", A100), ("accelerator", "nvidia-t4"), ("accelerator", "nvidia-b200"), ("accelerator", "aws-trainium1"),
     ("global_batch", 64), ("micro_batch", 1), ("sequence_length", 16_384), ("assumed", ["accelerator"]), ("assumed", ["method"]),
     ("framework", {"torchtune": "0.6.0"}), ("framework", {"transformers": "4.30.0", "torch": "1.8.0"}),
 )  # fmt: skip
@@ -175,8 +176,103 @@ def variations(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
                 yield f"{statement.id}: {change}", replace(evidence, documents=(document.model_copy(update={"statements": statements}),))
 
 
+def conclusion(about: str, **more: object) -> Statement:
+    return made.statement({"kind": "conclusion", "about": about, "records": ["900-001"], "basis": ["tokens_per_s"], **more})
+
+
+def in_unit(printed: str, value: float, bytes_per_unit: float) -> Evidence:
+    counted = made.metric("peak of live tensors", scope="device", bytes_per_unit=bytes_per_unit)
+    return made.evidence(made.result(claims={"peak_memory_bytes": claim(value, printed)}), counted)
+
+
+BUSY = {"sm_utilisation": 0.95}
+MORE = {
+    "a size between two sizes of a known family": ("instance-exists", made.evidence(made.result(labels={"instance": "a2-highgpu-3g"}))),
+    "an unknown family": ("instance-exists", made.evidence(made.result(labels={"instance": "q9x.36xlarge"}))),
+    "more devices than an instance has": (
+        "instance-holds",
+        made.evidence(
+            made.result(labels={"instance": "p4de.24xlarge"}, accelerator_count=16),
+            made.result(2, labels={"instance": "p4de.24xlarge"}, accelerator_count=8),
+        ),
+    ),
+    "a version in a statement": (
+        "versions",
+        made.evidence(
+            made.statement(None, labels={"library": "bitsandbytes", "version": "0.46.0"}), stated_on="2024-10-30", committed_on="2025-10-30"
+        ),
+    ),
+    "a version that does not exist": ("versions", made.evidence(made.result(framework={"bitsandbytes": "9.9.9"}), stated_on="2024-10-30")),
+    "the price of a smaller device": ("price-scope", made.evidence(made.offer(0.44, provider="runpod", instance=None))),
+    "a busy device": (
+        "unsupported",
+        made.evidence(made.result(claims=BUSY | {"tokens_per_s": 4_000.0}), conclusion("utilisation", basis=[*BUSY])),
+    ),
+    "a busy device with rows of unknown length": (
+        "unsupported",
+        made.evidence(made.result(claims=BUSY | {"samples_per_s": 2.0}, sequence_length=None), conclusion("utilisation", basis=[*BUSY])),
+    ),
+    "one total of a pair": (
+        "words-against-figures",
+        made.evidence(
+            made.result(1, claims={"accuracy": 0.9}),
+            made.result(2, claims={"train_time_s": 90.0}),
+            made.pair("train_time_s", relation="lower"),
+        ),
+    ),
+    "the bandwidth of another device": (
+        "device-data",
+        made.evidence(
+            made.statement({"kind": "device", "accelerator": A100}, claims={"memory_bandwidth_bytes_per_s": claim(1.5e12, "1.5 TB/s")})
+        ),
+    ),
+    "devices with one name in several rows": (
+        "device-not-said",
+        made.evidence(
+            *(
+                made.result(number, accelerator=key, assumed=("accelerator",), labels={"accelerator": f"device {number}"})
+                for number, key in enumerate((A100, A100, made.H100, made.H100, made.T4, "nvidia-gh200-96gb", "nvidia-gh200-96gb"), start=1)
+            )
+        ),
+    ),
+    "accuracies around one half": (
+        "best-of-many",
+        made.evidence(
+            *made.several("accuracy", 0.5, 0.51, 0.6, **made.BERT),
+            made.statement(
+                {
+                    "kind": "extreme",
+                    "quantity": "accuracy",
+                    "best": "900-001",
+                    "among": ["900-001", "900-002", "900-003"],
+                    "where": "highest",
+                }
+            ),
+        ),
+    ),
+    "another stack": (
+        "unsupported",
+        made.evidence(made.result(claims={"tokens_per_s": 4_000.0}), conclusion("speed", against="torchtune")),
+    ),
+    "a device that is almost idle": ("utilisation", made.evidence(made.result(claims={"tokens_per_s": 10.0}))),
+    "a utilisation above one": (
+        "claimed-utilisation",
+        made.evidence(made.result(claims={"mfu": claim(1.2, "120%"), "hfu": claim(1.3, "130%")})),
+    ),
+    "GiB printed for GB": ("metric", in_unit("20 GiB", 20 * 2.0**30, 1e9)),
+    "GB printed for GiB": ("metric", in_unit("20 GB", 20e9, 2.0**30)),
+    "MiB printed for MB": ("metric", in_unit("900 MiB", 900 * 2.0**20, 1e6)),
+    "MB printed for MiB": ("metric", in_unit("900 MB", 900e6, 2.0**20)),
+}
+"""Evidence of branches that the examples do not reach: name -> rule and evidence."""
+
 EVIDENCE = [
-    *((f"{rule}, {kind}", rule, made) for rule, pair in EXAMPLES.items() for kind, made in zip(("wrong", "right"), pair, strict=True)),
+    *((name, rule, example) for name, (rule, example) in MORE.items()),
+    *(
+        (f"{rule}, {kind}", rule, example)
+        for rule, pair in EXAMPLES.items()
+        for kind, example in zip(("wrong", "right"), pair, strict=True)
+    ),
     *(
         (f"{name}, {kind}", case[0], case[1](value))
         for name, case in CASES.items()
