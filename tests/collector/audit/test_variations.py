@@ -220,6 +220,14 @@ MORE = {
             made.pair("train_time_s", relation="lower"),
         ),
     ),
+    "a share compared with a share of an unknown total": (
+        "words-against-figures",
+        made.evidence(
+            made.result(claims={"device_memory_peak_share": 0.5, "device_memory_total_bytes": claim(80e9)}),
+            made.pair("device_memory_peak_share", relation="higher", records=["900-001", "900-S02"]),
+            made.statement(None, 2, claims={"device_memory_peak_share": 0.4}),
+        ),
+    ),
     "the bandwidth of another device": (
         "device-data",
         made.evidence(
