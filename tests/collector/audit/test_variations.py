@@ -239,7 +239,9 @@ MORE = {
         made.evidence(
             *(
                 made.result(number, accelerator=key, assumed=("accelerator",), labels={"accelerator": f"device {number}"})
-                for number, key in enumerate((A100, A100, made.H100, made.H100, made.T4, "nvidia-gh200-96gb", "nvidia-gh200-96gb"), start=1)
+                for number, key in enumerate(
+                    (A100, A100, made.H100, made.H100, made.T4, "intel-gaudi2", "nvidia-gh200-96gb", "nvidia-gh200-96gb"), start=1
+                )
             )
         ),
     ),
