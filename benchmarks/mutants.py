@@ -88,7 +88,7 @@ EQUIVALENT_LINES = {
 """Pattern of an original line without a mutant that changes a result -> the reason."""
 
 EQUIVALENT_CHANGES = {
-    r"/ (1000000001|999999999)\.0:[,.\d]+f\}": "the ninth digit of a figure that is printed with four or fewer",
+    r"/ (1000000001|999999999|1000000000001|999999999999)\.0:[,.\d]*[fg]\}": "the ninth digit of a figure that is printed with six or fewer",
 }
 """Pattern of a changed line that changes no result -> the reason."""
 

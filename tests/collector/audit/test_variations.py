@@ -228,6 +228,21 @@ MORE = {
             made.statement(None, 2, claims={"device_memory_peak_share": 0.4}),
         ),
     ),
+    "a run that made its planned steps and one that did not": (
+        "same-run",
+        made.evidence(
+            made.result(1, claims={"epochs": 3.0, "train_time_s": 480.0}, **made.BERT),
+            made.result(2, claims={"steps": 12_000.0, "total_steps": 12_000.0, "wall_s": 170.0}, **made.BERT),
+            made.result(3, claims={"steps": 11_999.0, "total_steps": 12_000.0, "wall_s": 170.0}, **made.BERT),
+        ),
+    ),
+    "sources with several rates": (
+        "cross-source",
+        made.evidence(
+            made.result(1, claims={"tokens_per_s": 4_000, "step_time_s": 3.0, "samples_per_s": 3.0}),
+            made.result(1, source="901", claims={"tokens_per_s": 1_000, "step_time_s": 9.0, "samples_per_s": 1.0}),
+        ),
+    ),
     "the bandwidth of another device": (
         "device-data",
         made.evidence(
