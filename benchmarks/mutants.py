@@ -106,6 +106,9 @@ EQUIVALENT: dict[str, str] = {
         "numpy infers any negative length, not only -1"
     ),
     "catalogue.py: results, (_, model, length) = [result for result, *_ in rows], rows[ -1]": "grouped rows share model and length",
+    "comparison.py: return rates[ -1].tokens_per_s.value * flop_per_token(result, result.model, length) / peak, rates[0].quantity": (
+        "there is exactly one rate"
+    ),
     "definitions.py: if abs(claim.value / binary - 1) < SAME_VALUE <= abs(claim.value / decimal - 1):": (
         "a value within 1% of 2^(10 k) is more than 1% away from 10^(3 k)"
     ),

@@ -232,7 +232,7 @@ MORE = {
         "same-run",
         made.evidence(
             made.result(1, claims={"epochs": 3.0, "train_time_s": 480.0}, **made.BERT),
-            made.result(2, claims={"steps": 12_000.0, "total_steps": 12_000.0, "wall_s": 170.0}, **made.BERT),
+            made.result(2, claims={"epochs": 3.0, "steps": 12_000.0, "total_steps": 12_000.0, "wall_s": 170.0}, **made.BERT),
             made.result(3, claims={"steps": 11_999.0, "total_steps": 12_000.0, "wall_s": 170.0}, **made.BERT),
         ),
     ),
