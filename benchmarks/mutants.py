@@ -88,12 +88,12 @@ EQUIVALENT_LINES = {
 """Pattern of an original line without a mutant that changes a result -> the reason."""
 
 EQUIVALENT_CHANGES = {
+    r"\bzip\(.*strict=False": "`strict` only checks that lengths are equal, which they are by construction",
     r"/ (1000000001|999999999|1000000000001|999999999999)\.0:[,.\d]*[fg]\}": "the ninth digit of a figure that is printed with six or fewer",
 }
 """Pattern of a changed line that changes no result -> the reason."""
 
 EQUIVALENT: dict[str, str] = {
-    "derive.py: for mark, end in zip(starts, ends, strict=False):": "there are always as many ends as starts",
     "steady_state.py: def steady_window(trace: StepTrace, rules: Measurement, settled_after: int = -1) -> SteadyWindow:": (
         "it is compared with the minimum of warm-up steps, which is 0 or more"
     ),
@@ -108,6 +108,11 @@ EQUIVALENT: dict[str, str] = {
     "catalogue.py: results, (_, model, length) = [result for result, *_ in rows], rows[ -1]": "grouped rows share model and length",
     "comparison.py: return rates[ -1].tokens_per_s.value * flop_per_token(result, result.model, length) / peak, rates[0].quantity": (
         "there is exactly one rate"
+    ),
+    "bounds.py: weights = count_weights(least_shape(model, method, 2, 1))": "the number of weights does not depend on rows and length",
+    "bounds.py: weights = count_weights(least_shape(model, method, 1, 2))": "as above",
+    "unstated_conditions.py: for (_, length), results in grouped(unnamed, lambda result: (result.source, result.conditions.sequence_length or 1)).items():": (
+        "no context is shorter than one token"
     ),
     "definitions.py: if abs(claim.value / binary - 1) < SAME_VALUE <= abs(claim.value / decimal - 1):": (
         "a value within 1% of 2^(10 k) is more than 1% away from 10^(3 k)"
