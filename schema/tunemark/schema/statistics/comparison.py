@@ -139,7 +139,7 @@ def t_cdf(value: float, degrees: int) -> float:
 
 
 def t_quantile(probability: float, degrees: int) -> float:
-    """Return the quantile of Student's t for a probability from 0.5 to below 1, by bisection."""
+    """Return the quantile of Student's t for a probability above 0.5 and below 1, by bisection."""
     low, high = 0.0, 1.0
     while t_cdf(high, degrees) < probability:
         high *= 2
