@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics.comparison import (
+    SIGN_TEST_PAIRS,
     ArmRun,
     arm_run,
     break_even_steps,
@@ -171,6 +172,10 @@ def test_the_sign_test_up_to_14_pairs_is_the_exact_permutation_test_of_scipy(pai
         (differences,), lambda x, axis: abs(x.sum(axis=axis)), permutation_type="samples", alternative="greater", n_resamples=np.inf
     )
     assert sign_flip_p(differences) == pytest.approx(reference.pvalue, rel=1e-12)
+
+
+def test_the_sign_test_has_the_fewest_pairs_that_can_reach_5_percent():
+    assert sign_flip_p(np.ones(SIGN_TEST_PAIRS)) < 0.05 < sign_flip_p(np.ones(SIGN_TEST_PAIRS - 1))
 
 
 def test_fourteen_pairs_are_enumerated_and_fifteen_are_drawn():

@@ -77,6 +77,11 @@ def test_epochs_of_known_rows_are_samples_when_no_rate_is_clear() -> None:
     assert printed_figures.samples_per_s(claims, conditions(), None) is None
 
 
+def test_epochs_are_done_when_the_planned_steps_were_made() -> None:
+    claims = {"epochs": claim(3.0), "train_time_s": claim(480.0), "steps": claim(6000.0), "total_steps": claim(6000.0)}
+    assert printed_figures.epoch_time_s(claims) == printed_figures.Figure(160.0, "training time / epochs")
+
+
 def test_unfinished_epochs_give_no_rate() -> None:
     claims = {"epochs": claim(3.0), "train_time_s": claim(480.0), "steps": claim(20.0), "total_steps": claim(6000.0)}
     assert printed_figures.epoch_time_s(claims) is None

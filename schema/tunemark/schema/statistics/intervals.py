@@ -192,7 +192,7 @@ def t_cdf(value: float, degrees: int) -> float:
 
 
 def t_quantile(probability: float, degrees: float) -> float:
-    """Return the quantile of Student's t for a probability from 0.5 to below 1 and at least one degree of freedom.
+    """Return the quantile of Student's t for a probability above 0.5 and below 1, and at least one degree of freedom.
 
     From 20 degrees on, by the expansion around the normal quantile (Abramowitz & Stegun 26.7.5). Below, by bisection for whole
     degrees; between them its logarithm is interpolated linearly in 1 / degrees. Within 4% below 2 degrees, 1% below 3 and 0.3% above.

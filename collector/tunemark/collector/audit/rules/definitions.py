@@ -163,7 +163,7 @@ def flop_units(evidence: Evidence) -> Iterator[Finding]:
                 continue
             printed, power = float(match[1].replace(",", "")), PREFIXES.index(match[2].upper()) + 1
             decimal, binary = printed * 1e3**power, printed * 2.0 ** (10 * power)
-            if abs(claim.value / binary - 1) < SAME_VALUE < abs(claim.value / decimal - 1):
+            if abs(claim.value / binary - 1) < SAME_VALUE:
                 words = (
                     f"read as 10^{3 * power}: {decimal:.4e} FLOP; read as 2^{10 * power}, as the trainer's code shifts by {10 * power} bits: "
                     f"{binary:.4e} FLOP, {binary / decimal - 1:.1%} more. The printed unit means the first"

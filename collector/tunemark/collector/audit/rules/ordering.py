@@ -125,7 +125,8 @@ def memory_across_devices(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _on_known_device(evidence: Evidence, quantity: str) -> list[AuditedResult]:
-    return [result for result in evidence.with_figure(quantity) if result.accelerator is not None and not result.measured]
+    results = evidence.with_figure(quantity)
+    return [result for result in results if result.claims[quantity].value > 0 and result.accelerator is not None and not result.measured]
 
 
 @rule(id="memory-of-larger-model", family="ordering", verdicts=(SUSPICIOUS,))

@@ -129,7 +129,7 @@ def _far_off(evidence: Evidence, offer: Offer, rows: list[PriceRow], claimed: fl
     if offer.instance:
         known |= {row.usd_per_hour for row in rows}
         limit, what = INSTANCE_PRICE_SPREAD, f"one device of {offer.instance} or the whole instance"
-    nearest = min(sorted(known), key=lambda price: abs(price / claimed - 1), default=None)
+    nearest = min(sorted(known), key=lambda price: abs(price - claimed), default=None)
     if nearest is None or 1 / limit <= claimed / nearest <= limit:
         return None
     shown = ", ".join(f"${price:.4g}" for price in sorted(known))
@@ -262,7 +262,7 @@ def costs_of_samples(evidence: Evidence) -> Iterator[Finding]:
         claim, price = statement.claims.get("cost_per_1m_samples_usd"), _price(evidence, statement, bill)
         result = evidence.by_id.get(bill.result or "")
         rate, length = (plain_rate(result), result.conditions.sequence_length) if result else (None, None)
-        if claim is None or price is None or result is None or rate is None or length is None:
+        if claim is None or not claim.value or price is None or result is None or rate is None or length is None:
             continue
         hours = Interval.exact(float(length * MILLION)) / rate.tokens_per_s / HOUR_S
         computed = hours * price[1]
@@ -290,7 +290,7 @@ def implied_rates(evidence: Evidence) -> Iterator[Finding]:
         table = [other_bill for other, other_bill in evidence.assertions(Bill) if (source_of(other.id), other.section) == place]
         lengths = {result.conditions.sequence_length for result in evidence.with_ids(row.result or "" for row in table)}
         length, peak = lengths.pop() if len(lengths) == 1 else None, dense_peak(card)
-        if bill.result is not None or claim is None or price is None:
+        if bill.result is not None or claim is None or not claim.value or price is None or not price[1].value:
             continue
         if model is None or bill.method is None or card is None or not length or not peak:
             continue
@@ -319,7 +319,7 @@ def owned_hardware(evidence: Evidence) -> Iterator[Finding]:
     cards = evidence.facts.accelerators
     for statement, bill in evidence.assertions(Bill):
         cost, time = statement.claims.get("cost_local_usd"), statement.claims.get("train_time_s")
-        if cost and time and not bill.owned_inputs:
+        if cost and time and time.value and not bill.owned_inputs:
             key = bill.accelerator or ""
             rate = cost.value / time.value * HOUR_S
             rates[statement.id] = (key, rate)

@@ -70,4 +70,5 @@ def _test_rows(evidence: Evidence, records: list[str] | tuple[str, str]) -> int 
 
 
 def _standard_error(share: float, rows: int) -> float:
-    return math.sqrt(share * (1 - share) / rows)
+    """Return sqrt(p (1 - p) / n). A figure that is not a share has none; another rule reports it."""
+    return math.sqrt(max(0.0, share * (1 - share)) / rows)

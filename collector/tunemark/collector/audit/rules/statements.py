@@ -271,7 +271,9 @@ def not_the_least(evidence: Evidence) -> Iterator[Finding]:
         source = source_of(statement.id)
         advised = min((card.memory_gib or 0 for card in _advised_cards(evidence, advice)), default=0)
         needs = [
-            result for result in _stated_needs(evidence, source, advice) if not advice.models or result.conditions.model in advice.models
+            result
+            for result in _stated_needs(evidence, source, advice)
+            if PEAK in result.claims and (not advice.models or result.conditions.model in advice.models)
         ]
         if not advice.least or not advised or advice.devices > 1 or not needs:
             continue
