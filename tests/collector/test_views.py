@@ -49,7 +49,7 @@ def result(result_id: str = "900-001", **changed: Any) -> Row:
 def finding(number: int, verdict: str, *records: str, rule: str = "peak") -> Row:
     return {
         "finding": number, "rule": rule, "verdict": verdict, "record_ids": list(records),
-        "claim": "MFU 120%", "calculation": "120% > 100%", "numbers": "{}",
+        "claim": "MFU 120%", "calculation": "120% > 100%", "numbers": "{}", "quantities": [], "conditions": [],
     }  # fmt: skip
 
 
@@ -83,7 +83,11 @@ def test_only_a_rankable_result_that_is_not_called_impossible_is_ranked(view: An
     rows = view(
         "select result_id, rankable, impossible, findings from results order by result_id",
         result_rows=[result("900-001"), result("900-002"), result("900-003"), result("900-004", rankable=False)],
-        findings=[finding(1, "impossible", "900-001"), finding(2, "suspicious", "900-002"), finding(3, "ambiguous", "900-002")],
+        findings=[
+            finding(1, "impossible", "900-001") | {"quantities": ["tokens_per_s"]},
+            finding(2, "suspicious", "900-002") | {"quantities": ["tokens_per_s"]},
+            finding(3, "ambiguous", "900-002"),
+        ],
     )
     assert [tuple(row.values()) for row in rows] == [
         ("900-001", False, True, 1),
@@ -91,6 +95,28 @@ def test_only_a_rankable_result_that_is_not_called_impossible_is_ranked(view: An
         ("900-003", True, False, 0),
         ("900-004", False, False, 0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("quantities", "conditions", "impossible"),
+    [
+        (["step_time_s"], [], True),
+        (["train_time_s", "loss_start"], [], True),
+        ([], ["precision"], True),
+        ([], ["framework", "accelerator_count"], True),
+        ([], ["instance"], False),
+        ([], ["framework", "date"], False),
+        (["price_usd_per_hour"], ["instance"], False),
+        (["peak_memory_bytes"], [], False),
+    ],
+)
+def test_an_impossible_figure_takes_the_rank_only_if_the_ranking_uses_it(view: Any, quantities, conditions, impossible) -> None:
+    (row,) = view(
+        "select rankable, impossible from results",
+        result_rows=[result("900-001")],
+        findings=[finding(1, "impossible", "900-001") | {"quantities": quantities, "conditions": conditions}],
+    )
+    assert (row["rankable"], row["impossible"]) == (not impossible, impossible)
 
 
 def test_a_result_has_the_names_of_its_cards_and_of_its_document_or_those_it_was_printed_with(view: Any) -> None:

@@ -1,7 +1,7 @@
 """Calibration rows: the accepted results with a known rate that the audit does not refute."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
@@ -43,7 +43,7 @@ class Calibration:
     """Without copies."""
     refused: dict[str, str]
     """Result id -> reason why its rate is not used."""
-    by_result: dict[str, Observed]
+    by_result: dict[str, Observed] = field(default_factory=dict)
     """Result id -> its row, copies included."""
 
 
