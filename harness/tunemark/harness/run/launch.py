@@ -174,7 +174,7 @@ def temporary_bytes(plan: Plan, card: ModelCard) -> dict[str, int]:
 
 
 def _recovery_note(resolved: Resolved, machine: Machine, out: Path | None, supersedes: str | None, study: Study | None) -> RecoveryNote:
-    """Return what `tunemark recover` needs if this process is killed."""
+    """Return the note that `tunemark recover` needs if this process is killed."""
     return RecoveryNote(
         parent_pid=os.getpid(),
         parent_created_s=psutil.Process().create_time(),
