@@ -154,6 +154,17 @@ class PriceRow(Frozen):
         return self
 
 
+def current_prices(prices: Iterable[PriceRow], on: date | None = None) -> list[PriceRow]:
+    """Return the newest price per provider, instance, region and kind in force on a day, by default the newest of all.
+
+    Of two prices of one day, the later row of the price book counts. The view `current_prices` of the database does the same.
+    """
+    begun = (row for row in prices if on is None or row.effective_on <= on)
+    return list(
+        {(row.provider, row.instance, row.region, row.kind): row for row in sorted(begun, key=lambda row: row.effective_on)}.values()
+    )
+
+
 class TrainingFabric(Frozen):
     """The network for training between several nodes of one instance type."""
 
@@ -203,16 +214,16 @@ class PriceBasis(Frozen):
         nodes need a training fabric. Each offer has its newest price on the day `on`, by default the newest of all. The view
         `basis_costs` of the database applies the same rule.
         """
-        newest: dict[tuple[str, str, str | None], PriceRow] = {}
-        for row in prices:
-            place = (row.provider, row.instance, row.region)
-            wanted = row.accelerator == accelerator and row.kind is PriceKind.ON_DEMAND and row.accelerator_count >= devices
-            listed = row.provider in self.providers and (nodes == 1 or self.fabric_of(row.provider, row.instance) is not None)
-            begun = on is None or row.effective_on <= on
-            if wanted and listed and begun and (place not in newest or row.effective_on >= newest[place].effective_on):
-                newest[place] = row
+        fitting = [
+            row
+            for row in current_prices((row for row in prices if row.accelerator == accelerator), on)
+            if row.kind is PriceKind.ON_DEMAND
+            and row.provider in self.providers
+            and row.accelerator_count >= devices
+            and (nodes == 1 or self.fabric_of(row.provider, row.instance) is not None)
+        ]
         return min(
-            newest.values(),
+            fitting,
             key=lambda row: (
                 self.providers.index(row.provider),
                 *(row.accelerator_count, row.usd_per_hour, row.instance, row.region or ""),
