@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from study_making import FACTS, make_run
 
+from tunemark.harness.commands.studies import hourly
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.statistics.intervals import one_more_run
@@ -84,6 +85,25 @@ def test_a_job_has_one_size(job):
 
 def test_what_was_not_measured_is_said():
     assert any("did not evaluate" in caveat for caveat in predict([EVEN], Job(steps=5)).caveats)
+
+
+def priced_on(accelerator, devices, nodes):
+    device = EVEN.plan.device.model_copy(update={"accelerator": accelerator, "count": devices, "nodes": nodes})
+    return hourly(EVEN.model_copy(update={"plan": EVEN.plan.model_copy(update={"device": device})}), FACTS, None)
+
+
+def test_a_prediction_without_a_given_price_uses_the_default_price_basis():
+    offer = FACTS.price_basis.offer(FACTS.prices, "nvidia-h100-80gb-sxm", 8, nodes=2)
+    usd, price = priced_on("nvidia-h100-80gb-sxm", 16, 2)
+    assert usd == offer.usd_per_hour * 2
+    assert price.startswith("2 x $")
+    assert f"{offer.provider} {offer.instance}" in price
+
+
+def test_a_prediction_for_nodes_without_a_fabric_has_no_price():
+    usd, price = priced_on("nvidia-rtx-4090", 16, 2)
+    assert usd is None
+    assert price == "none: no on-demand price of 8 x nvidia-rtx-4090 with a fabric between nodes; give --usd-per-hour"
 
 
 def test_the_interval_of_repeats_covers_one_process_more_in_nineteen_of_twenty():
