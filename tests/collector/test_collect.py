@@ -202,7 +202,7 @@ def test_an_eight_device_instance_costs_the_whole_instance_for_one_device(checko
     collect(checkout, db)
     derived = derive(submission)
     assert derived.samples_per_s is not None
-    instances, hourly, per_1k, per_run = rows(db, "select instances, usd_per_hour, usd_per_1k_samples, usd_per_run from cheapest_costs")[0]
+    instances, hourly, per_1k, per_run = rows(db, "select instances, usd_per_hour, usd_per_1k_samples, usd_per_run from basis_costs")[0]
     assert (instances, hourly) == (1, 72.0)
     assert per_1k == pytest.approx(72 / 3600 / derived.samples_per_s.value * 1_000)
     assert per_run == pytest.approx(72 / 3600 * submission.process.wall_s)

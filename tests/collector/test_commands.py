@@ -141,7 +141,7 @@ def test_a_query_without_rows_succeeds(tunemark: Tunemark) -> None:
 
 def test_every_relation_and_column_of_the_database_is_documented(tunemark: Tunemark) -> None:
     reference = json.loads(tunemark("query", "--views", "--json").out)
-    assert {row["relation"] for row in reference} >= {"results", "costs", "cheapest_costs", "current_prices", "result_rows"}
+    assert {row["relation"] for row in reference} >= {"results", "costs", "first_offers", "basis_costs", "current_prices", "result_rows"}
     assert all(row["meaning"] for row in reference if not row["column"])
     assert all(row["type"] for row in reference)
     with empty_database() as connection:
@@ -200,6 +200,13 @@ def test_offers_are_sorted_by_the_price_of_an_accelerator_hour() -> None:
     kinds = [offer.price.kind.value for offer in found]
     assert kinds == sorted(kinds), "on-demand prices first, then spot: a spot price is no cheaper offer of the same thing"
     assert {offer.price.accelerator for offer in found} == {"nvidia-t4"}
+
+
+def test_marketplace_asks_come_after_the_other_kinds(tunemark: Tunemark) -> None:
+    kinds = [row["kind"] for row in json.loads(tunemark("prices", "nvidia-h100-80gb-sxm", "--json").out)]
+    assert list(dict.fromkeys(kinds)) == ["on_demand", "spot", "marketplace"]
+    asks = json.loads(tunemark("prices", "--kind", "marketplace", "--json").out)
+    assert {row["provider"] for row in asks} == {"vast"}
 
 
 def test_a_day_before_the_first_price_says_so(tunemark: Tunemark) -> None:

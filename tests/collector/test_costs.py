@@ -1,19 +1,29 @@
-"""The views `costs` and `cheapest_costs`: which offers a result is priced on, and what it costs there."""
+"""The views `costs`, `first_offers` and `basis_costs`: which offers a result is priced on, and what it costs there."""
 
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from factories import CHECKOUT
 
 from tunemark.collector.store.database import arrow_schemas, as_arrow, build_database
+from tunemark.collector.store.fact_rows import price_id, price_rows
 from tunemark.collector.store.sql_query import run_query
+from tunemark.schema.facts.fact_base import FactBase
 
-ACCELERATOR = "nvidia-h100-80gb-sxm"
+ACCELERATOR, FABRIC = "nvidia-h100-80gb-sxm", "EFA, 3,200 Gb/s"
 
 
 def price(instance: str, usd_per_hour: float, count: int = 8, **changed: Any) -> dict[str, Any]:
-    row = {"provider": "aws", "instance": instance, "accelerator": ACCELERATOR, "accelerator_count": count, "kind": "on_demand"}
+    row = {
+        "provider": "aws",
+        "instance": instance,
+        "accelerator": ACCELERATOR,
+        "accelerator_count": count,
+        "kind": "on_demand",
+        "provider_rank": 2,
+    }
     dated = {"effective_on": date(2026, 1, 1), "dated_by": "provider", "source": "a source"}
     return {"price": instance, "usd_per_hour": usd_per_hour, **row, **dated, **changed}
 
@@ -33,9 +43,10 @@ def costs(folder: Path, results: list[dict[str, Any]], prices: list[dict[str, An
 
 
 def test_a_result_on_two_machines_costs_two_instances(tmp_path: Path) -> None:
-    (cost,) = costs(tmp_path, [result(accelerator_count=16, nodes=2)], [price("p5.48xlarge", 60.0)])
+    (cost,) = costs(tmp_path, [result(accelerator_count=16, nodes=2)], [price("p5.48xlarge", 60.0, fabric=FABRIC)])
     assert (cost["instances"], cost["usd_per_hour"]) == (2, 120.0)
-    assert cost["usd_per_run"] == pytest.approx(120 / 2)
+    assert cost["usd_per_training"] == pytest.approx(120 / 2)
+    assert cost["usd_per_run"] is None, "the time of the whole run is unknown"
     assert cost["usd_per_1k_samples"] == pytest.approx(120 / 3_600 / 2.0 * 1_000)
     assert cost["usd_per_1m_tokens"] == pytest.approx(120 / 3_600 / 4_000.0 * 1e6)
 
@@ -45,15 +56,81 @@ def test_a_result_is_priced_only_on_instances_with_enough_accelerators_for_its_s
     assert [cost["instance"] for cost in costs(tmp_path, [result()], offers)] == ["p5.48xlarge"]
 
 
-def test_the_instance_a_result_names_comes_before_a_cheaper_one(tmp_path: Path) -> None:
-    offers = [price("p5.48xlarge", 60.0), price("cheap.8x", 16.0, provider="lambda")]
+def test_a_result_on_several_machines_has_a_price_only_on_instances_with_a_fabric(tmp_path: Path) -> None:
+    offers = [price("p5.48xlarge", 60.0, fabric=FABRIC), price("8x-H100", 16.0, provider="vast"), price("gpu_8x", 24.0, provider="lambda")]
+    two_nodes, one_node = result(accelerator_count=16, nodes=2), result(result_id="900-002")
+    found = [(cost["result_id"], cost["instance"]) for cost in costs(tmp_path, [two_nodes, one_node], offers)]
+    assert found == [("900-001", "p5.48xlarge"), ("900-002", "8x-H100"), ("900-002", "gpu_8x"), ("900-002", "p5.48xlarge")]
+
+
+def test_a_result_without_a_fabric_for_its_nodes_has_no_price(tmp_path: Path) -> None:
+    assert costs(tmp_path, [result(accelerator_count=16, nodes=2)], [price("gpu_8x", 24.0)], "basis_costs") == []
+
+
+def test_training_and_the_whole_run_are_separate_costs(tmp_path: Path) -> None:
+    (cost,) = costs(tmp_path, [result(wall_s=3_600.0)], [price("p5.48xlarge", 60.0)])
+    assert (cost["usd_per_training"], cost["usd_per_run"]) == (pytest.approx(30.0), pytest.approx(60.0))
+
+
+def test_a_cost_inherits_the_interval_of_its_rate(tmp_path: Path) -> None:
+    rates = {"samples_per_s_low": 1.6, "samples_per_s_high": 2.5, "tokens_per_s_low": 3_200.0, "tokens_per_s_high": 5_000.0}
+    with_interval, without = costs(tmp_path, [result(**rates), result(result_id="900-002")], [price("p5.48xlarge", 72.0)])
+    assert with_interval["usd_per_1k_samples_low"] == pytest.approx(72 / 3_600 / 2.5 * 1_000)
+    assert with_interval["usd_per_1k_samples_high"] == pytest.approx(72 / 3_600 / 1.6 * 1_000)
+    assert with_interval["usd_per_1m_tokens_low"] == pytest.approx(72 / 3_600 / 5_000 * 1e6)
+    assert with_interval["usd_per_1m_tokens_high"] == pytest.approx(72 / 3_600 / 3_200 * 1e6)
+    assert [without[f"usd_per_{name}_{end}"] for name in ("1k_samples", "1m_tokens") for end in ("low", "high")] == [None] * 4
+
+
+def test_a_packed_row_of_mlperf_is_a_sample(tmp_path: Path) -> None:
+    (cost,) = costs(tmp_path, [result(trust="converted", packing=True)], [price("p5.48xlarge", 60.0)])
+    assert cost["usd_per_1k_samples"] == pytest.approx(60 / 3_600 / 2.0 * 1_000)
+
+
+def test_all_results_have_one_basis_whatever_instance_they_name(tmp_path: Path) -> None:
+    offers = [price("p5.48xlarge", 60.0), price("a3-highgpu-8g", 88.0, provider="gcp", provider_rank=1)]
     named, unnamed = result(instance="p5.48xlarge"), result(result_id="900-002")
-    first, second = costs(tmp_path, [named, unnamed], offers, "cheapest_costs")
-    assert (first["instance"], first["same_instance"], first["usd_per_hour"]) == ("p5.48xlarge", True, 60.0)
-    assert (second["instance"], second["same_instance"], second["usd_per_hour"]) == ("cheap.8x", False, 16.0)
+    found = costs(tmp_path, [named, unnamed], offers, "basis_costs")
+    assert [(cost["instance"], cost["same_instance"]) for cost in found] == [("a3-highgpu-8g", False), ("a3-highgpu-8g", False)]
 
 
-def test_the_cheapest_cost_is_on_demand(tmp_path: Path) -> None:
-    offers = [price("p5.48xlarge", 60.0), price("spot", 5.0, kind="spot")]
-    (cost,) = costs(tmp_path, [result()], offers, "cheapest_costs")
+def test_of_a_provider_the_smallest_fitting_instance_counts_then_the_cheapest(tmp_path: Path) -> None:
+    offers = [price("p5.48xlarge", 10.0), price("p5.4xlarge", 7.0, count=1), price("two", 12.0, count=2), price("two-cheap", 11.0, count=2)]
+    (cost,) = costs(tmp_path, [result(accelerator_count=2)], offers, "basis_costs")
+    assert cost["instance"] == "two-cheap"
+
+
+def test_other_kinds_and_unlisted_providers_are_not_part_of_the_basis(tmp_path: Path) -> None:
+    others = [price(kind, 5.0, kind=kind) for kind in ("spot", "reserved", "marketplace")]
+    unlisted = price("unlisted", 1.0, provider="acme", provider_rank=None)
+    (cost,) = costs(tmp_path, [result()], [*others, unlisted, price("p5.48xlarge", 60.0)], "basis_costs")
     assert cost["instance"] == "p5.48xlarge"
+    again = tmp_path / "again"
+    again.mkdir()
+    assert costs(again, [result()], [*others, unlisted], "basis_costs") == []
+
+
+def test_each_kind_of_price_has_one_first_offer(tmp_path: Path) -> None:
+    spot = [price("spot-2", 5.0, kind="spot"), price("spot-1", 9.0, kind="spot", provider="gcp", provider_rank=1)]
+    asks = [price("ask", 3.0, kind="marketplace", provider="vast", provider_rank=None)]
+    found = costs(tmp_path, [result()], [*spot, *asks, price("p5.48xlarge", 60.0)], "first_offers")
+    assert {cost["kind"]: cost["instance"] for cost in found} == {"spot": "spot-1", "marketplace": "ask", "on_demand": "p5.48xlarge"}
+
+
+def test_the_database_and_the_command_line_choose_the_same_offers(tmp_path: Path) -> None:
+    facts = FactBase(CHECKOUT / "data")
+    today = date(2026, 11, 22)
+    jobs = [
+        (accelerator, devices, nodes)
+        for accelerator in sorted({row.accelerator for row in facts.prices})
+        for devices, nodes in ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2))
+    ]
+    results = [
+        result(result_id=f"900-{number:03}", accelerator=accelerator, accelerator_count=devices * nodes, nodes=nodes)
+        for number, (accelerator, devices, nodes) in enumerate(jobs)
+    ]
+    by_id = {cost["result_id"]: cost for cost in costs(tmp_path, results, price_rows(facts.prices, facts.price_basis), "basis_costs")}
+    for row, (accelerator, devices, nodes) in zip(results, jobs, strict=True):
+        offer = facts.price_basis.offer(facts.prices, accelerator, devices, nodes=nodes, on=today)
+        cost = by_id.get(row["result_id"])
+        assert (cost and cost["price"]) == (offer and price_id(offer)), (accelerator, devices, nodes)

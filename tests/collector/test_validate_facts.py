@@ -10,12 +10,14 @@ from factories import Tunemark, make_submission, save
 from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.errors import Exit, TunemarkError
 
-PRICES = "data/prices/prices.csv"
+PRICES, BASIS = "data/prices/prices.csv", "data/prices/basis.toml"
 HEADER = "provider,instance,accelerator,accelerator_count,vcpus,memory_gib,region,kind,usd_per_hour,effective_on,dated_by,source,notes"
 
 
 def book(checkout: Path, *rows: str) -> None:
+    """Write a price book with these rows, and a price basis that names nothing else."""
     (checkout / PRICES).write_text("\n".join((HEADER, *rows)) + "\n", encoding="utf-8")
+    (checkout / BASIS).write_text('providers = ["aws"]\nreason = "a reason"\n', encoding="utf-8")
 
 
 def price(**changes: str) -> str:
@@ -48,6 +50,39 @@ def test_a_wrong_price_is_named_with_its_line_field_value_and_fix(checkout: Path
     assert answered.code == 3
     assert f"{PRICES}:{said}" in answered.err
     assert "'provider':" not in answered.err, "a row is not dumped"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('providers = ["aws"]\n', "1: reason: is missing; add it"),
+        ('reason = "a reason"\nproviders = ["aws", "asw"]\n', "2: providers: 'asw': has no price in prices.csv; did you mean 'aws'"),
+        ('providers = ["aws", "aws"]\nreason = "a reason"\n', "aws is listed twice; list each provider and each instance once"),
+        (
+            'providers = ["aws"]\nreason = "a reason"\n[[fabric]]\nprovider = "aws"\ninstance = "g5.xlarg"\nfabric = "EFA"\nsource = "a page"\n',
+            "5: instance: 'g5.xlarg': aws has no price of it in prices.csv; did you mean 'g5.xlarge'",
+        ),
+    ],
+)
+def test_a_wrong_price_basis_is_named_with_its_line_field_value_and_fix(checkout: Path, tunemark: Tunemark, text: str, said: str) -> None:
+    book(checkout, price())
+    (checkout / BASIS).write_text(text, encoding="utf-8")
+    answered = tunemark("validate")
+    assert answered.code == 3
+    assert f"{BASIS}:" in answered.err
+    assert said in answered.err
+
+
+def test_the_price_basis_of_the_project_is_a_valid_fact_file(checkout: Path, tunemark: Tunemark) -> None:
+    said = tunemark("validate", checkout / BASIS)
+    assert (said.code, "1 fact files checked" in said.err) == (0, True)
+
+
+def test_a_checkout_without_a_price_basis_is_not_collected(checkout: Path, tunemark: Tunemark) -> None:
+    (checkout / BASIS).unlink()
+    said = tunemark("collect")
+    assert said.code == 3
+    assert "basis.toml': is missing; costs need an order of providers" in said.err
 
 
 def test_a_catalogue_row_with_a_version_is_valid(checkout: Path, tunemark: Tunemark) -> None:
@@ -92,9 +127,9 @@ def test_all_wrong_facts_are_found_at_once(checkout: Path, tunemark: Tunemark) -
 
 
 def test_facts_can_be_named_alone(checkout: Path, tunemark: Tunemark) -> None:
-    for path in (checkout / "data" / "prices", checkout / "data" / "accelerators" / "nvidia-l4.toml"):
+    for path, files in ((checkout / "data" / "prices", 2), (checkout / "data" / "accelerators" / "nvidia-l4.toml", 1)):
         said = tunemark("validate", path)
-        assert (said.code, "1 fact files checked" in said.err) == (0, True)
+        assert (said.code, f"{files} fact files checked" in said.err) == (0, True)
 
 
 def test_results_without_a_document_are_refused_by_validate_and_left_out_by_collect(published: Path, tunemark: Tunemark) -> None:

@@ -110,8 +110,15 @@ def test_a_spot_price_of_zero_is_unknown(facts: FactBase):
             "SpotPrice": "0.00",
         },
     )
-    assert prices_of(found) == [("on_demand", 10.0)]
+    assert prices_of(found) == [("marketplace", 10.0)]
     assert (found.rows[0].vcpus, found.rows[0].memory_gib) == (None, None)
+
+
+def test_asks_of_a_marketplace_are_a_kind_of_their_own(facts: FactBase):
+    row = {"InstanceType": "1x-RTX_4090-32-65536", "AcceleratorName": "RTX4090", "AcceleratorCount": "1", "SpotPrice": "0.2"}
+    found = read("vast", facts, row)
+    assert prices_of(found) == [("marketplace", 10.0)], "the ask for interruptible use is no spot price of a provider"
+    assert "ask of a single host" in (found.rows[0].notes or "")
 
 
 def test_runpod_repeats_the_on_demand_price_as_spot(facts: FactBase):

@@ -1,7 +1,6 @@
 """The whole job from a short run: exact where nothing varies, with an interval that covers the truth where it does."""
 
 import math
-from datetime import date
 
 import numpy as np
 import pytest
@@ -9,33 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from study_making import FACTS, make_run
 
+from tunemark.harness.commands.studies import hourly
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.statistics.intervals import one_more_run
-from tunemark.schema.statistics.job_prediction import Job, predict, price_of
-from tunemark.schema.vocabulary import PriceKind
+from tunemark.schema.statistics.job_prediction import Job, predict
 
 
 def short_run(machine=None, **script):
     from harness_making import make_machine
 
     return make_run(resolve("smoke-lora", FACTS, machine or make_machine(), Options()), **{"noise": 0.0, **script})
-
-
-def make_price(**changes):
-    plain = {
-        "provider": "aws",
-        "instance": "p4d.24xlarge",
-        "accelerator": "nvidia-a100-40gb-sxm",
-        "accelerator_count": 8,
-        "region": "us-east-1",
-        "kind": PriceKind.ON_DEMAND,
-        "usd_per_hour": 32.0,
-        "effective_on": date(2025, 1, 1),
-        "source": "a price list",
-    }
-    return PriceRow(**{**plain, **changes})
 
 
 def test_a_job_of_even_steps_is_predicted_exactly():
@@ -104,25 +87,23 @@ def test_what_was_not_measured_is_said():
     assert any("did not evaluate" in caveat for caveat in predict([EVEN], Job(steps=5)).caveats)
 
 
-def test_the_cheapest_instance_that_holds_the_devices_is_paid_whole():
-    prices = [
-        make_price(),
-        make_price(instance="p4de", usd_per_hour=30.0),
-        make_price(instance="small", accelerator_count=1, usd_per_hour=2.0),
-    ]
-    assert price_of(prices, "nvidia-a100-40gb-sxm", 1).instance == "small"
-    assert price_of(prices, "nvidia-a100-40gb-sxm", 4).usd_per_hour == 30.0
-    assert price_of(prices, "nvidia-a100-40gb-sxm", 4, "p4d.24xlarge").usd_per_hour == 32.0
+def priced_on(accelerator, devices, nodes):
+    device = EVEN.plan.device.model_copy(update={"accelerator": accelerator, "count": devices, "nodes": nodes})
+    return hourly(EVEN.model_copy(update={"plan": EVEN.plan.model_copy(update={"device": device})}), FACTS, None)
 
 
-def test_a_price_that_was_replaced_and_a_spot_price_do_not_count():
-    prices = [
-        make_price(usd_per_hour=20.0, effective_on=date(2024, 1, 1)),
-        make_price(),
-        make_price(usd_per_hour=9.0, kind=PriceKind.SPOT),
-    ]
-    assert price_of(prices, "nvidia-a100-40gb-sxm", 8).usd_per_hour == 32.0
-    assert price_of(prices, "nvidia-l4", 1) is None
+def test_a_prediction_without_a_given_price_uses_the_default_price_basis():
+    offer = FACTS.price_basis.offer(FACTS.prices, "nvidia-h100-80gb-sxm", 8, nodes=2)
+    usd, price = priced_on("nvidia-h100-80gb-sxm", 16, 2)
+    assert usd == offer.usd_per_hour * 2
+    assert price.startswith("2 x $")
+    assert f"{offer.provider} {offer.instance}" in price
+
+
+def test_a_prediction_for_nodes_without_a_fabric_has_no_price():
+    usd, price = priced_on("nvidia-rtx-4090", 16, 2)
+    assert usd is None
+    assert price == "none: no on-demand price of 8 x nvidia-rtx-4090 with a fabric between nodes; give --usd-per-hour"
 
 
 def test_the_interval_of_repeats_covers_one_process_more_in_nineteen_of_twenty():

@@ -37,6 +37,16 @@ PRICES = f"""provider,instance,accelerator,accelerator_count,vcpus,memory_gib,re
 aws,p5.48xlarge,{H100},8,192,2048,us-east-1,on_demand,55.04,2025-06-01,provider,https://example.org/prices,
 lambda,gpu_1x_h100,{H100},1,26,225,us-east-1,on_demand,3.29,2025-06-01,provider,https://example.org/prices,
 lambda,gpu_1x_h100,{H100},1,26,225,us-east-1,spot,2,2025-06-01,provider,https://example.org/prices,
+vast,1x-H100,{H100},1,,,,marketplace,1.5,2025-06-01,provider,https://example.org/prices,
+"""
+BASIS = """providers = ["lambda", "aws"]
+reason = "a reason"
+
+[[fabric]]
+provider = "aws"
+instance = "p5.48xlarge"
+fabric = "EFA, 3,200 Gb/s"
+source = "https://example.org/network"
 """
 SUPPORT = {
     "format": "tunemark.support/2",
@@ -252,6 +262,7 @@ def make_checkout(root: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
     (root / "data" / "prices" / "prices.csv").write_text(PRICES, encoding="utf-8")
+    (root / "data" / "prices" / "basis.toml").write_text(BASIS, encoding="utf-8")
     records = {f"published/{path}": record for path, record in _documents().items()}
     records |= {f"converted/{path}": record for path, record in _entries().items()}
     for path, record in {"support.json": SUPPORT, **records}.items():

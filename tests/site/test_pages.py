@@ -13,7 +13,7 @@ from tunemark.schema.formats import MISSING
 from tunemark.schema.statistics.intervals import share_error
 from tunemark.site import tables, wording
 from tunemark.site.page import Page
-from tunemark.site.pages import all_pages, documents, measured, predictions, results, studies
+from tunemark.site.pages import all_pages, cost, documents, measured, predictions, results, studies
 from tunemark.site.pages.guide import GLOSSARY, anchor
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import escape, markdown
@@ -127,9 +127,9 @@ def test_an_ambiguous_figure_is_marked_in_its_cell(catalogue: Catalogue) -> None
 
 
 def test_a_cost_names_its_offer(catalogue: Catalogue) -> None:
-    cost = column(everything(catalogue), "Cost per 1k samples")["003-001"]
-    assert cost.text == "$0.183"
-    assert cost.small == "lambda gpu_1x_h100, on demand, 2025-06-01"
+    cell = column(everything(catalogue), "Cost per 1k samples")["003-001"]
+    assert cell.text == "$0.183"
+    assert cell.small == "lambda gpu_1x_h100, on demand, 2025-06-01"
 
 
 def test_an_interval_has_enough_digits_to_tell_its_ends_apart() -> None:
@@ -176,6 +176,63 @@ def test_every_result_page_names_its_file_and_hash(catalogue: Catalogue, pages: 
         text = markdown(pages[f"results/{row['result_id']}"])
         assert row["sha256"] in text
         assert "<dt>File</dt>" in text
+
+
+def test_the_cost_page_states_its_price_basis_before_the_table(pages: dict[str, Page]) -> None:
+    intro = markdown(pages["cost"]).partition("<table")[0]
+    assert "Default basis: **on-demand list prices** for whole instances." in intro
+    assert "The first of these providers with a fitting instance counts: lambda, aws." in intro
+    assert "Prices are of 2025-06-01." in intro
+    assert "only if a training fabric connects the nodes" in intro
+
+
+def test_costs_of_training_and_of_the_whole_run_are_separate_columns(pages: dict[str, Page]) -> None:
+    table = pages["cost"].context["table"]
+    assert isinstance(table, Table)
+    heads = [column.head for column in table.columns]
+    assert heads[2:7] == ["Cost per 1k samples", "Cost per 1M tokens", "Cost per epoch", "Cost of training", "Cost of the run"]
+
+
+def test_other_kinds_of_price_have_collapsed_tables_of_their_own(pages: dict[str, Page]) -> None:
+    others = pages["cost"].context["others"]
+    assert isinstance(others, list)
+    assert [other.title for other in others] == ["Spot prices", "Marketplace prices"]
+    offers = {other.title: {line.cells[8].text for line in other.table.rows} for other in others}
+    assert offers == {
+        "Spot prices": {"lambda gpu_1x_h100, spot, 2025-06-01"},
+        "Marketplace prices": {"vast 1x-H100, marketplace, 2025-06-01"},
+    }
+    text = markdown(pages["cost"])
+    assert text.count('<details class="tm-more"><summary>') == 2
+    assert text.index("## Other price bases") > text.index("<table")
+
+
+def test_an_interval_of_the_rate_is_shown_below_the_cost(catalogue: Catalogue) -> None:
+    (old,) = (cost for result, cost in catalogue.basis_costs.items() if result == "003-001")
+    new = old | {"usd_per_1k_samples_low": 0.15, "usd_per_1k_samples_high": 0.2}
+    (page,) = cost.pages(replace(catalogue, basis_costs={"003-001": new}))
+    table = page.context["table"]
+    assert isinstance(table, Table)
+    assert [line.cells[2].small for line in table.rows] == ["$0.150 to $0.200"]
+    assert [line.cells[3].small for line in table.rows] == [""]
+
+
+def test_the_default_basis_is_listed_first_and_marked_on_the_page_of_a_result(pages: dict[str, Page]) -> None:
+    costs = pages["results/003-001"].context["costs"]
+    assert isinstance(costs, Table)
+    marked = ["default basis" in line.cells[0].small for line in costs.rows]
+    assert marked == [True, *[False] * (len(marked) - 1)]
+
+
+def test_the_prices_of_an_accelerator_name_the_fabric(pages: dict[str, Page]) -> None:
+    table = pages[f"accelerators/{H100}"].context["prices"]
+    assert isinstance(table, Table)
+    place = [column.head for column in table.columns].index("Fabric")
+    assert {line.cells[0].text: line.cells[place].text for line in table.rows} == {
+        "p5.48xlarge": "EFA, 3,200 Gb/s",
+        "gpu_1x_h100": MISSING,
+        "1x-H100": MISSING,
+    }
 
 
 def test_results_without_a_price_are_counted_with_the_reason(pages: dict[str, Page]) -> None:

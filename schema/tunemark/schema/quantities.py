@@ -129,7 +129,8 @@ memory_reduction | Memory reduction | 1 | percent | higher | Memory saved compar
 price_usd_per_hour | Price per hour | USD/h | usd | lower | Price per hour of what must be rented.
 price_usd_per_day | Price per day | USD/day | usd | lower | Price per day of what must be rented.
 price_usd_per_week | Price per week | USD/week | usd | lower | Price per week of what must be rented.
-cost_usd | Cost of the run | USD | usd | lower | Price per hour times the hours of the run.
+cost_usd | Cost of the run | USD | usd | lower | Price per hour times the hours of the run, end to end.
+cost_training_usd | Cost of training | USD | usd | lower | Price per hour times the hours of training only.
 cost_local_usd | Cost on owned hardware | USD | usd | lower | Amortised cost of the run on owned hardware.
 cost_per_epoch_usd | Cost per epoch | USD | usd | lower | Price per hour times the hours of one epoch.
 cost_per_1k_samples_usd | Cost per 1k samples | USD | usd | lower | Price per hour over samples per hour, times one thousand.

@@ -168,6 +168,8 @@ class PriceKind(StrEnum):
     ON_DEMAND = "on_demand"
     SPOT = "spot"
     RESERVED = "reserved"
+    MARKETPLACE = "marketplace"
+    """The ask of a single host; it varies by host and hour."""
     OWNED = "owned"
 
 

@@ -30,7 +30,10 @@ COSTS = """
     select * replace (cast(effective_on as varchar) as effective_on) from costs
     order by result_id, usd_per_hour, provider, instance, kind, region, price
 """
-CHEAPEST = "select result_id, price from cheapest_costs order by result_id"
+FIRST_OFFERS = "select result_id, kind, price from first_offers order by kind, result_id"
+BASIS = "select result_id from basis_costs"
+BASIS_KIND = "on_demand"
+"""Kind of price of the default basis."""
 CLAIMS = "select * from claims order by record_id, quantity"
 READINGS = "select * from readings order by record_id, quantity, value, meaning"
 LABELS = "select * from labels order by record_id, label"
@@ -130,7 +133,10 @@ class Catalogue:
     tables: list[Row]
     cells: dict[tuple[str, str], list[Row]]
     costs: dict[str, list[Row]]
-    cheapest: dict[str, Row]
+    first_offers: dict[str, dict[str, Row]]
+    """The first offer of each kind of price by kind and result."""
+    basis_costs: dict[str, Row]
+    """The cost of each result on the default basis."""
     claims: dict[str, list[Row]]
     readings: dict[str, list[Row]]
     labels: dict[str, list[Row]]
@@ -156,6 +162,8 @@ class Catalogue:
         """Read the whole catalogue."""
         rows = database.rows
         costs = _by(rows(COSTS), "result_id")
+        first_offers = _first_offers(rows(FIRST_OFFERS), costs)
+        on_basis = {row["result_id"] for row in rows(BASIS)}
         return cls(
             database=database,
             results=rows(RESULTS),
@@ -169,7 +177,8 @@ class Catalogue:
             tables=rows(TABLES),
             cells=grouped(rows(CELLS), lambda row: (row["source"], row["table_id"])),
             costs=costs,
-            cheapest=_cheapest(rows(CHEAPEST), costs),
+            first_offers=first_offers,
+            basis_costs={result: cost for result, cost in first_offers.get(BASIS_KIND, {}).items() if result in on_basis},
             claims=_by(rows(CLAIMS), "record_id"),
             readings=_by(rows(READINGS), "record_id"),
             labels=_by(rows(LABELS), "record_id"),
@@ -244,6 +253,9 @@ def _by(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
     return grouped(rows, lambda row: row[column])
 
 
-def _cheapest(rows: Iterable[Row], costs: dict[str, list[Row]]) -> dict[str, Row]:
-    chosen = {row["result_id"]: row["price"] for row in rows}
-    return {result: next(cost for cost in costs[result] if cost["price"] == price) for result, price in chosen.items()}
+def _first_offers(rows: Iterable[Row], costs: dict[str, list[Row]]) -> dict[str, dict[str, Row]]:
+    offers: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        cost = next(cost for cost in costs[row["result_id"]] if cost["price"] == row["price"])
+        offers.setdefault(row["kind"], {})[row["result_id"]] = cost
+    return offers

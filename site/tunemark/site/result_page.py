@@ -42,6 +42,7 @@ COSTS = {
     "usd_per_1k_samples": "cost_per_1k_samples_usd",
     "usd_per_1m_tokens": "cost_per_1m_tokens_usd",
     "usd_per_epoch": "cost_per_epoch_usd",
+    "usd_per_training": "cost_training_usd",
     "usd_per_run": "cost_usd",
 }
 
@@ -126,7 +127,7 @@ def _comparison(catalogue: Catalogue, row: Row) -> str:
 
 def _headlines(catalogue: Catalogue, row: Row) -> list[Fact]:
     facts = [Fact(QUANTITIES[key].label, _headline(row, key), _headline_note(catalogue, row, key)) for key in HEADLINES]
-    cost = catalogue.cheapest.get(row["result_id"])
+    cost = catalogue.basis_costs.get(row["result_id"])
     value = cost["usd_per_1k_samples"] if cost else None
     note = wording.offer(cost) if value is not None else "no price or no rate"
     return [*facts, Fact("Cost per 1k samples", QUANTITIES["cost_per_1k_samples_usd"].text(value), note)]
@@ -185,8 +186,9 @@ def _costs(catalogue: Catalogue, row: Row) -> Table | None:
     costs = catalogue.costs.get(row["result_id"])
     if not costs:
         return None
+    basis = catalogue.basis_costs.get(row["result_id"], {}).get("price")
     columns: list[Column[Row]] = [
-        Column("Instance", lambda cost: _instance_cell(cost, row)),
+        Column("Instance", lambda cost: _instance_cell(cost, row, on_basis=cost["price"] == basis)),
         text_column("Kind", "kind", wording.words),
         Column("USD/h", lambda cost: tables.quantity("price_usd_per_hour", cost["usd_per_hour"]), numeric=True),
         *(_cost_column(column, key) for column, key in COSTS.items()),
@@ -196,7 +198,7 @@ def _costs(catalogue: Catalogue, row: Row) -> Table | None:
             tight=True,
         ),
     ]
-    own_first = sorted(costs, key=lambda cost: cost["instance"] != row["instance"])
+    own_first = sorted(costs, key=lambda cost: (cost["price"] != basis, cost["instance"] != row["instance"]))
     return tables.table("Cost on each instance with this accelerator", columns, own_first, interactive=True, searchable=False)
 
 
@@ -204,7 +206,8 @@ def _cost_column(column: str, key: str) -> Column[Row]:
     return quantity_column(key, lambda cost: tables.quantity(key, cost[column]))
 
 
-def _instance_cell(cost: Row, row: Row) -> Cell:
+def _instance_cell(cost: Row, row: Row, *, on_basis: bool) -> Cell:
     own = "used for this run" if cost["instance"] == row["instance"] else ""
-    place = ", ".join(part for part in (cost["provider"], cost["region"], own) if part)
+    default = "default basis" if on_basis else ""
+    place = ", ".join(part for part in (cost["provider"], cost["region"], default, own) if part)
     return tables.text(f"{wording.instance_count(cost)}{cost['instance']}", small=place)

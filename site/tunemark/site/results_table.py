@@ -26,9 +26,9 @@ def results_table(catalogue: Catalogue, rows: Iterable[Row], name: str, *, witho
         "peak_memory_bytes": _figure_column(catalogue, "peak_memory_bytes", memory_cell),
         "cost": Column[Row](
             "Cost per 1k samples",
-            lambda row: cost_cell(catalogue.cheapest.get(row["result_id"])),
+            lambda row: cost_cell(catalogue.basis_costs.get(row["result_id"])),
             numeric=True,
-            explained="At the cheapest on-demand offer in the price book; whole instances.",
+            explained="At the on-demand list price of the default basis; whole instances.",
         ),
         "trust": Column("Trust", trust_cell, explained="The evidence behind the result."),
         "origin": Column("From", _origin_cell, explained="Workload of a measured result, or the document that published it."),

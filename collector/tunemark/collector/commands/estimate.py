@@ -73,9 +73,7 @@ def estimate(
     epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 1,
     usd_per_hour: Annotated[
         float | None,
-        typer.Option(
-            "--usd-per-hour", help="Price of all devices. Default: the cheapest on-demand instance of the price book.", show_default=False
-        ),
+        typer.Option("--usd-per-hour", help="Price of all devices. Default: the on-demand list price in data/prices.", show_default=False),
     ] = None,
     like: Annotated[
         str | None,

@@ -18,14 +18,16 @@ def prices(
     name: Annotated[str | None, typer.Argument(metavar="[INSTANCE|ACCELERATOR]", help="Default: all.", show_default=False)] = None,
     on: Annotated[str | None, typer.Option("--on", metavar="DATE", help="Day, as YYYY-MM-DD. Default: today.", show_default=False)] = None,
     *,
-    kind: Annotated[str | None, typer.Option("--kind", help="on_demand, spot or reserved. Default: all.", show_default=False)] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="on_demand, spot, reserved or marketplace. Default: all.", show_default=False)
+    ] = None,
     own: Annotated[
         str | None,
         typer.Option("--owned", metavar="FIGURES", help=f"Compare with your own hardware: {FIGURES}.", show_default=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the price of an instance or accelerator on a day: on-demand, then spot, then reserved, cheapest accelerator-hour first.
+    """Show the price of an instance or accelerator on a day: on-demand, spot, reserved, marketplace; cheapest accelerator-hour first.
 
     Lists the newest known price per provider, instance, region and kind in force on that day, for the whole instance.
 

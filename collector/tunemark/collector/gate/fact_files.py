@@ -11,7 +11,7 @@ from tunemark.collector.gate.read import DOCUMENT, RESULT, shown_path
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.facts.fact_base import price_lines, price_of, read_card, read_known, workloads_of
+from tunemark.schema.facts.fact_base import BASIS_FILE, price_lines, price_of, read_card, read_known, read_price_basis, workloads_of
 from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.records.upgrade import Problem
 
@@ -21,8 +21,12 @@ WORKLOADS, KNOWN, PRICES = "workloads", "known", "prices.csv"
 
 
 def is_fact_file(path: Path) -> bool:
-    """Return True if a file is a card or a price book."""
-    return path.name == PRICES or (path.suffix == ".toml" and path.parent.name in {*CARDS, WORKLOADS, KNOWN})
+    """Return True if a file is a card, a price book or a price basis."""
+    return (
+        path.name == PRICES
+        or (path.name, path.parent.name) == (BASIS_FILE, "prices")
+        or (path.suffix == ".toml" and path.parent.name in {*CARDS, WORKLOADS, KNOWN})
+    )
 
 
 def fact_files(folders: Iterable[Path]) -> list[Path]:
@@ -80,6 +84,8 @@ def _file_problems(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Pr
                     yield f"{shown}:{_line(path, 'model')}", Problem("model", repr(model), fix)
         elif path.parent.name == KNOWN:
             read_known(path)
+        elif path.name == BASIS_FILE:
+            yield from _basis(path, shown)
         else:
             read_card(path, CARDS[path.parent.name])
     except TunemarkError as error:
@@ -107,6 +113,23 @@ def _prices(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]
             yield place, Problem("price", repr(price_id(row)), fix)
 
 
+def _basis(path: Path, shown: str) -> Iterator[tuple[str, Problem]]:
+    """Yield the providers and instances of a price basis that are not in the price book beside it."""
+    basis = read_price_basis(path)
+    book = path.with_name(PRICES)
+    offers = {(str(row["provider"]), str(row["instance"])) for _, row in price_lines(book)} if book.exists() else set()
+    known = {provider for provider, _ in offers}
+    for provider in basis.providers:
+        if provider not in known:
+            fix = f"has no price in {PRICES}; {did_you_mean(provider, known)}"
+            yield f"{shown}:{_line(path, 'providers')}", Problem("providers", repr(provider), fix)
+    for entry in basis.fabric:
+        if (entry.provider, entry.instance) not in offers:
+            named = {instance for provider, instance in offers if provider == entry.provider}
+            fix = f"{entry.provider} has no price of it in {PRICES}; {did_you_mean(entry.instance, named)}"
+            yield f"{shown}:{_line(path, 'instance', entry.instance)}", Problem("instance", repr(entry.instance), fix)
+
+
 def _keys(folder: Path) -> set[str]:
     """Return the keys of the cards in a folder, including unreadable ones: a key is the name of the file."""
     return {path.stem for path in folder.glob("*.toml")}
@@ -117,8 +140,8 @@ def _as_problem(error: TunemarkError, place: str) -> Problem:
     return Problem(field or "file", repr(error.value) if error.value not in {None, ""} else "", error.fix)
 
 
-def _line(path: Path, field: str) -> int:
-    """Return the line of a field in a TOML file, or 1 if it is not there."""
-    wanted = re.compile(rf"\s*\"?{re.escape(field)}\"?\s*=")
+def _line(path: Path, field: str, value: str = "") -> int:
+    """Return the line of a field in a TOML file, or 1 if it is not there; with `value`, of the field with this text."""
+    wanted = re.compile(rf"\s*\"?{re.escape(field)}\"?\s*=" + (rf'\s*"{re.escape(value)}"' if value else ""))
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return next((number for number, text in enumerate(lines, start=1) if wanted.match(text)), 1)

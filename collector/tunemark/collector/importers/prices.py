@@ -57,7 +57,7 @@ def prices(
 
     Known traps are rules, each with its reason: GCP's a2, a3, a4 and g2 rows are the machine without its accelerators,
     700.0 is a filler for TPUs, v4 and v5p slices count cores, Vast's spot price 0.00 is unknown, RunPod repeats the
-    on-demand price as spot. Zones of a region become their median. An accelerator is refused with a suggestion if it is not
+    on-demand price as spot. Prices of Vast are asks of single hosts and have the kind marketplace. Zones of a region become their median. An accelerator is refused with a suggestion if it is not
     in data/accelerators, if its memory contradicts the card, or if it may be several cards.
 
     Exit codes: 0 all rows used or dropped for a known reason, 2 usage, 3 rows were refused.
@@ -229,8 +229,9 @@ def _consistent(offers: list[CatalogueOffer], catalogue: CataloguePrices) -> Ite
 def _add_prices(catalogue: CataloguePrices, offers: Iterable[CatalogueOffer], provider: str, read_on: date, source: str) -> None:
     """Add one row per instance, region and kind to a catalogue, with the median price of differing zones or hosts."""
     groups: dict[tuple[str, str | None, str, PriceKind], list[tuple[CatalogueOffer, float]]] = {}
+    plain = PriceKind.MARKETPLACE if provider in _names()["marketplaces"] else PriceKind.ON_DEMAND
     for offer in offers:
-        for kind, usd in ((PriceKind.ON_DEMAND, offer.on_demand), (PriceKind.SPOT, offer.spot)):
+        for kind, usd in ((plain, offer.on_demand), (PriceKind.SPOT, offer.spot)):
             if usd is not None:
                 groups.setdefault((offer.instance, offer.region, offer.accelerator, kind), []).append((offer, usd))
     for (instance, region, accelerator, kind), members in groups.items():
@@ -300,8 +301,9 @@ def offer_of(row: Mapping[str, str], line: int, provider: str, facts: FactBase) 
     on_demand, spot = _usd(row, "Price", count), _usd(row, "SpotPrice", count)
     if tpu and TPU_FILLER_USD in {on_demand, spot}:
         raise Drop("700.0 is a filler for TPUs without a price")
-    if spot is not None and provider == "runpod" and spot == on_demand:
-        notes.append("file repeats the on-demand price as SpotPrice: left blank")
+    not_spot = _not_spot(provider, on_demand, spot)
+    if not_spot:
+        notes.append(not_spot)
         spot = None
     if on_demand is None and spot is None:
         raise Drop("no price")
@@ -309,6 +311,15 @@ def offer_of(row: Mapping[str, str], line: int, provider: str, facts: FactBase) 
     return CatalogueOffer(
         line, instance, accelerator, count, vcpus, memory, row["Region"].lstrip(", ") or None, on_demand, spot, tuple(notes)
     )
+
+
+def _not_spot(provider: str, on_demand: float | None, spot: float | None) -> str | None:
+    """Return the reason why a SpotPrice is not a spot price of the provider, or None."""
+    if spot is not None and provider == "runpod" and spot == on_demand:
+        return "file repeats the on-demand price as SpotPrice: left blank"
+    if spot is not None and provider in _names()["marketplaces"]:
+        return "SpotPrice is the ask of a single host for interruptible use: left blank"
+    return None
 
 
 def _count(text: str) -> float:

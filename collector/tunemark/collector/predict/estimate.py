@@ -17,7 +17,7 @@ from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.statistics.job_prediction import HOUR_S, price_of
+from tunemark.schema.statistics.job_prediction import HOUR_S
 from tunemark.schema.vocabulary import Method
 
 # Memory --------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def job_estimates(
             yield JobEstimate(key, card.name, reason=predicted.reason)
             continue
         seconds = None if tokens is None else predicted.tokens_per_s.under(tokens)
-        price = price_of(facts.prices, key, devices) if usd_per_hour is None else None
+        price = facts.price_basis.offer(facts.prices, key, devices) if usd_per_hour is None else None
         hourly = usd_per_hour if price is None else price.usd_per_hour
         usd = None if seconds is None or hourly is None else seconds.times(hourly / HOUR_S)
         yield JobEstimate(key, card.name, predicted, None, seconds, usd, price)

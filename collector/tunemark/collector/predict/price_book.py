@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import PriceRow
+from tunemark.schema.facts.cards import PriceRow, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import suggest_accelerator
 from tunemark.schema.vocabulary import PriceKind
@@ -69,11 +69,9 @@ def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None =
         owner = f" of {name}" if name else ""
         fix = f"before the first price{owner}, which {dated} {first.effective_on.isoformat()}; give that day or a later one"
         raise TunemarkError("--on", on.isoformat(), fix)
-    # The newest price of each offer; if two have the same day, the later line of the book.
-    newest = {(row.provider, row.instance, row.region, row.kind): row for row in sorted(begun, key=lambda row: row.effective_on)}
     kinds = list(PriceKind)
     return sorted(
-        map(Offer, newest.values()),
+        map(Offer, current_prices(begun)),
         key=lambda offer: (
             *(kinds.index(offer.price.kind), offer.usd_per_accelerator_hour),
             *(offer.price.provider, offer.price.instance, offer.price.region or ""),

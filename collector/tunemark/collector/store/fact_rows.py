@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from tunemark.collector.store.rows import Row, Rows, as_text
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceBasis, PriceRow
 from tunemark.schema.facts.fact_base import FactBase, SupportMatrix
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.physics.architecture import count_parameters
@@ -40,7 +40,7 @@ def fact_rows(facts: FactBase) -> Rows:
         "workloads": [_workload(card, facts.matrix_of(card.key)) for card in facts.workloads.values()],
         "workload_axes": [row for card in facts.workloads.values() for row in _axes(card)],
         "support": list(_support(facts.support)) if facts.support else [],
-        "prices": price_rows(facts.prices),
+        "prices": price_rows(facts.prices, facts.price_basis),
     }
 
 
@@ -49,8 +49,8 @@ def price_id(row: PriceRow) -> str:
     return f"{row.provider}/{row.instance}/{row.region or 'any'}/{row.kind.value}/{row.effective_on.isoformat()}"
 
 
-def price_rows(prices: Iterable[PriceRow]) -> list[Row]:
-    """Return the price book with an id for each price.
+def price_rows(prices: Iterable[PriceRow], basis: PriceBasis) -> list[Row]:
+    """Return the price book with an id, the rank of the provider and the fabric for each price.
 
     A price of a catalogue is dated by the day it was read, so two versions of a catalogue may give two prices of one day.
     The later line replaces the earlier one, which keeps a separate id.
@@ -65,7 +65,8 @@ def price_rows(prices: Iterable[PriceRow]) -> list[Row]:
             raise TunemarkError("data/prices/prices.csv: price", key, fix, exit_code=Exit.INVALID)
         for age, row in enumerate(reversed(same_day)):
             price = key if age == 0 else f"{key}/earlier-{age}"
-            rows.append({"price": price, **row.model_dump(mode="python", exclude={"kind"}), "kind": row.kind.value})
+            placed = {"provider_rank": basis.rank(row.provider), "fabric": basis.fabric_of(row.provider, row.instance)}
+            rows.append({"price": price, **row.model_dump(mode="python", exclude={"kind"}), "kind": row.kind.value, **placed})
     return rows
 
 

@@ -155,13 +155,17 @@ create table prices (
     effective_on date not null,
     dated_by varchar not null,
     source varchar not null,
-    notes varchar
+    notes varchar,
+    provider_rank integer,
+    fabric varchar
 );
 comment on table prices is 'The price book, data/prices.';
 comment on column prices.price is 'provider/instance/region/kind/date; /earlier-1 if another catalogue of that day replaced it.';
-comment on column prices.kind is 'on_demand | spot | reserved | owned';
+comment on column prices.kind is 'on_demand | spot | reserved | marketplace | owned';
 comment on column prices.usd_per_hour is 'Price of the whole instance.';
 comment on column prices.dated_by is 'provider | catalog | inferred';
+comment on column prices.provider_rank is 'Place of the provider in the order of the price basis, from 1; NULL if it is not listed.';
+comment on column prices.fabric is 'Training network between several nodes of this instance; NULL if none is known.';
 
 -- Documents -----------------------------------------------------------------------------------------
 
@@ -795,20 +799,26 @@ with offers as (
         coalesce(r.nodes, 1) as instances,
         coalesce(r.nodes, 1) * p.usd_per_hour as hourly,
         coalesce(r.instance = p.instance, false) as same_instance,
-        -- A sample of MLPerf is a packed row of several documents: its cost is not comparable with that of one document.
-        case when r.trust = 'converted' and r.packing then null else r.samples_per_s end as samples_per_s,
+        r.samples_per_s,
+        r.samples_per_s_low,
+        r.samples_per_s_high,
         r.tokens_per_s,
+        r.tokens_per_s_low,
+        r.tokens_per_s_high,
         r.epoch_time_s,
-        coalesce(r.wall_s, r.train_time_s) as run_s
+        r.train_time_s,
+        r.wall_s
     from result_rows r
     join current_prices p
         on p.accelerator = r.accelerator
         and p.accelerator_count >= r.accelerator_count / coalesce(r.nodes, 1)
+        and (coalesce(r.nodes, 1) = 1 or p.fabric is not null)
 )
 select
     result_id,
     price,
     provider,
+    provider_rank,
     instance,
     region,
     kind,
@@ -816,19 +826,36 @@ select
     dated_by,
     source as price_source,
     accelerator_count,
+    fabric,
     same_instance,
     instances,
     hourly as usd_per_hour,
     hourly / 3600 / samples_per_s * 1e3 as usd_per_1k_samples,
+    hourly / 3600 / samples_per_s_high * 1e3 as usd_per_1k_samples_low,
+    hourly / 3600 / samples_per_s_low * 1e3 as usd_per_1k_samples_high,
     hourly / 3600 / samples_per_s * 1e6 as usd_per_1m_samples,
     hourly / 3600 / tokens_per_s * 1e6 as usd_per_1m_tokens,
+    hourly / 3600 / tokens_per_s_high * 1e6 as usd_per_1m_tokens_low,
+    hourly / 3600 / tokens_per_s_low * 1e6 as usd_per_1m_tokens_high,
     hourly / 3600 * epoch_time_s as usd_per_epoch,
-    hourly / 3600 * run_s as usd_per_run
+    hourly / 3600 * train_time_s as usd_per_training,
+    hourly / 3600 * wall_s as usd_per_run
 from offers;
-comment on view costs is 'Cost of each result on each offer that can hold it, in whole instances. A result on one machine needs one instance with enough accelerators; a result on several machines needs an instance per machine, with enough accelerators for its share.';
+comment on view costs is 'Cost of each result on each offer that can hold it, in whole instances. A result on one machine needs one instance with enough accelerators. A result on several machines needs an instance per machine, with enough accelerators for its share and a training fabric.';
+comment on column costs.same_instance is 'True if the result names this instance.';
+comment on column costs.usd_per_1k_samples_low is 'At the upper end of the 95% interval of the rate; NULL without an interval. The other low and high columns are alike.';
+comment on column costs.usd_per_training is 'Training only.';
+comment on column costs.usd_per_run is 'End to end, with loading, compiling and evaluations.';
 
-create view cheapest_costs as
+create view first_offers as
 select * from costs
-where kind = 'on_demand'
-qualify row_number() over (partition by result_id order by same_instance desc, usd_per_hour, provider, instance, region) = 1;
-comment on view cheapest_costs is 'The on-demand offer of each result: its own instance if that is known and has a price, else the cheapest.';
+qualify row_number() over (
+    partition by result_id, kind
+    order by provider_rank nulls last, accelerator_count, usd_per_hour, provider, instance, coalesce(region, '')
+) = 1;
+comment on view first_offers is 'One offer per result and kind of price: that of the first provider in the order of the price basis; of its instances the smallest, then the cheapest. Providers that are not in the order come last.';
+
+create view basis_costs as
+select * from first_offers
+where kind = 'on_demand' and provider_rank is not null;
+comment on view basis_costs is 'Cost of each result on the default basis: on-demand list prices, one order of providers for all results. Rankings and tables use it.';

@@ -176,7 +176,7 @@ def predict(
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data, each with an evaluation if the run had one.")] = 1,
     usd_per_hour: Annotated[
         float | None,
-        typer.Option("--usd-per-hour", min=0, help="Hourly price of all machines. Default: the cheapest offer in the price book."),
+        typer.Option("--usd-per-hour", min=0, help="Hourly price of all machines. Default: the on-demand list price in data/prices."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -220,17 +220,16 @@ def read_runs(paths: Sequence[Path]) -> list[Submission]:
 
 def hourly(run: Submission, facts: FactBase, given_usd: float | None) -> tuple[float | None, str]:
     """Return US dollars per hour for all machines of a run, and the source of that price, or the reason why it is unknown."""
-    from tunemark.schema.statistics.job_prediction import price_of  # noqa: PLC0415
-
     device = run.plan.device
     per_node = device.count // device.nodes
     if given_usd is not None:
         return given_usd, f"{formats.usd(given_usd)} per hour, as given"
     if device.accelerator is None:
         return None, "none: the device is not in data/accelerators; give --usd-per-hour"
-    row = price_of(facts.prices, device.accelerator, per_node)
+    row = facts.price_basis.offer(facts.prices, device.accelerator, per_node, nodes=device.nodes)
     if row is None:
-        return None, f"none: no on-demand price of {per_node} x {device.accelerator}; give --usd-per-hour"
+        connected = " with a fabric between nodes" if device.nodes > 1 else ""
+        return None, f"none: no on-demand price of {per_node} x {device.accelerator}{connected}; give --usd-per-hour"
     machines = f"{device.nodes} x " if device.nodes > 1 else ""
     place = f"{row.provider} {row.instance}{f' in {row.region}' if row.region else ''}"
     return row.usd_per_hour * device.nodes, f"{machines}{formats.usd(row.usd_per_hour)} per hour, {place}, {row.effective_on.isoformat()}"

@@ -1,6 +1,7 @@
 """Fact cards of data/: accelerators, models, prices. Every fact has a source; unknown is null."""
 
 import re
+from collections.abc import Iterable
 from datetime import date
 from typing import Literal, Self
 
@@ -151,3 +152,81 @@ class PriceRow(Frozen):
             msg = "dated_by is 'inferred' and there are no notes; say which lists the day follows from"
             raise ValueError(msg)
         return self
+
+
+def current_prices(prices: Iterable[PriceRow], on: date | None = None) -> list[PriceRow]:
+    """Return the newest price per provider, instance, region and kind in force on a day, by default the newest of all.
+
+    Of two prices of one day, the later row of the price book counts. The view `current_prices` of the database does the same.
+    """
+    begun = (row for row in prices if on is None or row.effective_on <= on)
+    return list(
+        {(row.provider, row.instance, row.region, row.kind): row for row in sorted(begun, key=lambda row: row.effective_on)}.values()
+    )
+
+
+class TrainingFabric(Frozen):
+    """The network for training between several nodes of one instance type."""
+
+    provider: Key
+    """Provider."""
+    instance: Text
+    """The provider's name of the instance."""
+    fabric: Text
+    """Kind of network and bandwidth of one node."""
+    source: Text
+    """Source."""
+
+
+class PriceBasis(Frozen):
+    """The default basis of costs: the order of providers for on-demand list prices, and the instances with a training fabric."""
+
+    providers: tuple[Key, ...]
+    """Providers, first choice first. Others are not part of the basis."""
+    reason: Text
+    """Why the providers have this order."""
+    fabric: tuple[TrainingFabric, ...] = ()
+    """Instances whose nodes are connected by a training fabric."""
+
+    @model_validator(mode="after")
+    def _no_repeats(self) -> Self:
+        named = [*self.providers, *(f"{entry.provider} {entry.instance}" for entry in self.fabric)]
+        twice = next((name for name in named if named.count(name) > 1), None)
+        if twice is not None:
+            msg = f"{twice} is listed twice; list each provider and each instance once"
+            raise ValueError(msg)
+        return self
+
+    def rank(self, provider: str) -> int | None:
+        """Return the place of a provider in the order, from 1, or None if it is not listed."""
+        return self.providers.index(provider) + 1 if provider in self.providers else None
+
+    def fabric_of(self, provider: str, instance: str) -> str | None:
+        """Return the training fabric between nodes of an instance type, or None if none is known."""
+        return next((entry.fabric for entry in self.fabric if (entry.provider, entry.instance) == (provider, instance)), None)
+
+    def offer(
+        self, prices: Iterable[PriceRow], accelerator: str, devices: int, *, nodes: int = 1, on: date | None = None
+    ) -> PriceRow | None:
+        """Return the on-demand price of one node with at least `devices` of an accelerator, or None.
+
+        The first provider in the order with a fitting instance counts; of its instances the smallest, then the cheapest. Several
+        nodes need a training fabric. Each offer has its newest price on the day `on`, by default the newest of all. The view
+        `basis_costs` of the database applies the same rule.
+        """
+        fitting = [
+            row
+            for row in current_prices((row for row in prices if row.accelerator == accelerator), on)
+            if row.kind is PriceKind.ON_DEMAND
+            and row.provider in self.providers
+            and row.accelerator_count >= devices
+            and (nodes == 1 or self.fabric_of(row.provider, row.instance) is not None)
+        ]
+        return min(
+            fitting,
+            key=lambda row: (
+                self.providers.index(row.provider),
+                *(row.accelerator_count, row.usd_per_hour, row.instance, row.region or ""),
+            ),
+            default=None,
+        )

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ValidationError, model_validator
 
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceBasis, PriceRow
 from tunemark.schema.facts.names import AWS, suggest_accelerator, suggest_card, suggest_instance
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
@@ -26,6 +26,8 @@ from tunemark.schema.records.base import Frozen, Text
 from tunemark.schema.vocabulary import Backend
 
 SUPPORT_FILE = "support.json"
+BASIS_FILE = "basis.toml"
+"""File of the price basis, in data/prices."""
 
 
 class SupportMatrix(Frozen):
@@ -89,6 +91,11 @@ class FactBase:
     def prices(self) -> tuple[PriceRow, ...]:
         """The price book."""
         return tuple(row for _, row in read_prices(self.root / "prices" / "prices.csv"))
+
+    @cached_property
+    def price_basis(self) -> PriceBasis:
+        """The default basis of costs."""
+        return read_price_basis(self.root / "prices" / BASIS_FILE)
 
     @cached_property
     def known(self) -> WorldFacts:
@@ -222,6 +229,13 @@ def read_known(path: Path) -> dict[str, object]:
     """Return the facts in a file of data/known by kind. Raise TunemarkError (exit code 3) if it is invalid."""
     known = validated(WorldFacts, _toml(path), str(path))
     return {name: getattr(known, name) for name in known.model_fields_set}
+
+
+def read_price_basis(path: Path) -> PriceBasis:
+    """Return the price basis in a file. Raise TunemarkError (exit code 3) if it is missing or invalid."""
+    if not path.exists():
+        raise TunemarkError("price basis", str(path), "is missing; costs need an order of providers", exit_code=Exit.INVALID)
+    return validated(PriceBasis, _toml(path), str(path))
 
 
 def read_prices(path: Path) -> Iterator[tuple[int, PriceRow]]:

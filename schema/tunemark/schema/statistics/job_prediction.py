@@ -17,11 +17,10 @@ import numpy as np
 
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.intervals import Interval, one_more_run, ratio_interval
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS, SteadyWindow
-from tunemark.schema.vocabulary import Phase, PriceKind, WarningKind
+from tunemark.schema.vocabulary import Phase, WarningKind
 
 HOUR_S = 3_600
 ONCE = (Phase.IMPORT, Phase.LOAD, Phase.DATA, Phase.SAVE, Phase.TEARDOWN)
@@ -185,17 +184,3 @@ def _caveats_of(run: Submission, derived: Derived) -> Iterable[str]:
         yield "the run did not evaluate, so the time of evaluations is not included"
     if Phase.SAVE.value not in derived.phases:
         yield "the run saved no weights, so the time of saving is not included; `run --save` measures it"
-
-
-def price_of(prices: Iterable[PriceRow], accelerator: str, devices: int, instance: str | None = None) -> PriceRow | None:
-    """Return the cheapest current on-demand price of an instance with at least `devices` of an accelerator, or None.
-
-    The whole instance is paid for. With `instance`, only that one counts.
-    """
-    latest: dict[tuple[str, str, str | None], PriceRow] = {}
-    for row in prices:
-        place = (row.provider, row.instance, row.region)
-        wanted = row.accelerator == accelerator and row.kind is PriceKind.ON_DEMAND and row.accelerator_count >= devices
-        if wanted and instance in {None, row.instance} and (place not in latest or row.effective_on >= latest[place].effective_on):
-            latest[place] = row
-    return min(latest.values(), key=lambda row: (row.usd_per_hour, row.provider, row.instance, row.region or ""), default=None)

@@ -60,7 +60,7 @@ def _list(catalogue: Catalogue) -> Table:
             "On demand from, USD/h",
             lambda row: tables.quantity("price_usd_per_hour", _cheapest_usd_per_hour(catalogue, row)),
             numeric=True,
-            explained="Cheapest on-demand price of one accelerator in the price book.",
+            explained="Cheapest on-demand list price of one accelerator in the price book.",
         ),
         Column("Results", lambda row: tables.number(len(catalogue.results_where(accelerator=row["accelerator"]))), numeric=True),
     ]
@@ -124,6 +124,7 @@ def _prices(prices: list[Row]) -> Table | None:
         Column("USD/h", lambda price: tables.quantity("price_usd_per_hour", price["usd_per_hour"]), numeric=True),
         Column("USD/h each", lambda price: tables.quantity("price_usd_per_hour", _usd_per_hour_each(price)), numeric=True),
         text_column("Region", "region"),
+        Column("Fabric", lambda price: tables.text(price["fabric"]), explained="Network between several nodes of this instance."),
         Column("Known on", lambda price: tables.text(price["effective_on"], small=_dated(price)), tight=True),
         Column(
             "Source",

@@ -1,43 +1,85 @@
-"""Costs: each result at the cheapest on-demand offer with the price row cited, and results without a price."""
+"""Costs: each result on the default price basis, then the same on other kinds of price, and results without a price."""
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import tables, wording
 from tunemark.site.page import Page, prices_path
-from tunemark.site.queries import Catalogue
-from tunemark.site.results_table import cost_cell, result_cell, trust_cell
-from tunemark.site.tables import Column, Row, Table, quantity_column
+from tunemark.site.queries import BASIS_KIND, Catalogue
+from tunemark.site.results_table import result_cell, trust_cell
+from tunemark.site.tables import Cell, Column, Row, Table, quantity_column
 
 FIGURES = {
     "usd_per_1k_samples": "cost_per_1k_samples_usd",
-    "usd_per_1m_samples": "cost_per_1m_samples_usd",
     "usd_per_1m_tokens": "cost_per_1m_tokens_usd",
     "usd_per_epoch": "cost_per_epoch_usd",
+    "usd_per_training": "cost_training_usd",
     "usd_per_run": "cost_usd",
 }
 """Column of the view `costs` -> quantity."""
+OTHER_KINDS = {
+    "spot": "capacity that the provider can take back",
+    "reserved": "capacity booked ahead",
+    "marketplace": "asks of single hosts, which vary by host and hour",
+}
+"""Other kinds of price and their meaning, in the order of the page."""
+
+
+@dataclass(frozen=True)
+class OtherBasis:
+    """The costs on another kind of price."""
+
+    title: str
+    meaning: str
+    table: Table
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the cost page."""
     finished = [row for row in catalogue.results if not row["failed"]]
-    with_offer = [row | {"cost": catalogue.cheapest[row["result_id"]]} for row in finished if row["result_id"] in catalogue.cheapest]
-    priced = [row for row in with_offer if any(row["cost"][name] is not None for name in FIGURES)]
+    basis = catalogue.basis_costs
+    with_offer = [row | {"cost": basis[row["result_id"]]} for row in finished if row["result_id"] in basis]
+    priced = _with_a_cost(with_offer)
+    days = sorted(row["cost"]["effective_on"] for row in priced)
     context = {
-        "table": _table(priced),
+        "table": _table("Costs", priced),
+        "providers": _providers(catalogue),
+        "days": list(dict.fromkeys((days[0], days[-1]))) if days else [],
+        "others": list(_others(catalogue, finished)),
         "priced": len(priced),
         "finished": len(finished),
         "impossible": sum(row["impossible"] for row in priced),
         "no_rate": len(with_offer) - len(priced),
-        "no_price": _no_price([row for row in finished if row["result_id"] not in catalogue.cheapest]),
+        "no_price": _no_price(catalogue, [row for row in finished if row["result_id"] not in basis]),
     }
     yield Page("cost", "Cost", "cost.md.j2", context)
 
 
-def _table(priced: list[Row]) -> Table:
-    """Return the table of results, each with its cheapest offer under `cost`."""
+def _with_a_cost(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if any(row["cost"][name] is not None for name in FIGURES)]
+
+
+def _providers(catalogue: Catalogue) -> list[str]:
+    """Return the providers of the default basis, first choice first."""
+    ranked = {(row["provider_rank"], row["provider"]) for row in catalogue.prices if row["provider_rank"] is not None}
+    return [provider for _, provider in sorted(ranked)]
+
+
+def _others(catalogue: Catalogue, finished: list[Row]) -> Iterator[OtherBasis]:
+    """Yield the costs on each other kind of price that any result has."""
+    for kind, meaning in OTHER_KINDS.items():
+        offers = catalogue.first_offers.get(kind, {})
+        rows = [row | {"cost": offers[row["result_id"]]} for row in finished if row["result_id"] in offers]
+        priced = _with_a_cost(rows)
+        if priced:
+            title = f"{wording.words(kind).capitalize()} prices"
+            yield OtherBasis(title, meaning, _table(title, priced))
+
+
+def _table(name: str, priced: list[Row]) -> Table:
+    """Return the table of results, each with an offer under `cost`."""
     columns: list[Column[Row]] = [
         Column("Accelerator", lambda row: replace(result_cell(row), mark="impossible" if row["impossible"] else "")),
         Column("Model", lambda row: tables.text(row["model_name"], small=wording.method(row))),
@@ -55,21 +97,34 @@ def _table(priced: list[Row]) -> Table:
             row["impossible"],
             row["model_name"] or "",
             row["method"],
-            row["cost"]["usd_per_1m_samples"] or float("inf"),
+            row["cost"]["usd_per_1k_samples"] or float("inf"),
             row["result_id"],
         ),
     )
-    return tables.table("Costs", columns, by_model, last=lambda row: row["impossible"], interactive=True, searchable=False)
+    return tables.table(name, columns, by_model, last=lambda row: row["impossible"], interactive=True, searchable=False)
 
 
 def _figure_column(column: str, key: str) -> Column[Row]:
-    return quantity_column(key, lambda row: replace(cost_cell(row["cost"], column, key), small=""))
+    return quantity_column(key, lambda row: _figure_cell(row["cost"], column, key))
 
 
-def _no_price(missing: list[Row]) -> Table | None:
+def _figure_cell(cost: Row, column: str, key: str) -> Cell:
+    """Return a cost with the interval that it inherits from the rate."""
+    low, high = cost.get(f"{column}_low"), cost.get(f"{column}_high")
+    show = QUANTITIES[key].text
+    interval = "" if low is None or high is None else f"{show(low)} to {show(high)}"
+    return tables.quantity(key, cost[column], small=interval)
+
+
+def _no_price(catalogue: Catalogue, missing: list[Row]) -> Table | None:
     if not missing:
         return None
-    counted = Counter((row["accelerator_name"] or "unknown", _why(row)) for row in missing)
+    offered = {
+        price["accelerator"]
+        for price in catalogue.prices
+        if price["newest"] and price["kind"] == BASIS_KIND and price["provider_rank"] is not None
+    }
+    counted = Counter((row["accelerator_name"] or "unknown", _why(row, offered)) for row in missing)
     columns: list[Column[tuple[tuple[str, str], int]]] = [
         Column("Accelerator", lambda item: tables.text(item[0][0])),
         Column("Results", lambda item: tables.number(item[1]), numeric=True),
@@ -78,9 +133,13 @@ def _no_price(missing: list[Row]) -> Table | None:
     return tables.table("Results without a price", columns, sorted(counted.items()), searchable=False)
 
 
-def _why(row: Row) -> str:
+def _why(row: Row, offered: set[str]) -> str:
     if row["accelerator"] is None:
         return "the accelerator has no card, so no offer matches"
     if row["accelerator_count"] is None:
         return "the number of accelerators is unknown"
-    return "the price book has no on-demand offer with it"
+    if row["accelerator"] not in offered:
+        return "the price book has no on-demand offer with it"
+    if (row["nodes"] or 1) > 1:
+        return "no offer of this size has a training fabric between nodes"
+    return "no offer has enough accelerators in one instance"

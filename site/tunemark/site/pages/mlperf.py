@@ -26,7 +26,7 @@ TOPICS = {
 }
 MEDIAN = "median of all runs; a run that missed the target counts as longer than any other"
 SCORE = "mean without the fastest and the slowest run, times the scaling factor of the entry; a run that misses the target counts as the slowest"
-COST = "Samples are counted as in the logs. The cost of a run covers the median time to target, without loading and compiling."
+COST = "Samples are counted as in the logs. A sample is a packed row of several documents. The cost of training covers the median time to target, without loading and compiling."
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def _table(catalogue: Catalogue, runs: list[Row]) -> Table:
         quantity_column("peak_memory_bytes", memory_cell),
         quantity_column("train_loss"),
         *([quantity_column("accuracy", accuracy_cell)] if classified else []),
-        Column("Cost per 1k samples", lambda row: cost_cell(catalogue.cheapest.get(row["result_id"])), numeric=True),
+        Column("Cost per 1k samples", lambda row: cost_cell(catalogue.basis_costs.get(row["result_id"])), numeric=True),
     ]
     return tables.table("Runs of this study", columns, runs, last=lambda row: row["failed"], interactive=True, searchable=False)
 

@@ -164,7 +164,7 @@ def _group_table(catalogue: Catalogue, group: Group) -> Table:
         quantity_column("samples_per_s", lambda row: rate_cell(row, "samples_per_s")),
         quantity_column("step_time_s"),
         quantity_column("peak_memory_bytes", memory_cell),
-        Column("Cost per 1k samples", lambda row: cost_cell(catalogue.cheapest.get(row["result_id"])), numeric=True),
+        Column("Cost per 1k samples", lambda row: cost_cell(catalogue.basis_costs.get(row["result_id"])), numeric=True),
         Column("Trust", trust_cell),
         Column("Date", lambda row: tables.text(wording.day(row["started_us"])), tight=True),
     ]
