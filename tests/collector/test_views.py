@@ -227,17 +227,20 @@ def cost(view: Any, *prices: Row, query: str = "from costs order by usd_per_hour
 
 def test_costs_are_the_hourly_price_times_the_hours_of_the_work(view: Any) -> None:
     (row,) = cost(view, offer("p", 60.0))
-    figures = ("usd_per_hour", "usd_per_1k_samples", "usd_per_1m_samples", "usd_per_1m_tokens", "usd_per_epoch", "usd_per_run")
+    figures = ("usd_per_hour", "usd_per_1k_samples", "usd_per_1m_samples", "usd_per_1m_tokens", "usd_per_epoch", "usd_per_training")
     assert [row[name] for name in figures] == pytest.approx([60.0, 60 / 7.2, 60 / 7.2 * 1_000, 60 / 14.4, 15.0, 30.0])
 
 
-def test_a_run_costs_its_wall_time_if_that_is_known(view: Any) -> None:
+def test_a_whole_run_costs_its_wall_time_and_is_unknown_without_one(view: Any) -> None:
     (row,) = cost(view, offer("p", 60.0), wall_s=3_600.0)
     assert row["usd_per_run"] == pytest.approx(60.0)
+    (row,) = cost(view, offer("p", 60.0))
+    assert row["usd_per_run"] is None
 
 
 def test_two_machines_cost_two_instances_that_hold_their_share(view: Any) -> None:
-    (row,) = cost(view, offer("whole", 60.0), offer("half", 30.0, instance="p4", accelerator_count=4), accelerator_count=16, nodes=2)
+    offers = offer("whole", 60.0, fabric="EFA"), offer("half", 30.0, instance="p4", accelerator_count=4, fabric="EFA")
+    (row,) = cost(view, *offers, accelerator_count=16, nodes=2)
     assert (row["price"], row["instances"], row["usd_per_hour"]) == ("whole", 2, 120.0)
 
 
@@ -245,16 +248,13 @@ def test_a_result_is_priced_on_its_own_accelerator_only(view: Any) -> None:
     assert cost(view, offer("p", 60.0, accelerator="nvidia-t4")) == []
 
 
-@pytest.mark.parametrize(("trust", "packing", "known"), [("converted", True, False), ("converted", False, True), ("published", True, True)])
-def test_only_the_packed_rows_of_mlperf_have_no_cost_per_sample(view: Any, trust: str, packing: bool, known: bool) -> None:
-    (row,) = cost(view, offer("p", 60.0), trust=trust, packing=packing)
-    assert (row["usd_per_1k_samples"] is not None) is known
-    assert row["usd_per_1m_tokens"] is not None
-
-
-def test_the_instance_of_the_result_is_chosen_before_a_cheaper_one_and_only_on_demand(view: Any) -> None:
-    offers = offer("own", 60.0), offer("cheap", 40.0, instance="p4"), offer("dear", 80.0, instance="p6"), offer("spot", 5.0, kind="spot")
-    (own,) = cost(view, *offers, query="from cheapest_costs", instance="p5")
-    (cheapest,) = cost(view, *offers, query="from cheapest_costs")
-    assert (own["price"], own["same_instance"]) == ("own", True)
-    assert (cheapest["price"], cheapest["same_instance"]) == ("cheap", False)
+def test_the_basis_is_on_demand_at_the_first_provider_whatever_instance_a_result_names(view: Any) -> None:
+    offers = (
+        offer("first", 60.0, provider_rank=1),
+        offer("large", 50.0, instance="p6", accelerator_count=16, provider_rank=1),
+        offer("cheap", 40.0, instance="p4", provider="gcp", provider_rank=2),
+        offer("other", 1.0, instance="p9", provider="vast", provider_rank=None),
+        offer("spot", 5.0, kind="spot", provider_rank=1),
+    )
+    (row,) = cost(view, *offers, query="from basis_costs", instance="p4")
+    assert (row["price"], row["same_instance"]) == ("first", False)
