@@ -96,7 +96,7 @@ format: setup ## Format the code.
 schema: setup ## Write the JSON Schema files after a change of the records.
 	$(BIN)/tunemark schema --write
 
-support: setup ## Write data/support.json after a change of what device families support.
+support: setup ## Write data/support.json from the capability table.
 	$(BIN)/python -m tunemark.harness.plan.capabilities
 
 structure: ## Print the structure of the code: modules, lines, import chains, single-importer modules.

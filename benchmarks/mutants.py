@@ -97,14 +97,6 @@ EQUIVALENT: dict[str, str] = {
     "steady_state.py: def steady_window(trace: StepTrace, rules: Measurement, settled_after: int = -1) -> SteadyWindow:": (
         "it is compared with the minimum of warm-up steps, which is 0 or more"
     ),
-    "intervals.py: BOOTSTRAP_CELLS = 100001": "portions bound the memory; the draws are the same in any portion",
-    "intervals.py: BOOTSTRAP_CELLS = 99999": "as above",
-    "intervals.py: portion = max( 2, BOOTSTRAP_CELLS // (blocks * length))": "as above",
-    "intervals.py: for lag in range(1, max( 1, n // 4)):": "below eight values both ends give 1",
-    "intervals.py: return max( 0, n // 4)": "n // 4 is 0 for at most three values only, which return at lag 1",
-    "intervals.py: index = ((starts[:, :, None] + np.arange(length)) % n).reshape(len(starts), - 2)[:, :n]": (
-        "numpy infers any negative length, not only -1"
-    ),
     "catalogue.py: results, (_, model, length) = [result for result, *_ in rows], rows[ -1]": "grouped rows share model and length",
     "comparison.py: return rates[ -1].tokens_per_s.value * flop_per_token(result, result.model, length) / peak, rates[0].quantity": (
         "there is exactly one rate"
@@ -114,20 +106,17 @@ EQUIVALENT: dict[str, str] = {
     "unstated_conditions.py: for (_, length), results in grouped(unnamed, lambda result: (result.source, result.conditions.sequence_length or 1)).items():": (
         "no context is shorter than one token"
     ),
-    "definitions.py: if abs(claim.value / binary - 1) < SAME_VALUE <= abs(claim.value / decimal - 1):": (
-        "a value within 1% of 2^(10 k) is more than 1% away from 10^(3 k)"
-    ),
     "comparison.py: logs[np.abs(logs) <= ROUNDING] = 0.0": (
         "a difference of two logarithms of this size is within 4% of a multiple of 2^-53, and 1e-9 is 25% away from the next"
     ),
-    "comparison.py: for k in range(3 if degrees % 2 else 2, degrees - 0, 2):": "k has the parity of degrees, and degrees itself is excluded",
-    "comparison.py: low, high = -1.0, 1.0": "the same quantile within 1e-12, relative, for probabilities above 0.5",
-    "comparison.py: low, high = 0.0, 2.0": "as above",
-    "comparison.py: high *= 3": "as above",
-    "comparison.py: low, high = (middle, high) if t_cdf(middle, degrees) <= probability else (low, middle)": "as above",
-    "comparison.py: while t_cdf(high, degrees) <= probability:": "one more doubling; the same quantile",
-    "comparison.py: for _ in range( 101):": "the interval is a single number after about 60 halvings",
-    "comparison.py: for _ in range( 99):": "as above",
+    "intervals.py: for k in range(3 if degrees % 2 else 2, degrees - 0, 2):": "k has the parity of degrees, and degrees itself is excluded",
+    "intervals.py: low, high = -1.0, 1.0": "the same quantile within 1e-12, relative, for probabilities above 0.5",
+    "intervals.py: low, high = 0.0, 2.0": "as above",
+    "intervals.py: high *= 3": "as above",
+    "intervals.py: low, high = (middle, high) if t_cdf(middle, degrees) <= probability else (low, middle)": "as above",
+    "intervals.py: while t_cdf(high, degrees) <= probability:": "one more doubling; the same quantile",
+    "intervals.py: for _ in range( 101):": "the interval is a single number after about 60 halvings",
+    "intervals.py: for _ in range( 99):": "as above",
 }
 """`file name: changed line` of a mutant that changes no result -> the reason."""
 

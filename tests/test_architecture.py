@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import structure
 import yaml
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +31,15 @@ def top_level_imports(path):
 def test_only_the_harness_names_a_training_library(room):
     guilty = {str(path): names for path in sources(room) if (names := HEAVY & set(top_level_imports(path)))}
     assert not guilty
+
+
+def test_the_structure_of_the_code_keeps_its_goals():
+    figures = structure.measure(ROOT)
+    assert figures["modules"] <= 190
+    assert figures["longest import chain"] <= 10
+    assert figures["single-importer modules"] <= 45
+    assert figures["cycles"] == 0
+    assert figures["missing on a walk"] == []
 
 
 def test_tunemark_is_a_namespace_so_that_each_room_is_a_source_root():

@@ -1,6 +1,8 @@
 """The command line. It lists the commands of each package by name and imports a package only when one of its commands is called."""
 
 import importlib
+import os
+import select
 import sys
 from typing import Annotated, Any, NoReturn
 
@@ -72,7 +74,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 ok, 1 internal error, 2 usage, 3 invalid record, 4 unsupported on this device, 5 out of memory, 6 measurement not trustworthy.",
+    epilog="Exit codes: 0 ok, 1 internal error, 2 usage, 3 invalid record, 4 unsupported on this device, 5 out of memory, 6 no valid measurement.",
 )
 
 
@@ -109,7 +111,19 @@ def main() -> NoReturn:
     except TunemarkError as error:
         sys.stderr.write(f"tunemark: {error}\n")
         sys.exit(error.exit_code)
+    except SystemExit as ended:
+        # typer and rich end with 1 when the reader of the pipe, such as `head`, has seen enough.
+        if ended.code != Exit.INTERNAL or not _reader_is_gone():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(Exit.OK)
+
+
+def _reader_is_gone() -> bool:
+    """Return True if standard output is a pipe that nobody reads any longer."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def _run() -> None:

@@ -1,5 +1,6 @@
 """`tunemark demo`: run, validate, collect and build on this machine. Each step is a command in its own process."""
 
+import importlib
 import json
 import socket
 import subprocess
@@ -38,6 +39,9 @@ def demo(
 ) -> None:
     """Fine-tune three small models, validate and collect the results, build the site and serve it."""
     root, screen = project_root(), Console(stderr=True, highlight=False)
+    for package in ("duckdb", "mkdocs"):
+        # Without the extra `site`, fail before the runs.
+        importlib.import_module(package)
     if serve:
         check_port(port)
     runs = [measure(name, root, screen, again=again) for name in WORKLOADS]

@@ -174,7 +174,7 @@ def _train_phases(
     completed, (start_s, end_s) = submission.trace.completed_at_s, stretch
     first = completed[0]
     steady_from = completed[window.first - 1] if window.first else first
-    # A run that entered another phase has completed its last step. A run that ended here was in a further step.
+    # If no later phase began, the run ended during an unfinished step.
     ended_here = submission.timeline[-1].phase is Phase.TRAIN
     steady_to = completed[-1] if ended_here else end_s
     in_first, all_of_it = overhead.get(1, 0.0), sum(overhead.values())

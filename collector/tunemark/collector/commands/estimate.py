@@ -79,7 +79,7 @@ def estimate(
         str | None,
         typer.Option(
             "--like",
-            help="Software stack to predict for: a document such as 003, mlperf, or measured. Default: the one with the most results.",
+            help="Software stack to predict for: a document such as 003, mlperf, or measured if own results calibrate. Default: the one with the most results.",
             show_default=False,
         ),
     ] = None,

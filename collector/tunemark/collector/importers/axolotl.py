@@ -94,7 +94,7 @@ ATTENTION: dict[str, Attention] = {
 OFFLOADS: dict[str, Offload] = {"": "none", "_bf16": "none", "_bf16_cpuoffload_all": "all"}
 """End of the name of a DeepSpeed file that axolotl ships -> state kept in host memory."""
 OTHER_TASKS = {
-    "rl": "the preferences of", "reward_model": "a reward model by", "process_reward_model": "a reward model by",
+    "rl": "preference tuning", "reward_model": "a reward model", "process_reward_model": "a reward model",
 }  # fmt: skip
 """Keys of tasks other than predicting the next token."""
 USED = {
@@ -215,7 +215,7 @@ def workload_of(content: bytes, file: str, facts: FactBase, key: str | None = No
     for name, what in OTHER_TASKS.items():
         value = config.raw.get(name)
         if value not in {None, False, ""}:
-            raise invalid(name, value, f"tunes {what} {one_line(value)}; a workload card predicts the next token, so this is another task")
+            raise invalid(name, value, f"is {what}, which workload cards do not support: they predict the next token or classify")
     adapter = config.raw.get("adapter") or None
     if adapter not in {None, "lora", "qlora"}:
         raise invalid("adapter", adapter, f"a workload is full, lora or qlora; {did_you_mean(str(adapter), ['lora', 'qlora'])}")

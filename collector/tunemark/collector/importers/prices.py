@@ -379,7 +379,7 @@ def card_of(name: str, instance: str, provider: str, gpu_info: str, count: float
     sizes = _memory_readings(gpu_info, count)
     fitting = [key for key in matching if not sizes or any(agrees(size, facts.accelerators[key]) for size in sizes)]
     if not fitting:
-        raise Drop(f"{name} with {sizes[0]:.0f} GiB a device is not {' or '.join(matching)}; add a card for it", refused=True)
+        raise Drop(f"{name}: {sizes[0]:.0f} GiB per device does not match {' or '.join(matching)}; add a card for it", refused=True)
     if len(fitting) > 1:
         fix = "neither the instance's name nor GpuInfo identifies it; add the instance to data/prices/prices.csv with its card"
         raise Drop(f"{name} may be {' or '.join(fitting)}: {fix}", refused=True)

@@ -59,6 +59,13 @@ def build_database(path: Path, tables: "Mapping[str, pa.Table]") -> None:
     """
     import duckdb
 
+    if not path.parent.is_dir():
+        try:
+            path.parent.mkdir(parents=True)
+        except OSError as error:
+            raise TunemarkError(
+                "--db", str(path), f"its folder does not exist and cannot be made ({error.strerror}); name another file"
+            ) from error
     try:
         with replacing(path) as partial, duckdb.connect(str(partial), config=CLOSED) as connection:
             connection.execute(SQL_FILE.read_text(encoding="utf-8"))

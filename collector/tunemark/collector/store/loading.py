@@ -135,7 +135,7 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
         tables = {name: as_arrow(part, schemas[name]) for name, part in rows.items()}
     except (ValueError, TypeError, ArithmeticError) as error:
         # These include Arrow's errors. An invalid record never stops the others.
-        return LoadedSubmission(file, (Problem("record", "", f"holds a value that the database cannot: {error}"),))
+        return LoadedSubmission(file, (Problem("record", "", f"contains a value that the database cannot store: {error}"),))
     del tables["result_rows"]
     candidate = verdict.candidate(file)
     checked = {name.name: getattr(candidate, name.name) for name in fields(candidate)}

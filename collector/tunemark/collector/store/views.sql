@@ -426,7 +426,7 @@ create table configurations (
 );
 comment on table configurations is 'Repeats of measured results, pooled. Rankings are of configurations.';
 comment on column configurations.runs is 'Rankable results of the configuration.';
-comment on column configurations.series is 'Independent series among them: other studies, an hour or more apart.';
+comment on column configurations.series is 'Number of independent series: different studies, at least an hour apart.';
 comment on column configurations.tokens_per_s is 'Geometric mean over the runs.';
 comment on column configurations.tokens_per_s_low is 'Lower end of the 95% interval for one more run; NULL for a single run.';
 comment on column configurations.between_run_cv is 'Coefficient of variation between runs; NULL for a single run.';
@@ -685,7 +685,7 @@ comment on column throughput_errors.predicted_low is 'Lower end of the 90% inter
 comment on column throughput_errors.error is 'Predicted rate / rate of the result - 1.';
 comment on column throughput_errors.covered is 'True if the interval contains the result.';
 comment on column throughput_errors.no_data is 'Why there is no prediction.';
-comment on column throughput_errors.same is 'Results with the same digits at the same combination, which add no evidence.';
+comment on column throughput_errors.same is 'Other results that repeat this rate for the same configuration. They add no evidence.';
 
 create table throughput_refused (
     result_id varchar primary key,

@@ -9,7 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from tunemark.harness.plan.capabilities import generation_of
-from tunemark.harness.plan.machine import PACKAGES, Machine, detect, step_memory
+from tunemark.harness.plan.machine import PACKAGES, Machine, detect
+from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.options import Json, Options
 from tunemark.harness.plan.resolve import resolve
 from tunemark.harness.run.show import answers, print_json
@@ -39,7 +40,7 @@ def doctor(*, as_json: Json = False) -> None:
             verdict, why = "[yellow]too large[/yellow] ", f"needs about {needed} on each device, and each has {has}"
         screen.print(f"  {verdict} {row['workload']}: {escape(why)}")
     if content["missing_required"]:
-        screen.print(f"[red]missing: {', '.join(content['missing_required'])}[/red]; install with `make setup`")
+        screen.print(f"[red]missing: {', '.join(content['missing_required'])}[/red]; install with `make setup-run`")
         raise typer.Exit(Exit.UNSUPPORTED)
 
 

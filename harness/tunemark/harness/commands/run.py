@@ -8,7 +8,7 @@ import typer
 from rich.table import Column, Table
 
 from tunemark.harness.commands.emit import Accelerator, Emit, Instance, script
-from tunemark.harness.plan.machine import refuse_too_large
+from tunemark.harness.plan.memory_check import refuse_too_large
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import refuse_unsupported, resolve
 from tunemark.harness.run.show import answers, as_text, print_json

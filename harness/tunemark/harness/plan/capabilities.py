@@ -84,7 +84,7 @@ def _device_count_problems(device: DeviceChoice, machine: Machine) -> Iterator[s
     several = [strategy.value for strategy in Strategy if strategy is not Strategy.SINGLE]
     group = device.tensor_parallel * device.pipeline_parallel
     if device.count == 1 and device.strategy is not Strategy.SINGLE:
-        yield f"{device.strategy.value}: one device shares nothing; leave --strategy out, or give --devices"
+        yield f"{device.strategy.value} needs at least two devices; leave --strategy out, or give --devices 2"
     if device.count > 1 and device.strategy is Strategy.SINGLE:
         yield f"single: {device.count} devices need one of {', '.join(several)}"
     if device.count % group:
@@ -94,7 +94,8 @@ def _device_count_problems(device: DeviceChoice, machine: Machine) -> Iterator[s
     if device.count // device.nodes > most:
         has = f"{machine.cpu_usable_cores} cores" if on_host else f"{here} {machine.backend.value} device{'s' * (here != 1)}"
         nodes = f" on {device.nodes} nodes" * (device.nodes > 1)
-        yield f"{device.count} devices{nodes}: this machine has {has}; give --devices {most * device.nodes} or less"
+        limit = f", with at most {PROCESSES_PER_CORE} processes per core" if on_host else ""
+        yield f"{device.count} devices{nodes}: this machine has {has}{limit}; give --devices {most * device.nodes} or less"
 
 
 def _missing_features(plan: Plan, machine: Machine, generation: Generation | None) -> Iterator[str]:
@@ -157,7 +158,7 @@ def _model_problems(plan: Plan, card: ModelCard) -> Iterator[str]:
     if card.family in LEARNED_POSITIONS and plan.data.sequence_length > card.context_length:
         yield f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
     if card.family == "gemma2" and plan.model.attention == "sdpa":
-        cause = "it caps its attention scores, which torch's kernel cannot, and transformers refuses to load it"
+        cause = "the model soft-caps attention scores, which torch's sdpa kernel does not support, and transformers refuses to load it"
         yield f"{card.key} with attention=sdpa: {cause}; use attention=eager"
     if plan.device.backend is Backend.NEURON and by_trainer(plan) and card.family not in NEURON_FAMILIES:
         yield f"{plan.model.key} is of family {card.family}, and optimum-neuron trains {', '.join(NEURON_FAMILIES)}"
@@ -196,7 +197,7 @@ def _neuron_trainer_problems(plan: Plan) -> Iterator[str]:
     if plan.measurement.save:
         yield "save: each core holds a part of the weights, and this version cannot gather them from optimum-neuron; remove --save"
     if plan.measurement.timing == "strict" and plan.device.pipeline_parallel > 1:
-        yield "timing=strict with pipeline parallel: one stage cannot be waited for alone"
+        yield "timing=strict with pipeline parallel: a single pipeline stage cannot be synchronised"
 
 
 def support_matrix() -> "SupportMatrix":

@@ -289,6 +289,8 @@ def device_choice(
     reasons.give("device.count", count, "requested with --devices" if options.devices else "the workload card sets it")
     if count % options.nodes:
         raise TunemarkError("--devices", count, f"is for all {options.nodes} nodes together; give a multiple of {options.nodes}")
+    if options.rendezvous is not None and options.nodes == 1:
+        raise TunemarkError("--rendezvous", options.rendezvous, "is for several machines; give --nodes, the same on each machine")
     if options.node_rank >= options.nodes:
         fix = f"machines are numbered from 0 to {options.nodes - 1}; give --nodes, the same on each machine"
         raise TunemarkError("--node-rank", options.node_rank, fix)

@@ -137,7 +137,7 @@ def refuse_unwritable(out: Path | None) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise TunemarkError("--out", folder, f"cannot be written ({error.strerror}); name a folder of yours") from error
+        raise TunemarkError("--out", str(folder), f"cannot be written ({error.strerror}); name a folder of yours") from error
 
 
 LOG_BYTES = 64 * formats.MIB

@@ -18,7 +18,7 @@ FALLEN_PEAK = 0.05
 RISEN_PEAK = 0.2
 SLOW_RANK = 0.05
 BUSY_DEVICE_BYTES = GIB
-RANDOM_WEIGHTS = "speed and memory are those of the architecture, loss and accuracy are not those of the pretrained model"
+RANDOM_WEIGHTS = "weights are random: speed and memory are representative, loss and accuracy are not"
 Warnings = Iterator[tuple[WarningKind, str]]
 
 

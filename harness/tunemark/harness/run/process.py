@@ -59,7 +59,7 @@ def with_memory_limit(arguments: list[str], most_bytes: int | None) -> list[str]
 def environment(device: DeviceChoice) -> dict[str, str]:
     """Return the worker's environment: the parent's, with devices in PCI order and without noise from libraries."""
     threads = {"OMP_NUM_THREADS": str(device.threads)} if device.threads and device.count > 1 else {}
-    # Threads that wait by spinning slow a step several times where other work runs on the cores.
+    # Spin-waiting threads slow a step several-fold when other processes use the cores.
     passive = {"DS_ACCELERATOR": "cpu", "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_VARIABLES)},

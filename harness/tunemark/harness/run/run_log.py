@@ -19,7 +19,7 @@ from tunemark.schema.records.trace import COUNT_COLUMNS, StepTrace
 from tunemark.schema.vocabulary import Phase
 
 FOLDER_PREFIX = "tunemark-"
-"""Of the temporary folder of a run."""
+"""Prefix of the temporary folder of a run."""
 ORDER_FILE = "order.json"
 LOG_FILE = "log.jsonl"
 OUTPUT_FILE = "output"

@@ -1,6 +1,7 @@
 """Terminal output: progress while a run goes on, and its headline numbers afterwards."""
 
 import json
+import os
 import sys
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from rich.text import Text
 from tunemark.harness.run.run_log import RunLog
 from tunemark.schema import formats
 from tunemark.schema.derive import Derived, derive
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.utilisation import Physics, physics
 from tunemark.schema.quantities import QUANTITIES
@@ -25,12 +26,21 @@ PLAIN_EVERY_STEPS = 50
 PIPE_WIDTH = 160
 
 
+class Answers(Console):
+    """Standard output."""
+
+    def on_broken_pipe(self) -> None:
+        """End without an error when the reader of a pipe, such as `head`, has seen enough. rich itself ends with 1."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(Exit.OK)
+
+
 def answers() -> Console:
     """Return the console for answers, on standard output. A pipe has no width, so it gets a generous one.
 
     Our own text may contain markup; text from elsewhere, such as a message or a setting, goes through `escape` or `as_text`.
     """
-    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    return Answers(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def say(text: str) -> None:

@@ -31,7 +31,7 @@ SAMPLES_BEFORE = 5
 PROCESSES_EVERY_S = 2.0
 """Listing a device's processes costs more than reading its sensors."""
 SLOWEST_INTEGRATION_S = 0.125
-"""Mean time between samples up to which power may be integrated: 10 Hz, and a quarter for a thread that is woken late."""
+"""Largest mean sampling interval for integrating power: 0.1 s plus 25% for late wake-ups."""
 Value = TypeVar("Value", int, float)
 
 
@@ -72,7 +72,7 @@ class DeviceSeries:
     """Samples from before the worker was spawned."""
     during: list[Moment] = field(default_factory=list)
     foreign: dict[int, int] = field(default_factory=dict)
-    """Device -> the most processes on it that are not the worker's; only devices that had any."""
+    """Highest number of foreign processes by device. Devices without any are absent."""
 
     def between(self, start_s: float, end_s: float) -> list[Moment]:
         """Return the samples of an interval of the run."""

@@ -19,9 +19,9 @@ from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Status
 
 LOSS_TOLERANCE = 0.01
-"""Other kernels and number formats round differently. A loss that differs by more than this is another training."""
+"""Other kernels and number formats round differently. Above this difference in loss, the two arms do not train the same way."""
 HOPELESS = (Status.UNSUPPORTED, Status.OOM_DEVICE, Status.OOM_HOST)
-"""Endings that a retry of the same settings would repeat."""
+"""Statuses that a retry of the same settings would reproduce."""
 CacheState = Literal["cold", "warm"]
 Pair = tuple[Submission, Submission]
 DerivedPair = tuple[Derived, Derived]
@@ -89,7 +89,7 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
         rules = plan.plan.measurement
         fewest = rules.min_warmup_steps + RANKABLE_STEPS
         if rules.max_steps is not None and rules.max_steps < fewest:
-            fix = f"too few to compare: the first {rules.min_warmup_steps} are left out; give --steps {fewest} or more (in --{name})"
+            fix = f"too few to compare: the first {rules.min_warmup_steps} are warm-up; give --steps {fewest} or more"
             raise TunemarkError("--steps", rules.max_steps, fix)
     if plans["a"].plan.model_dump(exclude={"reasons"}) == plans["b"].plan.model_dump(exclude={"reasons"}):
         raise TunemarkError("--b", arms["b"].text, "gives the same plan as --a; name a value that differs")

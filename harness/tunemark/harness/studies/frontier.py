@@ -121,7 +121,7 @@ class Frontier:
     def _fits(self, length: int, rows: int) -> bool:
         point = self._point(length, rows)
         plan = limited(self.bench.plan(self.workload, point.applied(self.options)), self.question.limit_bytes)
-        memory = f", memory limited to {formats.gib(plan.limit_memory_bytes)} per process" if plan.limit_memory_bytes else ""
+        memory = f", memory limited to {formats.gib(plan.limit_memory_bytes)} for each process" if plan.limit_memory_bytes else ""
         done = self.series.run(point.text + memory, plan)
         outcome = done.record.submission.outcome
         if done.status in DOES_NOT_FIT:

@@ -49,7 +49,7 @@ class Row:
     """The highest."""
     train_loss: float | None
     speed: float | None
-    """Throughput relative to the first point with enough steady steps; null where one of both has too few."""
+    """Throughput relative to the first point with enough steady steps; null if either has too few."""
     warnings: tuple[str, ...]
     """Warnings by name, without those that apply to every run of the workload."""
     message: str | None
@@ -160,7 +160,9 @@ def verdict(result: "Comparison") -> list[str]:
     if result.accuracy:
         word = "B differs" if result.accuracy.significant else "no significant difference"
         points, error = 100 * result.accuracy.difference, 100 * result.accuracy.standard_error
-        lines.append(f"accuracy: {word}: {points:+.1f} points (standard error {error:.1f}; less than two of them is no difference)")
+        lines.append(
+            f"accuracy: {word}: {points:+.1f} points (standard error {error:.1f}; differences below two standard errors are not significant)"
+        )
     if result.loss_changed:
         lines.append("B does not train as A does, so its speed is not comparable")
     return [*lines, *map(_break_even, result.break_even)]

@@ -1,4 +1,4 @@
-"""The engine of all series: run a point unless it is done, report it, and stop after the record on request.
+"""The engine of all series: run a point unless it is done, report it, and on request stop once the current run is recorded.
 
 The same command, with the same source on the same machine, resumes the runs it began. Runs that another source or other
 libraries measured are named, and never mixed with new ones.
@@ -119,7 +119,7 @@ class Series:
     def find(cls, kind: Kind, base: Resolved, points: Sequence[str], bench: Bench, *, again: bool, expected: int | None = None) -> "Series":
         """Return the series of these points: the newest of the same settings by this source on this machine, or a new one.
 
-        When another software has measured the same settings, a message names its runs.
+        If other software versions measured the same settings, a message lists those runs.
         """
         settings = settings_sha256(kind, base.plan, points)
         identity, records = find_series(settings, base.plan, bench.machine, bench.out, again=again)

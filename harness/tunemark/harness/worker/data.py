@@ -2,7 +2,7 @@
 
 Samples are synthetic (random, or with structure that a model can learn) or text. Rows are padded, or packed: documents are
 laid end to end into full rows, and none attends to another. The document that does not fit is cut; its rest begins the next
-row and is not counted again. The first token of each piece is predicted from nothing.
+row and is not counted again. The first token of each piece has no context, so it is not supervised.
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ class MicroBatch:
     tensors: dict[str, Any]
     counts: Counts
     everywhere: Counts
-    """Counts over all processes' micro-batches of this moment."""
+    """Counts summed over the current micro-batch of every process."""
 
 
 class Shape(NamedTuple):
@@ -86,11 +86,11 @@ def counts_of(plan: Plan, rows: list[Any]) -> Counts:
     """Return the counts of the rows of one micro-batch."""
     if plan.data.packing:
         tokens = len(rows) * plan.data.sequence_length
-        # The first token of a piece is predicted from nothing. Without borders a row is one piece.
+        # The first token of a piece has no context, so it is not supervised. Without borders a row is one piece.
         pieces = sum(len(row.pieces) for row in rows) if plan.data.document_borders else len(rows)
         return Counts(tokens, tokens, tokens - pieces, sum(row.documents for row in rows), len(rows))
     lengths = [len(sample["input_ids"]) for sample in rows]
-    # The first token of a row is predicted from nothing. A class is predicted once per row.
+    # The first token of a row has no context, so it is not supervised. A class is predicted once per row.
     supervised = sum(lengths) - len(rows) if plan.model.task is Task.CAUSAL_LM else len(rows)
     return Counts(len(rows) * _width(plan, lengths), sum(lengths), supervised, len(rows), len(rows))
 

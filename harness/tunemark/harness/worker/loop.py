@@ -24,7 +24,7 @@ from tunemark.harness.worker.models import NO_GRADIENTS, Gradients
 from tunemark.schema.records.plan import Plan
 
 AHEAD = 2
-"""Number of steps that processes may run ahead of the step with the vote to stop. All stop after the same step."""
+"""Steps between the vote to stop and the last step. All processes stop after the same step."""
 NAP_S = 1e-4
 ENDLESS = 1_000_000
 """More steps than any run takes, for schedules and trainers that need a number."""

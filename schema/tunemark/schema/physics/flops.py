@@ -107,7 +107,7 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
             "forward_matmul", block * shape.model.layers, f"2 x {block // (2 * tokens):,} x {tokens:,} x {shape.model.layers} blocks"
         ),
         FlopsLine("forward_attention", attention, f"4 x {_width(shape.model):,} x {attention // (4 * _width(shape.model)):,} pairs"),
-        FlopsLine("forward_head", head, "2 x weights of the head x what passes through it"),
+        FlopsLine("forward_head", head, "2 x weights of the head x tokens with an output"),
         FlopsLine("forward_adapters", adapters, f"2 x {adapters // (2 * tokens):,} x {tokens:,}"),
         FlopsLine("backward_input", block * live - exact, f"as forward_matmul, in {live} blocks that gradients pass through"),
         FlopsLine("backward_weight", block * trained, f"as forward_matmul, in {trained} blocks whose weights are trained"),

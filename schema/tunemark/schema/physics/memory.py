@@ -53,7 +53,7 @@ def _activations(shape: TrainingShape, block: BlockActivations) -> tuple[MemoryL
     size = BYTES[shape.activations]
     return (
         MemoryLine(name, "activations", live * per_block, f"{live} blocks x {formula}", BEFORE),
-        MemoryLine("one block's input", "activations", block.input, "of the last block that is left", ("backward ends",)),
+        MemoryLine("one block's input", "activations", block.input, "input of the last block", ("backward ends",)),
         MemoryLine("one block, recomputed", "activations", recomputed, block.formula, BACKWARD),
         MemoryLine(
             "one block's gradients", "activations", block.backward, "gradients of its widest tensors while they are needed", BACKWARD

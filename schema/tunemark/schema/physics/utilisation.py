@@ -64,7 +64,7 @@ def part_of_card(submission: Submission, card: AcceleratorCard) -> float | None:
 def probed_flop_per_s(submission: Submission) -> Known:
     """Return the sum of the matrix rates of the devices in the probe, FLOP/s: the better of before and after training.
 
-    A rate that was reached once can be reached, and a disturbed probe would flatter the run. Each process probes its own device.
+    The better rate counts: a disturbed probe would inflate MAFU. Each process probes its own device.
     """
     probe, count = submission.probe, submission.plan.device.count
     if probe is None:
@@ -178,7 +178,7 @@ def _palm(submission: Submission, model: ModelCard, work: Work) -> float:
 def _energy(submission: Submission, work: Work | None) -> tuple[Known, Known, Known]:
     """Return joules per step, per sample and per thousand tokens of the window."""
     used = submission.utilisation.energy if submission.utilisation else None
-    reason = "no steady step was measured" if work is None else "energy was not looked at" if used is None else used.reason
+    reason = "no steady step was measured" if work is None else "energy was not measured" if used is None else used.reason
     if work is None or used is None or used.joules is None or not used.window_s:
         none = Known(None, reason or "the time between the two readings is not known")
         return none, none, none

@@ -63,7 +63,7 @@ class PowerReading(Frozen):
     readings: Count
     """Readings behind the mean; 0 for an estimate by the submitter."""
     within_run: bool
-    """True if only readings between `run_start` and `run_stop` count; false if the clocks of the logs differ, so that all do."""
+    """True if only readings between `run_start` and `run_stop` count; false if all readings count because the clocks of the logs differ."""
     measurement: Literal["AC", "DC"] | None = None
     """AC: at the mains. DC: behind the power supply. From `conversion_eff`, metadata `measurement_type`, else from the submitter's folder."""
     conversion_efficiency: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -178,7 +178,7 @@ class ConvertedResult(Frozen):
     runs: tuple[ConvertedRun, ...] = Field(min_length=1)
     """All runs, by file name."""
     scaling_factor: Annotated[float, Field(ge=1, lt=10)] | None = None
-    """`scaling.json`: the official score is the mean of the runs times this factor, since the entry needed fewer samples than the
+    """`scaling.json`: the official score is the mean without the fastest and the slowest run, times this factor, since the entry needed fewer samples than the
     reference convergence points (RCP). Null without the file, which means 1."""
     notes: tuple[Text, ...] = ()
     """Caveat about this entry."""

@@ -16,7 +16,7 @@ OPTIMIZER_CLASSES = {
     "sgd": "SGD",
 }
 NEURON_ATTENTION = {"eager": "eager", "sdpa": "flash_attention_2", "flash_attention_2": "flash_attention_2"}
-"""optimum-neuron has a single fused attention kernel, which it names so. It is what sdpa means there."""
+"""optimum-neuron calls its only fused kernel flash_attention_2. A request for sdpa selects it."""
 DEVICE_TYPES = {Backend.CUDA: "cuda", Backend.ROCM: "cuda", Backend.XPU: "xpu", Backend.MPS: "mps"}
 """torch's device types. Offload cannot be observed on a CPU and cannot be requested on Neuron."""
 

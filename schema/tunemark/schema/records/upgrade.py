@@ -85,7 +85,7 @@ def validate_record(raw: dict[str, Any]) -> BaseModel:
     except (ValueError, RecursionError) as error:
         # 1e999 is valid JSON and parses as infinity.
         raise InvalidRecord(
-            [Problem("file", "", f"holds what no record can: {error}; use null for a value that is not a finite number")]
+            [Problem("file", "", f"contains an invalid value: {error}; use null for a value that is not a finite number")]
         ) from error
     try:
         return model.model_validate_json(content)

@@ -46,7 +46,7 @@ def arm_run(point: str) -> ArmRun | None:
 FEWEST_PAIRS = 3
 """Minimum number of pairs: two have one degree of freedom, and their interval is useless."""
 SIGN_TEST_PAIRS = 6
-"""With fewer pairs, even equal signs of all have a probability above 5%."""
+"""With fewer pairs, p exceeds 0.05 even if all differences have the same sign."""
 MOST_ENUMERATED = 14
 SIGN_DRAWS = 20_000
 SIGN_SEED = 20_261_120

@@ -20,7 +20,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.intervals import Interval, one_more_run, ratio_interval
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS, SteadyWindow
-from tunemark.schema.vocabulary import Phase, WarningKind
+from tunemark.schema.vocabulary import Phase, Status, WarningKind
 
 HOUR_S = 3_600
 ONCE = (Phase.IMPORT, Phase.LOAD, Phase.DATA, Phase.SAVE, Phase.TEARDOWN)
@@ -104,6 +104,8 @@ def predict(runs: Sequence[Submission], job: Job, usd_per_hour: float | None = N
 
 def _parts_of(run: Submission, derived: Derived, job: Job) -> _RunParts:
     window = derived.window
+    if run.outcome.status is Status.UNSUPPORTED:
+        raise TunemarkError("submission", run.run_id, f"was not run: {run.outcome.message}", exit_code=Exit.UNTRUSTWORTHY)
     if window is None or window.steps < RANKABLE_STEPS:
         steady = window.steps if window else 0
         fix = f"a prediction needs {RANKABLE_STEPS} steady steps; run longer, for example with --steps 150"

@@ -13,13 +13,13 @@ def loss_band(golden: GoldenLosses | None, plan: Plan, trace: StepTrace, *, chan
     """Return the gate: passed if the losses are inside the band, null with a reason if there is nothing to compare with."""
     reason = _incomparable(golden, plan, changed=changed)
     if golden is None or reason:
-        return Gate(name="loss_band", passed=None, detail=reason or "no losses of a right run are kept for this workload")
+        return Gate(name="loss_band", passed=None, detail=reason or "this workload has no reference losses")
     reached = {step: loss for step, loss in golden.losses.items() if step <= len(trace)}
     if not reached:
         return Gate(name="loss_band", passed=None, detail=f"the run ended before step {min(golden.losses)}, the first that is compared")
     off = {step: abs(smoothed_loss(trace, step) / loss - 1) for step, loss in reached.items()}
     worst = max(off, key=lambda step: off[step])
-    detail = f"at most {off[worst]:.2%} from the losses of a right run, at step {worst}; the band is {golden.tolerance:.0%}"
+    detail = f"largest deviation from the reference losses: {off[worst]:.2%} at step {worst} (allowed: {golden.tolerance:.0%})"
     return Gate(name="loss_band", passed=off[worst] <= golden.tolerance, detail=detail)
 
 
@@ -33,9 +33,9 @@ def _incomparable(golden: GoldenLosses | None, plan: Plan, *, changed: bool) -> 
     if golden is None:
         return None
     if changed:
-        return "settings of the card were changed, so its losses are no measure"
+        return "not compared: the run changes settings of the card"
     if plan.measurement.seed != golden.seed:
-        return f"the seed is {plan.measurement.seed}, the kept losses are of seed {golden.seed}"
+        return f"not compared: the seed is {plan.measurement.seed}, and the reference losses were recorded with seed {golden.seed}"
     if plan.batch.global_batch != plan.batch.micro_batch * plan.batch.gradient_accumulation:
-        return "several devices make a larger batch than the kept losses are of"
+        return "not compared: the reference losses are for one device"
     return None

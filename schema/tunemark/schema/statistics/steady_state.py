@@ -122,5 +122,8 @@ def steady_window(trace: StepTrace, rules: Measurement, settled_after: int = 0) 
             )
         first += change.index
         rest = times[first:]
-    missing = f"{len(rest)} steps in {rest.sum():.1f} s after warm-up; steady needs {rules.min_steady_steps} steps or {rules.min_steady_s:g} s, and {RANKABLE_STEPS} steps"
+    missing = (
+        f"only {len(rest)} steps in {rest.sum():.1f} s after warm-up; a steady window needs {rules.min_steady_steps} steps or "
+        f"{rules.min_steady_s:g} s, and at least {RANKABLE_STEPS} steps"
+    )
     return SteadyWindow(shortest, n, stable=False, verdict=missing)
