@@ -153,7 +153,7 @@ def test_this_machine_need_not_have_the_devices(facts):
         ({"accelerator": "nvidia-l4", "devices": 3, "nodes": 2}, "multiple of 2"),
         ({"accelerator": "google-tpu-v5e"}, "not of Google"),
         ({"accelerator": "nvidia-t4", "overrides": ["compute=bf16"]}, "bf16 on a Volta or Turing GPU"),
-        ({"accelerator": "nvidia-l4", "strategy": "ddp"}, "one device shares nothing"),
+        ({"accelerator": "nvidia-l4", "strategy": "ddp"}, "ddp needs at least two devices"),
     ],
 )
 def test_what_cannot_be_planned_there_is_refused(facts, chosen, said):

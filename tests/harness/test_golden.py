@@ -33,7 +33,7 @@ def test_losses_are_compared_with_those_of_a_right_run(facts, machine, factor, p
 def test_a_changed_or_short_run_is_not_compared_and_says_why(facts, machine):
     golden = facts.golden_losses("smoke-full")
     plan = resolve("smoke-full", facts, machine, Options()).plan
-    assert "changed" in loss_band(golden, plan, trace_of([1.0] * STEPS), changed=True).detail
+    assert "changes settings" in loss_band(golden, plan, trace_of([1.0] * STEPS), changed=True).detail
     assert "ended before" in loss_band(golden, plan, trace_of([1.0] * 5), changed=False).detail
     other = resolve("smoke-full", facts, machine, Options(seed=5)).plan
     assert "seed" in loss_band(golden, other, trace_of([1.0] * STEPS), changed=False).detail

@@ -185,7 +185,7 @@ def test_weights_of_another_architecture_are_refused_by_the_fields_that_differ(f
 def test_gemma_2_with_sdpa_is_refused_as_transformers_would_when_it_loads(facts, machine):
     plain = "fused_kernels=none"
     resolved = resolve("trainer-8k-gemma-2-9b-lora", facts, machine, Options(overrides=(plain, "attention=sdpa")))
-    assert "caps its attention scores" in resolved.unsupported
+    assert "soft-caps attention scores" in resolved.unsupported
     assert resolve("trainer-8k-gemma-2-9b-lora", facts, machine, Options(overrides=(plain,))).unsupported is None
 
 

@@ -116,7 +116,7 @@ def test_the_worker_is_limited_to_a_part_of_the_hosts_memory(tmp_path):
     frontier(scripted, Question(most=1)).search()
     frontier(scripted, Question(most=1, limit_bytes=2**30)).search()
     assert seen == [int(0.8 * scripted.machine.memory_bytes), 2**30]
-    assert "memory limited to 1.00 GiB per process" in scripted.ran[-1]
+    assert "memory limited to 1.00 GiB for each process" in scripted.ran[-1]
 
 
 def test_no_limit_reaches_the_memory_of_a_device(tmp_path):

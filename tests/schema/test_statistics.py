@@ -142,7 +142,7 @@ def test_windows_called_stable_have_the_true_rate_and_steady_traces_are_kept() -
 def test_a_short_run_is_warm_up_first_and_says_what_is_missing(steps: int, left: int) -> None:
     window = steady_window(trace_of(noisy(steps)), RULES)
     assert (window.steps, window.stable) == (left, False)
-    assert "steady needs 100 steps or 60 s" in window.verdict
+    assert "a steady window needs 100 steps or 60 s" in window.verdict
 
 
 def test_a_minute_is_long_enough_with_few_steps() -> None:
@@ -374,7 +374,7 @@ def test_twenty_equal_steps_after_warm_up_are_steady_and_nineteen_are_not() -> N
     assert steady_window(equal, rules(warmup=10)) == SteadyWindow(10, 30, stable=True, verdict="no change above 1% over 20 steps")
     short = steady_window(equal, rules(warmup=11, steps=5))
     assert (short.first, short.stable) == (11, False)
-    assert short.verdict == "19 steps in 19.0 s after warm-up; steady needs 5 steps or 1e+09 s, and 20 steps"
+    assert short.verdict == "only 19 steps in 19.0 s after warm-up; a steady window needs 5 steps or 1e+09 s, and at least 20 steps"
 
 
 def test_an_undisturbed_run_without_warm_up_is_steady_from_its_first_step() -> None:
