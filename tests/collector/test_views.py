@@ -258,3 +258,10 @@ def test_the_basis_is_on_demand_at_the_first_provider_whatever_instance_a_result
     )
     (row,) = cost(view, *offers, query="from basis_costs", instance="p4")
     assert (row["price"], row["same_instance"]) == ("first", False)
+
+
+def test_an_instance_with_more_than_twice_the_accelerators_is_the_last_choice(view: Any) -> None:
+    eight, two = offer("eight", 60.0, provider_rank=1), offer("two", 20.0, provider="gcp", accelerator_count=2, provider_rank=2)
+    assert [row["price"] for row in cost(view, eight, two, accelerator_count=1, query="from basis_costs")] == ["two"]
+    assert [row["price"] for row in cost(view, eight, two, accelerator_count=4, query="from basis_costs")] == ["eight"]
+    assert [row["price"] for row in cost(view, eight, accelerator_count=1, query="from basis_costs")] == ["eight"]

@@ -30,7 +30,9 @@ def test_more_devices_than_there_are_end_as_an_unsupported_record_with_the_numbe
     assert done.returncode == Exit.UNSUPPORTED, done.stderr
     outcome = only_submission(tmp_path).outcome
     assert outcome.status is Status.UNSUPPORTED
-    assert re.match(rf"{MANY} devices: this machine has \d+ cores, with at most 4 processes per core; give --devices \d+ or less", outcome.message)
+    assert re.match(
+        rf"{MANY} devices: this machine has \d+ cores, with at most 4 processes per core; give --devices \d+ or less", outcome.message
+    )
 
 
 def test_a_plan_with_too_many_devices_is_shown_with_the_reason():

@@ -64,7 +64,7 @@ def build_database(path: Path, tables: "Mapping[str, pa.Table]") -> None:
             path.parent.mkdir(parents=True)
         except OSError as error:
             raise TunemarkError(
-                "--db", str(path), f"its folder does not exist and cannot be made ({error.strerror}); name another file"
+                "--db", str(path), f"cannot be written: its folder does not exist and cannot be made ({error.strerror}); name another file"
             ) from error
     try:
         with replacing(path) as partial, duckdb.connect(str(partial), config=CLOSED) as connection:

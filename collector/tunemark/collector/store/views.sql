@@ -799,6 +799,7 @@ with offers as (
         coalesce(r.nodes, 1) as instances,
         coalesce(r.nodes, 1) * p.usd_per_hour as hourly,
         coalesce(r.instance = p.instance, false) as same_instance,
+        p.accelerator_count > 2 * r.accelerator_count / coalesce(r.nodes, 1) as oversized,
         r.samples_per_s,
         r.samples_per_s_low,
         r.samples_per_s_high,
@@ -828,6 +829,7 @@ select
     accelerator_count,
     fabric,
     same_instance,
+    oversized,
     instances,
     hourly as usd_per_hour,
     hourly / 3600 / samples_per_s * 1e3 as usd_per_1k_samples,
@@ -843,6 +845,7 @@ select
 from offers;
 comment on view costs is 'Cost of each result on each offer that can hold it, in whole instances. A result on one machine needs one instance with enough accelerators. A result on several machines needs an instance per machine, with enough accelerators for its share and a training fabric.';
 comment on column costs.same_instance is 'True if the result names this instance.';
+comment on column costs.oversized is 'True if the instance has more than twice the accelerators that are needed.';
 comment on column costs.usd_per_1k_samples_low is 'At the upper end of the 95% interval of the rate; NULL without an interval. The other low and high columns are alike.';
 comment on column costs.usd_per_training is 'Training only.';
 comment on column costs.usd_per_run is 'End to end, with loading, compiling and evaluations.';
@@ -851,9 +854,9 @@ create view first_offers as
 select * from costs
 qualify row_number() over (
     partition by result_id, kind
-    order by provider_rank nulls last, accelerator_count, usd_per_hour, provider, instance, coalesce(region, '')
+    order by oversized, provider_rank nulls last, accelerator_count, usd_per_hour, provider, instance, coalesce(region, '')
 ) = 1;
-comment on view first_offers is 'One offer per result and kind of price: that of the first provider in the order of the price basis; of its instances the smallest, then the cheapest. Providers that are not in the order come last.';
+comment on view first_offers is 'One offer per result and kind of price: that of the first provider in the order of the price basis; of its instances the smallest, then the cheapest. Oversized instances and providers that are not in the order come last.';
 
 create view basis_costs as
 select * from first_offers

@@ -178,6 +178,10 @@ class TrainingFabric(Frozen):
     """Source."""
 
 
+OVERSIZED = 2
+"""An instance with more than this many times the devices that are needed is the last choice."""
+
+
 class PriceBasis(Frozen):
     """The default basis of costs: the order of providers for on-demand list prices, and the instances with a training fabric."""
 
@@ -210,8 +214,8 @@ class PriceBasis(Frozen):
     ) -> PriceRow | None:
         """Return the on-demand price of one node with at least `devices` of an accelerator, or None.
 
-        The first provider in the order with a fitting instance counts; of its instances the smallest, then the cheapest. Several
-        nodes need a training fabric. Each offer has its newest price on the day `on`, by default the newest of all. The view
+        The first provider in the order with a fitting instance counts; of its instances the smallest, then the cheapest. An instance
+        with more than twice the devices counts only if no provider has a smaller one. Several nodes need a training fabric. Each offer has its newest price on the day `on`, by default the newest of all. The view
         `basis_costs` of the database applies the same rule.
         """
         fitting = [
@@ -225,6 +229,7 @@ class PriceBasis(Frozen):
         return min(
             fitting,
             key=lambda row: (
+                row.accelerator_count > OVERSIZED * devices,
                 self.providers.index(row.provider),
                 *(row.accelerator_count, row.usd_per_hour, row.instance, row.region or ""),
             ),
