@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "collector" / "audit" / "data"
 SETS = {
     "the sixty cases": ("audit_cases", "case_records"),
-    "further cases, written without sight of the rules": ("further_cases", "further_case_records"),
+    "further cases, written independently of the rules": ("further_cases", "further_case_records"),
 }
 """Title: files of the cases, and of the records and rules of each case."""
 VERDICTS = [verdict.value for verdict in AuditVerdict]

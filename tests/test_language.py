@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("schema", "harness", "collector", "site")
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/README.md", "benchmarks/README.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/README.md", "benchmarks/README.md", "Makefile", "pyproject.toml")
 
 BANNED = {
     r"\bso many\b": "N, or the number of",
@@ -65,6 +65,8 @@ def texts():
             yield from ((path, line, text) for line, text in docstrings_and_comments(path.read_text(encoding="utf-8")))
         for path in sorted([*(ROOT / room / "tunemark").rglob("*.j2"), *(ROOT / room / "tunemark").rglob("*.sql")]):
             yield from ((path, line, text) for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1))
+    for path in sorted((ROOT / "benchmarks").glob("*.py")):
+        yield from ((path, line, text) for line, text in docstrings_and_comments(path.read_text(encoding="utf-8")))
     for name in PAGES:
         path = ROOT / name
         yield from ((path, line, text) for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1))

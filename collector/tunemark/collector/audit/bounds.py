@@ -8,6 +8,7 @@ from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.token_rates import Rate, token_rates
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.workloads import FEWEST_LABELS
 from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.flops import flops_ledger
@@ -16,8 +17,6 @@ from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 SIXTEEN_BIT = (Dtype.BF16, Dtype.FP16)
-FEWEST_LABELS = 2
-"""Minimum number of classes of a classifier; the head of an encoder is negligible."""
 FIRST_LORA_TARGETS = {"gpt2": ("c_attn",), "phi3": ("qkv_proj",), "bert": ("query", "value")}
 """Projections for queries and values, which the first LoRA recipes adapted, where a family names them differently."""
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tunemark.collector.audit.evidence import AuditedResult, Evidence
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, source_of
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.rule import Finding
 from tunemark.collector.audit.token_rates import Rate, token_rates
@@ -118,7 +118,7 @@ def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
     """Return the readings of a step that the audit excludes, by document: a term has one meaning throughout a document."""
     excluded: dict[str, frozenset[str]] = {}
     for finding in findings:
-        document = finding.records[0].split("-")[0]
+        document = source_of(finding.records[0])
         if finding.excluded:
             excluded[document] = excluded.get(document, frozenset()) | frozenset(finding.excluded)
     return excluded

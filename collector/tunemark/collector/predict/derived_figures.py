@@ -6,6 +6,7 @@ the predictor agree. Each figure carries its calculation as a fact of the topic 
 
 from collections.abc import Iterator, Mapping
 
+from tunemark.collector.audit.bounds import SIXTEEN_BIT
 from tunemark.collector.audit.evidence import AuditedResult
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.token_rates import rows_per_step
@@ -15,7 +16,6 @@ from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.physics.flops import flops_ledger, palm_flops
 from tunemark.schema.vocabulary import Dtype, Method
 
-SIXTEEN_BIT = (Dtype.BF16, Dtype.FP16)
 Figure = tuple[float | None, str]
 """A value, or None, with its calculation or the reason why it is unknown."""
 

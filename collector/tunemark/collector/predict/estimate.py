@@ -13,11 +13,10 @@ from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.formats import GIB
+from tunemark.schema.formats import GIB, HOUR_S
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.statistics.job_prediction import HOUR_S
 from tunemark.schema.vocabulary import Method
 
 # Memory --------------------------------------------------------------------------------------------

@@ -567,7 +567,7 @@ create table runs (
 comment on table runs is 'Runs of converted results, one row per log.';
 comment on column runs.run is 'From 1.';
 comment on column runs.file is 'Name of the log.';
-comment on column runs.status is 'ok | aborted | incomplete';
+comment on column runs.status is 'ok | missed | aborted | incomplete';
 comment on column runs.init_s is 'Time before the clock of the benchmark starts.';
 comment on column runs.time_to_target_s is 'NULL if the target was not reached.';
 comment on column runs.samples is 'Training samples until the end.';

@@ -307,7 +307,7 @@ def skypilot(job: Job) -> str:
         "workdir": ".",
         "num_nodes": target.nodes,
         "resources": _resources(target) | ({"image_id": NEURON_IMAGE} if target.on_neuron else {}),
-        "setup": NEURON_SETUP if target.on_neuron else f"make setup\n{install}",
+        "setup": NEURON_SETUP if target.on_neuron else f"make setup-run\n{install}",
         "run": f"set -euo pipefail\n{head_node}{command}\n",
     }
     head = SKYPILOT_HEAD.format(workload=plan.workload, where=job.machines)

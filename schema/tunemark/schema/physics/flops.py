@@ -126,16 +126,6 @@ def palm_flops(shape: TrainingShape) -> int:
     return per_slot * shape.slots
 
 
-def parameters_only_flops(shape: TrainingShape) -> int:
-    """Return the rule-of-thumb count: 6 x all parameters x slots, or 4 x if they are frozen (Kaplan et al. 2020)."""
-    return (6 if shape.method is Method.FULL else 4) * count_parameters(shape.model).total * shape.slots
-
-
-def utilisation(flops: float, seconds: float, peak_tflops: float | None, devices: int = 1) -> float | None:
-    """Return FLOPs over time and dense peak, a share of 1, or None if the peak is unknown."""
-    return None if peak_tflops is None else flops / (seconds * peak_tflops * 1e12 * devices)
-
-
 def attention_pairs(documents: Iterable[int], *, causal: bool, window: int | None = None) -> int:
     """Return the number of query-key pairs that a mask allows, summed over documents (definitions#model-flops).
 

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
+from tunemark.schema.formats import MIB
 from tunemark.schema.physics.activations import BlockActivations, block_activations, head_line, stored_per_block
 from tunemark.schema.physics.architecture import block_linears, count_parameters
 from tunemark.schema.physics.memory_states import MemoryLedger, MemoryLine, Moment, block_weights, count_weights, divided, kept, state_lines
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
 
-MIB = 2**20
 WORKSPACE = 40 * MIB
 """cuBLAS workspaces reserved by torch: 32 MiB on Hopper, 8 MiB before (torch.cuda docs); one of each is assumed."""
 CONTEXT = 512 * MIB

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tunemark.schema.records.base import Bytes, Count, Frozen, PositiveCount, Seconds, Sha256, Text
+from tunemark.schema.records.base import Bytes, Count, Frozen, PositiveCount, Seconds, Sha256, Share, Text
 from tunemark.schema.vocabulary import Dtype
 
 COUNT_COLUMNS = ("slot_tokens", "real_tokens", "supervised_tokens", "documents", "rows")
@@ -69,7 +69,6 @@ class StepTrace(Frozen):
         return tuple(after - before for before, after in pairwise(times))
 
 
-Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 

@@ -17,12 +17,12 @@ import numpy as np
 
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.formats import HOUR_S
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.intervals import Interval, one_more_run, ratio_interval
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS, SteadyWindow
 from tunemark.schema.vocabulary import Phase, Status, WarningKind
 
-HOUR_S = 3_600
 ONCE = (Phase.IMPORT, Phase.LOAD, Phase.DATA, Phase.SAVE, Phase.TEARDOWN)
 """Phases that a job has once. Checks and probes are part of measuring and not of the job."""
 

@@ -8,11 +8,11 @@ from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import plain_rate
 from tunemark.schema.facts.cards import PriceRow
+from tunemark.schema.formats import HOUR_S
 from tunemark.schema.records.claims import Bill, BreakEven, Offer
 from tunemark.schema.records.published import Claim, Statement
 from tunemark.schema.vocabulary import AuditVerdict
 
-HOUR_S = 3_600
 DAY_HOURS, WEEK_DAYS = 24, 7
 MILLION = 1_000_000
 COST_TOLERANCE = 0.005

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from tunemark.collector.audit.evidence import Evidence, label, quoted
 from tunemark.collector.audit.rule import SUSPICIOUS, Finding, rule
 from tunemark.schema.records.claims import Comparison, Extreme
+from tunemark.schema.statistics.intervals import SIGNIFICANT_ERRORS
 
 ACCURACIES = frozenset({"accuracy", "accuracy_baseline", "accuracy_stochastic_rounding", "accuracy_epoch1", "accuracy_epoch2"})
-SIGNIFICANT_ERRORS = 2
 """Standard errors below which a difference is not significant (definitions#quality)."""
 
 
