@@ -87,7 +87,7 @@ def test_a_value_that_the_database_cannot_hold_stops_its_own_file_only(checkout:
     db = checkout / "build" / "tunemark.duckdb"
     done = collect(checkout, db)
     assert done.results == {"measured": 1}
-    assert "holds a value that the database cannot" in str(done.problems[0][1])
+    assert "contains a value that the database cannot store" in str(done.problems[0][1])
     assert len(run_query("from load_problems", db).rows) == 1
 
 

@@ -170,7 +170,7 @@ def test_a_card_whose_memory_contradicts_it_is_refused(facts: FactBase):
         {"InstanceType": "1x-RTX_4090-32-65536", "AcceleratorName": "RTX4090", "AcceleratorCount": 1, "GpuInfo": gpu_info(49_140)},
     )
     assert [(one.refused, one.reason) for one in found.dropped] == [
-        (True, "RTX4090 with 48 GiB a device is not nvidia-rtx-4090; add a card for it")
+        (True, "RTX4090: 48 GiB per device does not match nvidia-rtx-4090; add a card for it")
     ]
 
 

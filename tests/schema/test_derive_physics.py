@@ -105,7 +105,7 @@ def test_mafu_is_against_the_better_of_both_probes() -> None:
     [
         ({}, "mfu", "not in the catalogue"),
         ({}, "mafu", "the matrix rate was not probed"),
-        ({}, "energy_per_step_j", "energy was not looked at"),
+        ({}, "energy_per_step_j", "energy was not measured"),
         ({"utilisation": {**UTILISATION, "energy": {"source": "none", "reason": "the driver tells no power"}}}, "energy_per_step_j", "tells no power"),
         ({"plan.data.tokenizer": "word-level"}, "model_flop_per_s", "vocabulary"),
         ({"plan.lora.target_modules": ["no_such_layer"]}, "model_flop_per_s", "no_such_layer"),
