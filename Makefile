@@ -20,8 +20,8 @@ NEURON_INSTALLED := $(NEURON_VENV)/.installed
 OPTIMUM_NEURON := optimum-neuron==0.4.5
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CODE := schema harness collector site tests benchmarks
-# One process per core, whole test files each. Tiny models are slower on several threads when other work runs.
-PYTEST := -m pytest --numprocesses auto --dist loadfile
+# One process per core, whole test files each, in their order: slow ones first (tests/conftest.py). Tiny models are slower on several threads when other work runs.
+PYTEST := -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup setup-run demo test check tests test-neuron-stack neuron-api browser format schema support mutants structure lock clean
 
