@@ -1,6 +1,7 @@
 """The whole job from a short run: exact where nothing varies, with an interval that covers the truth where it does."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tunemark.harness.commands.studies import hourly
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.statistics.intervals import one_more_run
-from tunemark.schema.statistics.job_prediction import Job, predict
+from tunemark.schema.statistics.job_prediction import Job, predict, step_interval
 
 
 def short_run(machine=None, **script):
@@ -147,3 +148,13 @@ def machine():
     from harness_making import make_machine
 
     return make_machine()
+
+
+def test_a_step_whose_interval_reaches_far_is_predicted_without_an_error():
+    # One step of 500 s among steps of 1 s: the rate may be close to 0.
+    times = [1.0, 1.0, 1.0, 1.0, 500.0]
+    run = SimpleNamespace(trace=SimpleNamespace(step_times_s=times))
+    interval = step_interval(run, SimpleNamespace(first=0, stop=5, steps=5), steps=10)
+    assert interval.value == pytest.approx(100.8)
+    assert interval.low == 0.0
+    assert interval.high > 500.0

@@ -834,11 +834,11 @@ select
     hourly as usd_per_hour,
     hourly / 3600 / samples_per_s * 1e3 as usd_per_1k_samples,
     hourly / 3600 / samples_per_s_high * 1e3 as usd_per_1k_samples_low,
-    hourly / 3600 / samples_per_s_low * 1e3 as usd_per_1k_samples_high,
+    hourly / 3600 / nullif(samples_per_s_low, 0) * 1e3 as usd_per_1k_samples_high,
     hourly / 3600 / samples_per_s * 1e6 as usd_per_1m_samples,
     hourly / 3600 / tokens_per_s * 1e6 as usd_per_1m_tokens,
     hourly / 3600 / tokens_per_s_high * 1e6 as usd_per_1m_tokens_low,
-    hourly / 3600 / tokens_per_s_low * 1e6 as usd_per_1m_tokens_high,
+    hourly / 3600 / nullif(tokens_per_s_low, 0) * 1e6 as usd_per_1m_tokens_high,
     hourly / 3600 * epoch_time_s as usd_per_epoch,
     hourly / 3600 * train_time_s as usd_per_training,
     hourly / 3600 * wall_s as usd_per_run

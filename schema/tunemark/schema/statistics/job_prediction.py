@@ -156,9 +156,8 @@ def job_steps(run: Submission, window: SteadyWindow, job: Job) -> int:
 def step_interval(run: Submission, window: SteadyWindow, steps: int) -> Interval:
     """Return the mean time of `steps` future steady steps in seconds, with its 95% interval."""
     times = np.asarray(run.trace.step_times_s[window.first : window.stop])
-    rate = ratio_interval(np.ones_like(times), times)
-    mean, wider = 1 / rate.value, math.sqrt(1 + window.steps / steps)
-    return Interval(mean, mean - (mean - 1 / rate.high) * wider, mean + (1 / rate.low - mean) * wider)
+    mean, wider = ratio_interval(times, np.ones_like(times)), math.sqrt(1 + window.steps / steps)
+    return Interval(mean.value, max(0.0, mean.value - (mean.value - mean.low) * wider), mean.value + (mean.high - mean.value) * wider)
 
 
 def beginning_s(run: Submission, window: SteadyWindow, steps: int, steady_s: float) -> float:
