@@ -209,7 +209,7 @@ def test_an_entry_that_never_reached_the_target_is_neither_used_nor_refused() ->
 
 
 def on_h100(steps: int = 130, **overrides: Any) -> dict[str, Any]:
-    """Return what a run on one H100 replaces in a submission."""
+    """Return the fields of a submission that a run on one H100 replaces."""
     device = {"backend": "cuda", "accelerator": H100, "count": 1, "strategy": "single"}
     return {"steps": steps, "plan.device": device, "plan.precision": {"parameters": "bf16", "compute": "bf16"}, **overrides}
 

@@ -66,7 +66,14 @@ def flop_per_token(result: AuditedResult, model: ModelCard, sequence_length: int
 
 def dense_peak(card: AcceleratorCard | None, formats: Iterable[Dtype] = SIXTEEN_BIT) -> float | None:
     """Return the highest dense peak of one device over number formats in FLOP/s, or None if the card has none of them."""
-    return max((card.peak_tflops[dtype] * 1e12 for dtype in formats if dtype in card.peak_tflops), default=None) if card else None
+    fastest = fastest_format(card, formats) if card else None
+    return card.peak_tflops[fastest] * 1e12 if card and fastest else None
+
+
+def fastest_format(card: AcceleratorCard, formats: Iterable[Dtype]) -> Dtype | None:
+    """Return the number format with the highest dense peak, or None if the card has a peak for none of them."""
+    known = (dtype for dtype in formats if dtype in card.peak_tflops)
+    return max(known, key=lambda dtype: (card.peak_tflops[dtype], dtype.value), default=None)
 
 
 def peak_flop_per_s(result: AuditedResult) -> float | None:

@@ -6,13 +6,12 @@ the predictor agree. Each figure carries its calculation as a fact of the topic 
 
 from collections.abc import Iterator, Mapping
 
-from tunemark.collector.audit.bounds import SIXTEEN_BIT
+from tunemark.collector.audit.bounds import SIXTEEN_BIT, fastest_format
 from tunemark.collector.audit.evidence import AuditedResult
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.token_rates import rows_per_step
 from tunemark.collector.predict.fit import Observed
 from tunemark.collector.store.rows import Rows, fact
-from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.physics.flops import flops_ledger, palm_flops
 from tunemark.schema.vocabulary import Dtype, Method
 
@@ -86,19 +85,12 @@ def _peak_flop_per_s(observed: Observed, result: AuditedResult, needed: float) -
     card, devices = observed.config.accelerator, observed.config.devices
     named = precision_class(result.conditions.precision)
     if named and observed.config.shape.method is not Method.QLORA:
-        peak, dtype = _dense_peak(card, [Dtype(name) for name in named.split("/")])
-        stated = ""
+        dtype, stated = fastest_format(card, [Dtype(name) for name in named.split("/")]), ""
     else:
-        peak, dtype = _dense_peak(card, SIXTEEN_BIT)
-        stated = "; the format of the products is not stated"
-        fp8 = card.peak_tflops.get(Dtype.FP8)
-        if peak is not None and needed > peak * devices and fp8:
-            peak, dtype = fp8 * 1e12, Dtype.FP8.value
-    if peak is None:
+        dtype, stated = fastest_format(card, SIXTEEN_BIT), "; the format of the products is not stated"
+        if dtype and needed > card.peak_tflops[dtype] * 1e12 * devices and Dtype.FP8 in card.peak_tflops:
+            dtype = Dtype.FP8
+    if dtype is None:
         return None, f"the card of {card.name} has no dense peak for {named or 'bf16'}"
-    return peak * devices, f"({devices} x {peak / 1e12:g} TFLOP/s {dtype} dense{stated})"
-
-
-def _dense_peak(card: AcceleratorCard, formats: list[Dtype] | tuple[Dtype, ...]) -> tuple[float | None, str]:
-    known = [(card.peak_tflops[dtype] * 1e12, dtype.value) for dtype in formats if dtype in card.peak_tflops]
-    return max(known, default=(None, ""))
+    peak = card.peak_tflops[dtype] * 1e12
+    return peak * devices, f"({devices} x {peak / 1e12:g} TFLOP/s {dtype.value} dense{stated})"

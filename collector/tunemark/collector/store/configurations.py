@@ -4,7 +4,7 @@ What is ranked is a configuration, never a single run: repeats on the same devic
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import combinations
 from math import log
 from statistics import geometric_mean, stdev
@@ -58,21 +58,13 @@ def _independent_series(rows: Sequence[Row]) -> list[list[float]]:
     series: list[list[float]] = []
     last: Row | None = None
     for row in sorted(rows, key=lambda row: (row["started_at"], row["result_id"])):
-        same = last is not None and (_same_study(last, row) or _soon_after(last["started_at"], row["started_at"]))
-        if same:
+        same_study = last is not None and row.get("study_id") is not None and row.get("study_id") == last.get("study_id")
+        if last is not None and (same_study or row["started_at"] - last["started_at"] < INDEPENDENT_AFTER):
             series[-1].append(row["tokens_per_s"])
         else:
             series.append([row["tokens_per_s"]])
         last = row
     return series
-
-
-def _same_study(first: Row, second: Row) -> bool:
-    return first.get("study_id") is not None and first.get("study_id") == second.get("study_id")
-
-
-def _soon_after(first: datetime, second: datetime) -> bool:
-    return second - first < INDEPENDENT_AFTER
 
 
 def _agree(first: Sequence[float], second: Sequence[float]) -> bool:

@@ -201,7 +201,8 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
         open_sampler(plan.device.backend, indexes) as devices,
     ):
         folder = Path(name)
-        kills, cache, started_at, spawned_at_s = _oom_kills(), hub_cache(resolved), datetime.now(UTC), time.monotonic()
+        cache = note.model_cache if note else hub_cache(resolved)
+        kills, started_at, spawned_at_s = _oom_kills(), datetime.now(UTC), time.monotonic()
         order = Order(
             plan=plan,
             card=facts.model(plan.model.key),

@@ -1,7 +1,7 @@
 """Recover runs whose parent process was killed: their logs stay in the temporary folder, and become submissions.
 
-The parent notes in the run's folder what a submission needs besides the log. A folder is recovered once neither the parent nor a
-process of the run is alive.
+The parent notes in the run's folder what a submission needs besides the log. A folder is recovered once the parent is
+gone; its worker then ends within seconds.
 """
 
 import shutil

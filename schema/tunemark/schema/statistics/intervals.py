@@ -1,4 +1,4 @@
-"""Robust statistics and intervals of step times. Pure functions of numpy arrays with fixed seeds. See definitions#intervals."""
+"""Robust statistics and intervals of step times. Pure functions of numpy arrays. See definitions#intervals."""
 
 import math
 from collections.abc import Sequence

@@ -66,10 +66,15 @@ def largest_change(times: Floats) -> LevelChange:
     scaled = np.abs(right - left) * np.sqrt(left_steps * (n - left_steps) / n)
     at = int(np.argmax(scaled))
     residuals = np.concatenate([times[: at + 1] - left[at], times[at + 1 :] - right[at]])
-    correlation = lag_one(residuals)
-    error = float(residuals.std(ddof=2)) * math.sqrt((1 + correlation) / (1 - correlation))
+    error = float(residuals.std(ddof=2)) * _correlation_factor(residuals)
     # Without any noise, each change is certain.
     return LevelChange(at + 1, float(right[at] / left[at] - 1), float(scaled[at]) / error if error else math.inf)
+
+
+def _correlation_factor(residuals: Floats) -> float:
+    """Return the factor by which correlated neighbours raise a standard error, as in an AR(1) process."""
+    correlation = lag_one(residuals)
+    return math.sqrt((1 + correlation) / (1 - correlation))
 
 
 def drift(times: Floats) -> float:
@@ -79,8 +84,7 @@ def drift(times: Floats) -> float:
     neighbours, excludes zero.
     """
     slope = theil_sen(times)
-    correlation = lag_one(times - slope.value * np.arange(len(times)))
-    wider = math.sqrt((1 + correlation) / (1 - correlation))
+    wider = _correlation_factor(times - slope.value * np.arange(len(times)))
     if slope.value - (slope.value - slope.low) * wider <= 0 <= slope.value + (slope.high - slope.value) * wider:
         return 0.0
     return slope.value * len(times) / float(np.median(times))
