@@ -18,7 +18,8 @@ def test_each_line_has_its_formula_and_each_accelerator_its_margin(tunemark: Tun
     small, large = done.out.splitlines()[-2:]
     assert " no " in small
     assert "-23." in small
-    assert " yes " in large
+    assert " fits " in large
+    assert "90% interval" in done.out
     assert "+32." in large
 
 
@@ -28,7 +29,10 @@ def test_all_accelerators_are_judged_when_none_is_named_smallest_first(tunemark:
     assert len(sizes) > 40
     assert sizes == sorted(sizes)
     for one in answer["accelerators"]:
-        assert one["fits"] == (one["margin_bytes"] >= 0) == (one["largest_micro_batch"] >= 2)
+        assert (one["margin_bytes"] >= 0) == (one["largest_micro_batch"] >= 2)
+        low, high = answer["needed_interval_bytes"]
+        assert (one["fit"] == "no") == (one["memory_bytes"] < low)
+        assert (one["fit"] in {"fits", "probably"}) == (one["memory_bytes"] >= high)
         assert one["margin_bytes"] == one["memory_bytes"] - answer["needed_bytes"]
 
 
@@ -50,8 +54,25 @@ def test_sharding_brings_a_70b_model_onto_80_gib(tunemark: Tunemark) -> None:
     alone, shared = (
         json.loads(tunemark(*large, "-a", "nvidia-h100-80gb-sxm", *more).out)["accelerators"][0] for more in ((), ("--devices", "32"))
     )
-    assert not alone["fits"]
-    assert shared["fits"]
+    assert alone["fit"] == "no"
+    assert shared["fit"] == "fits"
+
+
+def test_levers_of_the_command_line_lower_the_estimate(tunemark: Tunemark) -> None:
+    plain = ("estimate", "-m", "llama-3.1-8b", "--method", "full", "--seq", "2048", "--micro-batch", "2", "--json")
+    levers = (
+        ("--checkpointing", "full"),
+        ("--loss", "chunked"),
+        ("--compile",),
+        ("--optimizer", "paged-adamw-8bit"),
+        ("--activation-offload",),
+    )
+    needed, given = [json.loads(tunemark(*plain).out)["needed_bytes"]], list(plain)
+    for lever in (*levers, ("--optimizer-in-backward",)):
+        given += lever
+        needed.append(json.loads(tunemark(*given).out)["needed_bytes"])
+    assert needed == sorted(needed, reverse=True)
+    assert needed[-1] < 20 * 2**30 < 60 * 2**30 < needed[0]
 
 
 @pytest.mark.parametrize(

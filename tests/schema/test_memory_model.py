@@ -2,19 +2,20 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.memory import CONTEXT, estimate_memory, largest_micro_batch
 from tunemark.schema.physics.memory_states import MemoryLedger, state_lines
-from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+from tunemark.schema.physics.training_shape import OptimizerKind, TrainingShape
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Loss, Method
 
 FACTS = FactBase(Path(__file__).parents[2] / "data")
 GIB = 2**30
@@ -32,13 +33,15 @@ def line(ledger: MemoryLedger, key: str) -> int:
 # --- against autograd
 
 
-def saved_bytes(card: ModelCard, method: Method, attention: str) -> float:
+def saved_bytes(card: ModelCard, method: Method, attention: str, *, compiled: bool = False) -> float:
     """Return the bytes per token that autograd saves in the second block of a small model in bf16, weights left out."""
     import torch
 
     model = _build(card, method, attention)
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     block = next(module for name, module in model.named_modules() if name.endswith((".layers.1", ".h.1", ".layer.1")))
+    if compiled:
+        block.compile()
     inside, seen = [False], {}
     block.register_forward_pre_hook(lambda *_: inside.__setitem__(0, True))
     block.register_forward_hook(lambda *_: inside.__setitem__(0, False))
@@ -107,6 +110,15 @@ def test_the_activations_of_a_block_with_adapters_are_what_autograd_saves(family
     assert predicted == pytest.approx(saved_bytes(small(family), Method.LORA, "sdpa"), rel=0.06)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
+def test_a_compiled_block_saves_the_results_and_inputs_of_its_matrix_products(method: Method) -> None:
+    shape = TrainingShape(small("llama"), method, 64, 2, lora_rank=4, compiled=True)
+    predicted = block_activations(shape).saved / shape.slots
+    assert predicted < 0.75 * block_activations(replace(shape, compiled=False)).saved / shape.slots
+    assert predicted == pytest.approx(saved_bytes(small("llama"), method, "sdpa", compiled=True), rel=0.06)
+
+
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_eager_attention_keeps_its_scores(family: str) -> None:
     shape = TrainingShape(small(family), Method.FULL, 64, 2, attention="eager")
@@ -164,6 +176,63 @@ def test_every_line_says_how_it_was_computed() -> None:
             assert one.formula, one.key
 
 
+def test_autocast_keeps_the_residual_stream_in_32_bits_and_casts_every_trained_weight() -> None:
+    plain = make_shape(method=Method.FULL, parameters=Dtype.FP32, activations=Dtype.FP32)
+    ledger = estimate_memory(replace(plain, autocast=Dtype.BF16))
+    assert line(ledger, "weights") == 4 * 8_030_261_248
+    assert line(ledger, "weights in 16 bits") == 2 * 8_030_261_248
+    assert line(ledger, "checkpointed activations") == line(estimate_memory(plain), "checkpointed activations")
+    assert line(ledger, "logits and loss") < line(estimate_memory(plain), "logits and loss")
+
+
+def test_an_optimizer_in_the_backward_pass_keeps_the_gradient_of_one_matrix() -> None:
+    ledger = estimate_memory(make_shape(method=Method.FULL, optimizer="adamw-fused", optimizer_in_backward=True))
+    assert line(ledger, "gradients") == 2 * 128_256 * 4096
+    with pytest.raises(TunemarkError, match="keeps no gradients to add up"):
+        make_shape(method=Method.FULL, optimizer_in_backward=True, gradient_accumulation=2)
+
+
+def test_paged_states_are_not_counted_on_a_device_that_is_short() -> None:
+    full = make_shape(method=Method.FULL, optimizer="adamw-8bit")
+    assert line(estimate_memory(full), "optimizer states") > 0
+    assert line(estimate_memory(replace(full, optimizer="paged-adamw-8bit")), "optimizer states") == 0
+
+
+def test_offloaded_activations_leave_two_block_inputs_on_the_device() -> None:
+    offloaded = line(estimate_memory(make_shape(activation_offload=True)), "checkpointed activations")
+    assert offloaded == line(estimate_memory(make_shape()), "checkpointed activations") * 2 / 32
+    with pytest.raises(TunemarkError, match="set checkpointing to full"):
+        make_shape(activation_offload=True, checkpointing=Checkpointing.NONE)
+
+
+def test_sharded_four_bit_weights_are_gathered_in_four_bits_and_their_scales_stay_whole() -> None:
+    alone = estimate_memory(make_shape(method=Method.QLORA))
+    qlora, lora = (estimate_memory(make_shape(method=method, sharding="fsdp2", world_size=4)) for method in (Method.QLORA, Method.LORA))
+    assert line(qlora, "gathered blocks") == line(lora, "gathered blocks") / 4
+    assert line(qlora, "4-bit scales") == line(alone, "4-bit scales")
+
+
+def test_deepspeed_adds_its_buckets_and_the_fp32_gradients_of_its_share() -> None:
+    ledger = estimate_memory(make_shape(method=Method.FULL, sharding="zero2", world_size=8, master_weights=True))
+    assert line(ledger, "communication buckets") == 2 * 500_000_000 * 2
+    assert line(ledger, "fp32 gradients") == 4 * 8_030_261_248 // 8
+
+
+def test_a_verdict_follows_the_interval_of_the_estimate() -> None:
+    ledger = estimate_memory(make_shape())
+    assert ledger.needed_low < ledger.needed < ledger.needed_high
+    assert ledger.fit_on(ledger.peak_reserved + ledger.outside) in {"fits", "tight"}
+    assert ledger.fit_on(2 * ledger.needed_high) == "fits"
+    assert ledger.fit_on(ledger.needed_high - 1) == ledger.fit_on(ledger.needed_low) == "tight"
+    assert ledger.fit_on(ledger.needed_low - 1) == "no"
+
+
+def test_a_device_short_of_memory_holds_less_cache() -> None:
+    ledger = estimate_memory(make_shape())
+    tight = ledger.reserved_on(ledger.needed + 1)
+    assert ledger.peak_allocated <= tight < ledger.peak_reserved == ledger.reserved_on(None)
+
+
 def test_a_fused_loss_frees_most_of_the_logits() -> None:
     upcast, fused = (estimate_memory(make_shape(loss=loss)) for loss in ("upcast", "fused"))
     assert line(fused, "logits and loss") < 0.1 * line(upcast, "logits and loss")
@@ -190,8 +259,9 @@ shapes = st.builds(
     micro_batch=st.integers(1, 8),
     sequence_length=st.sampled_from([128, 1024, 4096]),
     checkpointing=st.sampled_from(list(Checkpointing)),
-    loss=st.sampled_from(["plain", "upcast", "fused"]),
-    optimizer=st.sampled_from(["adamw", "adamw-fused", "adamw-8bit", "sgd", "adafactor"]),
+    loss=st.sampled_from(get_args(Loss)),
+    compiled=st.booleans(),
+    optimizer=st.sampled_from(get_args(OptimizerKind)),
 )
 
 

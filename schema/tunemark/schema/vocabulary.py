@@ -194,5 +194,12 @@ class WarningKind(StrEnum):
     TRUNCATED_LOG = "truncated_log"
 
 
-Loss = Literal["plain", "upcast", "fused"]
-"""Tensors that the loss keeps: in the format of the logits, cast to fp32, or never the whole logits."""
+Loss = Literal["plain", "upcast", "inplace", "chunked", "fused"]
+"""Tensors that the loss keeps beside the logits.
+
+- `plain`: three, in the format of the logits.
+- `upcast`: three in fp32, as in transformers.
+- `inplace`: two in fp32; the gradient overwrites the log-probabilities, as in Triton kernels such as Unsloth's.
+- `chunked`: the gradient, and one chunk at a time in fp32, as in torchtune's chunked cross-entropy.
+- `fused`: the head and the loss in one kernel; never the whole logits, as in Liger Kernel.
+"""

@@ -54,12 +54,11 @@ EXAMPLES = {
         evidence(result(claims={"mfu": 0.4, "tokens_per_s": 4_450})),
     ),
     "memory-capacity": (evidence(result(claims={"peak_memory_bytes": gb(90)})), evidence(result(claims={"peak_memory_bytes": gb(80)}))),
-    "memory-floor": (evidence(result(claims={"peak_memory_bytes": gb(13)})), evidence(result(claims={"peak_memory_bytes": gb(18)}))),
-    "memory-states": (
+    "memory-floor": (evidence(result(claims={"peak_memory_bytes": gb(12)})), evidence(result(claims={"peak_memory_bytes": gb(18)}))),
+    "memory-usual": (
         evidence(result(claims={"peak_memory_bytes": gb(60)}, precision="Mixed precision (bf16)", **FULL)),
         evidence(result(claims={"peak_memory_bytes": gb(60)}, precision="bf16", **FULL)),
     ),
-    "memory-usual": (evidence(result(claims={"peak_memory_bytes": gb(16)})), evidence(result(claims={"peak_memory_bytes": gb(18)}))),
     "model-memory": (
         evidence(result(claims={"model_memory_bytes": gb(13)}, **QLORA)),
         evidence(result(claims={"model_memory_bytes": gb(13.5)})),
@@ -387,8 +386,11 @@ EXAMPLES = {
         for rate in (1_000, 3_000)
     ),
     "qlora-memory": tuple(
-        evidence(result(1, claims={"peak_memory_bytes": gb(size)}, **QLORA), result(2, claims={"peak_memory_bytes": gb(36)}))
-        for size in (48, 30)
+        evidence(
+            result(1, claims={"peak_memory_bytes": gb(size)}, sequence_length=512, **QLORA),
+            result(2, claims={"peak_memory_bytes": gb(36)}, sequence_length=512),
+        )
+        for size in (90, 30)
     ),
     "lora-memory": tuple(
         evidence(result(1, claims={"peak_memory_bytes": gb(size)}), result(2, claims={"peak_memory_bytes": gb(60)}, **FULL))

@@ -121,18 +121,13 @@ def weight_bytes(model: ModelCard, method: Method) -> tuple[float, str]:
     return size, f"{weights.quantised:,} x (0.5 + {scales:.4f}) + {weights.plain:,} x 2 bytes"
 
 
-def activations_kept(
-    result: AuditedResult, model: ModelCard, sequence_length: int, micro_batch: int, *, recompute: bool
-) -> tuple[float, str]:
+def activations_kept(result: AuditedResult, model: ModelCard, sequence_length: int, micro_batch: int) -> tuple[float, str]:
     """Return the minimum bytes of activations, with the calculation.
 
     The results of matrix products and attention are kept until the backward pass, and the input of each block (Korthikanti et
-    al. 2022, section 4). If every block is computed twice, only block inputs and one input of the head are kept. All
-    element-wise results are assumed to be recomputed for free.
+    al. 2022, section 4). All element-wise results are assumed to be recomputed for free.
     """
-    rank, checkpointing = result.setting("lora_r") or 1, Checkpointing.FULL if recompute else Checkpointing.NONE
-    shape = least_shape(model, result.conditions.method, sequence_length, micro_batch, rank, checkpointing)
+    shape = least_shape(model, result.conditions.method, sequence_length, micro_batch, result.setting("lora_r") or 1)
     block = block_activations(shape)
-    each = block.input + (0 if recompute else block.products)
-    head = shape.slots * model.hidden_size * 2 if recompute and not shape.labels else 0
-    return model.layers * each + head, f"{model.layers} blocks x {shape.slots:,} tokens x {each / shape.slots:,.0f} bytes"
+    each = block.input + block.products
+    return model.layers * each, f"{model.layers} blocks x {shape.slots:,} tokens x {each / shape.slots:,.0f} bytes"

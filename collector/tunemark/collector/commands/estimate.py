@@ -33,14 +33,27 @@ def estimate(
         typer.Option("--accelerator", "-a", help="An accelerator card; may be repeated. Default: all.", show_default=False),
     ] = None,
     checkpointing: Annotated[str, typer.Option("--checkpointing", help="none, selective or full.")] = "none",
+    reentrant: Annotated[bool, typer.Option("--reentrant", help="Checkpointing is torch's older, re-entrant one.")] = False,
+    activation_offload: Annotated[
+        bool, typer.Option("--activation-offload", help="Keep the inputs of checkpointed blocks in host memory.")
+    ] = False,
+    compiled: Annotated[bool, typer.Option("--compile", help="torch.compile: element-wise results are recomputed.")] = False,
     attention: Annotated[
         str | None,
         typer.Option(
             "--attention", help="sdpa, flash or eager. Default: sdpa, or eager for Gemma 2 as in transformers.", show_default=False
         ),
     ] = None,
-    loss: Annotated[str, typer.Option("--loss", help="plain, upcast (logits cast to fp32) or fused.")] = "upcast",
-    optimizer: Annotated[str, typer.Option("--optimizer", help="adamw, adamw-fused, adamw-8bit, sgd or adafactor.")] = "adamw",
+    loss: Annotated[
+        str, typer.Option("--loss", help="plain, upcast (logits cast to fp32), inplace (Triton kernels), chunked or fused (Liger).")
+    ] = "upcast",
+    optimizer: Annotated[
+        str,
+        typer.Option("--optimizer", help="adamw, adamw-fused, adamw-8bit, paged-adamw, paged-adamw-8bit, sgd or adafactor."),
+    ] = "adamw",
+    optimizer_in_backward: Annotated[
+        bool, typer.Option("--optimizer-in-backward", help="Update each weight as soon as its gradient is complete.")
+    ] = False,
     gradient_accumulation: Annotated[int, typer.Option("--accumulate", help="Micro-steps in an optimizer step.")] = 1,
     rank: Annotated[int, typer.Option("--rank", help="Rank of the adapters.")] = 16,
     targets: Annotated[str, typer.Option("--targets", help="Layers with an adapter, separated by commas, or all-linear.")] = "all-linear",
@@ -52,6 +65,14 @@ def estimate(
             help="Format of weights that are not quantised. Default: bf16, or fp32 for qlora as in peft's recipe.",
             show_default=False,
         ),
+    ] = None,
+    autocast: Annotated[
+        str | None,
+        typer.Option("--autocast", help="Format of matrix products under autocast; for --parameters fp32.", show_default=False),
+    ] = None,
+    activations: Annotated[
+        str | None,
+        typer.Option("--activations", help="Format of the residual stream. Default: that of the parameters.", show_default=False),
     ] = None,
     adapters: Annotated[str, typer.Option("--adapters", help="Format of the adapters.")] = "fp32",
     single_quantisation: Annotated[bool, typer.Option("--single-quantisation", help="QLoRA without double quantisation.")] = False,
@@ -87,8 +108,9 @@ def estimate(
 ) -> None:
     """Estimate the memory of a training step, line by line with formulas, and the accelerators it fits on.
 
-    Nothing is run or fetched: everything follows from the model card. A step fits if its live tensors and the memory that the
-    device holds outside the allocator fit. A caching allocator takes more memory while there is more, and gives it back.
+    Nothing is run or fetched: everything follows from the model card. A step needs its live tensors and the memory that the device
+    holds outside the allocator, with a 90% interval from published peaks. It `fits` if there is also room for the cache of the
+    allocator, `probably` fits if the upper end of the interval does, is `tight` if only the lower end does, and else `no`.
 
     With --throughput, --samples or --tokens the command also predicts speed, time and cost where the step fits, each with a 90%
     interval, from the results that the audit accepts. Where nothing similar was measured, it gives the reason. The accuracy of
@@ -119,14 +141,19 @@ def estimate(
         lora_targets=ALL_LINEAR if targets == ALL_LINEAR[0] else tuple(name.strip() for name in targets.split(",")),
         lora_dropout=dropout,
         checkpointing=chosen("--checkpointing", checkpointing, Checkpointing),
+        reentrant=reentrant,
+        activation_offload=activation_offload,
+        compiled=compiled,
         attention=attention or ("eager" if card.family == "gemma2" else "sdpa"),  # type: ignore[arg-type]
         loss=loss,  # type: ignore[arg-type]
         parameters=stored,
-        activations=stored,
+        activations=stored if activations is None else chosen("--activations", activations, Dtype),
+        autocast=None if autocast is None else chosen("--autocast", autocast, Dtype),
         adapters=chosen("--adapters", adapters, Dtype),
         double_quantisation=not single_quantisation,
         optimizer=optimizer,  # type: ignore[arg-type]
         master_weights=master_weights,
+        optimizer_in_backward=optimizer_in_backward,
         sharding=sharding or ("fsdp2" if devices > 1 else "single"),  # type: ignore[arg-type]
         world_size=devices,
         tensor_parallel=tensor_parallel,
@@ -167,7 +194,8 @@ def _print_memory(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Me
     lines = [(gib(line.bytes), line.key, when(line.moments), line.formula) for line in ledger.lines]
     print_table(["memory", "what", "when", "how"], lines, title=title)
     typer.echo("")
-    needed = f"needed of a device: the peak ({ledger.peak_moment}) and {gib(ledger.outside)} outside the allocator"
+    interval = f"{gib(ledger.needed_low)} to {gib(ledger.needed_high)}"
+    needed = f"needed of a device, 90% interval {interval}: the peak ({ledger.peak_moment}) and {gib(ledger.outside)} outside the allocator"
     peaks = [(gib(ledger.allocated_at(moment)), f"live tensors, {moment}") for moment in MOMENTS]
     held = (gib(ledger.peak_reserved), "reserved by a caching allocator with memory to spare")
     print_table(["memory", "peak"], [*peaks, held, (gib(ledger.needed), needed)])
@@ -231,11 +259,12 @@ def _memory_json(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Mem
         "peak_allocated_bytes": ledger.peak_allocated,
         "peak_reserved_bytes": ledger.peak_reserved,
         "needed_bytes": ledger.needed,
+        "needed_interval_bytes": [ledger.needed_low, ledger.needed_high],
         "accelerators": [
             {
                 "accelerator": fit.accelerator,
                 "memory_bytes": fit.memory,
-                "fits": fit.fits,
+                "fit": fit.verdict,
                 "margin_bytes": fit.margin,
                 "largest_micro_batch": fit.largest_micro_batch,
             }

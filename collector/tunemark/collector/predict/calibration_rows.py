@@ -6,11 +6,11 @@ from pathlib import Path
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, source_of
 from tunemark.collector.audit.load import load_evidence
+from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding
 from tunemark.collector.audit.token_rates import Rate, token_rates
 from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.collector.predict.fit import Combination, Missing, Observed, observe, without_copies
-from tunemark.collector.predict.predicted_vs_measured import published_shape
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem, work_in
@@ -82,7 +82,7 @@ def _published(evidence: Evidence, facts: FactBase, findings: Collection[Finding
         if run is None or not rates or not isinstance(result, PublishedResult):
             continue
         refutation = next((finding for finding in by_subject.get(result.id, ()) if concerns(finding, rates[0])), None)
-        shape = published_shape(result, facts)
+        shape = published_shape(result.conditions, facts, facts.known.memory_reading(result.source))
         if refutation is not None:
             yield result.id, Missing(f"the audit calls it {refutation.verdict.value}: {refutation.rule}")
         elif run.accelerator is None or shape is None:

@@ -16,13 +16,11 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB, HOUR_S
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
+from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Method
 
 # Memory --------------------------------------------------------------------------------------------
-
-TIGHT = 0.05
-"""A margin below this share of the device's memory is called tight: the error of the memory model is of that size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +35,8 @@ class MemoryFit:
     """Memory of the device, in bytes."""
     needed: int
     """Memory that the step needs, in bytes."""
+    verdict: MemoryVerdict
+    """`fits`, `probably`, `tight` or `no`, by the interval of the estimate."""
     largest_micro_batch: int
     """Largest number of full rows that fit; 0 if none does."""
 
@@ -47,27 +47,20 @@ class MemoryFit:
 
     @property
     def fits(self) -> bool:
-        """True if the step fits."""
+        """True if the step fits by the estimate itself."""
         return self.margin >= 0
-
-    @property
-    def verdict(self) -> str:
-        """`yes`, `tight` or `no`."""
-        if not self.fits:
-            return "no"
-        return "tight" if self.margin < TIGHT * self.memory else "yes"
 
 
 def memory_fits(shape: TrainingShape, accelerators: Iterable[AcceleratorCard]) -> tuple[MemoryFit, ...]:
     """Return the fit on each accelerator, smallest memory first; accelerators with unknown memory are left out."""
-    needed = estimate_memory(shape).needed
+    ledger = estimate_memory(shape)
     fits = []
     for card in accelerators:
         if card.memory_gib is not None:
             # A process may use only one of several cores of a card; the name then states that all of them count.
             cores, memory = card.cores_per_unit or 1, int(card.memory_gib * GIB)
             name = f"{card.name}, all {cores} cores" if cores > 1 else card.name
-            fits.append(MemoryFit(card.key, name, memory, needed, largest_micro_batch(shape, memory)))
+            fits.append(MemoryFit(card.key, name, memory, ledger.needed, ledger.fit_on(memory), largest_micro_batch(shape, memory)))
     return tuple(sorted(fits, key=lambda fit: (fit.memory, fit.accelerator)))
 
 

@@ -4,16 +4,19 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from tunemark.collector.audit.published_shape import expected_bytes, published_shape
 from tunemark.collector.store.rows import Row
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.world_facts import MemoryConvention
+from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryLedger
-from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape, shape_of_plan, shape_problem
-from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
+from tunemark.schema.records.published import Claim, PublishedResult
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+from tunemark.schema.vocabulary import Method, PublishedStatus
 
 # Measured memory -----------------------------------------------------------------------------------
 
@@ -105,48 +108,56 @@ def _sentence(*parts: str | None) -> str:
 
 # Published memory ----------------------------------------------------------------------------------
 
+PEAK, IN_USE = "peak_memory_bytes", "device_memory_bytes"
+"""Quantities: the peak of the document's reading, and the memory in use on the device as nvidia-smi shows it."""
 SOURCE_004: dict[Method, tuple[float, float]] = {Method.FULL: (2, 20), Method.LORA: (2, 4), Method.QLORA: (0.5, 2)}
 """Method -> (bytes of precision, factor) of source 004: Memory (GB) = parameters x precision bytes x factor / 1e9."""
-
-
-PRECISIONS = (("bfloat16", Dtype.BF16), ("bf16", Dtype.BF16), ("float16", Dtype.FP16), ("fp16", Dtype.FP16), ("32", Dtype.FP32))
-"""Word in a printed precision -> number format; the first word found counts."""
 
 
 def memory_error_rows(facts: FactBase, results: Iterable[object]) -> list[Row]:
     """Return the rows of `memory_errors`, in the given order.
 
-    A row is a published result with a peak memory, a known reading of it, and enough conditions to predict it.
+    A row is a memory figure of a published result, with a known reading of its document and enough conditions to predict it.
     """
     readings = {reading.source: reading for reading in facts.known.memory_readings}
     rows: list[Row] = []
     for result in results:
         if not isinstance(result, PublishedResult) or result.source not in readings:
             continue
-        claim, shape, reading = result.claims.get("peak_memory_bytes"), published_shape(result, facts), readings[result.source]
-        if claim is None or shape is None:
+        reading = readings[result.source]
+        shape = published_shape(result.conditions, facts, reading)
+        if shape is None:
             continue
-        ledger = estimate_memory(shape)
-        predicted = ledger.peak_reserved if reading.quantity == "reserved" else ledger.peak_allocated
-        # Read as GB, a claim is the printed number times 10^9.
-        number = re.match(r"[~\s]*([0-9]+(?:\.[0-9]+)?)", claim.printed)
-        published = float(number[1]) * 1e9 if reading.unit == "GB" and number else claim.value
-        rows.append(
-            {
-                "result_id": result.id,
-                "model": shape.model.key,
-                "method": shape.method.value,
-                "accelerator": result.conditions.accelerator,
-                "accelerator_count": result.conditions.accelerator_count or 1,
-                "published_bytes": published,
-                "predicted_bytes": predicted,
-                "formula_004_bytes": source_004_bytes(shape.model, shape.method),
-                "accelerate_bytes": accelerate_bytes(shape),
-                "error": predicted / published - 1,
-                "reading": " ".join(reading.because),
-            }
-        )
+        ledger, device = estimate_memory(shape), facts.accelerators.get(result.conditions.accelerator or "")
+        memory = int(device.memory_gib * GIB) if device and device.memory_gib else None
+        for name, quantity in ((PEAK, reading.quantity), (IN_USE, "in use")):
+            claim = result.claims.get(name)
+            if claim is None or result.status is not PublishedStatus.OK:
+                continue
+            published, predicted = _claimed_bytes(claim, reading), expected_bytes(ledger, quantity, memory)
+            rows.append(
+                {
+                    "result_id": result.id,
+                    "quantity": quantity,
+                    "model": shape.model.key,
+                    "method": shape.method.value,
+                    "accelerator": result.conditions.accelerator,
+                    "accelerator_count": result.conditions.accelerator_count or 1,
+                    "published_bytes": published,
+                    "predicted_bytes": predicted,
+                    "formula_004_bytes": source_004_bytes(shape.model, shape.method),
+                    "accelerate_bytes": accelerate_bytes(shape),
+                    "error": predicted / published - 1,
+                    "reading": " ".join(reading.because),
+                }
+            )
     return rows
+
+
+def _claimed_bytes(claim: Claim, reading: MemoryConvention) -> float:
+    """Return the claimed bytes: read as GB, a claim is the printed number times 10^9."""
+    number = re.match(r"[~\s]*([0-9]+(?:\.[0-9]+)?)", claim.printed)
+    return float(number[1]) * 1e9 if reading.unit == "GB" and number else claim.value
 
 
 def source_004_bytes(model: ModelCard, method: Method) -> float:
@@ -162,38 +173,3 @@ def accelerate_bytes(shape: TrainingShape) -> float | None:
     full fine-tuning only, ignores batch and length, and gives no training figure for 4-bit weights.
     """
     return None if shape.method is Method.QLORA else 2.0 * 4 * count_parameters(shape.model).total
-
-
-def published_shape(result: PublishedResult, facts: FactBase) -> TrainingShape | None:
-    """Return the shape of a published result, or None if model, length or micro-batch is unknown."""
-    conditions, reading = result.conditions, facts.known.memory_reading(result.source)
-    if conditions.model is None or conditions.sequence_length is None or conditions.micro_batch is None:
-        return None
-    devices, settings = conditions.accelerator_count or 1, conditions.settings
-    rank, dropout, targets = settings.get("lora_r"), settings.get("lora_dropout"), settings.get("lora_targets")
-    # Documents shorten q_proj to q.
-    names = targets.replace(" ", "").split(",") if isinstance(targets, str) else []
-    precision = (conditions.precision or "").lower()
-    stored = next((dtype for word, dtype in PRECISIONS if word in precision), Dtype.BF16)
-    if conditions.method is Method.QLORA:
-        # peft's recipe for quantised models keeps or converts all other weights to fp32.
-        stored = Dtype.FP32
-    return TrainingShape(
-        facts.model(conditions.model),
-        conditions.method,
-        conditions.sequence_length,
-        conditions.micro_batch,
-        gradient_accumulation=conditions.gradient_accumulation or 1,
-        lora_rank=rank if isinstance(rank, int) else 8,
-        lora_targets=tuple(name if "_" in name or "." in name else f"{name}_proj" for name in names) or ALL_LINEAR,
-        lora_dropout=float(dropout) if isinstance(dropout, int | float) else 0.0,
-        checkpointing=Checkpointing.FULL if settings.get("gradient_checkpointing") else Checkpointing.NONE,
-        reentrant=reading.reentrant,
-        loss=reading.loss,
-        parameters=stored,
-        activations=stored,
-        double_quantisation="double" in str(settings.get("quantisation", "double")),
-        sharding="fsdp1" if devices > 1 else "single",
-        world_size=devices,
-        offload=bool(settings.get("fsdp_cpu_offload")),
-    )

@@ -694,7 +694,8 @@ create table throughput_refused (
 comment on table throughput_refused is 'Results with a rate that is not used for calibration.';
 
 create table memory_errors (
-    result_id varchar primary key,
+    result_id varchar not null,
+    quantity varchar not null,
     model varchar not null,
     method varchar not null,
     accelerator varchar,
@@ -704,9 +705,11 @@ create table memory_errors (
     formula_004_bytes double not null,
     accelerate_bytes double,
     error double not null,
-    reading varchar
+    reading varchar,
+    primary key (result_id, quantity)
 );
 comment on table memory_errors is 'Published peaks of memory and their predictions.';
+comment on column memory_errors.quantity is '`allocated` (live tensors), `reserved` (by the allocator) or `in use` (on the device, as nvidia-smi shows it).';
 comment on column memory_errors.published_bytes is 'Read as `reading` describes.';
 comment on column memory_errors.predicted_bytes is 'By `tunemark estimate`.';
 comment on column memory_errors.formula_004_bytes is 'By the formula of document 004.';

@@ -10,7 +10,6 @@ from pydantic import Field
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.base import Frozen, Key, PositiveCount, Text
-from tunemark.schema.vocabulary import Loss
 
 
 class Release(Frozen):
@@ -99,6 +98,15 @@ class SharedName(Frozen):
     """False if it was not read at the source."""
 
 
+class MemoryLever(Frozen):
+    """Fields of `TrainingShape` for the results whose conditions match."""
+
+    when: dict[str, Text] = Field(default_factory=dict)
+    """Condition or setting -> regular expression that its value matches as a whole. Without any: all results of the document."""
+    shape: dict[str, bool | int | Text]
+    """Field of `TrainingShape` -> value."""
+
+
 class MemoryConvention(Frozen):
     """How the memory figures of a document are read, and properties of its training code that its tables do not state."""
 
@@ -108,10 +116,8 @@ class MemoryConvention(Frozen):
     """`GB`: the number is in 10^9 bytes, whatever unit is printed."""
     quantity: Literal["allocated", "reserved"] = "allocated"
     """Which peak the document reports."""
-    loss: Loss = "upcast"
-    """What the loss keeps in memory."""
-    reentrant: bool = False
-    """True if checkpointing is re-entrant."""
+    levers: tuple[MemoryLever, ...] = ()
+    """Properties of the training code that change its memory; later ones override earlier ones."""
     because: tuple[Text, ...] = ()
     """The evidence."""
 

@@ -5,7 +5,7 @@ Counted from the computations of transformers' blocks and peft's adapters. A tes
 
 from dataclasses import dataclass
 
-from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.physics.architecture import FAMILIES, Linear
 from tunemark.schema.physics.memory_states import MemoryLine
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
@@ -36,10 +36,16 @@ class BlockActivations:
 def block_activations(shape: TrainingShape) -> BlockActivations:
     """Return the activations of one block."""
     slots, parts = shape.slots, _Parts(shape)
+    saved = parts.norms + parts.attention + parts.feed_forward + parts.adapters
     formula = f"{slots:,} tokens x ({parts.norms:,.0f} norms + {parts.attention:,.0f} attention + {parts.feed_forward:,.0f} feed-forward + {parts.adapters:,.0f} adapters) bytes"
+    if shape.compiled:
+        # Normed queries and keys are kept beside the results that the norms read.
+        results = parts.products + (parts.queries + parts.keys if parts.traits.query_key_norm else 0)
+        saved = min(saved, results + parts.matrix_inputs)
+        formula = f"{slots:,} tokens x ({results:,.0f} results + {parts.matrix_inputs:,.0f} inputs of matrix products) bytes"
     return BlockActivations(
         input=int(slots * parts.hidden),
-        saved=int(slots * (parts.norms + parts.attention + parts.feed_forward + parts.adapters)),
+        saved=int(slots * saved),
         products=int(slots * parts.products),
         forward=int(slots * parts.forward),
         backward=int(slots * parts.backward),
@@ -52,21 +58,23 @@ class _Parts:
 
     def __init__(self, shape: TrainingShape) -> None:
         self.shape, self.card, self.traits = shape, shape.model, FAMILIES[shape.model.family]
-        self.size = BYTES[shape.activations]
+        self.size, self.product = BYTES[shape.activations], BYTES[shape.products]
         self.trained = shape.method is Method.FULL
         self.hidden = self.size * self.card.hidden_size
         inner = self.card.intermediate_size * (self.card.active_experts or 1) / shape.tensor_parallel
-        self.inner = self.size * inner
+        self.inner = self.product * inner
+        # Experts run one after the other, each on its share of the tokens.
+        self.inner_at_once = self.inner / (self.card.experts or 1)
 
     @property
     def queries(self) -> float:
         """Queries, or the output of attention."""
-        return self.size * self.card.attention_heads * self.card.head_dim / self.shape.tensor_parallel
+        return self.product * self.card.attention_heads * self.card.head_dim / self.shape.tensor_parallel
 
     @property
     def keys(self) -> float:
         """Keys, or values."""
-        return self.size * self.card.key_value_heads * self.card.head_dim / self.shape.tensor_parallel
+        return self.product * self.card.key_value_heads * self.card.head_dim / self.shape.tensor_parallel
 
     @property
     def norms(self) -> float:
@@ -93,8 +101,8 @@ class _Parts:
             base += self.queries + self.keys
         if self.shape.attention != "eager":
             return base
-        casts = 0 if self.size == FP32 else self.size
-        capped = self.size if card.family == "gemma2" else 0
+        casts = 0 if self.product == FP32 else self.product
+        capped = self.product if card.family == "gemma2" else 0
         return base + heads * self.shape.sequence_length * (FP32 + casts + capped)
 
     @property
@@ -111,18 +119,42 @@ class _Parts:
         """One copy of the input per adapter in the adapter's format, and its dropout mask."""
         size, dropout = BYTES[self.shape.adapters], self.shape.lora_dropout > 0
         widths = sum(linear.inputs * linear.active for linear in self.shape.adapted)
-        ranks = self.shape.lora_rank * sum(linear.active for linear in self.shape.adapted)
         if size == self.size and not dropout:
             # Without cast and dropout, adapters share the tensor that their matrix reads.
-            shared = {("norm" if linear.after_norm else linear.path): linear.inputs for linear in self.shape.adapted}
-            widths = sum(shared.values())
-        return widths * (size + (MASK if dropout else 0)) + ranks * size
+            widths = sum(self.adapter_inputs.values())
+        return widths * (size + (MASK if dropout else 0)) + self.ranks
+
+    @property
+    def adapter_inputs(self) -> dict[str, int]:
+        """Widths of the different tensors that adapters read, by name: a norm feeds several matrices."""
+        hidden = self.card.hidden_size
+
+        def name(linear: Linear) -> str:
+            normed = linear.after_norm or (linear.part == "feed_forward" and linear.inputs == hidden)
+            return f"normed, {linear.part}" if normed else linear.part
+
+        return {name(linear): linear.inputs * linear.active for linear in self.shape.adapted}
+
+    @property
+    def ranks(self) -> float:
+        """Results of the first matrices of all adapters."""
+        return BYTES[self.shape.adapters] * self.shape.lora_rank * sum(linear.active for linear in self.shape.adapted)
 
     @property
     def products(self) -> float:
         """Outputs of the matrix products and of attention."""
         gates = 2 if self.traits.gated else 1
         return 2 * self.queries + 2 * self.keys + gates * self.inner + 2 * self.hidden
+
+    @property
+    def matrix_inputs(self) -> float:
+        """Inputs of trained matrices and of adapters that are not results of matrix products themselves."""
+        if self.trained:
+            return 2 * self.hidden + self.inner
+        size = BYTES[self.shape.adapters]
+        # A cast makes a tensor of its own of each input; otherwise the output of attention is a kept result already.
+        kept = sum(width for name, width in self.adapter_inputs.items() if size != self.product or name != "attention")
+        return size * kept + self.ranks
 
     @property
     def last_adapter(self) -> float:
@@ -136,16 +168,16 @@ class _Parts:
     def forward(self) -> float:
         """Gate, up and their product at once, or the input of the last matrix together with its adapter's copies."""
         scores = (self.attention - 2 * self.queries) if self.shape.attention == "eager" else 0
-        wide = max((3 if self.traits.gated else 2) * self.inner, self.inner + self.last_adapter)
+        wide = max((3 if self.traits.gated else 2) * self.inner_at_once, self.inner_at_once + self.last_adapter)
         return 2 * self.hidden + max(wide, scores)
 
     @property
     def backward(self) -> float:
         """Gradients of product, gate and up at once, or of the last adapter's input in two formats together with one of them."""
         widest = max((linear.inputs * linear.active for linear in self.shape.adapted), default=0) / self.shape.tensor_parallel
-        adapter = self.inner + 2 * widest * BYTES[self.shape.adapters]
+        adapter = self.inner_at_once + 2 * widest * BYTES[self.shape.adapters]
         scores = self.attention if self.shape.attention == "eager" else 0
-        return 2 * self.hidden + max((3 if self.traits.gated else 2) * self.inner, adapter if widest else 0, scores)
+        return 2 * self.hidden + max((3 if self.traits.gated else 2) * self.inner_at_once, adapter if widest else 0, scores)
 
 
 def stored_per_block(shape: TrainingShape, block: BlockActivations) -> tuple[int, str]:
@@ -157,7 +189,10 @@ def stored_per_block(shape: TrainingShape, block: BlockActivations) -> tuple[int
     return block.saved, block.formula
 
 
-FP32_BYTES = 4
+CHUNKS = 8
+"""Chunks of torchtune's chunked cross-entropy."""
+COPIES: dict[str, tuple[float, float]] = {"plain": (3, 0), "upcast": (1, 3), "inplace": (1, 2), "chunked": (1 + 1 / CHUNKS, 3 / CHUNKS)}
+"""Loss -> (tensors of the size of the logits in their own format, in fp32)."""
 
 
 def head_line(shape: TrainingShape) -> MemoryLine:
@@ -165,11 +200,14 @@ def head_line(shape: TrainingShape) -> MemoryLine:
 
     - `plain`: three tensors in the format of the logits: log-probabilities, gradient of the picked ones, gradient of the logits.
     - `upcast`: the logits, and those three in fp32 (transformers' loss casts first).
+    - `inplace`: the logits, and two in fp32: the gradient overwrites the log-probabilities.
+    - `chunked`: the logits; for one chunk of them the gradient, and without torch.compile the three in fp32; and if the head is
+      trained, its gradient so far and that of the chunk.
     - `fused`: one chunk of logits at a time, as in Liger Kernel: as many chunks as the vocabulary is wider than the model.
 
     Soft-capped logits (Gemma 2) keep one more.
     """
-    card, size = shape.model, BYTES[shape.activations]
+    card, size = shape.model, BYTES[shape.logits]
     if shape.labels or FAMILIES[card.family].encoder:
         return MemoryLine(
             "logits and loss", "activations", int(16 * shape.slots * (shape.labels or 1)), "negligible: a classifier", ("loss",)
@@ -177,19 +215,21 @@ def head_line(shape: TrainingShape) -> MemoryLine:
     width = card.vocabulary / shape.tensor_parallel
     if shape.loss == "fused":
         return _fused(shape, width, size)
-    capped = 1 if card.family == "gemma2" else 0
-    per_logit = size * (3 + capped) if shape.loss == "plain" else size * (1 + capped) + 3 * FP32_BYTES
-    copies = f"{3 + capped} x {size:g}" if shape.loss == "plain" else f"({1 + capped} x {size:g} + 3 x {FP32_BYTES})"
-    formula = f"{shape.slots:,} tokens x {width:,.0f} words x {copies} bytes"
-    return MemoryLine("logits and loss", "activations", int(shape.slots * width * per_logit), formula, ("loss",))
+    own, in_fp32 = COPIES[shape.loss]
+    own += 1 if card.family == "gemma2" else 0
+    in_fp32 = 0 if shape.loss == "chunked" and shape.compiled else in_fp32
+    head = 2 * size * width * card.hidden_size if shape.loss == "chunked" and shape.method is Method.FULL else 0
+    total = shape.slots * width * (own * size + in_fp32 * FP32) + head
+    formula = f"{shape.slots:,} tokens x {width:,.0f} words x ({own:g} x {size:g} + {in_fp32:g} x {FP32}) bytes"
+    return MemoryLine("logits and loss", "activations", int(total), formula + (", gradients of the head" if head else ""), ("loss",))
 
 
 def _fused(shape: TrainingShape, width: float, size: float) -> MemoryLine:
     chunks = -(-int(width) // shape.model.hidden_size)
     rows = 1 << (-(-shape.slots // chunks) - 1).bit_length()
-    trained = FP32_BYTES * width * shape.model.hidden_size if shape.method is Method.FULL else 0
-    chunk = rows * width * (size + FP32_BYTES) + shape.slots * shape.model.hidden_size * size
-    formula = f"{rows:,} rows x {width:,.0f} words x ({size:g} + {FP32_BYTES}) bytes, gradients of the hidden states" + (
+    trained = FP32 * width * shape.model.hidden_size if shape.method is Method.FULL else 0
+    chunk = rows * width * (size + FP32) + shape.slots * shape.model.hidden_size * size
+    formula = f"{rows:,} rows x {width:,.0f} words x ({size:g} + {FP32}) bytes, gradients of the hidden states" + (
         " and of the head" if trained else ""
     )
     return MemoryLine("logits and loss", "activations", int(chunk + trained), formula, ("loss",))

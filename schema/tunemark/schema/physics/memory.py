@@ -3,12 +3,26 @@
 from dataclasses import replace
 
 from tunemark.schema.formats import MIB
-from tunemark.schema.physics.activations import BlockActivations, block_activations, head_line, stored_per_block
+from tunemark.schema.physics.activations import FP32, BlockActivations, block_activations, head_line, stored_per_block
 from tunemark.schema.physics.architecture import block_linears, count_parameters
-from tunemark.schema.physics.memory_states import MemoryLedger, MemoryLine, Moment, block_weights, count_weights, divided, kept, state_lines
+from tunemark.schema.physics.memory_states import (
+    ERROR,
+    SHARDED_ERROR,
+    Group,
+    MemoryLedger,
+    MemoryLine,
+    Moment,
+    block_weights,
+    count_weights,
+    divided,
+    kept,
+    state_lines,
+)
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
-from tunemark.schema.vocabulary import Checkpointing, Method
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
+LIVE_PARAMETERS = 1_000_000_000
+"""Default of DeepSpeed's `stage3_max_live_parameters`."""
 WORKSPACE = 40 * MIB
 """cuBLAS workspaces reserved by torch: 32 MiB on Hopper, 8 MiB before (torch.cuda docs); one of each is assumed."""
 CONTEXT = 512 * MIB
@@ -16,6 +30,7 @@ CONTEXT = 512 * MIB
 COLLECTIVES = 512 * MIB
 """NCCL communication buffers with default channels, outside the allocator."""
 
+ALL_BUT_UPDATE: tuple[Moment, ...] = ("loss", "backward begins", "backward ends")
 BEFORE: tuple[Moment, ...] = ("loss", "backward begins")
 BACKWARD: tuple[Moment, ...] = ("backward begins", "backward ends")
 
@@ -25,7 +40,7 @@ def estimate_memory(shape: TrainingShape) -> MemoryLedger:
     block = block_activations(shape)
     outside = CONTEXT + (COLLECTIVES if shape.world_size * shape.tensor_parallel > 1 else 0)
     lines = (*state_lines(shape), *_activations(shape, block), head_line(shape), *_gathered(shape), _framework())
-    return MemoryLedger(kept(*lines), cached=block.forward, outside=outside)
+    return MemoryLedger(kept(*lines), outside, ERROR if divided(shape, "parameters") == 1 else SHARDED_ERROR)
 
 
 def largest_micro_batch(shape: TrainingShape, memory_bytes: int) -> int:
@@ -48,11 +63,14 @@ def largest_micro_batch(shape: TrainingShape, memory_bytes: int) -> int:
 def _activations(shape: TrainingShape, block: BlockActivations) -> tuple[MemoryLine, ...]:
     layers, live = shape.model.layers, shape.model.layers - shape.frozen_blocks
     per_block, formula = stored_per_block(shape, block)
+    # Offloaded inputs are on the device while they are copied: one leaves while the next is computed.
+    waiting = min(live, 2) if shape.activation_offload else live
+    held = _holds_inputs(shape)
     recomputed = 0 if shape.checkpointing is Checkpointing.NONE else block.saved
     name = "activations" if shape.checkpointing is Checkpointing.NONE else "checkpointed activations"
     size = BYTES[shape.activations]
     return (
-        MemoryLine(name, "activations", live * per_block, f"{live} blocks x {formula}", BEFORE),
+        MemoryLine(name, "activations", waiting * per_block, f"{waiting} blocks x {formula}", BEFORE if not held else ALL_BUT_UPDATE),
         MemoryLine("one block's input", "activations", block.input, "input of the last block", ("backward ends",)),
         MemoryLine("one block, recomputed", "activations", recomputed, block.formula, BACKWARD),
         MemoryLine(
@@ -67,6 +85,7 @@ def _activations(shape: TrainingShape, block: BlockActivations) -> tuple[MemoryL
         ),
         _held_by_hooks(shape, layers * block.input),
         _dequantised(shape),
+        _cast_weights(shape),
     )
 
 
@@ -77,6 +96,19 @@ def _dequantised(shape: TrainingShape) -> MemoryLine:
     return MemoryLine("unpacked matrix", "activations", unpacked, f"{widest:,} x 2 bytes: the largest 4-bit matrix in bf16", BACKWARD)
 
 
+def _cast_weights(shape: TrainingShape) -> MemoryLine:
+    """Return the bytes of the 16-bit copies that autocast makes of fp32 weights.
+
+    Copies of trained weights are cached until the forward pass ends, those of frozen ones only live in saved tensors. Sharded
+    weights are gathered in 16 bits and need no copy.
+    """
+    casts = shape.autocast is not None and BYTES[shape.parameters] == FP32 and divided(shape, "parameters") == 1
+    cached = casts and (shape.method is Method.FULL or (shape.method is Method.LORA and shape.checkpointing is Checkpointing.NONE))
+    weights = count_weights(shape).plain if cached else 0
+    moments: tuple[Moment, ...] = ("loss", "backward begins") if shape.checkpointing is Checkpointing.NONE else ("loss",)
+    return MemoryLine("weights in 16 bits", "activations", 2 * weights, f"{weights:,} x 2 bytes: copies made by autocast", moments)
+
+
 def _held_by_hooks(shape: TrainingShape, inputs: int) -> MemoryLine:
     """Return the bytes held by the reshard hooks of frozen flat-parameter units.
 
@@ -84,47 +116,62 @@ def _held_by_hooks(shape: TrainingShape, inputs: int) -> MemoryLine:
     checkpointing those inputs are leaves. The hook keeps their accumulators, and with them the input of every block and
     its gradient, until the whole backward pass is done.
     """
-    held = shape.sharding == "fsdp1" and shape.reentrant and shape.method is not Method.FULL and shape.checkpointing is Checkpointing.FULL
-    return MemoryLine(
-        "held by hooks",
-        "activations",
-        2 * inputs if held else 0,
-        f"{shape.model.layers} blocks x 2 x input: inputs and their gradients, kept by the hooks of frozen FSDP 1 units",
-        ("backward ends",),
-    )
+    size = inputs if _holds_inputs(shape) else 0
+    formula = f"{shape.model.layers} blocks x input: the gradients of their inputs, kept by the hooks of frozen FSDP 1 units"
+    return MemoryLine("held by hooks", "activations", size, formula, ("backward ends",))
+
+
+def _holds_inputs(shape: TrainingShape) -> bool:
+    frozen = shape.sharding == "fsdp1" and shape.method is not Method.FULL
+    return frozen and shape.reentrant and shape.checkpointing is Checkpointing.FULL
 
 
 def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
-    """Return the bytes gathered from other shards: two blocks (one prefetched), or the head while logits are computed."""
+    """Return the bytes gathered from other shards: the block in use and the prefetched one, or the head while logits are computed."""
     share = divided(shape, "parameters")
     if share == 1:
         return ()
-    count, size = count_parameters(shape.model), BYTES[shape.activations]
-    head, blocks = count.head // shape.tensor_parallel, 2 * block_weights(shape)
-    # Offloaded shards are on the device twice: as stored, and in the format in which they are gathered.
-    copies = 1 + (2 / share if shape.offload else 0)
+    count, size = count_parameters(shape.model), BYTES[shape.logits]
+    head, block = count.head // shape.tensor_parallel, block_weights(shape)
+    each = BYTES[Dtype.NF4] if shape.method is Method.QLORA else size
+    # DeepSpeed keeps gathered parameters until so many are on the device.
+    blocks = min(shape.model.layers * block, max(2 * block, LIVE_PARAMETERS)) if shape.sharding == "zero3" else 2 * block
+    # Offloaded shards are on the device too; FSDP 1 has them twice: as stored, and in the format in which they are gathered.
+    shards = (2 if shape.sharding == "fsdp1" else 1) if shape.offload else 0
+    copies, by = 1 + shards / share, f" x (1 + {shards}/{share})" if shards else ""
+    # Copies from the host make the streams wait for each other.
+    stream: Group = "framework" if shape.offload else "gathered"
     trained = shape.method is Method.FULL
-    by = f" x (1 + 2/{share})" if shape.offload else ""
-    waiting = count_weights(shape).trained * BYTES[shape.parameters] / share if shape.offload and trained else 0
+    whole = 0 if shape.loss == "chunked" else 1
+    waiting = (
+        count_weights(shape).trained * BYTES[shape.parameters] / share if shape.offload and trained and shape.sharding == "fsdp1" else 0
+    )
     return (
-        MemoryLine("gathered head", "framework", int(head * size * copies), f"{head:,} x {size:g} bytes{by}", ("loss",)),
+        MemoryLine("gathered head", stream, int(head * size * copies), f"{head:,} x {size:g} bytes{by}", ("loss",)),
         MemoryLine(
             "gradients of the head",
-            "framework",
-            int(head * size * (1 + 1 / share)) if trained else 0,
-            f"{head:,} x {size:g} bytes x (1 + 1/{share}): whole, and reduced",
+            "training",
+            int(head * size * (whole + 1 / share)) if trained else 0,
+            f"{head:,} x {size:g} bytes x ({whole} + 1/{share}): {'whole, and ' if whole else ''}reduced",
             ("loss",),
         ),
         MemoryLine(
             "gathered blocks",
-            "framework",
-            int(blocks * size * copies),
-            f"2 blocks: {blocks:,} x {size:g} bytes{by}",
+            stream,
+            int(min(block, blocks) * each * copies),
+            f"the block in use: {block:,} x {each:g} bytes{by}",
             BACKWARD,
         ),
         MemoryLine(
+            "prefetched blocks",
+            stream,
+            int((blocks - block) * each * copies),
+            f"{blocks - block:,} x {each:g} bytes{by}",
+            ("backward begins",),
+        ),
+        MemoryLine(
             "gradients on their way to the host",
-            "framework",
+            "training",
             int(waiting),
             "the device's share of all gradients: copies to the host are slower than the backward pass",
             BEFORE,

@@ -1,5 +1,6 @@
 """The memory ledger (lines of bytes, and the moments at which they are alive), and its states: weights, gradients, optimizer."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +12,15 @@ Moment = Literal["loss", "backward begins", "backward ends", "optimizer"]
 MOMENTS: tuple[Moment, ...] = ("loss", "backward begins", "backward ends", "optimizer")
 """The moments at which memory can peak: logits; gradients of the last block; of the first block; optimizer update."""
 
-Group = Literal["model", "training", "activations", "framework"]
+LATE: tuple[Moment, ...] = ("backward ends", "optimizer")
+
+MemoryVerdict = Literal["fits", "probably", "tight", "no"]
+ERROR, SHARDED_ERROR = (0.90, 1.05), (0.90, 1.12)
+"""True / predicted peak of live tensors: 90% of the published rows of `benchmarks/memory_errors.py` are between these.
+
+Sharded steps ran out of memory where the prediction left up to a tenth of the device free: gathered weights fragment it.
+"""
+Group = Literal["model", "training", "activations", "gathered", "framework"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +30,7 @@ class MemoryLine:
     key: str
     """Short name."""
     group: Group
-    """Category: model, training state, activations or framework."""
+    """Category: model, training state, activations, gathered from other devices, or framework."""
     bytes: int
     """Bytes on one device."""
     formula: str
@@ -36,10 +45,10 @@ class MemoryLedger:
 
     lines: tuple[MemoryLine, ...]
     """All lines except empty ones."""
-    cached: int
-    """Memory freed in the forward pass in blocks too small for the logits, so that the allocator reserves more."""
     outside: int
     """Memory outside the allocator: the device context and communication buffers."""
+    error: tuple[float, float] = ERROR
+    """Interval of the live tensors: their true peak is between these multiples of the predicted one."""
 
     def allocated_at(self, moment: Moment) -> int:
         """Return the bytes of live tensors at a moment."""
@@ -57,18 +66,62 @@ class MemoryLedger:
 
     @property
     def peak_reserved(self) -> int:
-        """Peak reserved by a caching allocator that is not short of memory (`max_memory_reserved`)."""
-        return max(self.peak_allocated, self.allocated_at("loss") + self.cached)
+        """Peak reserved by a caching allocator that is not short of memory (`max_memory_reserved`).
+
+        Tensors of the other moments have other sizes, so that the blocks freed at the peak hold only a part of them. Gathered
+        weights belong to the stream of the collectives, and the allocator never shares blocks between streams.
+        """
+        elsewhere = [line for line in self.lines if self.peak_moment not in line.moments]
+        gathered = sum(line.bytes for line in elsewhere if line.group == "gathered")
+        return int(self.peak_allocated + gathered + NOT_REUSED * (sum(line.bytes for line in elsewhere) - gathered))
+
+    def reserved_on(self, device_bytes: int | None) -> int:
+        """Return the peak reserved on a device of this memory.
+
+        Short of memory, the allocator returns cached blocks: in the middle between what it needs and what there is.
+        """
+        if device_bytes is None or self.peak_reserved + self.outside <= device_bytes:
+            return self.peak_reserved
+        return max(self.peak_allocated, (self.peak_allocated + device_bytes - self.outside) // 2)
 
     @property
     def needed(self) -> int:
-        """Minimum memory of a device for this step: under pressure the allocator returns its cache."""
+        """Memory of a device that this step needs: under pressure the allocator returns its cache."""
         return self.peak_allocated + self.outside
+
+    @property
+    def needed_low(self) -> int:
+        """Lower end of the 90% interval of `needed`."""
+        return int(self.peak_allocated * self.error[0]) + self.outside
+
+    @property
+    def needed_high(self) -> int:
+        """Upper end of the 90% interval of `needed`."""
+        return int(self.peak_allocated * self.error[1]) + self.outside
+
+    def fit_on(self, device_bytes: int) -> MemoryVerdict:
+        """Return the verdict on a device of this memory.
+
+        - `fits`: there is room for all that the allocator would reserve, and for the upper end of the interval.
+        - `probably`: the upper end of the interval fits.
+        - `tight`: the lower end fits.
+        - `no`: not even that.
+        """
+        if self.needed_high > device_bytes:
+            return "tight" if self.needed_low <= device_bytes else "no"
+        return "fits" if self.peak_reserved + self.outside <= device_bytes else "probably"
 
     @property
     def model_memory(self) -> int:
         """Bytes of weights, quantisation constants and adapters."""
         return sum(line.bytes for line in self.lines if line.group == "model")
+
+
+NOT_REUSED = 0.5
+"""Share of the tensors that are not alive at the peak for which the caching allocator reserves memory beside the peak's.
+
+Fitted to the reserved and used memory of 99 published rows on one device (`benchmarks/memory_errors.py`).
+"""
 
 
 def kept(*lines: MemoryLine) -> tuple[MemoryLine, ...]:
@@ -80,6 +133,8 @@ NF4_BLOCK = 64
 """Weights per scale (Dettmers et al. 2023, QLoRA, section 3)."""
 SCALES_BLOCK = 256
 """Scales per second-level scale under double quantisation (same source)."""
+REDUCE_BUCKET = 500_000_000
+"""Default of DeepSpeed's `reduce_bucket_size`."""
 EIGHT_BIT_BLOCK = 256
 """Numbers per scale in bitsandbytes' 8-bit optimizers."""
 
@@ -159,33 +214,58 @@ def _model(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
         MemoryLine(
             "4-bit weights", "model", int(here * weights.quantised * BYTES[Dtype.NF4] / share), f"{weights.quantised:,} x 0.5 bytes{by}"
         ),
-        MemoryLine("4-bit scales", "model", int(here * weights.quantised * scale / share), f"{weights.quantised:,} x {scales} bytes{by}"),
+        # Scales are attributes of the weights, not parameters: no strategy divides them.
+        MemoryLine("4-bit scales", "model", int(weights.quantised * scale), f"{weights.quantised:,} x {scales} bytes"),
         MemoryLine("adapters", "model", int(here * weights.adapters * adapter / share), f"{weights.adapters:,} x {adapter:g} bytes{by}"),
     )
 
 
 def _gradients(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
+    if shape.optimizer_in_backward:
+        widest = max(count_parameters(shape.model).embedding if shape.embeddings_train else 0, *_widths(shape))
+        one = int(widest * BYTES[shape.parameters])
+        return (MemoryLine("gradients", "training", one, f"{widest:,} x {BYTES[shape.parameters]:g} bytes: one matrix", LATE),)
     share = divided(shape, "gradients")
     size = weights.trained * BYTES[shape.parameters] + weights.adapters * BYTES[shape.adapters]
     whole = f"{weights.trained:,} x {BYTES[shape.parameters]:g} bytes" if weights.trained else ""
     adapters = f"{weights.adapters:,} x {BYTES[shape.adapters]:g} bytes" if weights.adapters else ""
     formula = " + ".join(part for part in (whole, adapters) if part) + (f" / {share} devices" if share > 1 else "")
+    if shape.offload and shape.sharding != "fsdp1":
+        size, formula = 0.0, "(on the host)"
     kept_between = shape.gradient_accumulation > 1 and not shape.offload
-    buckets = int(size) if shape.sharding == "ddp" and shape.world_size > 1 else 0
+    buckets, kind = _buckets(shape, int(size))
     return (
         MemoryLine(
             "gradients",
             "training",
             int(size / share),
             formula,
-            ("loss", "backward begins", "backward ends", "optimizer") if kept_between else ("backward ends", "optimizer"),
+            ("loss", "backward begins", "backward ends", "optimizer") if kept_between else LATE,
         ),
-        MemoryLine("all-reduce buckets", "training", buckets, "a second copy of the gradients, as DDP keeps it by default"),
+        MemoryLine("communication buckets", "training", buckets, kind, MOMENTS if shape.sharding == "ddp" else ("backward ends",)),
     )
 
 
+def _buckets(shape: TrainingShape, gradient_bytes: int) -> tuple[int, str]:
+    """Return the bytes of the buffers in which gradients are reduced, with the reason."""
+    if shape.sharding == "ddp" and shape.world_size > 1:
+        return gradient_bytes, "a second copy of the gradients, as DDP keeps it by default"
+    if shape.sharding in {"zero1", "zero2"}:
+        return min(gradient_bytes, 2 * REDUCE_BUCKET * 2), f"2 buckets of {REDUCE_BUCKET:,} x 2 bytes, one filled while one is reduced"
+    return 0, ""
+
+
+def _widths(shape: TrainingShape) -> Iterator[int]:
+    """Yield the numbers of weights of the trained matrices of a block on one rank, and of its adapters."""
+    if shape.method is Method.FULL:
+        yield from (linear.inputs * linear.outputs // shape.tensor_parallel for linear in block_linears(shape.model))
+    else:
+        yield from (shape.lora_rank * max(linear.inputs, linear.outputs) for linear in shape.adapted)
+
+
 def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
-    if shape.offload:
+    if shape.offload or shape.optimizer.startswith("paged"):
+        # Paged states are managed memory outside the allocator, which moves to the host when the device is short.
         return ()
     share = divided(shape, "optimizer")
     by = f" / {share} devices" if share > 1 else ""
@@ -202,13 +282,16 @@ def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
     }
     size, formula = states[shape.optimizer]
     # torch's default AdamW updates all tensors at once and holds the square roots of all second moments.
-    roots = trained if shape.optimizer == "adamw" else 0
+    roots = trained if shape.optimizer == "adamw" and not shape.optimizer_in_backward else 0
+    # DeepSpeed casts its share of the gradients before it updates the master weights.
+    casts = 4 * weights.trained if shape.master_weights and shape.sharding in {"zero1", "zero2", "zero3"} else 0
     return (
         MemoryLine("optimizer states", "training", int(size / share), formula),
         MemoryLine("fp32 master weights", "training", int(master / share), f"{weights.trained:,} x 4 bytes{by}"),
         MemoryLine(
             "update workspace", "training", int(roots / share), "square roots of all second moments at once (foreach)", ("optimizer",)
         ),
+        MemoryLine("fp32 gradients", "training", int(casts / share), f"{weights.trained:,} x 4 bytes{by}", ("optimizer",)),
     )
 
 

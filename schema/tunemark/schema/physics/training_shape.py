@@ -5,7 +5,7 @@ checkpointing is not re-entrant, DeepSpeed keeps fp32 master weights of 16-bit o
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
@@ -28,7 +28,7 @@ BYTES: dict[Dtype, float] = {
 
 Attention = Literal["sdpa", "flash", "eager"]
 Sharding = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"]
-OptimizerKind = Literal["adamw", "adamw-fused", "adamw-8bit", "sgd", "adafactor"]
+OptimizerKind = Literal["adamw", "adamw-fused", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "sgd", "adafactor"]
 ALL_LINEAR = ("all-linear",)
 
 
@@ -71,13 +71,19 @@ class TrainingShape:
     """`sdpa` and `flash` never store the scores; `eager` does."""
     reentrant: bool = False
     """True for torch's older, re-entrant checkpointing."""
+    activation_offload: bool = False
+    """The inputs of checkpointed blocks wait for their backward pass in host memory."""
+    compiled: bool = False
+    """torch.compile: element-wise results are recomputed in fused kernels instead of kept."""
     loss: Loss = "upcast"
-    """`plain`: in the format of the logits; `upcast`: logits cast to fp32, as in transformers; `fused`: never materialised."""
+    """Tensors that the loss keeps; see `vocabulary.Loss`."""
 
     parameters: Dtype = Dtype.BF16
     """Stored format of weights that are not quantised."""
     activations: Dtype = Dtype.BF16
-    """Format of the residual stream and the logits."""
+    """Format of the residual stream, and of everything else without autocast."""
+    autocast: Dtype | None = None
+    """Format in which autocast runs matrix products, attention and the head; None without autocast."""
     adapters: Dtype = Dtype.FP32
     """Stored format of the adapters; peft converts bf16 adapters to fp32 by default."""
     double_quantisation: bool = True
@@ -86,6 +92,8 @@ class TrainingShape:
     """Determines which states are kept."""
     master_weights: bool = False
     """True for an fp32 copy of trained 16-bit weights, as in DeepSpeed and Megatron."""
+    optimizer_in_backward: bool = False
+    """Each weight is updated as soon as its gradient is complete, and the gradient is freed."""
 
     sharding: Sharding = "single"
     """How parameters, gradients and optimizer states are sharded."""
@@ -102,15 +110,23 @@ class TrainingShape:
             if getattr(self, field) < 1:
                 raise TunemarkError(field, getattr(self, field), "must be 1 or more")
         _one_of("attention", self.attention, ("sdpa", "flash", "eager"))
-        _one_of("loss", self.loss, ("plain", "upcast", "fused"))
+        _one_of("loss", self.loss, get_args(Loss))
         _one_of("sharding", self.sharding, ("single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"))
-        _one_of("optimizer", self.optimizer, ("adamw", "adamw-fused", "adamw-8bit", "sgd", "adafactor"))
+        _one_of("optimizer", self.optimizer, get_args(OptimizerKind))
         if not 0 <= self.frozen_blocks <= self.model.layers:
             raise TunemarkError("frozen_blocks", self.frozen_blocks, f"{self.model.name} has {self.model.layers} blocks")
         if self.sharding == "single" and self.world_size > 1:
             raise TunemarkError("sharding", self.sharding, f"{self.world_size} devices need ddp, zero1 to zero3, fsdp1 or fsdp2")
         if self.method is not Method.FULL and (self.frozen_blocks or self.frozen_embeddings):
             raise TunemarkError("frozen_blocks", self.frozen_blocks, f"with {self.method.value} all base weights are frozen already")
+        if self.optimizer_in_backward and self.gradient_accumulation > 1:
+            raise TunemarkError(
+                "gradient_accumulation", self.gradient_accumulation, "an optimizer in the backward pass keeps no gradients to add up"
+            )
+        if self.activation_offload and self.checkpointing is not Checkpointing.FULL:
+            raise TunemarkError(
+                "activation_offload", value=True, fix="offloads the inputs of checkpointed blocks; set checkpointing to full"
+            )
         if self.document_lengths is not None:
             self._check_documents(self.document_lengths)
         _ = self.adapted
@@ -119,6 +135,16 @@ class TrainingShape:
         if any(not 0 < length <= self.sequence_length for length in lengths) or sum(lengths) > self.slots:
             fix = f"documents are 1 to {self.sequence_length} tokens long and fit into {self.slots} slots"
             raise TunemarkError("document_lengths", lengths, fix)
+
+    @property
+    def products(self) -> Dtype:
+        """Format of the results of matrix products; those of 4-bit matrices have the format of their input."""
+        return self.activations if self.autocast is None or self.method is Method.QLORA else self.autocast
+
+    @property
+    def logits(self) -> Dtype:
+        """Format of the results of the head, which is never in 4 bits."""
+        return self.autocast or self.activations
 
     @property
     def slots(self) -> int:
@@ -174,7 +200,7 @@ MOST_DOCUMENTS = 65_536
 OPTIMIZERS: dict[OptimizerName, OptimizerKind] = {
     "adamw": "adamw",
     "adamw_8bit": "adamw-8bit",
-    "paged_adamw_8bit": "adamw-8bit",
+    "paged_adamw_8bit": "paged-adamw-8bit",
     "adafactor": "adafactor",
     "sgd": "sgd",
 }

@@ -1,21 +1,29 @@
 """Memory: never more than the device has, never less than what must be in memory at the same time."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
-from tunemark.collector.audit.bounds import activations_kept, weight_bytes
+from tunemark.collector.audit.bounds import weight_bytes
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import precision_class
+from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
-from tunemark.schema.physics.architecture import count_parameters
-from tunemark.schema.physics.memory import CONTEXT
-from tunemark.schema.vocabulary import Method
+from tunemark.schema.physics.architecture import block_linears, count_parameters
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 MODEL_MEMORY_TOLERANCE = 0.1
 """Share for buffers, rounding of the allocator, and adapters counted with the model."""
 PEAK = "peak_memory_bytes"
+OFFLOADS = {"activation_offload", "unsloth"}
+"""Settings and frameworks with which the inputs of checkpointed blocks may wait in host memory."""
 HOST_MEMORY = ("host_memory_peak_share", "host_memory_total_bytes")
 MEMORY_SETTINGS = frozenset({"gradient_checkpointing", "fsdp_cpu_offload", "quantisation", "lora_r", "variant"})
 """Settings that change the memory of a micro-step."""
@@ -51,8 +59,9 @@ def above_capacity(evidence: Evidence) -> Iterator[Finding]:
 def below_floor(evidence: Evidence) -> Iterator[Finding]:
     """Less memory than the weights need.
 
-    Weights, their gradients under full fine-tuning, and the inputs of all blocks are in memory together, whatever the optimizer
-    (Rajbhandari et al. 2020, section 3; Chen et al. 2016).
+    Weights, the gradient of one matrix and the inputs of all blocks are in memory together, whatever the optimizer and however the rest
+    is recomputed (Chen et al. 2016). Gradients that are accumulated are all in memory (Rajbhandari et al. 2020, section 3). Inputs
+    that may be offloaded to the host are left out.
     """
     for result, model, claimed, high in _on_one_device(evidence):
         floor, words = _floor(result, model)
@@ -61,55 +70,50 @@ def below_floor(evidence: Evidence) -> Iterator[Finding]:
             yield about_figures(IMPOSSIBLE, result, (PEAK,), words, {"claimed_bytes": claimed, "floor_bytes": floor})
 
 
-@rule(id="memory-states", family="memory", verdicts=(SUSPICIOUS,))
-def below_usual_states(evidence: Evidence) -> Iterator[Finding]:
-    """Less memory than the usual optimizer states need.
-
-    AdamW keeps 16 bytes per parameter in mixed precision and 8 in pure 16 bits (Rajbhandari et al. 2020, section 3.1). Logits and the
-    inputs of blocks are added.
-    """
-    for result, model, claimed, high in _on_one_device(evidence):
-        if result.conditions.method is not Method.FULL:
-            continue
-        mixed = "mixed" in (result.conditions.precision or "").lower()
-        each, names = (
-            (16, "fp32 weights, gradients and both moments of Adam, as in mixed precision")
-            if mixed
-            else (8, "16-bit weights, gradients and both moments of Adam")
-        )
-        total = count_parameters(model).total
-        length, rows = result.conditions.sequence_length, result.conditions.micro_batch
-        states, logits = each * total, _logits_bytes(model, length, rows)
-        kept = activations_kept(result, model, length, rows, recompute=True)[0] if length and rows else 0.0
-        needed = states + logits + kept
-        if high < needed:
-            words = (
-                f"{total:,} parameters x {each} bytes ({names}) = {states / 1e9:.1f} GB, logits {logits / 1e9:.1f} GB, inputs of blocks "
-                f"{kept / 1e9:.1f} GB: {needed / 1e9:.1f} GB > {high / 1e9:.1f} GB. This requires another optimizer or precision than "
-                "the document states"
-            )
-            yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": claimed, "needed_bytes": needed})
-
-
 @rule(id="memory-usual", family="memory", verdicts=(SUSPICIOUS,))
 def below_usual_needs(evidence: Evidence) -> Iterator[Finding]:
-    """Adapter training in less memory than logits and the driver need.
+    """Less memory than the stated conditions need by the memory model.
 
-    Besides weights and the inputs of blocks, memory holds the logits of a plain loss and half a GiB for the driver.
+    What is not stated takes its cheapest usual value: every block is checkpointed, logits stay in 16 bits, adapters too, and AdamW keeps
+    two moments in 16 bits, or 16 bytes per parameter in mixed precision (Rajbhandari et al. 2020, section 3.1). The prediction is lowered by
+    its error (definitions#memory).
     """
     for result, model, claimed, high in _on_one_device(evidence):
-        length, rows = result.conditions.sequence_length, result.conditions.micro_batch or 1
-        if length is None or result.conditions.method is Method.FULL:
+        shape = _usual_shape(result, evidence.facts)
+        if shape is None:
             continue
-        floor, words = _floor(result, model)
-        logits = _logits_bytes(model, length, rows)
-        needed = floor + logits + CONTEXT
-        if floor <= high < needed:
+        ledger = estimate_memory(shape)
+        needed = ledger.peak_allocated * ledger.error[0]
+        if _floor(result, model)[0] <= high < needed:
+            largest = sorted((line for line in ledger.lines if ledger.peak_moment in line.moments), key=lambda line: -line.bytes)[:4]
+            parts = ", ".join(f"{line.key} {line.bytes / 1e9:.1f} GB" for line in largest)
             words = (
-                f"{words}, logits of {rows} x {length:,} tokens {logits / 1e9:.2f} GB, driver {CONTEXT / 1e9:.2f} GB = {needed / 1e9:.1f} GB > "
-                f"{high / 1e9:.1f} GB. Only a fused loss with a tool that ignores the driver can give less"
+                f"the stated conditions need {ledger.peak_allocated / 1e9:.1f} GB by the memory model ({parts}), at the least {needed / 1e9:.1f} GB > "
+                f"{high / 1e9:.1f} GB. This requires another optimizer, loss or precision than the document states"
             )
             yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": claimed, "needed_bytes": needed})
+
+
+def _usual_shape(result: AuditedResult, facts: FactBase) -> TrainingShape | None:
+    """Return the stated shape of a step, with the cheapest usual value of all that is not stated; None if it cannot be stated at all."""
+    convention = facts.known.memory_reading(result.source)
+    stated = result.conditions
+    conditions = stated.model_copy(update={"sequence_length": stated.sequence_length or 1, "micro_batch": stated.micro_batch or 1})
+    try:
+        shape = published_shape(conditions, facts, convention)
+    except TunemarkError:
+        return None
+    if shape is None or shape.model.family == "bert":
+        return None
+    fixed = {name for lever in convention.levers for name in lever.shape}
+    usual: dict[str, Any] = {"loss": "plain", "adapters": Dtype.BF16, "attention": "flash"}
+    if "gradient_checkpointing" not in conditions.settings:
+        usual["checkpointing"] = Checkpointing.FULL
+    if shape.optimizer == "adamw":
+        usual["optimizer"] = "adamw-fused"
+    if "mixed" in (conditions.precision or "").lower():
+        usual |= {"master_weights": True, "parameters": Dtype.BF16, "activations": Dtype.BF16}
+    return replace(shape, **{name: value for name, value in usual.items() if name not in fixed})
 
 
 def _on_one_device(evidence: Evidence) -> Iterator[tuple[AuditedResult, ModelCard, float, float]]:
@@ -125,17 +129,16 @@ def _floor(result: AuditedResult, model: ModelCard) -> tuple[float, str]:
     size, words = weight_bytes(model, result.conditions.method)
     parts = [f"weights {size / 1e9:.2f} GB ({words})"]
     if result.conditions.method is Method.FULL:
-        gradients = 2.0 * count_parameters(model).total
-        size, parts = size + gradients, [*parts, f"gradients {gradients / 1e9:.2f} GB"]
-    length = result.conditions.sequence_length
-    if length is not None:
-        kept, words = activations_kept(result, model, length, result.conditions.micro_batch or 1, recompute=True)
-        size, parts = size + kept, [*parts, f"inputs of blocks {kept / 1e9:.2f} GB ({words})"]
+        accumulated = (result.conditions.gradient_accumulation or 1) > 1
+        gradients = 2.0 * (count_parameters(model).total if accumulated else max(linear.weights for linear in block_linears(model)))
+        size += gradients
+        parts.append(f"{'gradients' if accumulated else 'the gradient of one matrix'} {gradients / 1e9:.2f} GB")
+    length, rows = result.conditions.sequence_length, result.conditions.micro_batch or 1
+    if length is not None and not OFFLOADS & {*result.conditions.settings, *result.conditions.framework}:
+        inputs = 2.0 * model.layers * model.hidden_size * rows * length
+        size += inputs
+        parts.append(f"inputs of {model.layers} blocks {inputs / 1e9:.2f} GB ({rows} x {length:,} tokens)")
     return size, " + ".join(parts)
-
-
-def _logits_bytes(model: ModelCard, length: int | None, rows: int | None) -> float:
-    return 0.0 if length is None or rows is None or model.family == "bert" else 2.0 * rows * length * model.vocabulary
 
 
 @rule(id="memory-failure", family="memory", verdicts=(INCONSISTENT,))

@@ -1,17 +1,20 @@
 """Ordering: methods on the same device by memory and speed, and the same work on different devices."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import permutations, product
 from operator import attrgetter
 
 from tunemark.collector.audit.bounds import rates_below_peak
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped, with_model
 from tunemark.collector.audit.interval import MORE_MEMORY, Interval
+from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.rules.memory import MODEL_MEMORY_TOLERANCE
 from tunemark.collector.audit.token_rates import Rate, token_rates
 from tunemark.schema.physics.architecture import count_parameters
-from tunemark.schema.vocabulary import Method
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.vocabulary import Dtype, Method
 
 SLOWER = 1.02
 """Factor above which a method counts as slower: runs differ by chance."""
@@ -44,10 +47,23 @@ def _pairs(evidence: Evidence, first: Method, second: Method) -> Iterator[Pair]:
 def qlora_memory(evidence: Evidence) -> Iterator[Finding]:
     """QLoRA with more memory than LoRA.
 
-    4-bit weights take a quarter of the memory of 16-bit weights, and everything else is the same (Dettmers et al. 2023).
+    4-bit weights take a quarter of the memory of 16-bit weights, and everything else is the same (Dettmers et al. 2023), unless the
+    code keeps all else in 32 bits: a peak that the memory model then predicts is not reported.
     """
     reason = "its weights take a quarter of the memory and its activations are the same, unless the other parts are kept in 32 bits"
-    return _more_memory(evidence, Method.QLORA, Method.LORA, reason)
+    for finding in _more_memory(evidence, Method.QLORA, Method.LORA, reason):
+        result = evidence.by_id[finding.records[0]]
+        if result.readings(PEAK)[0][1].low > _most_memory(result, evidence):
+            yield finding
+
+
+def _most_memory(result: AuditedResult, evidence: Evidence) -> float:
+    """Return the memory of a step with all that is not quantised in 32 bits, reserved, at the upper end; 0 if it cannot be predicted."""
+    shape = published_shape(result.conditions, evidence.facts, evidence.facts.known.memory_reading(result.source))
+    if shape is None:
+        return 0.0
+    ledger = estimate_memory(replace(shape, parameters=Dtype.FP32, activations=Dtype.FP32))
+    return ledger.peak_reserved * ledger.error[1]
 
 
 @rule(id="lora-memory", family="ordering", verdicts=(SUSPICIOUS,))

@@ -66,7 +66,7 @@ def with_recompute(evidence: Evidence) -> Iterator[Finding]:
         if not memory or model is None or not conditions.sequence_length or not conditions.micro_batch or result.devices > 1:
             continue
         weights, weight_words = weight_bytes(model, conditions.method)
-        activations, words = activations_kept(result, model, conditions.sequence_length, conditions.micro_batch, recompute=False)
+        activations, words = activations_kept(result, model, conditions.sequence_length, conditions.micro_batch)
         if weights + activations <= max(peak.high for _, peak in memory):
             continue
         for rate in token_rates(result):

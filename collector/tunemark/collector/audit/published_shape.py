@@ -1,0 +1,106 @@
+"""The shape of a published training step: from its printed conditions, and what is known of its training code."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tunemark.collector.audit.printed_figures import precision_class
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.world_facts import MemoryConvention
+from tunemark.schema.physics.memory_states import SHARDED, MemoryLedger
+from tunemark.schema.physics.training_shape import ALL_LINEAR, OptimizerKind, Sharding, TrainingShape
+from tunemark.schema.records.published import Conditions
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+
+STRATEGIES: dict[str, Sharding] = {"fsdp": "fsdp1", "deepspeed": "zero2", "zero": "zero1"}
+"""Printed strategy -> sharding, where it is not named as in `TrainingShape`."""
+OPTIMIZERS: dict[str, OptimizerKind] = {
+    "paged.*8": "paged-adamw-8bit",
+    "paged": "paged-adamw",
+    "8.?bit|bnb": "adamw-8bit",
+    "adafactor": "adafactor",
+    "sgd": "sgd",
+    "fused": "adamw-fused",
+}
+"""Words in a printed optimizer -> kind; the first that is found counts. Otherwise torch's AdamW."""
+STORED = {"fp32": Dtype.FP32, "tf32": Dtype.FP32, "fp16": Dtype.FP16}
+"""Printed number format -> format of weights and activations; otherwise bf16."""
+COVERED = (Method.FULL, Method.LORA, Method.QLORA)
+ENUMS: dict[str, Callable[[Any], object]] = {
+    "parameters": Dtype,
+    "activations": Dtype,
+    "autocast": Dtype,
+    "adapters": Dtype,
+    "checkpointing": Checkpointing,
+}
+
+
+def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryConvention | None) -> TrainingShape | None:
+    """Return the shape of a published step, or None if model, length or micro-batch is unknown, or the method is not covered.
+
+    Raises
+    ------
+    TunemarkError
+        If the conditions contradict each other, such as a sharding on one device.
+
+    """
+    if conditions.model is None or conditions.sequence_length is None or conditions.micro_batch is None or conditions.method not in COVERED:
+        return None
+    settings, devices = conditions.settings, conditions.accelerator_count or 1
+    rank, dropout = settings.get("lora_r"), settings.get("lora_dropout")
+    stored = STORED.get(precision_class(conditions.precision) or "", Dtype.BF16)
+    offloaded = settings.get("fsdp_cpu_offload")
+    given: dict[str, Any] = {
+        "gradient_accumulation": conditions.gradient_accumulation or 1,
+        "lora_rank": rank if isinstance(rank, int) else 8,
+        "lora_targets": _targets(settings.get("lora_targets")),
+        "lora_dropout": float(dropout) if isinstance(dropout, int | float) else 0.0,
+        "checkpointing": Checkpointing.FULL if settings.get("gradient_checkpointing") else Checkpointing.NONE,
+        "attention": "eager" if settings.get("attention") == "eager" else "sdpa",
+        "parameters": stored,
+        "activations": stored,
+        "double_quantisation": "double" in str(settings.get("quantisation", "double")),
+        "optimizer": _optimizer(settings.get("optimizer")),
+        "compiled": bool(settings.get("compile")),
+        "optimizer_in_backward": bool(settings.get("optimizer_in_backward")),
+        "activation_offload": bool(settings.get("activation_offload")),
+        "sharding": _sharding(settings.get("strategy"), devices),
+        "world_size": devices,
+        "offload": bool(offloaded),
+    }
+    for lever in convention.levers if convention else ():
+        if all(re.fullmatch(pattern, str(_condition(conditions, name))) for name, pattern in lever.when.items()):
+            given |= {name: ENUMS[name](value) if name in ENUMS else value for name, value in lever.shape.items()}
+    return TrainingShape(facts.model(conditions.model), conditions.method, conditions.sequence_length, conditions.micro_batch, **given)
+
+
+def expected_bytes(ledger: MemoryLedger, quantity: str, device_bytes: int | None) -> int:
+    """Return the predicted bytes of a memory figure on a device: `allocated`, `reserved` or `in use`."""
+    if quantity == "allocated":
+        return ledger.peak_allocated
+    reserved = ledger.reserved_on(device_bytes)
+    return reserved if quantity == "reserved" else reserved + ledger.outside
+
+
+def _condition(conditions: Conditions, name: str) -> object:
+    return conditions.settings[name] if name in conditions.settings else getattr(conditions, name, None)
+
+
+def _targets(printed: object) -> tuple[str, ...]:
+    """Return the names of the adapted layers. Documents shorten q_proj to q."""
+    if not isinstance(printed, str | tuple) or printed in {"all", "all-linear"}:
+        return ALL_LINEAR
+    names = printed if isinstance(printed, tuple) else printed.replace(" ", "").split(",")
+    return tuple(str(name) if "_" in str(name) or "." in str(name) else f"{name}_proj" for name in names)
+
+
+def _optimizer(printed: object) -> OptimizerKind:
+    words = str(printed or "").lower()
+    return next((kind for word, kind in OPTIMIZERS.items() if re.search(word, words)), "adamw")
+
+
+def _sharding(printed: object, devices: int) -> Sharding:
+    if devices == 1:
+        return "single"
+    word = str(printed or "fsdp1").lower().replace("-", "").replace(" ", "").removeprefix("deepspeed").removeprefix("_")
+    return word if word in SHARDED else STRATEGIES.get(word, "fsdp1")  # type: ignore[return-value]
