@@ -165,9 +165,9 @@ def accelerate_bytes(shape: TrainingShape) -> float | None:
 
 
 def published_shape(result: PublishedResult, facts: FactBase) -> TrainingShape | None:
-    """Return the shape of a published result, or None if model, length or micro-batch is unknown."""
+    """Return the shape of a published result, or None if model, length or micro-batch is unknown, or the method has no physics."""
     conditions, reading = result.conditions, facts.known.memory_reading(result.source)
-    if conditions.model is None or conditions.sequence_length is None or conditions.micro_batch is None:
+    if conditions.model is None or conditions.sequence_length is None or conditions.micro_batch is None or conditions.method is Method.PEFT:
         return None
     devices, settings = conditions.accelerator_count or 1, conditions.settings
     rank, dropout, targets = settings.get("lora_r"), settings.get("lora_dropout"), settings.get("lora_targets")
