@@ -27,6 +27,8 @@ EXTRACT = "tables.md"
 """File beside the map with the facts of the tables, without the text of the document."""
 RESULTS = "results.json"
 MOST_RESULTS = 999
+NO_CARD = "@none"
+"""Value of a condition that is unknown for some rows only; TOML has no null."""
 NUMBER = re.compile(r"[~≈]?\s*(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*(?P<unit>[A-Za-z%/]*)")
 PARTS = re.compile(r"([0-9.]+)\s*(d|h|m|s)[a-z]*\b", re.IGNORECASE)
 CLOCK = re.compile(r"(?:(\d+):)?(\d{1,3}):(\d{2}(?:\.\d+)?)")
@@ -353,7 +355,8 @@ class Row:
     def record(self, number: int) -> PublishedResult:
         """Return the record; raises TunemarkError (exit code 3) for a condition that records cannot hold."""
         source = self.mapping.source
-        conditions: dict[str, Any] = {name: value for name, value in self.fields.items() if not name.startswith(PREFIXES)}
+        stated = {name: value for name, value in self.fields.items() if not name.startswith(PREFIXES) and value != NO_CARD}
+        conditions: dict[str, Any] = {"model": None} | stated
         for prefix in ("settings", "framework"):
             named = {name: value for name, value in self.fields.items() if name.startswith(f"{prefix}.") and value is not None}
             conditions[prefix] = {name.partition(".")[2]: str(value) if prefix == "framework" else value for name, value in named.items()}

@@ -12,7 +12,7 @@ HEADING = re.compile(r"\s{0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
 BOLD_HEADING = re.compile(r"\s*\*\*([^|*]+)\*\*:?\s*$")
 """A line in bold type stands in for a heading in many documents."""
 RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
-FENCE = re.compile(r"\s*(```|~~~)")
+FENCE = re.compile(r"\s*(?P<fence>`{3,}|~{3,})(?P<info>[^`]*)$")
 SPLIT = re.compile(r"(?<!\\)\|")
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|!?\[([^\]]+)\]\[[^\]]*\]")
 TAG = re.compile(r"<br\s*/?>|</?(?:sup|sub|b|i|em|strong|code|span|a|p|center)\b[^>]*>", re.IGNORECASE)
@@ -61,11 +61,10 @@ def _of_csv(text: str, file: str, delimiter: str) -> list[TextTable]:
 def _of_markdown(lines: Sequence[str], file: str) -> list[TextTable]:
     tables: list[TextTable] = []
     headings: list[tuple[int, str]] = []
-    fenced, number = False, 0
+    fenced, number = "", 0
     while number < len(lines):
         line = lines[number]
-        if FENCE.match(line):
-            fenced = not fenced
+        fenced = _fence(line, fenced)
         heading = None if fenced else HEADING.match(line)
         bold = None if fenced or heading else BOLD_HEADING.match(line)
         if heading:
@@ -83,6 +82,16 @@ def _of_markdown(lines: Sequence[str], file: str) -> list[TextTable]:
             continue
         number += 1
     return tables
+
+
+def _fence(line: str, opened: str) -> str:
+    """Return the fence of the code block that a line is in, after the line; empty outside (CommonMark 4.5)."""
+    match = FENCE.match(line)
+    if match is None:
+        return opened
+    if not opened:
+        return match["fence"]
+    return "" if match["fence"].startswith(opened) and not match["info"].strip() else opened
 
 
 def _cells(line: str) -> list[str]:
