@@ -77,11 +77,16 @@ def peft_comparison(
     root = project_root()
     facts, problems = FactBase(root / "data"), list[LogProblem]()
     runs = list(read_runs(folders, problems))
-    results = [
-        result
-        for number, (name, run) in enumerate(runs, start=1)
-        if (result := _record(source, number, name, run, reference, facts, problems))
-    ]
+    results = []
+    for number, (name, run) in enumerate(runs, start=1):
+        try:
+            results.append(record(f"{source}-{number:03d}", name, trimmed(run), reference, facts))
+        except (KeyError, TypeError) as error:
+            problems.append(LogProblem(name, None, f"field {error} is missing or of another type"))
+        except ValidationError as error:
+            problems.append(LogProblem(name, None, f"cannot be a record: {first_error(error)}"))
+        except TunemarkError as error:
+            problems.append(LogProblem(name, None, str(error)))
     for problem in problems:
         say(str(problem))
     if not results:
@@ -154,21 +159,7 @@ def trimmed(run: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _record(
-    source: str, number: int, name: str, run: dict[str, Any], reference: str, facts: FactBase, problems: list[LogProblem]
-) -> PublishedResult | None:
-    try:
-        return record(source, number, name, trimmed(run), reference, facts)
-    except (KeyError, TypeError) as error:
-        problems.append(LogProblem(name, None, f"field {error} is missing or of another type"))
-    except ValidationError as error:
-        problems.append(LogProblem(name, None, f"cannot be a record: {first_error(error)}"))
-    except TunemarkError as error:
-        problems.append(LogProblem(name, None, str(error)))
-    return None
-
-
-def record(source: str, number: int, name: str, run: dict[str, Any], reference: str, facts: FactBase) -> PublishedResult:
+def record(identity: str, name: str, run: dict[str, Any], reference: str, facts: FactBase) -> PublishedResult:
     """Return the record of a trimmed run.
 
     Raises KeyError or TypeError for a file of another form, TunemarkError for a model without a card.
@@ -198,8 +189,8 @@ def record(source: str, number: int, name: str, run: dict[str, Any], reference: 
         assumed=("settings.attention",),
     )
     return PublishedResult(
-        id=f"{source}-{number:03d}",
-        source=source,
+        id=identity,
+        source=identity[:3],
         section=f"Results of {info['created_at'][:7]}",
         origin=Origin(kind="document", reference=f"{reference}: {FOLDER}/{name}"),
         labels={"experiment": info["experiment_name"], "model": config["model_id"], "accelerator": reported or "not stated"},

@@ -118,7 +118,8 @@ def _table_of(wanted: TableMap, tables: Sequence[TextTable], path: Path) -> Text
     elif wanted.under is None:
         same = list(tables)
     else:
-        same = [candidate for candidate in tables if candidate.headings and candidate.headings[-1] == wanted.under]
+        path_of_headings = tuple(wanted.under.split(" > "))
+        same = [candidate for candidate in tables if candidate.headings[-len(path_of_headings) :] == path_of_headings]
     number = 1 if path.name == EXTRACT else wanted.number
     if len(same) < number:
         known = did_you_mean(wanted.under or "", {candidate.headings[-1] for candidate in tables if candidate.headings})

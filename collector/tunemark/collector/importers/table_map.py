@@ -162,7 +162,7 @@ class TableMap(Frozen):
     path: Text | None = None
     """File in the repository, if not that of the source."""
     under: Text | None = None
-    """Nearest heading above the table, exactly; None for CSV."""
+    """Nearest heading above the table, exactly, or the nearest ones joined by ` > `; None for CSV."""
     number: int = 1
     """Number of the table under that heading."""
     section: Text | None = None
