@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,7 +94,7 @@ def found_tables(mapping: Map, files: Sequence[Path]) -> dict[str, TextTable]:
     texts: dict[Path, list[TextTable]] = {}
     tables: dict[str, TextTable] = {}
     for wanted in mapping.tables:
-        relative = wanted.path or mapping.source.path
+        relative = "/".join(part for part in (wanted.commit, wanted.path or mapping.source.path) if part)
         path = _file_of(relative, files)
         if path not in texts:
             texts[path] = tables_in(read_text(str(path)), path.name)
@@ -267,7 +268,12 @@ class Row:
                 self.notes += [rule.note] if rule.note else []
         self._compute()
         for name, column, cell in columns:
-            if column.quantity is not None and cell not in mapping.absent:
+            if column.quantity is None:
+                continue
+            if cell in column.outcomes:
+                self.status = column.outcomes[cell]
+                self.labels[_label(name)] = cell
+            elif cell not in mapping.absent:
                 self.claims[column.quantity] = self._claim(name, column, cell)
         outcome = _first_match((*wanted.outcome, *mapping.outcome), self.cells, self.place)
         if outcome is not None:
@@ -313,27 +319,30 @@ class Row:
 
     def _compute(self) -> None:
         for name, factors in self.mapping.computed.items():
-            values = [self.fields.get(factor) for factor in factors]
-            if self.fields.get(name) is None and all(isinstance(value, int) for value in values):
-                product = 1
-                for value in values:
-                    product *= int(value or 0)
-                self.fields[name] = product
+            values = [self.fields.get(factor.removeprefix("/")) for factor in factors]
+            if self.fields.get(name) is not None or not all(isinstance(value, int) and value > 0 for value in values):
+                continue
+            product = Fraction(1)
+            for factor, value in zip(factors, values, strict=True):
+                product *= Fraction(1, int(value or 1)) if factor.startswith("/") else int(value or 1)
+            if product.denominator == 1:
+                self.fields[name] = product.numerator
                 self.assumed.append(name)
 
     def _claim(self, name: str, column: Column, cell: str) -> Claim:
-        value = self._figure(name, column, cell) * column.scale
-        note = column.note
-        if column.per == "device":
-            count = self.fields.get("accelerator_count")
-            if not isinstance(count, int):
-                raise self._error(name, cell, "is a figure per device, and the number of devices is not known")
+        value, count = self._figure(name, column, cell) * column.scale, self.fields.get("accelerator_count")
+        note, meanings = column.note, column.readings
+        if column.per is not None and not isinstance(count, int):
+            raise self._error(name, cell, "is a figure per device, and the number of devices is not known")
+        if column.per == "device" and isinstance(count, int):
             value *= count
             note = f"{note}; {PER_DEVICE}" if note else PER_DEVICE
+        if column.per == "unstated" and isinstance(count, int) and count > 1:
+            meanings = (("of all devices", 1.0), ("of one device", float(count)))
         bare = not re.search(r"[A-Za-z%]", cell.replace("e", "").replace("E", ""))
         unit = column.shown if column.shown is not None else "" if column.unit in {"1", "in cell", "duration"} else column.unit
         printed = f"{cell} {unit}".strip() if bare else cell
-        readings = tuple(Reading(meaning=meaning, value=value * factor) for meaning, factor in column.readings)
+        readings = tuple(Reading(meaning=meaning, value=value * factor) for meaning, factor in meanings)
         return Claim(value=_short(value), printed=printed, readings=readings, note=note)
 
     def _figure(self, name: str, column: Column, cell: str) -> float:
@@ -370,7 +379,7 @@ class Row:
             "id": f"{source.id}-{number:03d}",
             "source": source.id,
             "section": self.wanted.section or self.wanted.under or self.wanted.key,
-            "origin": Origin(kind="document", reference=f"{source.repository}@{source.commit[:12]}: {path}"),
+            "origin": Origin(kind="document", reference=f"{source.repository}@{(self.wanted.commit or source.commit)[:12]}: {path}"),
             "labels": labels | self.labels,
             "conditions": conditions,
             "claims": self.claims,

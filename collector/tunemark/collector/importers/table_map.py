@@ -73,14 +73,16 @@ class Column(Frozen):
     """Unit in which the column prints it."""
     shown: Text | None = None
     """Unit as printed in the header, added to the printed figure; the unit by default."""
-    per: Literal["device", "node"] | None = None
-    """`device`, if the figure is of one device and its quantity is of all devices."""
+    per: Literal["device", "unstated"] | None = None
+    """`device`, if the figure is of one device and its quantity is of all devices; `unstated`, if it may be of one or of all."""
     scale: float = 1.0
     """A further factor, stated in `note`."""
     note: Text | None = None
     """A caveat, or what the figure counts."""
     readings: tuple[tuple[Text, float], ...] = ()
     """(meaning, factor) of each reading of an ambiguous figure."""
+    outcomes: dict[str, PublishedStatus] = Field(default_factory=dict)
+    """Cell of a figure -> status of its result, such as `OOM` -> oom."""
     split: Text | None = None
     """A regular expression for whole cells; each named group is a column of its own."""
     fill: bool = False
@@ -161,6 +163,8 @@ class TableMap(Frozen):
     """Name of the table, unique in the map; the heading of its extract."""
     path: Text | None = None
     """File in the repository, if not that of the source."""
+    commit: Annotated[str | None, Field(pattern=r"^[0-9a-f]{7,40}$")] = None
+    """Commit of the file, if not that of the source; its checkout is then a folder of that name."""
     under: Text | None = None
     """Nearest heading above the table, exactly, or the nearest ones joined by ` > `; None for CSV."""
     number: int = 1
@@ -209,7 +213,7 @@ class Map(Frozen):
     from_repository: tuple[Text, ...] = ()
     """Conditions that only the repository states."""
     computed: dict[str, tuple[Text, ...]] = Field(default_factory=dict)
-    """Condition -> conditions whose product it is, if all are known; it is listed as assumed."""
+    """Condition -> conditions whose product it is, if all are known; `/name` divides. It is listed as assumed."""
     absent: tuple[str, ...] = ("", "-", "--", "---", "\u2013", "\u2014", "N/A", "n/a", "NA")
     """Cells without a figure."""
     values: dict[str, Values] = Field(default_factory=dict)
