@@ -75,6 +75,8 @@ train_loss | Training loss | 1 | plain | lower | Training loss of the last steps
 loss_start | Loss at the start | 1 | plain | - | Training loss of the first steps.
 eval_loss | Eval loss | 1 | plain | lower | Loss on held-out rows.
 accuracy | Accuracy | 1 | percent | higher | Share of held-out rows classified correctly.
+f1 | F1 | 1 | percent | higher | Harmonic mean of precision and recall on held-out rows.
+exact_match | Exact match | 1 | percent | higher | Share of held-out questions answered in exactly the words of a reference.
 accuracy_baseline | Baseline accuracy | 1 | percent | higher | Accuracy before a change.
 accuracy_stochastic_rounding | Accuracy, stochastic rounding | 1 | percent | higher | Accuracy with stochastic rounding on.
 token_accuracy | Token accuracy | 1 | percent | higher | Share of next tokens predicted correctly.
@@ -139,6 +141,8 @@ cost_per_1m_tokens_usd | Cost per 1M tokens | USD | usd | lower | Price per hour
 budget_low_usd | Budget from | USD | usd | - | Lower end of a budget.
 budget_high_usd | Budget to | USD | usd | - | Upper end of a budget.
 # Devices and models as documents describe them
+trainable_parameters | Trained parameters | 1 | plain | - | Number of parameters that are trained.
+adapter_bytes | Adapter size | bytes | gib | lower | Size of the saved adapter, or of the saved weights in full fine-tuning.
 parameters | Parameters | 1 | plain | - | Number of parameters.
 cuda_cores | CUDA cores | 1 | plain | - | Number of CUDA cores.
 tensor_cores | Tensor cores | 1 | plain | - | Number of tensor cores.

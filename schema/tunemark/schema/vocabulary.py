@@ -10,6 +10,8 @@ class Method(StrEnum):
     FULL = "full"
     LORA = "lora"
     QLORA = "qlora"
+    PEFT = "peft"
+    """Another parameter-efficient method, for published results only; the setting `peft_method` names it."""
 
 
 class Task(StrEnum):

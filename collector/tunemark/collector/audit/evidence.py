@@ -25,7 +25,12 @@ Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 SETUP = attrgetter("source", "conditions.model", "conditions.method", "conditions.accelerator")
 """Conditions that results of one setup share."""
-METHOD_NAME = {Method.FULL: "full fine-tuning", Method.LORA: "LoRA", Method.QLORA: "QLoRA"}
+METHOD_NAME = {
+    Method.FULL: "full fine-tuning",
+    Method.LORA: "LoRA",
+    Method.QLORA: "QLoRA",
+    Method.PEFT: "another parameter-efficient method",
+}
 COUNTS = frozenset({"steps", "total_steps", "epochs", "tokens"})
 """Counted quantities; their whole numbers are exact."""
 

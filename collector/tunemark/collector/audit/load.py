@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
-from tunemark.collector.gate.read import CONVERTED, DOCUMENT, RESULT, SUBMISSIONS, read_or_none, records_in, submission_id
+from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.utilisation import physics
 from tunemark.schema.records.converted import ConvertedResult, training_rate
-from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument
+from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument, published_results
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.upgrade import InvalidRecord, read_record
 from tunemark.schema.vocabulary import PublishedStatus, Status
@@ -24,10 +24,11 @@ def load_evidence(root: Path, facts: FactBase | None = None, measured: Iterable[
     Facts and measured submissions are read from the checkout unless they are given.
     """
     facts = facts or FactBase(root / "data")
-    published = records_in(root / "data" / "published").files
-    files = [*(path for path in published if RESULT.fullmatch(path.name)), *records_in(root / CONVERTED).files]
-    records = [record for path in files if isinstance(record := read_or_none(path), PublishedResult | ConvertedResult)]
-    documents = [document for path in published if path.name == DOCUMENT and isinstance(document := read_or_none(path), SourceDocument)]
+    published = [read_or_none(path) for path in records_in(root / PUBLISHED).files]
+    converted = [record for path in records_in(root / CONVERTED).files if isinstance(record := read_or_none(path), ConvertedResult)]
+    records: list[PublishedResult | ConvertedResult] = [result for record in published for result in published_results(record)]
+    records += converted
+    documents = [record for record in published if isinstance(record, SourceDocument)]
     if measured is None:
         submissions = (_read_submission(path, facts) for path in records_in(root / SUBMISSIONS).files)
         measured = [result for result in submissions if result is not None]
@@ -51,13 +52,15 @@ def add_files(evidence: Evidence, paths: Iterable[Path]) -> tuple[Evidence, list
         if isinstance(record, SourceDocument):
             documents[record.id] = record
             ids.extend(statement.id for statement in record.statements)
-        elif isinstance(record, PublishedResult | ConvertedResult | Submission):
-            facts = evidence.facts
-            result = (
-                audited_submission(record, submission_id(path), facts) if isinstance(record, Submission) else audited_record(record, facts)
-            )
-            results[result.id] = result
-            ids.append(result.id)
+            continue
+        facts = evidence.facts
+        if isinstance(record, Submission):
+            added = [audited_submission(record, submission_id(path), facts)]
+        else:
+            kept = [record] if isinstance(record, ConvertedResult) else published_results(record)
+            added = [audited_record(result, facts) for result in kept]
+        results |= {result.id: result for result in added}
+        ids.extend(result.id for result in added)
     return replace(evidence, results=tuple(results.values()), documents=tuple(documents.values())), ids
 
 

@@ -6,8 +6,8 @@ Invalid content never raises an exception; it becomes a problem in the verdict.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.privacy import identity_leaks
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.converted import ConvertedResult
-from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.records.published import PublishedResult, PublishedSet
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.upgrade import InvalidRecord, Problem, read_record
 
@@ -92,9 +92,18 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
                 derived = derive(record)
         except (ArithmeticError, ValueError, IndexError, MemoryError) as error:
             problems.append(Problem("trace", "", f"the headline numbers cannot be derived from it: {error}"))
-    elif isinstance(record, PublishedResult | ConvertedResult):
-        problems = [*card_checks.published_problems(record, facts)]
+    elif isinstance(record, PublishedResult | PublishedSet | ConvertedResult):
+        problems = list(_published_problems(record, facts))
     return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated)
+
+
+def _published_problems(record: PublishedResult | PublishedSet | ConvertedResult, facts: FactBase) -> Iterator[Problem]:
+    if isinstance(record, PublishedSet):
+        for result in record.results:
+            for problem in card_checks.published_problems(result, facts):
+                yield replace(problem, field=f"{result.id}: {problem.field}")
+    else:
+        yield from card_checks.published_problems(record, facts)
 
 
 def _submission_problems(record: Submission, content: bytes, path: Path, facts: FactBase) -> list[Problem]:

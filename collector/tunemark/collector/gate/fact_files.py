@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.collector.gate.cross_file_checks import FileProblems
-from tunemark.collector.gate.read import DOCUMENT, RESULT, shown_path
+from tunemark.collector.gate.read import DOCUMENT, PUBLISHED, RESULT, shown_path
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import BASIS_FILE, price_lines, price_of, read_card, read_known, read_price_basis, workloads_of
 from tunemark.schema.facts.workloads import GoldenLosses
+from tunemark.schema.records.published import SET_FORMAT
 from tunemark.schema.records.upgrade import Problem
 
 CARDS: dict[str, type[Any]] = {"accelerators": AcceleratorCard, "models": ModelCard, "golden": GoldenLosses}
 """Folder of a card -> its model; a file of data/workloads may hold several cards."""
+PUBLISHED_FOLDER = Path(PUBLISHED).name
 WORKLOADS, KNOWN, PRICES = "workloads", "known", "prices.csv"
 
 
@@ -42,14 +44,30 @@ def fact_problems(files: Iterable[Path], root: Path) -> FileProblems:
 def document_problems(files: Iterable[Path], root: Path) -> FileProblems:
     """Return the problems of documents with results among the files: no source.json, or a wrong number of results in it."""
     problems: FileProblems = []
-    for folder in sorted({path.parent for path in files if RESULT.fullmatch(path.name)}):
+    for folder in sorted({path.parent for path in files if path.parent.parent.name == PUBLISHED_FOLDER and path.name != DOCUMENT}):
         document = folder / DOCUMENT
-        results = sum(bool(RESULT.fullmatch(path.name)) for path in folder.iterdir())
+        results = sum(results_in(path) for path in folder.glob("*.json"))
+        if not results:
+            continue
         if not document.is_file():
             problems.append((shown_path(document, root), missing_document(folder.name, results)))
         elif (stated := _stated_results(document)) is not None and stated != results:
             problems.append((shown_path(document, root), wrong_count(stated, results)))
     return problems
+
+
+def results_in(path: Path) -> int:
+    """Return the number of published results in a file: one by its name, or those of a set; 0 for a file that is neither."""
+    if RESULT.fullmatch(path.name):
+        return 1
+    if path.name == DOCUMENT:
+        return 0
+    try:
+        content = json.loads(path.read_bytes())
+        return len(content["results"]) if content["format"] == SET_FORMAT else 0
+    except (ValueError, KeyError, TypeError, OSError):
+        # An invalid file is reported where it is checked.
+        return 0
 
 
 def missing_document(source: str, results: int) -> Problem:

@@ -29,7 +29,7 @@ from tunemark.collector.store.rows import Row, Rows, merge
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.converted import ConvertedResult
-from tunemark.schema.records.published import PublishedResult, SourceDocument
+from tunemark.schema.records.published import SourceDocument, published_results
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.upgrade import Problem
 
@@ -198,18 +198,18 @@ def _add_documents(rows: Rows, root: Path, facts: FactBase) -> FileProblems:
     """Add the rows of all documents and their results; return a problem for each source without a document, which is left out."""
     verdicts = _valid(root, PUBLISHED, facts)
     documents = {file: verdict.record for file, verdict in verdicts.items() if isinstance(verdict.record, SourceDocument)}
-    results = {file: (verdict.record, verdict) for file, verdict in verdicts.items() if isinstance(verdict.record, PublishedResult)}
+    results = [(file, result, verdict) for file, verdict in verdicts.items() for result in published_results(verdict.record)]
     known = {document.id for document in documents.values()}
-    undescribed = Counter(result.source for result, _ in results.values() if result.source not in known)
-    described = {file: result for file, result in results.items() if result[0].source in known}
-    _refuse_repeated_ids((file, result.id) for file, (result, _) in described.items())
-    counts = Counter(result.source for result, _ in described.values())
+    undescribed = Counter(result.source for _, result, _ in results if result.source not in known)
+    described = [(file, result, verdict) for file, result, verdict in results if result.source in known]
+    _refuse_repeated_ids((file, result.id) for file, result, _ in described)
+    counts = Counter(result.source for _, result, _ in described)
     for file, document in documents.items():
         if counts[document.id] != document.results:
             raise _as_error(file, wrong_count(document.results, counts[document.id]))
         merge(rows, document_rows(document))
     sizes = known_dataset_rows(facts, documents.values())
-    for file, (result, verdict) in described.items():
+    for file, result, verdict in described:
         merge(rows, published_rows(result, facts, sizes, file, verdict.sha256))
     return [(f"{PUBLISHED}/{source}/{DOCUMENT}", missing_document(source, number)) for source, number in sorted(undescribed.items())]
 

@@ -180,6 +180,9 @@ class WorkloadCard(Frozen):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
+        if self.method is Method.PEFT:
+            msg = "method is 'peft', which only published results have; use full, lora or qlora"
+            raise ValueError(msg)
         if (self.method is Method.FULL) != (self.lora is None):
             msg = f"method is {self.method.value!r} and lora is {self.lora}; adapter settings go with lora and qlora only"
             raise ValueError(msg)

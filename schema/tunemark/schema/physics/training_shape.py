@@ -109,6 +109,8 @@ class TrainingShape:
         for field in ("sequence_length", "micro_batch", "gradient_accumulation", "lora_rank", "world_size", "tensor_parallel"):
             if getattr(self, field) < 1:
                 raise TunemarkError(field, getattr(self, field), "must be 1 or more")
+        if self.method is Method.PEFT:
+            raise TunemarkError("method", self.method.value, "the trained weights of other methods are unknown; use full, lora or qlora")
         _one_of("attention", self.attention, ("sdpa", "flash", "eager"))
         _one_of("loss", self.loss, get_args(Loss))
         _one_of("sharding", self.sharding, ("single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"))

@@ -3,8 +3,10 @@
 Format history:
 
 - `tunemark.published/1`: first format. Statements may have an `assertion`, documents further dates.
+- `tunemark.published-set/1`: the results of one table in one file, as importers write them.
 """
 
+import json
 from datetime import date
 from typing import Annotated, Literal, Self
 
@@ -21,13 +23,16 @@ __all__ = [
     "DocumentTable",
     "Origin",
     "PublishedResult",
+    "PublishedSet",
     "Reading",
     "Scalar",
     "SourceDocument",
     "Statement",
+    "published_results",
 ]
 
 FORMAT: Literal["tunemark.published/1"] = "tunemark.published/1"
+SET_FORMAT: Literal["tunemark.published-set/1"] = "tunemark.published-set/1"
 SOURCE_FORMAT: Literal["tunemark.source/1"] = "tunemark.source/1"
 
 SourceId = Annotated[str, Field(pattern=r"^[0-9]{3}$")]
@@ -48,7 +53,7 @@ class Conditions(Frozen):
     model: Key | None
     """The model card in data/models."""
     method: Method
-    """full, lora or qlora."""
+    """full, lora, qlora, or peft for another method with a frozen base model."""
     accelerator: Key | None = None
     """The accelerator card in data/accelerators."""
     accelerator_count: PositiveCount | None = None
@@ -117,6 +122,43 @@ class PublishedResult(Frozen):
             )
             raise ValueError(msg)
         return self
+
+
+class PublishedSet(Frozen):
+    """Results of a source in one file, written by an importer and never by hand."""
+
+    format: Literal["tunemark.published-set/1"] = SET_FORMAT
+    """Version of this format."""
+    source: SourceId
+    """The source document."""
+    results: tuple[PublishedResult, ...] = Field(min_length=1)
+    """The results, by id."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        ids = [result.id for result in self.results]
+        if ids != sorted(set(ids)):
+            msg = "results are not in the order of their ids, or an id is there twice; import the table again"
+            raise ValueError(msg)
+        if any(result.source != self.source for result in self.results):
+            msg = f"source is {self.source!r} and a result has another one; a set holds the results of one source"
+            raise ValueError(msg)
+        return self
+
+    def lines(self) -> bytes:
+        """Return the set as JSON with one result per line; fields with their default value are left out."""
+        rows = [
+            json.dumps(result.model_dump(mode="json", exclude_defaults=True), sort_keys=True, ensure_ascii=False) for result in self.results
+        ]
+        head = f'{{"format": "{self.format}", "source": "{self.source}", "results": [\n'
+        return (head + ",\n".join(rows) + "\n]}\n").encode()
+
+
+def published_results(record: object) -> tuple[PublishedResult, ...]:
+    """Return the published results in a record of any kind: itself, those of a set, or none."""
+    if isinstance(record, PublishedSet):
+        return record.results
+    return (record,) if isinstance(record, PublishedResult) else ()
 
 
 class Statement(Frozen):

@@ -15,6 +15,7 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 MODELS: dict[str, type[BaseModel]] = {
     submission.FORMAT: submission.Submission,
     published.FORMAT: published.PublishedResult,
+    published.SET_FORMAT: published.PublishedSet,
     published.SOURCE_FORMAT: published.SourceDocument,
     converted.FORMAT: converted.ConvertedResult,
 }

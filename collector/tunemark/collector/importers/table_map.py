@@ -1,0 +1,265 @@
+"""The map of an imported table: what each column means, which conditions hold for all rows, and which rows are left out and why.
+
+A map is a TOML file beside the extract of the table, so that every record can be made again. An unknown field is an error.
+"""
+
+import re
+import tomllib
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from tunemark.collector.importers.import_io import first_error, read_bytes
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.records.base import Frozen, Key, Text
+from tunemark.schema.records.published import Conditions, Scalar, SourceId
+from tunemark.schema.vocabulary import PublishedStatus
+
+UNITS: dict[str, float] = {
+    "1": 1.0,
+    "%": 0.01,
+    "k": 1e3,
+    "ms": 1e-3,
+    "s": 1.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "day": 86_400.0,
+    "1/min": 1 / 60,
+    "1/h": 1 / 3600,
+    "byte": 1.0,
+    "MB": 1e6,
+    "GB": 1e9,
+    "MiB": 2.0**20,
+    "GiB": 2.0**30,
+    "M": 1e6,
+    "B": 1e9,
+    "TFLOP/s": 1e12,
+    "W": 1.0,
+    "in cell": 0.0,
+    "duration": 0.0,
+}
+"""Unit of a column -> factor to the unit of its quantity. `in cell`: each cell names its unit. `duration`: `1h 2m`, `1:02:03`."""
+WRITTEN: dict[str, str] = {
+    "GIB": "GiB",
+    "GB": "GB",
+    "G": "GB",
+    "MIB": "MiB",
+    "MB": "MB",
+    "S": "s",
+    "SEC": "s",
+    "MS": "ms",
+    "MIN": "min",
+    "H": "h",
+}
+"""Unit written in a cell, in capitals -> unit."""
+CONDITIONS = tuple(name for name in Conditions.model_fields if name not in {"framework", "settings", "from_repository", "assumed"})
+PREFIXES = ("settings.", "framework.", "labels.")
+Values = dict[str, Scalar | dict[str, Scalar]]
+
+
+class Column(Frozen):
+    """The meaning of a column: a condition, a figure, parts of both, or nothing for a stated reason."""
+
+    field: Text | None = None
+    """A condition (`micro_batch`), or `settings.<name>`, `framework.<name>` or `labels.<name>`."""
+    values: Values | Text | None = None
+    """Cell -> value of the field, or -> several fields by name. A text names one of the map's shared `values`."""
+    quantity: Text | None = None
+    """The quantity of a figure."""
+    unit: Text = "1"
+    """Unit in which the column prints it."""
+    shown: Text | None = None
+    """Unit as printed in the header, added to the printed figure; the unit by default."""
+    per: Literal["device", "unstated"] | None = None
+    """`device`, if the figure is of one device and its quantity is of all devices; `unstated`, if it may be of one or of all."""
+    scale: float = 1.0
+    """A further factor, stated in `note`."""
+    note: Text | None = None
+    """A caveat, or what the figure counts."""
+    readings: tuple[tuple[Text, float], ...] = ()
+    """(meaning, factor) of each reading of an ambiguous figure."""
+    outcomes: dict[str, PublishedStatus] = Field(default_factory=dict)
+    """Cell of a figure -> status of its result, such as `OOM` -> oom."""
+    split: Text | None = None
+    """A regular expression for whole cells; each named group is a column of its own."""
+    fill: bool = False
+    """An empty cell repeats the one above."""
+    ignore: Text | None = None
+    """Why the column is left out."""
+
+    @model_validator(mode="after")
+    def _one_meaning(self) -> Self:
+        meanings = [name for name in ("field", "quantity", "split", "ignore") if getattr(self, name) is not None]
+        several = self.field is None and isinstance(self.values, dict | str) and not meanings
+        if len(meanings) != 1 and not several:
+            msg = f"a column has one of field, quantity, split and ignore (or values with fields); found {', '.join(meanings) or 'none'}"
+            raise ValueError(msg)
+        if self.quantity is not None and self.quantity not in QUANTITIES:
+            msg = f"quantity is {self.quantity!r}; {did_you_mean(self.quantity, QUANTITIES)}"
+            raise ValueError(msg)
+        if self.unit not in UNITS:
+            msg = f"unit is {self.unit!r}; {did_you_mean(self.unit, UNITS)}"
+            raise ValueError(msg)
+        if self.field is not None:
+            check_field(self.field)
+        if self.split is not None and not re.compile(self.split).groupindex:
+            msg = f"split is {self.split!r}; give each part of the cell a named group, such as (?P<batch>\\d+)"
+            raise ValueError(msg)
+        return self
+
+
+def check_field(name: str) -> None:
+    """Raise ValueError for a name that is not a condition, setting, package or label."""
+    if name not in CONDITIONS and not (name.startswith(PREFIXES) and name.partition(".")[2]):
+        msg = f"field is {name!r}; {did_you_mean(name, CONDITIONS)}, or use {', '.join(f'{prefix}<name>' for prefix in PREFIXES)}"
+        raise ValueError(msg)
+
+
+class Match(Frozen):
+    """Rows of a table: those whose cell of a column matches."""
+
+    column: Text
+    matches: str
+    """A regular expression for the whole cell; empty for an empty cell."""
+
+
+class Skip(Match):
+    """Rows that are left out."""
+
+    reason: Text
+
+
+class Outcome(Match):
+    """Rows that did not end well."""
+
+    status: PublishedStatus
+    note: Text | None = None
+
+
+class Amend(Match):
+    """Conditions of some rows."""
+
+    conditions: dict[str, Scalar]
+    assumed: tuple[Text, ...] = ()
+    from_repository: tuple[Text, ...] = ()
+    note: Text | None = None
+
+
+class Variant(Frozen):
+    """One of several results in each row, such as one per number format."""
+
+    conditions: dict[str, Scalar] = Field(default_factory=dict)
+    columns: dict[str, Column] = Field(default_factory=dict)
+    note: Text | None = None
+
+
+class TableMap(Frozen):
+    """One table. Its columns, conditions and rules are added to those of the whole map."""
+
+    key: Key
+    """Name of the table, unique in the map; the heading of its extract."""
+    path: Text | None = None
+    """File in the repository, if not that of the source."""
+    commit: Annotated[str | None, Field(pattern=r"^[0-9a-f]{7,40}$")] = None
+    """Commit of the file, if not that of the source; its checkout is then a folder of that name."""
+    under: Text | None = None
+    """Nearest heading above the table, exactly, or the nearest ones joined by ` > `; None for CSV."""
+    number: int = 1
+    """Number of the table under that heading."""
+    section: Text | None = None
+    """Place shown with each record; the heading by default."""
+    conditions: dict[str, Scalar] = Field(default_factory=dict)
+    columns: dict[str, Column] = Field(default_factory=dict)
+    variants: tuple[Variant, ...] = (Variant(),)
+    skip: tuple[Skip, ...] = ()
+    outcome: tuple[Outcome, ...] = ()
+    amend: tuple[Amend, ...] = ()
+    note: Text | None = None
+
+
+class DocumentFacts(Frozen):
+    """The document of the tables: fields of `source.json`, and the place of the file."""
+
+    id: SourceId
+    title: Text
+    authors: Text | None = None
+    repository: Text
+    """Host, owner and name, such as `github.com/owner/name`."""
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")]
+    """The commit that was read."""
+    path: Text
+    """File in the repository."""
+    url: Text | None = None
+    """Default: the file at that commit."""
+    published_on: Text | None = None
+    committed_on: date | None = None
+    """Date on which the repository first contained this version of the file."""
+    read_on: date
+    summary: Text
+    caveats: tuple[Text, ...] = ()
+
+
+class Map(Frozen):
+    """The map of all tables of a document."""
+
+    source: DocumentFacts
+    conditions: dict[str, Scalar] = Field(default_factory=dict)
+    """Conditions of all rows, by the names that a column may have."""
+    assumed: tuple[Text, ...] = ()
+    """Conditions that are implied, not stated."""
+    from_repository: tuple[Text, ...] = ()
+    """Conditions that only the repository states."""
+    computed: dict[str, tuple[Text, ...]] = Field(default_factory=dict)
+    """Condition -> conditions whose product it is, if all are known; `/name` divides. It is listed as assumed."""
+    absent: tuple[str, ...] = ("", "-", "--", "---", "\u2013", "\u2014", "N/A", "n/a", "NA")
+    """Cells without a figure."""
+    values: dict[str, Values] = Field(default_factory=dict)
+    """Values shared by columns."""
+    columns: dict[str, Column] = Field(default_factory=dict)
+    skip: tuple[Skip, ...] = ()
+    outcome: tuple[Outcome, ...] = ()
+    amend: tuple[Amend, ...] = ()
+    tables: Annotated[tuple[TableMap, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        keys = [table.key for table in self.tables]
+        if len(set(keys)) != len(keys):
+            msg = f"tables have the keys {', '.join(keys)}; each key is used once"
+            raise ValueError(msg)
+        named = [self.conditions, *(table.conditions for table in self.tables)]
+        named += [variant.conditions for table in self.tables for variant in table.variants]
+        for name in (name for conditions in named for name in conditions):
+            check_field(name)
+        for column in self.every_column():
+            if isinstance(column.values, str) and column.values not in self.values:
+                msg = f"values is {column.values!r}; {did_you_mean(column.values, self.values)}"
+                raise ValueError(msg)
+        return self
+
+    def every_column(self) -> list[Column]:
+        """Return the columns of all levels."""
+        own = [*self.columns.values()]
+        for table in self.tables:
+            own += [*table.columns.values(), *(column for variant in table.variants for column in variant.columns.values())]
+        return own
+
+    def columns_of(self, table: TableMap, variant: Variant) -> dict[str, Column]:
+        """Return the columns of a variant of a table; the nearest level counts."""
+        return self.columns | table.columns | variant.columns
+
+
+def read_map(path: Path) -> Map:
+    """Return the map in a TOML file; raises TunemarkError (exit code 3) with the first invalid field."""
+    try:
+        content = tomllib.loads(read_bytes(path).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise TunemarkError(str(path), "", f"is not valid TOML: {error}", exit_code=Exit.INVALID) from error
+    try:
+        return Map.model_validate(content)
+    except (ValidationError, re.error) as error:
+        reason = first_error(error) if isinstance(error, ValidationError) else f"wrong regular expression: {error}"
+        raise TunemarkError(str(path), "", reason, exit_code=Exit.INVALID) from error
