@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import pytest
@@ -13,13 +13,19 @@ from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.predict.predicted_vs_measured import accelerate_bytes, memory_error_rows, source_004_bytes
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.memory_states import ERROR, SHARDED_ERROR
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.records.published import PublishedResult
-from tunemark.schema.vocabulary import Checkpointing, Method
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 FACTS = FactBase(Path(__file__).parents[2] / "data")
 PUBLISHED = [
     PublishedResult.model_validate(json.loads(file.read_text())) for file in sorted((FACTS.root / "published/003").glob("003-*.json"))
+]
+OUTSIDE = [
+    PublishedResult.model_validate(record)
+    for source in ("010", "017", "019")
+    for record in json.loads((FACTS.root / f"published/{source}/results.json").read_text())["results"]
 ]
 GIB = 2**30
 
@@ -108,3 +114,57 @@ def test_the_rule_of_accelerate_is_the_one_it_runs() -> None:
     shape = make_shape("llama-2-7b", Method.FULL)
     as_fp32 = 4 * 6_738_415_616
     assert accelerate_bytes(shape) == max(estimate_training_usage(as_fp32, "bfloat16").values())
+
+
+def test_published_peaks_of_outside_sources_are_predicted_and_hardly_ever_too_low() -> None:
+    rows = memory_error_rows(FACTS, OUTSIDE)
+    live = [row for row in rows if row["quantity"] == "allocated"]
+    errors = [row["error"] for row in live]
+    assert len(errors) >= 80
+    assert median(abs(error) for error in errors) <= 0.05
+    assert min(errors) > -0.10
+    bounds = {True: SHARDED_ERROR, False: ERROR}
+    inside = [bounds[row["accelerator_count"] > 1] for row in live]
+    assert (
+        mean(low <= row["published_bytes"] / row["predicted_bytes"] <= high for row, (low, high) in zip(live, inside, strict=True)) >= 0.9
+    )
+
+
+def test_no_published_step_that_ran_out_of_memory_is_said_to_fit_and_hardly_any_that_ran_is_said_not_to() -> None:
+    verdicts: dict[str, list[str]] = {"ok": [], "oom": []}
+    for result in (*PUBLISHED, *OUTSIDE):
+        shape = published_shape(result.conditions, FACTS, reading := FACTS.known.memory_reading(result.source))
+        device = FACTS.accelerators.get(result.conditions.accelerator or "")
+        if (
+            shape is not None
+            and device is not None
+            and device.memory_gib
+            and result.id not in reading.left_out
+            and result.status.value in verdicts
+        ):
+            verdicts[result.status.value].append(estimate_memory(shape).fit_on(int(device.memory_gib * GIB)))
+    assert len(verdicts["ok"]) > 150
+    assert len(verdicts["oom"]) > 35
+    assert not {"fits", "probably"} & set(verdicts["oom"])
+    assert mean(verdict == "fits" for verdict in verdicts["ok"]) > 0.9
+    assert "no" not in verdicts["ok"]
+
+
+def test_a_lever_of_the_training_code_counts_only_where_its_conditions_hold() -> None:
+    reading = FACTS.known.memory_reading("010")
+    by_config = {}
+    for result in OUTSIDE:
+        if result.source == "010" and (shape := published_shape(result.conditions, FACTS, reading)):
+            by_config[result.conditions.settings["framework_config"], result.conditions.accelerator_count] = shape
+    assert by_config["accelerated-peft-bnb-foak", 1].loss == "inplace"
+    assert by_config["accelerated-peft-bnb", 1].loss == "upcast"
+    assert by_config["baseline-peft-bnb", 1].activations is Dtype.FP32
+    assert by_config["baseline-peft-bnb", 2].activations is Dtype.BF16
+
+
+def test_a_step_that_the_model_does_not_cover_has_no_shape() -> None:
+    conditions = OUTSIDE[40].conditions
+    covered = conditions.model_copy(update={"model": "mistral-7b", "method": Method.LORA})
+    assert published_shape(covered, FACTS, None) is not None
+    for update in ({"model": None}, {"sequence_length": None}, {"method": Method.PEFT}, {"settings": {"pipeline_parallel": 2}}):
+        assert published_shape(covered.model_copy(update=update), FACTS, None) is None

@@ -248,7 +248,7 @@ insert into throughput_errors (
     ('{SLOWER}', 'measured', '{HOSTILE}', null, null, null, null, null, '{HOSTILE}')
 );
 update throughput_refused set reason = '{HOSTILE}' where result_id = '{OTHER}';
-update memory_errors set published_bytes = 36e9, predicted_bytes = 37.8e9, error = 0.05, formula_004_bytes = 72e9, accelerate_bytes = null;
+update memory_errors set quantity = 'reserved', published_bytes = 36e9, predicted_bytes = 37.8e9, error = 0.05, formula_004_bytes = 72e9, accelerate_bytes = null;
 """  # noqa: S608 - our own values
 
 

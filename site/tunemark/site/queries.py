@@ -62,7 +62,7 @@ PREDICTIONS = {
     "throughput_errors": "left_out, left_out_group, result_id",
     "throughput_model": "kind, level",
     "throughput_refused": "reason, result_id",
-    "memory_errors": "result_id",
+    "memory_errors": "result_id, quantity",
 }
 """Tables and views of prediction errors, with the order of their rows."""
 FINDINGS = """

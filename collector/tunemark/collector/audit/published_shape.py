@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.schema.facts.fact_base import FactBase
@@ -10,7 +10,7 @@ from tunemark.schema.facts.world_facts import MemoryConvention
 from tunemark.schema.physics.memory_states import SHARDED, MemoryLedger
 from tunemark.schema.physics.training_shape import ALL_LINEAR, OptimizerKind, Sharding, TrainingShape
 from tunemark.schema.records.published import Conditions
-from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Loss, Method
 
 STRATEGIES: dict[str, Sharding] = {"fsdp": "fsdp1", "deepspeed": "zero2", "zero": "zero1"}
 """Printed strategy -> sharding, where it is not named as in `TrainingShape`."""
@@ -36,7 +36,7 @@ ENUMS: dict[str, Callable[[Any], object]] = {
 
 
 def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryConvention | None) -> TrainingShape | None:
-    """Return the shape of a published step, or None if model, length or micro-batch is unknown, or the method is not covered.
+    """Return the shape of a published step, or None if model, length or micro-batch is unknown, or the memory model does not cover it.
 
     Raises
     ------
@@ -47,6 +47,10 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
     if conditions.model is None or conditions.sequence_length is None or conditions.micro_batch is None or conditions.method not in COVERED:
         return None
     settings, devices = conditions.settings, conditions.accelerator_count or 1
+    if any(settings.get(split, 1) != 1 for split in ("pipeline_parallel", "context_parallel")):
+        return None
+    tensor_parallel = settings.get("tensor_parallel")
+    ranks = tensor_parallel if isinstance(tensor_parallel, int) else 1
     rank, dropout = settings.get("lora_r"), settings.get("lora_dropout")
     stored = STORED.get(precision_class(conditions.precision) or "", Dtype.BF16)
     offloaded = settings.get("fsdp_cpu_offload")
@@ -55,17 +59,19 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
         "lora_rank": rank if isinstance(rank, int) else 8,
         "lora_targets": _targets(settings.get("lora_targets")),
         "lora_dropout": float(dropout) if isinstance(dropout, int | float) else 0.0,
-        "checkpointing": Checkpointing.FULL if settings.get("gradient_checkpointing") else Checkpointing.NONE,
+        "checkpointing": _checkpointing(settings.get("gradient_checkpointing")),
         "attention": "eager" if settings.get("attention") == "eager" else "sdpa",
         "parameters": stored,
         "activations": stored,
         "double_quantisation": "double" in str(settings.get("quantisation", "double")),
         "optimizer": _optimizer(settings.get("optimizer")),
+        "loss": settings["loss"] if settings.get("loss") in get_args(Loss) else "upcast",
         "compiled": bool(settings.get("compile")),
         "optimizer_in_backward": bool(settings.get("optimizer_in_backward")),
         "activation_offload": bool(settings.get("activation_offload")),
-        "sharding": _sharding(settings.get("strategy"), devices),
-        "world_size": devices,
+        "sharding": _sharding(settings.get("strategy"), devices // ranks),
+        "world_size": max(1, devices // ranks),
+        "tensor_parallel": ranks,
         "offload": bool(offloaded),
     }
     for lever in convention.levers if convention else ():
@@ -80,6 +86,12 @@ def expected_bytes(ledger: MemoryLedger, quantity: str, device_bytes: int | None
         return ledger.peak_allocated
     reserved = ledger.reserved_on(device_bytes)
     return reserved if quantity == "reserved" else reserved + ledger.outside
+
+
+def _checkpointing(printed: object) -> Checkpointing:
+    if printed == "selective":
+        return Checkpointing.SELECTIVE
+    return Checkpointing.FULL if printed else Checkpointing.NONE
 
 
 def _condition(conditions: Conditions, name: str) -> object:

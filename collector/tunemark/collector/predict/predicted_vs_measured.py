@@ -125,7 +125,7 @@ def memory_error_rows(facts: FactBase, results: Iterable[object]) -> list[Row]:
         if not isinstance(result, PublishedResult) or result.source not in readings:
             continue
         reading = readings[result.source]
-        shape = published_shape(result.conditions, facts, reading)
+        shape = None if result.id in reading.left_out else published_shape(result.conditions, facts, reading)
         if shape is None:
             continue
         ledger, device = estimate_memory(shape), facts.accelerators.get(result.conditions.accelerator or "")

@@ -103,7 +103,7 @@ class MemoryLever(Frozen):
 
     when: dict[str, Text] = Field(default_factory=dict)
     """Condition or setting -> regular expression that its value matches as a whole. Without any: all results of the document."""
-    shape: dict[str, bool | int | Text]
+    shape: dict[str, bool | int | float | Text | tuple[Text, ...]]
     """Field of `TrainingShape` -> value."""
 
 
@@ -118,6 +118,8 @@ class MemoryConvention(Frozen):
     """Which peak the document reports."""
     levers: tuple[MemoryLever, ...] = ()
     """Properties of the training code that change its memory; later ones override earlier ones."""
+    left_out: dict[str, Text] = Field(default_factory=dict)
+    """Result -> reason why its memory is not compared: conditions that the memory model needs and nobody states."""
     because: tuple[Text, ...] = ()
     """The evidence."""
 

@@ -46,7 +46,7 @@ def block_activations(shape: TrainingShape) -> BlockActivations:
     return BlockActivations(
         input=int(slots * parts.hidden),
         saved=int(slots * saved),
-        products=int(slots * parts.products),
+        products=int(slots * (parts.queries + shape.kept_products * parts.matrix_results)),
         forward=int(slots * parts.forward),
         backward=int(slots * parts.backward),
         formula=formula,
@@ -60,7 +60,7 @@ class _Parts:
         self.shape, self.card, self.traits = shape, shape.model, FAMILIES[shape.model.family]
         self.size, self.product = BYTES[shape.activations], BYTES[shape.products]
         self.trained = shape.method is Method.FULL
-        self.hidden = self.size * self.card.hidden_size
+        self.hidden = self.size * self.card.hidden_size / shape.residual_share
         inner = self.card.intermediate_size * (self.card.active_experts or 1) / shape.tensor_parallel
         self.inner = self.product * inner
         # Experts run one after the other, each on its share of the tokens.
@@ -82,14 +82,14 @@ class _Parts:
         card, per_layer = self.card, self.traits.norms_per_layer
         if self.traits.norm_bias:
             # torch's own layer norm keeps its input; its output feeds the trained matrices.
-            return per_layer * card.hidden_size * self.size * (2 if self.trained else 1)
+            return per_layer * self.hidden * (2 if self.trained else 1)
         normed = FP32 if card.family in {"gemma", "gemma2"} else self.size
         once = FP32 + (normed if self.trained else 0)
         heads = (card.attention_heads + card.key_value_heads) * card.head_dim / self.shape.tensor_parallel
         extra = heads * once if self.traits.query_key_norm else 0
         # Gemma 2 also norms the outputs of attention and feed-forward; those feed no matrix.
-        results = 2 * card.hidden_size * self.size if self.trained else 0
-        return per_layer * card.hidden_size * once + results + extra
+        results = 2 * self.hidden if self.trained else 0
+        return per_layer * self.hidden / self.size * once + results + extra
 
     @property
     def attention(self) -> float:
@@ -143,8 +143,13 @@ class _Parts:
     @property
     def products(self) -> float:
         """Outputs of the matrix products and of attention."""
+        return self.queries + self.matrix_results
+
+    @property
+    def matrix_results(self) -> float:
+        """Outputs of the matrix products."""
         gates = 2 if self.traits.gated else 1
-        return 2 * self.queries + 2 * self.keys + gates * self.inner + 2 * self.hidden
+        return self.queries + 2 * self.keys + gates * self.inner + 2 * self.hidden
 
     @property
     def matrix_inputs(self) -> float:
@@ -185,7 +190,8 @@ def stored_per_block(shape: TrainingShape, block: BlockActivations) -> tuple[int
     if shape.checkpointing is Checkpointing.FULL:
         return block.input, f"{shape.slots:,} tokens x {shape.model.hidden_size:,} x {BYTES[shape.activations]:g} bytes: its input"
     if shape.checkpointing is Checkpointing.SELECTIVE:
-        return block.input + block.products, "its input, and the results of matrix products and attention"
+        share = f"{shape.kept_products:.0%} of " if shape.kept_products < 1 else ""
+        return block.input + block.products, f"its input, and {share}the results of matrix products and attention"
     return block.saved, block.formula
 
 

@@ -79,14 +79,18 @@ def _activations(shape: TrainingShape, block: BlockActivations) -> tuple[MemoryL
         MemoryLine(
             "final norm",
             "activations",
-            int(shape.slots * shape.model.hidden_size * (4 + 2 * size)),
-            f"{shape.slots:,} tokens x {shape.model.hidden_size:,} x (4 + 2 x {size:g}) bytes",
+            int(shape.slots * shape.model.hidden_size * (4 + 2 * size) / shape.residual_share),
+            f"{shape.slots:,} tokens x {shape.model.hidden_size:,} x (4 + 2 x {size:g}) bytes" + _by(shape.residual_share),
             ("loss",),
         ),
         _held_by_hooks(shape, layers * block.input),
         _dequantised(shape),
         _cast_weights(shape),
     )
+
+
+def _by(share: int) -> str:
+    return f" / {share}" if share > 1 else ""
 
 
 def _dequantised(shape: TrainingShape) -> MemoryLine:

@@ -67,6 +67,8 @@ class TrainingShape:
 
     checkpointing: Checkpointing = Checkpointing.NONE
     """Which activations are recomputed. `selective` keeps the results of matrix products and attention."""
+    kept_products: float = 1.0
+    """Share of the matrix products that selective checkpointing keeps; torchtitan keeps every second one."""
     attention: Attention = "sdpa"
     """`sdpa` and `flash` never store the scores; `eager` does."""
     reentrant: bool = False
@@ -101,6 +103,8 @@ class TrainingShape:
     """Data-parallel devices."""
     tensor_parallel: int = 1
     """Devices that share each matrix."""
+    sequence_parallel: bool = False
+    """The devices that share each matrix also share the residual stream, by tokens."""
     offload: bool = False
     """Parameters, gradients and optimizer states are kept in host memory."""
 
@@ -147,6 +151,11 @@ class TrainingShape:
     def logits(self) -> Dtype:
         """Format of the results of the head, which is never in 4 bits."""
         return self.autocast or self.activations
+
+    @property
+    def residual_share(self) -> int:
+        """Devices that share the residual stream."""
+        return self.tensor_parallel if self.sequence_parallel else 1
 
     @property
     def slots(self) -> int:

@@ -233,14 +233,26 @@ def _memory(catalogue: Catalogue) -> dict[str, object]:
         Column("Result", cells.result),
         Column("Model", lambda row: cells.model(row["model"])),
         text_column("Method", "method"),
+        Column("Devices", lambda row: tables.number(row["accelerator_count"]), numeric=True),
+        text_column("Figure", "quantity"),
         Column("Published", lambda row: tables.number(row["published_bytes"], formats.gb), numeric=True),
         *(_calculator_column(name, column) for name, column in CALCULATORS.items()),
     ]
     return {
         "memory": _error_table("Errors of memory", "Calculator", per_calculator, decimals=1),
+        "memory_sources": _error_table("Errors of the memory model by document and figure", "Document", _by_source(rows), decimals=1),
         "memory_rows": tables.table("Memory, result by result", columns, rows, interactive=True, searchable=False),
         "reading": " ".join(dict.fromkeys(row["reading"] for row in rows if row["reading"])),
     }
+
+
+def _by_source(rows: list[Row]) -> list[tuple[str, list[float]]]:
+    """Return the absolute errors by document, figure, and one or several devices."""
+    groups: dict[str, list[float]] = {}
+    for row in rows:
+        devices = "one device" if row["accelerator_count"] == 1 else "several devices"
+        groups.setdefault(f"{row['result_id'][:3]}, {row['quantity']}, {devices}", []).append(abs(row["error"]))
+    return sorted(groups.items())
 
 
 def _calculator_column(name: str, column: str) -> Column[Row]:
