@@ -11,7 +11,7 @@ import psutil
 import pytest
 from harness_making import FakeMonitor
 
-from tunemark.harness.run.measurement_warnings import find_warnings, probe_warnings
+from tunemark.harness.run.measurement_warnings import THROTTLED_SHARE, _other_work, find_warnings, probe_warnings
 from tunemark.harness.run.record import utilisation
 from tunemark.harness.run.telemetry import (
     DeviceSampler,
@@ -27,7 +27,8 @@ from tunemark.harness.run.telemetry import (
 )
 from tunemark.harness.vendors import cuda, neuron, rocm, xpu
 from tunemark.harness.vendors.protocol import DeviceMonitor, Reading
-from tunemark.schema.records.trace import Probe, StepTrace
+from tunemark.schema.records.submission import Utilisation
+from tunemark.schema.records.trace import DeviceUse, Probe, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -56,7 +57,7 @@ def test_a_device_has_means_and_extremes_of_its_readings():
 
 def test_a_value_that_the_driver_does_not_report_is_null_and_not_zero():
     (use,) = device_uses(make_series([Reading()], before=()), 0.0, 1.0)
-    told = use.model_dump(exclude={"index", "samples", "throttle_reasons"})
+    told = use.model_dump(exclude={"index", "node", "samples", "throttle_reasons", "throttle_shares"})
     assert set(told.values()) == {None}
 
 
@@ -67,6 +68,24 @@ def test_reasons_for_lower_clocks_are_collected_over_the_window():
         Reading(),
     ]
     assert device_uses(make_series(readings), 0.0, 1.0)[0].throttle_reasons == ("hw_thermal_slowdown", "sw_power_cap")
+
+
+def test_a_throttle_reason_has_its_share_of_the_time_and_not_of_the_samples():
+    slow, thermal = Reading(throttle_reasons=frozenset({"sw_power_cap"})), Reading(throttle_reasons=frozenset({"hw_thermal_slowdown"}))
+    # Samples stand for the time since the one before: 0.1 s, 0.7 s, 0.1 s and 0.1 s.
+    moments = [Moment(at_s, (reading,)) for at_s, reading in ((1.1, slow), (1.8, Reading()), (1.9, slow), (2.0, thermal))]
+    (use,) = device_uses(DeviceSeries(indexes=(0,), during=moments), 1.0, 2.0)
+    assert use.throttle_shares == pytest.approx({"hw_thermal_slowdown": 0.1, "sw_power_cap": 0.2})
+
+
+@pytest.mark.parametrize(("share", "warned"), [(THROTTLED_SHARE, True), (THROTTLED_SHARE / 2, False)])
+def test_only_a_lasting_throttle_is_a_warning_a_power_cap_too(share, warned):
+    def messages(**shares):
+        use = Utilisation(samples=1, interval_s=0.1, devices=(DeviceUse(index=0, samples=9, throttle_shares=shares),))
+        return [message for _, message in _other_work(use, None, {})]
+
+    assert messages(sw_power_cap=share) == (["device 0 lowered its clocks: sw_power_cap for 5% of the time"] if warned else [])
+    assert len(messages(sw_power_cap=0.9, hw_slowdown=share)) == 1
 
 
 def test_memory_in_use_is_the_peak_over_the_run_less_what_was_used_before():

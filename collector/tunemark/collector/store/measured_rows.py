@@ -53,7 +53,11 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
         "gates": [{"gate": gate.name, "passed": gate.passed, "detail": gate.detail} for gate in submission.gates],
         "ranks": list(_ranks(submission, derived)),
         "device_use": [
-            {"device": use.index, **use.model_dump(mode="json", exclude={"index"})}
+            {
+                "device": use.index,
+                "throttle_share": max(use.throttle_shares.values(), default=None),
+                **use.model_dump(mode="json", exclude={"index", "throttle_shares"}),
+            }
             for use in (submission.utilisation.devices if submission.utilisation else ())
         ],
         "warnings": [{"kind": warning.kind.value, "message": warning.message} for warning in submission.warnings],

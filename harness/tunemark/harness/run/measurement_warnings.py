@@ -7,7 +7,7 @@ from tunemark.schema.derive import Derived
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.effective import compared
 from tunemark.schema.records.submission import MeasurementWarning, Submission, Utilisation
-from tunemark.schema.records.trace import Probe
+from tunemark.schema.records.trace import DeviceUse, Probe
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import WarningKind, Weights
 
@@ -18,6 +18,9 @@ FALLEN_PEAK = 0.05
 RISEN_PEAK = 0.2
 SLOW_RANK = 0.05
 BUSY_DEVICE_BYTES = GIB
+THROTTLED_SHARE = 0.05
+"""Share of the steady window from which a throttle reason is a warning, a power cap included. A clock lowered by a fifth for
+this share of the time changes the rate by 1%, which is what `stable` allows."""
 RANDOM_WEIGHTS = "weights are random: speed and memory are representative, loss and accuracy are not"
 Warnings = Iterator[tuple[WarningKind, str]]
 
@@ -61,14 +64,22 @@ def _other_work(use: Utilisation | None, machine: Machine, foreign: Mapping[int,
     if busy_cores is not None and busy_cores > BUSY_HOST_CORES:
         message = f"other processes kept {busy_cores:.1f} of {machine.cpu_logical_cores} cores busy; repeat on an idle machine"
         yield WarningKind.BUSY_HOST, message
+    machines = len({device.node for device in use.devices}) if use else 0
     for device in use.devices if use else ():
         held = device.memory_used_before_bytes or 0
         if held > BUSY_DEVICE_BYTES:
-            yield WarningKind.BUSY_DEVICE, f"{held / GIB:.1f} GiB of device {device.index} were in use before the run; free it and repeat"
-        if device.throttle_reasons:
-            yield WarningKind.THROTTLED, f"device {device.index} lowered its clocks: {', '.join(device.throttle_reasons)}"
+            message = f"{held / GIB:.1f} GiB of {_name(device, machines)} were in use before the run; free it and repeat"
+            yield WarningKind.BUSY_DEVICE, message
+        lasting = {name: share for name, share in device.throttle_shares.items() if share >= THROTTLED_SHARE}
+        if lasting:
+            reasons = ", ".join(f"{name} for {share:.0%} of the time" for name, share in lasting.items())
+            yield WarningKind.THROTTLED, f"{_name(device, machines)} lowered its clocks: {reasons}"
     for index, count in foreign.items():
         yield WarningKind.BUSY_DEVICE, f"{count} other process{'es' * (count != 1)} used device {index}; end them and repeat"
+
+
+def _name(device: DeviceUse, machines: int) -> str:
+    return f"device {device.index}{f' of node {device.node}' if machines > 1 else ''}"
 
 
 def probe_warnings(probe: Probe | None) -> Warnings:

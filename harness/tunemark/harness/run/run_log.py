@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.records.trace import COUNT_COLUMNS, StepTrace
+from tunemark.schema.records.trace import COUNT_COLUMNS, MOST_MICRO_STEPS, StepTrace
 from tunemark.schema.vocabulary import Phase
 
 FOLDER_PREFIX = "tunemark-"
@@ -108,7 +108,16 @@ class RunLog:
         """Return the steps as columns."""
         names = ("completed_at_s", *COUNT_COLUMNS, "loss")
         columns: dict[str, tuple[Any, ...]] = {name: tuple(step[name] for step in self.steps) for name in names}
-        return StepTrace(started_at_s=self.started_at_s, **columns)
+        return StepTrace(started_at_s=self.started_at_s, **columns, micro_completed_at_s=self._micro_steps())
+
+    def _micro_steps(self) -> tuple[tuple[float, ...], ...]:
+        """Return the times of the micro-steps of each step: of the last steps, as far as a record holds them."""
+        columns, left = [], MOST_MICRO_STEPS
+        for step in reversed(self.steps):
+            times = tuple(step.get("micro_completed_at_s", ()))
+            left -= len(times)
+            columns.append(times if left >= 0 else ())
+        return tuple(reversed(columns)) if any(columns) else ()
 
 
 class LogReader:

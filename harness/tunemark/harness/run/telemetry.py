@@ -257,10 +257,22 @@ def device_uses(series: DeviceSeries, start_s: float, end_s: float) -> tuple[Dev
             temperature_peak_c=max(_known(reading.temperature_c for reading in readings), default=None),
             memory_used_peak_bytes=_memory_peak(moments, place),
             memory_used_before_bytes=_memory_before(series, place),
-            throttle_reasons=tuple(sorted(set[str]().union(*(reading.throttle_reasons for reading in readings)))),
+            throttle_reasons=tuple(shares := _throttle_shares(moments, place, start_s)),
+            throttle_shares=shares,
         )
         uses.append(use)
     return tuple(uses)
+
+
+def _throttle_shares(moments: list[Moment], place: int, start_s: float) -> dict[str, float]:
+    """Return the share of time with each throttle reason, by name. A sample stands for the time since the one before it."""
+    starts = [start_s, *(moment.at_s for moment in moments[:-1])]
+    weighed = [(moment.at_s - before_s, moment.readings[place].throttle_reasons) for before_s, moment in zip(starts, moments, strict=True)]
+    total_s = sum(seconds for seconds, _ in weighed)
+    names = sorted(set[str]().union(*(reasons for _, reasons in weighed)))
+    with_reason = {name: sum(seconds for seconds, reasons in weighed if name in reasons) for name in names}
+    # A single sample at the very start of the window stands for no time.
+    return {name: min(1.0, seconds / total_s) if total_s else 1.0 for name, seconds in with_reason.items()}
 
 
 def _memory_peak(moments: list[Moment], place: int) -> int | None:

@@ -369,6 +369,11 @@ def _plan_problems(s: Submission) -> list[str]:
         problems.append(
             f"trace.slot_tokens exceeds {rows} rows x {s.plan.data.sequence_length} tokens; a step cannot hold more than its global batch"
         )
+    accumulated = batch.gradient_accumulation
+    if any(len(inside) > accumulated for inside in s.trace.micro_completed_at_s):
+        problems.append(
+            f"trace.micro_completed_at_s has a step with more than plan.batch.gradient_accumulation = {accumulated} micro-steps"
+        )
     if any(count > rows for count in s.trace.rows):
         problems.append(f"trace.rows exceeds plan.batch.global_batch {rows}; a step cannot hold more rows than its global batch")
     return problems
