@@ -12,7 +12,6 @@ import pytest
 from harness_making import FakeMonitor
 
 from tunemark.harness.run.measurement_warnings import THROTTLED_SHARE, _other_work, find_warnings, probe_warnings
-from tunemark.harness.run.record import utilisation
 from tunemark.harness.run.telemetry import (
     DeviceSampler,
     DeviceSeries,
@@ -24,6 +23,8 @@ from tunemark.harness.run.telemetry import (
     energy,
     memory_used,
     open_sampler,
+    utilisation,
+    window_times,
 )
 from tunemark.harness.vendors import cuda, neuron, rocm, xpu
 from tunemark.harness.vendors.protocol import DeviceMonitor, Reading
@@ -179,7 +180,7 @@ def test_a_device_that_other_processes_use_is_a_warning():
         plan=SimpleNamespace(device=SimpleNamespace(accelerator="x"), model=SimpleNamespace(weights=None)),
     )  # fmt: skip
     machine = SimpleNamespace(free_disk_bytes=2**40)
-    found = list(find_warnings(draft, nothing, machine, torn=False, foreign={1: 2}))
+    found = list(find_warnings(draft, nothing, machine, torn=False, foreign={"device 1": 2}))
     assert [(warned.kind, warned.message) for warned in found] == [
         (WarningKind.BUSY_DEVICE, "2 other processes used device 1; end them and repeat")
     ]
@@ -242,7 +243,7 @@ def test_what_is_sampled_after_the_last_step_of_a_hung_run_does_not_count_as_use
     trace = StepTrace(started_at_s=5.0, completed_at_s=tuple(6.0 + step for step in range(30)), loss=(1.0,) * 30, **counts)
     moments = [(at, 2.0) for at in range(6, 36)] + [(at, 0.0) for at in range(36, 600)]
     telemetry = Telemetry([Sample(float(at), 1, None, busy, 0.0) for at, busy in moments])
-    seen = utilisation(trace, SteadyWindow(10, 30, stable=True, verdict=""), telemetry)
+    seen = utilisation(telemetry, *window_times(trace, SteadyWindow(10, 30, stable=True, verdict="")))
     assert (seen.cpu_busy_mean, seen.samples) == (2.0, 20)
 
 

@@ -26,9 +26,9 @@ Warnings = Iterator[tuple[WarningKind, str]]
 
 
 def find_warnings(
-    submission: Submission, derived: Derived, machine: Machine, *, torn: bool, foreign: Mapping[int, int]
+    submission: Submission, derived: Derived, machine: Machine, *, torn: bool, foreign: Mapping[str, int]
 ) -> Iterator[MeasurementWarning]:
-    """Yield the warnings of a submission; `foreign` counts the processes on each device that are not the worker's."""
+    """Yield the warnings of a submission; `foreign` counts the processes on each device, in words, that are not the worker's."""
     kinds = (
         _steps(derived),
         _gates_and_settings(submission),
@@ -59,7 +59,7 @@ def _gates_and_settings(submission: Submission) -> Warnings:
                 yield WarningKind.FALLBACK, f"{lever.setting}: {lever.requested} was requested, {lever.effective} was used"
 
 
-def _other_work(use: Utilisation | None, machine: Machine, foreign: Mapping[int, int]) -> Warnings:
+def _other_work(use: Utilisation | None, machine: Machine, foreign: Mapping[str, int]) -> Warnings:
     busy_cores = use.foreign_cpu_busy_mean if use else None
     if busy_cores is not None and busy_cores > BUSY_HOST_CORES:
         message = f"other processes kept {busy_cores:.1f} of {machine.cpu_logical_cores} cores busy; repeat on an idle machine"
@@ -74,8 +74,8 @@ def _other_work(use: Utilisation | None, machine: Machine, foreign: Mapping[int,
         if lasting:
             reasons = ", ".join(f"{name} for {share:.0%} of the time" for name, share in lasting.items())
             yield WarningKind.THROTTLED, f"{_name(device, machines)} lowered its clocks: {reasons}"
-    for index, count in foreign.items():
-        yield WarningKind.BUSY_DEVICE, f"{count} other process{'es' * (count != 1)} used device {index}; end them and repeat"
+    for device_name, count in foreign.items():
+        yield WarningKind.BUSY_DEVICE, f"{count} other process{'es' * (count != 1)} used {device_name}; end them and repeat"
 
 
 def _name(device: DeviceUse, machines: int) -> str:
@@ -100,6 +100,9 @@ def _circumstances(submission: Submission, derived: Derived, machine: Machine, *
         yield WarningKind.UNKNOWN_ACCELERATOR, submission.plan.reasons["device.accelerator"]
     if submission.plan.model.weights is Weights.RANDOM:
         yield WarningKind.RANDOM_WEIGHTS, RANDOM_WEIGHTS
+    use = submission.utilisation
+    if use is not None and not use.samples and use.energy is not None:
+        yield WarningKind.PARTIAL_TELEMETRY, use.energy.reason or "not every machine reported its samples"
     if submission.harness.dirty:
         yield WarningKind.DIRTY_SOURCE, "the checkout had uncommitted changes"
     if machine.free_disk_bytes < LOW_DISK_BYTES:

@@ -75,7 +75,7 @@ class LogWriter:
             line = line[os.write(self._file, line) :]
 
 
-LISTS = {"phase": "phases", "step": "steps", "disturbed": "events", "gate": "gates", "rank": "ranks", "note": "notes"}
+LISTS = {"phase": "phases", "step": "steps", "disturbed": "events", "gate": "gates", "rank": "ranks", "node": "nodes", "note": "notes"}
 """Events that occur several times, and the lists that contain them. Each other event has its own attribute."""
 
 
@@ -95,6 +95,8 @@ class RunLog:
     """Matrix rates by `before` and `after`."""
     events: list[dict[str, Any]] = field(default_factory=list)
     ranks: list[dict[str, Any]] = field(default_factory=list)
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    """Summaries of the samples of each machine, with several."""
     notes: list[dict[str, Any]] = field(default_factory=list)
     """Library messages that are kept out of the output."""
     compile_cache: dict[str, Any] | None = None

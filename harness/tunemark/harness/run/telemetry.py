@@ -18,8 +18,9 @@ import psutil
 
 from tunemark.harness.vendors.protocol import DeviceMonitor, Feature, Reading, vendor_of
 from tunemark.harness.vendors.vendor_tools import MonitorUnavailable
-from tunemark.schema.records.submission import MemoryReading
-from tunemark.schema.records.trace import DeviceUse, Energy
+from tunemark.schema.records.submission import MemoryReading, Utilisation
+from tunemark.schema.records.trace import DeviceUse, Energy, StepTrace
+from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend
 
 INTERVAL_S = 0.2
@@ -235,7 +236,29 @@ def open_sampler(backend: Backend, indexes: Sequence[int]) -> DeviceSampler:
         return DeviceSampler(None, tuple(indexes), str(error))
 
 
-# Summarise the samples of the devices
+# Summarise the samples
+
+
+def window_times(trace: StepTrace, window: SteadyWindow) -> tuple[float, float]:
+    """Return start and end of the steady window; of all of training where it has no step."""
+    times = (trace.started_at_s, *trace.completed_at_s)
+    return times[window.first if window.steps else 0], times[-1]
+
+
+def utilisation(telemetry: Telemetry, start_s: float, end_s: float) -> Utilisation | None:
+    """Return the use of host and devices over an interval of the run; None without a sample in it."""
+    samples = telemetry.between(start_s, end_s)
+    if not samples:
+        return None
+    return Utilisation(
+        samples=len(samples),
+        interval_s=INTERVAL_S,
+        cpu_busy_mean=sum(sample.busy_cores for sample in samples) / len(samples),
+        cpu_busy_peak=max(sample.busy_cores for sample in samples),
+        foreign_cpu_busy_mean=sum(sample.foreign_cores for sample in samples) / len(samples),
+        devices=device_uses(telemetry.devices, start_s, end_s),
+        energy=energy(telemetry.devices, start_s, end_s),
+    )
 
 
 def device_uses(series: DeviceSeries, start_s: float, end_s: float) -> tuple[DeviceUse, ...]:
