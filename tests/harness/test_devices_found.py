@@ -111,6 +111,29 @@ def test_hip_chooses_among_what_the_runtime_leaves(monkeypatch):
     assert [found.index for found in rocm.find()] == [1]
 
 
+@pytest.mark.parametrize(
+    ("hip", "cuda_mask", "left"), [(None, "1", [1]), ("0", "1", [0]), (None, None, [0, 1]), ("1,0", None, [1, 0]), ("", "1", [])]
+)
+def test_hip_reads_the_variable_of_cuda_where_its_own_is_not_set(monkeypatch, hip, cuda_mask, left):
+    monkeypatch.setattr(rocm, "ask_json", lambda *_: sample("amd-smi-static.json"))
+    for variable, value in (("HIP_VISIBLE_DEVICES", hip), ("CUDA_VISIBLE_DEVICES", cuda_mask)):
+        if value is not None:
+            monkeypatch.setenv(variable, value)
+    assert [found.index for found in rocm.find()] == left
+
+
+def test_a_wrong_mask_stops_a_plan_for_the_gpu_and_no_other(monkeypatch):
+    fake_nvml(monkeypatch)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-5c89852c")
+    with pytest.raises(vendor_tools.UnusableMask, match="CUDA_VISIBLE_DEVICES: 'MIG-5c89852c'"):
+        machine.detect()
+    assert machine.detect(Backend.CPU).backend is Backend.CPU
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    hidden = machine.detect()
+    if hidden.backend is Backend.CPU:
+        assert hidden.backend_reason.endswith("; CUDA_VISIBLE_DEVICES='' hides all devices")
+
+
 def test_each_neuron_core_is_a_device_with_its_part_of_the_memory():
     cores = neuron.parse(sample("neuron-ls.json"), "Trainium1", "2.20.0")
     assert names(cores) == [(index, "Trainium1 core (1 of 2)") for index in range(4)]
