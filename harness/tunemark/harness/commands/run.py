@@ -11,7 +11,7 @@ from tunemark.harness.commands.emit import Accelerator, Emit, Instance, script
 from tunemark.harness.plan.memory_check import refuse_too_large
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import refuse_unsupported, resolve
-from tunemark.harness.run.show import answers, as_text, print_json
+from tunemark.harness.run.show import answers, as_text, print_json, say
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -117,17 +117,27 @@ def run(
 def recover(*, as_json: Json = False) -> None:
     """Write the submissions of runs whose tunemark process was killed, from the logs in the temporary folder.
 
-    Exit codes: 0 all were written, or there are none; 1 a log could not be used.
+    It waits until the worker of such a run has ended.
+
+    Exit codes: 0 all were written, or there are none; 1 a log could not be used, or its worker is still running.
     """
     from tunemark.harness.run import recover as recovery  # noqa: PLC0415 - only this command needs processes
 
     facts, written, failed = FactBase.of_project(), [], False
     for folder, note in recovery.orphans():
+        if recovery.running(folder, 0.0):
+            say(f"tunemark: {folder}: its worker is still running; waiting for its end")
+        still = recovery.running(folder, recovery.WORKER_ENDS_S)
+        if still:
+            failed, numbers = True, " ".join(map(str, still))
+            fix = f"end it with `kill {numbers}`, then run `tunemark recover` again"
+            say(f"tunemark: {folder}: its worker (process {numbers}) is still running after {recovery.WORKER_ENDS_S:g} s; {fix}")
+            continue
         try:
             submission, path = recovery.recover(folder, note, facts)
         except (OSError, ValueError) as error:
             failed = True
-            sys.stderr.write(f"tunemark: {folder}: cannot be recovered: {error}; its log is {folder / 'log.jsonl'}\n")
+            say(f"tunemark: {folder}: cannot be recovered: {error}; its log is {folder / 'log.jsonl'}")
             continue
         written.append({"workload": submission.plan.workload, "steps": len(submission.trace), "file": str(path)})
     if as_json:
