@@ -2,12 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Column, Table
 
-from tunemark.harness.commands.emit import Accelerator, Emit, Instance, script
+from tunemark.harness.commands.emit import Accelerator, Emit, Instance, find_target, script
 from tunemark.harness.plan.memory_check import refuse_too_large
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import refuse_unsupported, resolve
@@ -44,10 +44,13 @@ def plan(
     if emit is not None:
         sys.stdout.write(script(emit, workload, options, FactBase.of_project(), accelerator, instance))
         return
-    for option, value in (("--accelerator", accelerator), ("--instance", instance)):
-        if value is not None:
-            raise TunemarkError(option, value, "applies only to scripts; add --emit slurm or --emit skypilot")
-    resolved = resolve(workload, FactBase.of_project(), options.machine(), options)
+    facts = FactBase.of_project()
+    if accelerator is not None or instance is not None:
+        # A misspelt name is reported first: with the right one, the same would be typed again.
+        find_target(facts, accelerator, instance, options.devices, options.nodes)
+        option, value = ("--accelerator", accelerator) if instance is None else ("--instance", instance)
+        raise TunemarkError(option, value, "applies only to scripts; add --emit slurm or --emit skypilot")
+    resolved = resolve(workload, facts, options.machine(), options)
     if as_json:
         overrides = [override.model_dump() for override in resolved.overrides]
         print_json({"plan": resolved.plan.model_dump(mode="json"), "overrides": overrides, "unsupported": resolved.unsupported})
@@ -123,7 +126,8 @@ def recover(*, as_json: Json = False) -> None:
     """
     from tunemark.harness.run import recover as recovery  # noqa: PLC0415 - only this command needs processes
 
-    facts, written, failed = FactBase.of_project(), [], False
+    facts, failed = FactBase.of_project(), False
+    written: list[dict[str, Any]] = []
     for folder, note in recovery.orphans():
         if recovery.running(folder, 0.0):
             say(f"tunemark: {folder}: its worker is still running; waiting for its end")
@@ -144,7 +148,9 @@ def recover(*, as_json: Json = False) -> None:
         print_json(written)
     else:
         for row in written:
-            answers().print(f"recovered {row['workload']} with {row['steps']} steps: {row['file']}", soft_wrap=True, markup=False)
+            answers().print(
+                f"recovered {row['workload']} with {formats.counted(row['steps'], 'step')}: {row['file']}", soft_wrap=True, markup=False
+            )
         if not written and not failed:
             answers().print("no killed run was found in the temporary folder")
     raise typer.Exit(Exit.INTERNAL if failed else Exit.OK)

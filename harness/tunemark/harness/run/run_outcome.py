@@ -135,7 +135,14 @@ DEVICE_MEMORY_WORDS = (
     "nrt_resource",
     "resource_exhausted",
 )
-HOST_MEMORY_WORDS = ("memoryerror: ", "\nmemoryerror", "can't allocate memory", "defaultcpuallocator", "cannot allocate memory")
+HOST_MEMORY_WORDS = (
+    "memoryerror: ",
+    "\nmemoryerror",
+    "can't allocate memory",
+    "defaultcpuallocator",
+    "cannot allocate memory",
+    "memory allocation still failed",
+)
 HUB_WORDS = ("is not a valid model identifier", "repositorynotfound", "datasetnotfound", "doesn't exist on the hub")
 OFFLINE_WORDS = (
     "couldn't connect",

@@ -82,7 +82,11 @@ class RunProgress:
         steps = len(log.steps)
         loss = f", loss {log.steps[-1]['loss']:.3f}" if log.steps and log.steps[-1]["loss"] is not None else ""
         most = self._plan.measurement.max_steps
-        done = f"{steps} of {'at most ' if self._plan.measurement.until_relative_ci else ''}{most} steps" if most else f"{steps} steps"
+        done = (
+            f"{steps} of {'at most ' if self._plan.measurement.until_relative_ci else ''}{most} steps"
+            if most
+            else formats.counted(steps, "step")
+        )
         if not self._bar.disable:
             self._bar.update(self._task, description=phase, completed=steps, steps=f"{done}{loss}" if steps else "")
         elif phase != self._phase or steps >= self._shown_steps + PLAIN_EVERY_STEPS:
