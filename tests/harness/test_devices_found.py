@@ -155,6 +155,23 @@ def test_neuron_cores_are_the_ones_that_the_environment_leaves(monkeypatch, vari
     assert [core.index for core in neuron.parse(sample("neuron-ls.json"), None, None)] == left
 
 
+def test_cores_that_do_not_exist_are_an_error(monkeypatch):
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "8-9")
+    with pytest.raises(vendor_tools.UnusableMask, match="NEURON_RT_VISIBLE_CORES: '8-9': chooses none of the 4 cores here; give 0 to 3"):
+        neuron.parse(sample("neuron-ls.json"), None, None)
+
+
+def test_a_driver_that_does_not_answer_is_named_in_the_reason_for_the_cpu(monkeypatch, tmp_path):
+    fake_nvml(monkeypatch, unsupported={"nvmlInit"})
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert cuda.missing_tool().startswith("NVML reports:")
+    fake_nvml(monkeypatch)
+    assert cuda.missing_tool() is None
+
+
 def test_the_neuron_driver_names_chip_and_version_in_files(tmp_path, monkeypatch):
     monkeypatch.setattr(vendor_tools, "ask_json", lambda *_: sample("neuron-ls.json"))
     (tmp_path / "device_name").write_text("Trainium1\n")

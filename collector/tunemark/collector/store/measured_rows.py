@@ -248,6 +248,10 @@ def _facts(submission: Submission, derived: Derived) -> Iterator[Row]:
     if derived.step_time is not None:
         for name, value in asdict(derived.step_time).items():
             yield fact("derived", f"step_time.{name}", value, f"of {derived.step_time.n} steady steps; times in seconds")
+    micro = derived.micro_steps
+    if micro is not None:
+        which = "in steady steps" if micro.steady else "in the steps after the first, none of them steady"
+        yield fact("derived", "micro_step_time_s", micro.time.p50, f"median of {micro.count} micro-steps {which}, without the update")
 
 
 def _topic(topic: str, values: Row, reasons: dict[str, str] | None = None) -> Iterator[Row]:

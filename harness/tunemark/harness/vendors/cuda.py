@@ -68,11 +68,13 @@ def driver_version() -> str | None:
 
 
 def missing_tool() -> str | None:
-    """Return the missing package where a driver is installed without it."""
+    """Return the missing package, or the driver's error, on a machine with nvidia-smi."""
+    if shutil.which("nvidia-smi") is None:
+        return None
     try:
-        import pynvml  # noqa: F401, PLC0415 - an optional package
-    except ImportError:
-        return INSTALL if shutil.which("nvidia-smi") else None
+        NvmlMonitor.open(()).close()
+    except MonitorUnavailable as error:
+        return str(error)
     return None
 
 

@@ -133,7 +133,10 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
 
 
 def visible_ranges(count: int, variable: str) -> list[int]:
-    """Return the cores that a variable such as NEURON_RT_VISIBLE_CORES leaves visible: `0-3`, `4`, `0,2,8-11`."""
+    """Return the cores that a variable such as NEURON_RT_VISIBLE_CORES leaves visible: `0-3`, `4`, `0,2,8-11`.
+
+    Raises UnusableMask if it names no core that exists.
+    """
     value, visible = os.environ.get(variable), []
     if value is None:
         return list(range(count))
@@ -142,6 +145,9 @@ def visible_ranges(count: int, variable: str) -> list[int]:
         if not first.isdecimal() or not (last or first).isdecimal():
             return list(range(count))
         visible += [index for index in range(int(first), int(last or first) + 1) if index < count]
+    if not visible and value.strip() and count:
+        fix = f"chooses none of the {count} core{'s' * (count > 1)} here; give 0 to {count - 1}, or unset it"
+        raise UnusableMask(variable, value, fix, exit_code=Exit.UNSUPPORTED)
     return visible
 
 
