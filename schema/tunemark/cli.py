@@ -128,7 +128,11 @@ def _reader_is_gone() -> bool:
 
 def _run() -> None:
     try:
-        app(standalone_mode=True)
+        code = app(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else Exit.OK)
+    except typer.Abort:
+        sys.stderr.write("tunemark: aborted\n")
+        sys.exit(Exit.INTERNAL)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
@@ -137,6 +141,29 @@ def _run() -> None:
         raise TunemarkError(
             "package", package, f"install it with `pip install 'tunemark[{extra}]'`, or `make setup` in a checkout"
         ) from error
+    except Exception as error:
+        # typer's own errors, which it would print in a box: their class is private.
+        if not hasattr(error, "format_message"):
+            raise
+        message = _usage_message(error)
+        sys.stderr.write(f"tunemark: {message}\n" if message else "")
+        sys.exit(Exit.USAGE)
+
+
+def _usage_message(error: Any) -> str:  # noqa: ANN401 - a private class of typer
+    """Return an error in the use of the command line as `option: value: fix`, like all others; empty if help was shown instead."""
+    context, parameter, cause = getattr(error, "ctx", None), getattr(error, "param", None), error.__cause__
+    words = context.command_path.removeprefix(context.find_root().command_path) if context else ""
+    more = f"`tunemark{words} --help` shows its use"
+    if parameter is None or not error.message:
+        # A missing argument, or an unknown option with similar ones.
+        text = str(error.format_message()).rstrip(".").removeprefix("Invalid value for ")
+        return f"{text[:1].lower()}{text[1:]}; {more}" if text else ""
+    name = parameter.get_error_hint().replace("'", "")
+    value = repr(cause.errors()[0]["input"]) if hasattr(cause, "errors") else ""
+    problem = str(error.message).removeprefix("Value error, ").rstrip(".")
+    problem = problem.replace("Input should be", "must be").replace(f"{value} is not one of", "must be one of")
+    return f"{name}: {value}{': ' if value else ''}{problem}; {more}"
 
 
 if __name__ == "__main__":

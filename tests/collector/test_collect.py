@@ -3,19 +3,23 @@
 import json
 import shutil
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import duckdb
 import pytest
-from factories import Tunemark, make_submission, run_id, save
+from factories import FACTS, Tunemark, make_submission, run_id, save
 
 from tunemark.collector.store import database, loading
 from tunemark.collector.store.loading import collect
+from tunemark.collector.store.measured_rows import measured_rows
 from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.submission import Submission
 
 
 def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -86,6 +90,30 @@ def test_steps_phases_facts_and_warnings_are_loaded(checkout: Path, db: Path) ->
         ("a CPU has no device memory",)
     ]
     assert rows(db, "select kind from warnings") == [("random_weights",)]
+
+
+def test_micro_steps_and_devices_of_several_machines_are_loaded() -> None:
+    content = make_submission(30).model_dump(mode="json")
+    content["plan"]["batch"] |= {"micro_batch": 2, "gradient_accumulation": 2}
+    trace = content["trace"]
+    starts = [trace["started_at_s"], *trace["completed_at_s"]]
+    # The update takes a tenth of each step.
+    trace["micro_completed_at_s"] = [[a + (b - a) * share for share in (0.45, 0.9)] for a, b in pairwise(starts)]
+    shares = {"hw_slowdown": 0.1, "sw_power_cap": 0.75}
+    throttled = {"throttle_reasons": list(shares), "throttle_shares": shares}
+    devices = [{"index": 0, "node": 1, "samples": 3, **throttled}, {"index": 0, "samples": 3}]
+    content["utilisation"] = {"samples": 3, "interval_s": 0.2, "devices": devices}
+    submission = Submission.model_validate(content)
+    schemas = database.arrow_schemas()
+    tables = measured_rows(submission, derive(submission), FACTS, "a" * 12, "file", "0" * 64)
+    (micro,) = (row for row in tables["result_facts"] if row["name"] == "micro_step_time_s")
+    steady = submission.trace.step_times_s[10:]
+    assert float(micro["value"]) == pytest.approx(median(step_s * 0.45 for step_s in steady))
+    assert micro["reason"] == "median of 40 micro-steps in steady steps, without the update"
+    assert [(row["node"], row["device"], row["throttle_share"]) for row in tables["device_use"]] == [(1, 0, 0.75), (0, 0, None)]
+    for name, rows_of_table in tables.items():
+        if name != "result_rows":
+            database.as_arrow(rows_of_table, schemas[name])
 
 
 def test_a_bad_submission_is_noted_and_the_others_load(checkout: Path, db: Path, tunemark: Tunemark) -> None:

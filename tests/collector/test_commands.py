@@ -57,6 +57,23 @@ def test_a_query_reaches_nothing_but_the_database(tunemark: Tunemark, sql: str) 
     assert not Path("/tmp/never.csv").exists()  # noqa: S108 - it must not be there
 
 
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("select workloadd from results", "'workloadd': there is no such column; did you mean 'workload'? `tunemark query --views`"),
+        ("select zzz from results", "'zzz': there is no such column; `tunemark query --views` lists tables and columns"),
+        ("select * from resuts", "'resuts': there is no such table; did you mean 'results'? `tunemark query --views`"),
+        ("select r.tokens_per from results r", "'tokens_per': there is no such column; did you mean 'tokens_per_s'"),
+    ],
+)
+@pytest.mark.usefixtures("database")
+def test_a_misspelt_column_or_table_has_a_suggestion(tunemark: Tunemark, sql: str, message: str) -> None:
+    said = tunemark("query", sql)
+    assert said.code == 2
+    assert said.err.startswith(f"tunemark: sql: {message}")
+    assert said.err.count("\n") == 1
+
+
 @pytest.mark.parametrize("sql", ["selec 1", "select * from resuts", "", "select nothing from results", "select 'a'::int"])
 @pytest.mark.usefixtures("database")
 def test_wrong_sql_is_one_clear_line_and_the_place_where_it_is_wrong(tunemark: Tunemark, sql: str) -> None:

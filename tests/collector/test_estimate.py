@@ -94,6 +94,33 @@ def test_a_wrong_word_gets_a_suggestion(tunemark: Tunemark, arguments: tuple[str
     assert complaint in done.err
 
 
+def test_rows_longer_than_the_context_are_a_warning(tunemark: Tunemark) -> None:
+    long = ("estimate", "-m", "llama-3.1-8b", "-a", "L4", "--json", "--seq")
+    done = tunemark(*long, 131_073)
+    warning = "--seq: rows of 131,073 tokens are longer than the context of Llama 3.1 8B, 131,072 tokens"
+    assert (done.code, done.err) == (0, f"tunemark: warning: {warning}\n")
+    assert json.loads(done.out)["warnings"] == [warning]
+    done = tunemark(*long, 131_072)
+    assert (json.loads(done.out)["warnings"], done.err) == ([], "")
+
+
+def test_rows_longer_than_a_table_of_positions_are_an_error_and_never_the_default(tunemark: Tunemark) -> None:
+    done = tunemark("estimate", "-m", "gpt2", "--seq", 1025)
+    assert (done.code, done.err) == (2, "tunemark: --seq: 1025: GPT-2 small has positions for 1,024 tokens; give that or less\n")
+    assert json.loads(tunemark("estimate", "-m", "gpt2", "--json").out)["shape"]["sequence_length"] == 1024
+    assert json.loads(tunemark("estimate", "-m", "llama-3.1-8b", "--json").out)["shape"]["sequence_length"] == 2048
+
+
+def test_the_software_that_memory_and_speed_assume_is_named_for_each(tunemark: Tunemark) -> None:
+    memory = "a transformers and peft loop with attention sdpa, loss upcast, optimizer adamw, checkpointing full"
+    speed = "the software of 003, with the kernels and the loss of its results, whatever the memory estimate assumes"
+    shown = tunemark(*BASE, "-a", "A100 SXM4 80GB", "--like", "003").out
+    assert f"Memory is that of {memory}." in shown
+    assert f"Speed is that of {speed}." in shown
+    answer = json.loads(tunemark(*BASE, "-a", "A100 SXM4 80GB", "--like", "003", "--json").out)
+    assert (answer["assumes"], answer["throughput"]["assumes"]) == (memory, speed)
+
+
 def test_an_estimate_needs_no_torch() -> None:
     code = (
         "import sys, tunemark.cli as cli\ntry:\n cli.app(['estimate', '-m', 'gpt2'], standalone_mode=False)\n"

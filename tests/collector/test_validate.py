@@ -30,7 +30,7 @@ def problems_with(**overrides: object) -> list[str]:
 def test_a_submission_of_the_harness_is_valid(checkout: Path, tunemark: Tunemark) -> None:
     save(checkout, make_submission())
     said = tunemark("validate")
-    assert (said.code, said.out) == (0, "1 files, 0 invalid\n")
+    assert (said.code, said.out.split()[:3], said.out.split()[-2:]) == (0, ["1", "record", "and"], ["0", "invalid"])
 
 
 def test_the_published_results_of_this_project_are_valid(published: Path, tunemark: Tunemark) -> None:
@@ -207,7 +207,7 @@ def test_a_named_folder_without_a_record_is_a_usage_error(checkout: Path, tunema
 def test_a_checkout_without_submissions_is_valid(checkout: Path, tunemark: Tunemark) -> None:
     (checkout / "submissions").mkdir()
     said = tunemark("validate")
-    assert (said.code, said.out) == (0, "0 files, 0 invalid\n")
+    assert (said.code, said.out.split()[:3], said.out.split()[-2:]) == (0, ["0", "records", "and"], ["0", "invalid"])
 
 
 def test_links_and_other_files_in_a_folder_are_ignored_with_a_note(checkout: Path, tunemark: Tunemark) -> None:
@@ -216,7 +216,7 @@ def test_links_and_other_files_in_a_folder_are_ignored_with_a_note(checkout: Pat
     (path.parent / "link.json").symlink_to(path)
     (path.parent / "loop").symlink_to(checkout / "submissions")
     said = tunemark("validate")
-    assert (said.code, said.out) == (0, "1 files, 0 invalid\n")
+    assert (said.code, said.out.split()[:3], said.out.split()[-2:]) == (0, ["1", "record", "and"], ["0", "invalid"])
     assert "ignored submissions/smoke-lora/link.json: a symbolic link" in said.err
     assert "ignored submissions/smoke-lora/README.md: not a .json file" in said.err
 

@@ -75,7 +75,7 @@ def test_a_wrong_price_basis_is_named_with_its_line_field_value_and_fix(checkout
 
 def test_the_price_basis_of_the_project_is_a_valid_fact_file(checkout: Path, tunemark: Tunemark) -> None:
     said = tunemark("validate", checkout / BASIS)
-    assert (said.code, "1 fact files checked" in said.err) == (0, True)
+    assert (said.code, said.out) == (0, "0 records and 1 fact file, 0 invalid\n")
 
 
 def test_a_checkout_without_a_price_basis_is_not_collected(checkout: Path, tunemark: Tunemark) -> None:
@@ -127,9 +127,18 @@ def test_all_wrong_facts_are_found_at_once(checkout: Path, tunemark: Tunemark) -
 
 
 def test_facts_can_be_named_alone(checkout: Path, tunemark: Tunemark) -> None:
-    for path, files in ((checkout / "data" / "prices", 2), (checkout / "data" / "accelerators" / "nvidia-l4.toml", 1)):
+    for path, files in (
+        (checkout / "data" / "prices", "2 fact files"),
+        (checkout / "data" / "accelerators" / "nvidia-l4.toml", "1 fact file"),
+    ):
         said = tunemark("validate", path)
-        assert (said.code, f"{files} fact files checked" in said.err) == (0, True)
+        assert (said.code, said.out) == (0, f"0 records and {files}, 0 invalid\n")
+
+
+def test_a_wrong_price_is_counted_and_not_zero_files(checkout: Path, tunemark: Tunemark) -> None:
+    book(checkout, price(usd_per_hour="x"))
+    said = tunemark("validate", checkout / PRICES)
+    assert (said.code, said.out) == (3, "0 records and 1 fact file, 1 invalid\n")
 
 
 def test_results_without_a_document_are_refused_by_validate_and_left_out_by_collect(published: Path, tunemark: Tunemark) -> None:

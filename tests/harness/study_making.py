@@ -11,7 +11,7 @@ from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import refused_run
 from tunemark.harness.studies.series import Bench
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.vocabulary import Status
+from tunemark.schema.vocabulary import Phase, Status
 
 FACTS = FactBase(ROOT / "data")
 STEPS = 120
@@ -37,7 +37,7 @@ def make_log(plan, *, step_s=0.1, steps=STEPS, noise=0.01, seed=1, loss=2.0, fir
     )
 
 
-def make_run(resolved, study=None, *, status=Status.OK, machine=None, **log):
+def make_run(resolved, study=None, *, status=Status.OK, phase=Phase.TRAIN, machine=None, **log):
     """Return the submission of a scripted run."""
     if resolved.unsupported:
         finished = refused_run(resolved.unsupported)
@@ -45,7 +45,8 @@ def make_run(resolved, study=None, *, status=Status.OK, machine=None, **log):
         finished = replace(refused_run("-"), log=RunLog(), ended_by="interrupted", max_rss_bytes=2**28)
     elif status is not Status.OK:
         failure = {"status": status.value, "message": f"scripted {status.value}", "fix": "do less"}
-        finished = replace(refused_run("-"), log=RunLog(failure=failure), wall_s=1.0, max_rss_bytes=2**28)
+        marks = [{"phase": "import", "at_s": 0.0}, *([{"phase": phase.value, "at_s": 0.5}] if phase is not Phase.IMPORT else [])]
+        finished = replace(refused_run("-"), log=RunLog(failure=failure, phases=marks), wall_s=1.0, max_rss_bytes=2**28)
     else:
         written = make_log(resolved.plan, **log)
         finished = replace(refused_run("-"), log=written, wall_s=written.steps[-1]["completed_at_s"] + 1.0, max_rss_bytes=2**29)

@@ -111,6 +111,29 @@ def test_hip_chooses_among_what_the_runtime_leaves(monkeypatch):
     assert [found.index for found in rocm.find()] == [1]
 
 
+@pytest.mark.parametrize(
+    ("hip", "cuda_mask", "left"), [(None, "1", [1]), ("0", "1", [0]), (None, None, [0, 1]), ("1,0", None, [1, 0]), ("", "1", [])]
+)
+def test_hip_reads_the_variable_of_cuda_where_its_own_is_not_set(monkeypatch, hip, cuda_mask, left):
+    monkeypatch.setattr(rocm, "ask_json", lambda *_: sample("amd-smi-static.json"))
+    for variable, value in (("HIP_VISIBLE_DEVICES", hip), ("CUDA_VISIBLE_DEVICES", cuda_mask)):
+        if value is not None:
+            monkeypatch.setenv(variable, value)
+    assert [found.index for found in rocm.find()] == left
+
+
+def test_a_wrong_mask_stops_a_plan_for_the_gpu_and_no_other(monkeypatch):
+    fake_nvml(monkeypatch)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-5c89852c")
+    with pytest.raises(vendor_tools.UnusableMask, match="CUDA_VISIBLE_DEVICES: 'MIG-5c89852c'"):
+        machine.detect()
+    assert machine.detect(Backend.CPU).backend is Backend.CPU
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    hidden = machine.detect()
+    if hidden.backend is Backend.CPU:
+        assert hidden.backend_reason.endswith("; CUDA_VISIBLE_DEVICES='' hides all devices")
+
+
 def test_each_neuron_core_is_a_device_with_its_part_of_the_memory():
     cores = neuron.parse(sample("neuron-ls.json"), "Trainium1", "2.20.0")
     assert names(cores) == [(index, "Trainium1 core (1 of 2)") for index in range(4)]
@@ -130,6 +153,23 @@ def test_a_core_is_never_taken_for_its_whole_chip():
 def test_neuron_cores_are_the_ones_that_the_environment_leaves(monkeypatch, variable, left):
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", variable)
     assert [core.index for core in neuron.parse(sample("neuron-ls.json"), None, None)] == left
+
+
+def test_cores_that_do_not_exist_are_an_error(monkeypatch):
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "8-9")
+    with pytest.raises(vendor_tools.UnusableMask, match="NEURON_RT_VISIBLE_CORES: '8-9': chooses none of the 4 cores here; give 0 to 3"):
+        neuron.parse(sample("neuron-ls.json"), None, None)
+
+
+def test_a_driver_that_does_not_answer_is_named_in_the_reason_for_the_cpu(monkeypatch, tmp_path):
+    fake_nvml(monkeypatch, unsupported={"nvmlInit"})
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert cuda.missing_tool().startswith("NVML reports:")
+    fake_nvml(monkeypatch)
+    assert cuda.missing_tool() is None
 
 
 def test_the_neuron_driver_names_chip_and_version_in_files(tmp_path, monkeypatch):

@@ -2,11 +2,24 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
-from harness_making import make_machine, tunemark
+import pytest
+import torch
+import typer
+from harness_making import ScriptedNvml, make_machine, run_json, tunemark
 
-from tunemark.harness.commands.doctor import runnable
+from tunemark.harness.commands import doctor as commands
+from tunemark.harness.commands.doctor import doctor, runnable
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run import self_test
+from tunemark.harness.run.run_outcome import describe
+from tunemark.harness.run.self_test import self_tests
+from tunemark.harness.vendors.cuda import Cuda
 from tunemark.schema import VERSION
+from tunemark.schema.formats import duration
+from tunemark.schema.physics.flops import flops_ledger
+from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -36,6 +49,122 @@ def test_a_plan_that_does_not_fit_is_refused_before_anything_is_loaded_unless_fo
     assert "for full-8b': each device has" in done.stderr
     assert "--force" in done.stderr
     assert not list(tmp_path.rglob("*.json"))
+
+
+REQUIRED = dict.fromkeys(commands.REQUIRED, "1")
+
+
+def test_a_working_device_has_its_rate_and_slow_workloads_have_the_time_of_their_products(facts, monkeypatch, capsys):
+    asked = []
+
+    def ask(*question):
+        asked.append(question)
+        return {"flop_per_s": 1e11, "seconds": 5.0}
+
+    large = DeviceFacts(name="Plain CPU", memory_bytes=512 * 2**30)
+    here = make_machine(memory_bytes=512 * 2**30, devices=(large,), packages=REQUIRED)
+    tests = self_tests(here, Dtype.FP32, ask)
+    assert asked == [(Backend.CPU, 0, Dtype.FP32, 2)]
+    assert [(test.passed, test.flop_per_s, test.problem) for test in tests] == [(True, 1e11, None)]
+    rows = {row["workload"]: row for row in runnable(facts, here, tests)}
+    plan = resolve("full-1b", facts, here, Options()).plan
+    flops = flops_ledger(shape_of_plan(plan, facts.model(plan.model.key))).executed * plan.batch.gradient_accumulation
+    assert rows["full-1b"]["products_s"] == pytest.approx(flops / 1e11)
+    assert rows["smoke-lora"]["products_s"] < 1
+    assert runnable(facts, here)[0]["products_s"] is None
+    monkeypatch.setattr(commands, "detect", lambda: here)
+    monkeypatch.setattr(self_test, "ask_process", ask)
+    doctor()
+    printed = capsys.readouterr().out
+    assert "works         device 0, Plain CPU: 100 GFLOP/s fp32, forward and backward" in printed
+    assert f"can run, slow full-1b: the products of a step take {duration(flops / 1e11)} at the fp32 rate of the self-test" in printed
+
+
+def test_each_gpu_is_tested_and_one_that_fails_is_named_with_the_fix(monkeypatch, capsys):
+    h100 = DeviceFacts(name="NVIDIA H100 80GB HBM3", memory_bytes=80 * 2**30)
+    two = make_machine(backend=Backend.CUDA, devices=(h100, h100), compute_dtypes=(Dtype.BF16, Dtype.FP32), target="9.0", packages=REQUIRED)
+    answers = {0: {"flop_per_s": 6e14, "seconds": 5.0}, 1: {"message": "no kernel image is available", "fix": "install another build"}}
+    monkeypatch.setattr(commands, "detect", lambda: two)
+    monkeypatch.setattr(self_test, "ask_process", lambda _, place, dtype, __: answers[place] | {"dtype": dtype})
+    with pytest.raises(typer.Exit) as ended:
+        doctor()
+    assert ended.value.exit_code == 4
+    printed = capsys.readouterr().out
+    assert "works         device 0, NVIDIA H100 80GB HBM3: 600 TFLOP/s bf16, forward and backward" in printed
+    assert "fails         device 1, NVIDIA H100 80GB HBM3: no kernel image is available; install another build" in printed
+
+
+def test_a_neuron_core_is_not_tested_and_says_why():
+    core = make_machine(backend=Backend.NEURON, devices=(DeviceFacts(name="Trainium1 core (1 of 2)"),))
+    (test,) = self_tests(core, Dtype.BF16, lambda *_: pytest.fail("it was asked"))
+    assert (test.passed, test.problem) == (None, "not tested: its compiler would need minutes for the first product")
+
+
+def gpu_torch(cuda, available=False, hip=None):
+    return SimpleNamespace(
+        __version__=f"2.13.0+{'cpu' if cuda is None else 'cu' + cuda.replace('.', '')}",
+        version=SimpleNamespace(cuda=cuda, hip=hip), cuda=SimpleNamespace(is_available=lambda: available),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("torch", "words"),
+    [
+        (gpu_torch(None), "torch 2.13.0+cpu is built without CUDA, so it sees no NVIDIA GPU; install a build with CUDA"),
+        (
+            gpu_torch("13.0"),
+            "torch 2.13.0+cu130 is built for CUDA 13.0, which needs driver 580 or newer, and this machine has 550.90.07; update the driver, or install a build of torch for CUDA 12",
+        ),
+        (gpu_torch("12.8"), "torch 2.13.0+cu128 sees no GPU; install a build for the driver of this machine, 550.90.07"),
+        (gpu_torch("12.8", available=True), None),
+    ],
+)
+def test_a_gpu_that_torch_does_not_see_has_the_reason_and_the_fix(monkeypatch, torch, words):
+    monkeypatch.setitem(sys.modules, "pynvml", ScriptedNvml())
+    assert Cuda.problem(torch) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("CUDA error: no kernel image is available for execution on the device", "torch.cuda.get_arch_list()"),
+        ("The NVIDIA driver on your system is too old (found version 12020)", "update the driver"),
+        ("CUDA out of memory. Tried to allocate", "lower batch.micro_batch"),
+    ],
+)
+def test_errors_of_a_gpu_have_a_fix(text, fix):
+    assert fix in describe(RuntimeError(text))["fix"]
+
+
+def test_the_cpu_is_really_tested_and_a_wrong_product_is_found(monkeypatch):
+    answer = self_test.work(Backend.CPU, 0, Dtype.BF16, 1, 0.05)
+    assert answer["flop_per_s"] > 1e6
+    assert answer["seconds"] >= 0.05
+    product = torch.Tensor.__matmul__
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: product(a, b) * (1.5 if a.requires_grad else 1.0))
+    assert "differs from the CPU's by" in self_test.work(Backend.CPU, 0, Dtype.FP32, 1, 0.05)["message"]
+
+
+def test_a_process_that_crashes_or_has_no_torch_is_an_answer(monkeypatch, tmp_path):
+    (tmp_path / "crash.py").write_text("import os, sys; sys.stderr.write('Segmentation fault\\n'); os._exit(139)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(self_test, "MODULE", "crash")
+    assert self_test.ask_process(Backend.CPU, 0, Dtype.FP32, 1)["message"] == "the process ended with code 139: Segmentation fault"
+    monkeypatch.setattr(self_test, "MODULE", "not_there")
+    assert "No module named not_there" in self_test.ask_process(Backend.CPU, 0, Dtype.FP32, 1)["message"]
+    (tmp_path / "hang.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(self_test, "MODULE", "hang")
+    monkeypatch.setattr(self_test, "LIMIT_S", 0.5)
+    assert self_test.ask_process(Backend.CPU, 0, Dtype.FP32, 1)["message"] == "no answer after 0.5 s"
+
+
+@pytest.mark.process
+def test_the_doctor_tests_the_devices_of_this_machine():
+    done = tunemark("doctor", "--json")
+    tests = run_json(done)["self_tests"]
+    assert [test["passed"] for test in tests] == [True] * len(tests) != []
+    assert all(test["flop_per_s"] > 1e8 and test["seconds"] >= 5 for test in tests)
+    assert done.returncode == 0
 
 
 NOT_INSTALLED = """

@@ -9,7 +9,7 @@ from harness_making import make_machine
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import SteadinessJudge
 from tunemark.harness.run.record import assemble
-from tunemark.harness.run.run_log import LogReader, LogWriter
+from tunemark.harness.run.run_log import LogReader, LogWriter, RunLog
 from tunemark.harness.run.run_outcome import Finished
 from tunemark.harness.run.telemetry import Telemetry
 from tunemark.harness.vendors.fake import Fake
@@ -17,7 +17,9 @@ from tunemark.harness.worker.data import Counts
 from tunemark.harness.worker.engines import Engine
 from tunemark.harness.worker.entry import Order, run
 from tunemark.harness.worker.loop import StepReader, StopRule, SubmittedStep, Trainer
-from tunemark.schema.derive import derive
+from tunemark.schema.derive import derive, micro_steps
+from tunemark.schema.records.trace import COUNT_COLUMNS, MOST_MICRO_STEPS
+from tunemark.schema.statistics.steady_state import steady_window
 from tunemark.schema.vocabulary import Backend, Status
 
 WARM_UP = (2.0,) + (0.5,) * 9
@@ -38,7 +40,8 @@ def submission(tmp_path_factory, facts):
     order = Order(
         plan=resolved.plan, card=facts.model("tiny-llama"), device_name="Plain CPU", weights_from=None, data_from=None, spawned_at_s=0.0
     )
-    device = Fake((*WARM_UP, STEADY_S), peak_bytes=123_456)
+    # Marks of two micro-batches and of the step.
+    device = Fake((*WARM_UP, STEADY_S), marks=3, peak_bytes=123_456)
     run(order, device, log, folder)
     log.event("end")
     wall_s = device.now() + 1.0
@@ -61,6 +64,49 @@ def submission(tmp_path_factory, facts):
 
 def test_step_times_are_those_of_the_script(submission):
     assert submission.trace.step_times_s == pytest.approx(WARM_UP + (STEADY_S,) * 120)
+
+
+def test_micro_steps_of_an_accumulated_batch_are_stored_and_have_the_scripted_times(submission):
+    trace, third = submission.trace, STEADY_S / 3
+    assert {len(inside) for inside in trace.micro_completed_at_s} == {2}
+    assert trace.micro_step_times_s(0, 1) == pytest.approx((2.0 / 3,) * 2)
+    assert trace.micro_step_times_s(10, 130) == pytest.approx((third,) * 240)
+    micro = derive(submission).micro_steps
+    assert (micro.time.p50, micro.count, micro.steady) == (pytest.approx(third), 240, True)
+
+
+def test_a_run_too_short_for_a_steady_window_still_has_micro_step_times(submission):
+    trace = submission.trace
+    columns = {name: getattr(trace, name)[:4] for name in type(trace).model_fields if name != "started_at_s"}
+    few = trace.model_copy(update=columns)
+    micro = micro_steps(few, steady_window(few, submission.plan.measurement))
+    assert (micro.time.p50, micro.count, micro.steady) == (pytest.approx(0.5 / 3), 6, False)
+    assert micro_steps(few.model_copy(update={"micro_completed_at_s": ()}), None) is None
+
+
+def test_a_record_keeps_the_micro_steps_of_its_last_steps():
+    step = {"loss": 1.0, **dict.fromkeys(COUNT_COLUMNS, 1)}
+    many = MOST_MICRO_STEPS // 2 + 3
+    steps = [step | {"completed_at_s": at + 3.0, "micro_completed_at_s": [at + 1.0, at + 2.0]} for at in range(0, 4 * many, 4)]
+    kept = RunLog(steps=steps).trace().micro_completed_at_s
+    assert [len(inside) for inside in kept[:5]] == [0, 0, 0, 2, 2]
+    assert sum(map(len, kept)) == MOST_MICRO_STEPS
+
+
+def test_the_mark_before_gradients_are_exchanged_lies_inside_the_last_micro_batch(tmp_path):
+    device, log = Fake((0.1,), lag=2), LogWriter(tmp_path / "log.jsonl", 0.0)
+    trainer = Trainer(Engine(None, None, None, None), None, device, log, 2, StopRule(None, None, tmp_path / "stop"))
+    first, own, second, stamp = (device.stamp() for _ in range(4))
+    reading = StepReader(
+        trainer, deque([SubmittedStep(stamp, own, (1.0, 0.0), Counts(8, 8, 7, 1, 1), 0, None, (first, second))]), 0.0, None
+    )
+    reading.log_reached()
+    assert not trainer.own_work_s
+    device.synchronise()
+    reading.log_reached()
+    (step,) = LogReader(tmp_path / "log.jsonl").read().steps
+    assert trainer.own_work_s == pytest.approx([0.2])
+    assert (step["micro_completed_at_s"], step["completed_at_s"]) == (pytest.approx([0.1, 0.3]), pytest.approx(0.4))
 
 
 def test_the_steady_window_begins_where_the_script_becomes_steady(submission):

@@ -5,6 +5,7 @@ import torch
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.vendors.fake import Fake
 from tunemark.harness.worker.gates import matrix_rate
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics.loss_band import loss_band, smoothed_loss
@@ -48,6 +49,34 @@ def test_every_smoke_workload_has_losses_taken_with_its_card_as_it_is(facts):
 
 def test_a_missing_loss_is_not_smoothed_away():
     assert smoothed_loss(trace_of([2.0, None, 2.0]), 3) != smoothed_loss(trace_of([2.0, None, 2.0]), 3)
+
+
+class Capped(Cpu):
+    """A device on which a product takes 1 ms, and three times as long once the power cap of its driver applies, after 0.1 s."""
+
+    def __init__(self):
+        self.clock_s = 0.0
+
+    def now(self):
+        return self.clock_s
+
+
+@pytest.mark.parametrize(("slower", "expected_ms"), [(3.0, 3.0), (1.0, 1.0)])
+def test_the_probe_lasts_half_a_second_and_does_not_count_the_burst_before_a_power_cap(monkeypatch, slower, expected_ms):
+    device, product = Capped(), torch.matmul
+
+    def timed(*arguments, **keywords):
+        device.clock_s += 0.001 * (slower if device.clock_s > 0.1 else 1.0)
+        return product(*arguments, **keywords)
+
+    monkeypatch.setattr(torch, "matmul", timed)
+    found = matrix_rate(device, Backend.FAKE, Dtype.FP32)
+    assert device.clock_s >= 0.5
+    assert found["flop_per_s"] == pytest.approx(2 * 64**3 / (expected_ms / 1e3))
+
+
+def test_a_clock_that_stands_still_gives_no_matrix_rate():
+    assert matrix_rate(Fake(), Backend.FAKE, Dtype.FP32) is None
 
 
 def test_the_probe_leaves_the_random_numbers_of_training_as_they_were():

@@ -8,9 +8,9 @@ from harness_making import make_machine, tunemark
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import refuse_identity
-from tunemark.harness.vendors.vendor_tools import visible_indexes
+from tunemark.harness.vendors.vendor_tools import UnusableMask, visible_indexes
 from tunemark.harness.worker.models import config_of, refuse_another_architecture
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype, Padding
 
@@ -134,7 +134,7 @@ def test_the_generators_of_synthetic_samples_are_the_ones_that_plans_know():
 
 
 @pytest.mark.parametrize(
-    ("variable", "left"), [(None, [0, 1, 2]), ("1", [1]), ("2,0", [2, 0]), ("", []), ("GPU-1234", [0, 1, 2]), ("7", [])]
+    ("variable", "left"), [(None, [0, 1, 2]), ("1", [1]), ("2,0", [2, 0]), ("", []), ("GPU-1234", [0, 1, 2]), ("-1", []), ("1,7", [1])]
 )
 def test_devices_are_the_ones_that_the_environment_leaves_visible(monkeypatch, variable, left):
     if variable is None:
@@ -142,6 +142,26 @@ def test_devices_are_the_ones_that_the_environment_leaves_visible(monkeypatch, v
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
     assert visible_indexes(3) == left
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("7", "chooses none of the 3 devices here; give 0 to 2, unset it, or set it to '' to use the CPU"),
+        ("odd", "chooses none of the 3 devices here"),
+        ("MIG-5c89852c-d268-c3f3-1b07-005d5ae1dc3f", "names a part of a GPU (MIG)"),
+        ("MIG-GPU-1234/1/0,0", "name a GPU without MIG, or use --backend cpu"),
+    ],
+)
+def test_a_mask_that_leaves_no_device_is_an_error_that_names_it_and_not_a_plan_for_the_cpu(monkeypatch, value, message):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    with pytest.raises(UnusableMask) as raised:
+        visible_indexes(3)
+    assert (raised.value.field, raised.value.value) == ("CUDA_VISIBLE_DEVICES", value)
+    assert message in raised.value.fix
+    assert raised.value.exit_code is Exit.UNSUPPORTED
+    # Without a device there is nothing to choose.
+    assert visible_indexes(0) == []
 
 
 def test_planning_imports_no_torch():

@@ -8,8 +8,11 @@ import sys
 
 import psutil
 import pytest
+import typer
 from harness_making import only_submission, tunemark
 
+from tunemark.harness.commands.run import recover
+from tunemark.harness.run import recover as recovery
 from tunemark.schema.vocabulary import Status
 
 pytestmark = pytest.mark.process
@@ -27,13 +30,23 @@ def test_a_run_whose_parent_was_killed_is_recovered_with_all_of_its_steps(tmp_pa
     nothing = tunemark("recover", "--json", env={"TMPDIR": str(temporary)})
     assert json.loads(nothing.stdout) == []
     workers = psutil.Process(process.pid).children(recursive=True)
+    # A worker that does not run cannot notice that its parent is gone.
+    for worker in workers:
+        worker.suspend()
     process.send_signal(signal.SIGKILL)
     process.wait()
-    _, alive = psutil.wait_procs(workers, timeout=60)
-    assert not alive
-    logged = (folder / "log.jsonl").read_text().count('"event": "step"')
-    done = tunemark("recover", "--json", env={"TMPDIR": str(temporary)})
-    (row,) = json.loads(done.stdout)
+    recovering = subprocess.Popen(
+        [sys.executable, "-m", "tunemark.cli", "recover", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    assert f"{folder}: its worker is still running; waiting for its end" in recovering.stderr.readline()
+    for worker in workers:
+        worker.resume()
+    answer, _ = recovering.communicate(timeout=60)
+    assert not any(worker.is_running() for worker in workers)
+    (row,) = json.loads(answer)
+    logged = row["steps"]
+    assert logged > 0
     submission = only_submission(out)
     assert (row["workload"], row["steps"], len(submission.trace)) == ("smoke-full", logged, logged)
     assert submission.outcome.status is Status.CRASH
@@ -41,6 +54,20 @@ def test_a_run_whose_parent_was_killed_is_recovered_with_all_of_its_steps(tmp_pa
     assert submission.plan.measurement.max_steps == 100_000
     assert not folder.exists()
     assert tunemark("validate", row["file"]).returncode == 0
+
+
+def test_a_run_whose_worker_does_not_end_is_left_alone_and_its_process_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(recovery, "WORKER_ENDS_S", 0.1)
+    monkeypatch.setattr(recovery, "orphans", lambda: [(tmp_path, None)])
+    with subprocess.Popen([sys.executable, "-c", "input()", str(tmp_path)], stdin=subprocess.PIPE) as worker:
+        with pytest.raises(typer.Exit) as ended:
+            recover(as_json=True)
+        assert ended.value.exit_code == 1
+        printed = capsys.readouterr()
+        assert printed.out.strip() == "[]"
+        assert f"its worker (process {worker.pid}) is still running after 0.1 s; end it with `kill {worker.pid}`" in printed.err
+        worker.kill()
+    assert recovery.running(tmp_path, 0.0) == []
 
 
 def test_a_folder_without_a_note_is_left_alone(tmp_path):

@@ -11,7 +11,7 @@ from tunemark.harness.run.process import with_memory_limit
 from tunemark.harness.studies.frontier import Frontier, Over, Question, find_largest, short_options
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend, Dtype, Status
+from tunemark.schema.vocabulary import Backend, Dtype, Phase, Status
 
 PLAIN = Question()
 
@@ -53,6 +53,14 @@ def test_the_largest_micro_batch_and_the_first_that_failed_are_found(tmp_path):
     assert edge.peak_memory_bytes > 0
 
 
+def test_a_limit_that_the_libraries_alone_exceed_ends_the_search_with_that_reason(tmp_path):
+    scripted = ScriptedBench(tmp_path, lambda _plan, _ran: {"status": Status.OOM_HOST, "phase": Phase.IMPORT})
+    ended = frontier(scripted, Question(limit_bytes=2**27)).search()
+    assert ended.startswith("the libraries alone could not be loaded with --limit-memory 0.125 GiB for each process (")
+    assert ended.endswith("; raise the limit")
+    assert len(scripted.ran) == 1
+
+
 def test_longer_rows_begin_where_as_many_tokens_fitted(tmp_path):
     scripted = ScriptedBench(tmp_path, fits_tokens(128 * 64))
     search = frontier(scripted, Question(lengths=(256, 128, 512)))
@@ -80,7 +88,7 @@ def test_there_is_no_micro_batch_where_one_row_does_not_fit(tmp_path):
     search = frontier(ScriptedBench(tmp_path, fits_tokens(1)))
     assert search.search() is None
     assert search.edges[0].micro_batch is None
-    assert search.edges[0].first_failed == "1 rows"
+    assert search.edges[0].first_failed == "1 row"
 
 
 def test_a_failure_that_is_not_memory_ends_the_search_with_its_reason(tmp_path):

@@ -30,7 +30,7 @@ def test_ctrl_c_stops_a_sweep_after_its_record_and_the_same_command_resumes(tmp_
     assert process.returncode == 6, errors
     first = json.loads(said)
     assert first["missing"] == 1
-    assert "the same command resumes them" in errors
+    assert "the same command resumes the series" in errors
     second = tunemark(*command)
     assert second.returncode == 0, second.stderr
     answer = run_json(second)

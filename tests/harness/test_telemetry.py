@@ -11,8 +11,7 @@ import psutil
 import pytest
 from harness_making import FakeMonitor
 
-from tunemark.harness.run.measurement_warnings import find_warnings, probe_warnings
-from tunemark.harness.run.record import utilisation
+from tunemark.harness.run.measurement_warnings import THROTTLED_SHARE, _other_work, find_warnings, probe_warnings
 from tunemark.harness.run.telemetry import (
     DeviceSampler,
     DeviceSeries,
@@ -24,10 +23,13 @@ from tunemark.harness.run.telemetry import (
     energy,
     memory_used,
     open_sampler,
+    utilisation,
+    window_times,
 )
 from tunemark.harness.vendors import cuda, neuron, rocm, xpu
 from tunemark.harness.vendors.protocol import DeviceMonitor, Reading
-from tunemark.schema.records.trace import Probe, StepTrace
+from tunemark.schema.records.submission import Utilisation
+from tunemark.schema.records.trace import DeviceUse, Probe, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -56,7 +58,7 @@ def test_a_device_has_means_and_extremes_of_its_readings():
 
 def test_a_value_that_the_driver_does_not_report_is_null_and_not_zero():
     (use,) = device_uses(make_series([Reading()], before=()), 0.0, 1.0)
-    told = use.model_dump(exclude={"index", "samples", "throttle_reasons"})
+    told = use.model_dump(exclude={"index", "node", "samples", "throttle_reasons", "throttle_shares"})
     assert set(told.values()) == {None}
 
 
@@ -67,6 +69,24 @@ def test_reasons_for_lower_clocks_are_collected_over_the_window():
         Reading(),
     ]
     assert device_uses(make_series(readings), 0.0, 1.0)[0].throttle_reasons == ("hw_thermal_slowdown", "sw_power_cap")
+
+
+def test_a_throttle_reason_has_its_share_of_the_time_and_not_of_the_samples():
+    slow, thermal = Reading(throttle_reasons=frozenset({"sw_power_cap"})), Reading(throttle_reasons=frozenset({"hw_thermal_slowdown"}))
+    # Samples stand for the time since the one before: 0.1 s, 0.7 s, 0.1 s and 0.1 s.
+    moments = [Moment(at_s, (reading,)) for at_s, reading in ((1.1, slow), (1.8, Reading()), (1.9, slow), (2.0, thermal))]
+    (use,) = device_uses(DeviceSeries(indexes=(0,), during=moments), 1.0, 2.0)
+    assert use.throttle_shares == pytest.approx({"hw_thermal_slowdown": 0.1, "sw_power_cap": 0.2})
+
+
+@pytest.mark.parametrize(("share", "warned"), [(THROTTLED_SHARE, True), (THROTTLED_SHARE / 2, False)])
+def test_only_a_lasting_throttle_is_a_warning_a_power_cap_too(share, warned):
+    def messages(**shares):
+        use = Utilisation(samples=1, interval_s=0.1, devices=(DeviceUse(index=0, samples=9, throttle_shares=shares),))
+        return [message for _, message in _other_work(use, None, {})]
+
+    assert messages(sw_power_cap=share) == (["device 0 lowered its clocks: sw_power_cap for 5% of the time"] if warned else [])
+    assert len(messages(sw_power_cap=0.9, hw_slowdown=share)) == 1
 
 
 def test_memory_in_use_is_the_peak_over_the_run_less_what_was_used_before():
@@ -160,7 +180,7 @@ def test_a_device_that_other_processes_use_is_a_warning():
         plan=SimpleNamespace(device=SimpleNamespace(accelerator="x"), model=SimpleNamespace(weights=None)),
     )  # fmt: skip
     machine = SimpleNamespace(free_disk_bytes=2**40)
-    found = list(find_warnings(draft, nothing, machine, torn=False, foreign={1: 2}))
+    found = list(find_warnings(draft, nothing, machine, torn=False, foreign={"device 1": 2}))
     assert [(warned.kind, warned.message) for warned in found] == [
         (WarningKind.BUSY_DEVICE, "2 other processes used device 1; end them and repeat")
     ]
@@ -223,7 +243,7 @@ def test_what_is_sampled_after_the_last_step_of_a_hung_run_does_not_count_as_use
     trace = StepTrace(started_at_s=5.0, completed_at_s=tuple(6.0 + step for step in range(30)), loss=(1.0,) * 30, **counts)
     moments = [(at, 2.0) for at in range(6, 36)] + [(at, 0.0) for at in range(36, 600)]
     telemetry = Telemetry([Sample(float(at), 1, None, busy, 0.0) for at, busy in moments])
-    seen = utilisation(trace, SteadyWindow(10, 30, stable=True, verdict=""), telemetry)
+    seen = utilisation(telemetry, *window_times(trace, SteadyWindow(10, 30, stable=True, verdict="")))
     assert (seen.cpu_busy_mean, seen.samples) == (2.0, 20)
 
 

@@ -558,8 +558,7 @@ def test_an_archive_without_results_is_reported_with_the_expected_paths(tmp_path
     said = tunemark("import", "mlperf", made_archive(tmp_path, {"README.md": b"hello"}), "--out", tmp_path / "out")
     assert said.code == 3
     assert (
-        "no entry was found in 1 files; logs are expected as <round>/<submitter>/results/<system>/llama2_70b_lora/result_<n>.txt"
-        in said.err
+        "no entry was found in 1 file; logs are expected as <round>/<submitter>/results/<system>/llama2_70b_lora/result_<n>.txt" in said.err
     )
 
 

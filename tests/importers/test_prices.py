@@ -387,7 +387,7 @@ def test_a_price_book_is_never_overwritten_and_grows_only_with_append(tmp_path: 
     assert (twice.code, out.read_bytes()) == (3, before)
     assert "book.csv:2 already; nothing was written" in twice.err
     added = tunemark("import", "prices", lambda_file, "--read-on", "2026-11-20", "--out", out, "--append")
-    assert (added.code, f"added 1 rows to {out}" in added.err) == (0, True)
+    assert (added.code, f"added 1 row to {out}" in added.err) == (0, True)
     (tmp_path / "prices").mkdir()
     (tmp_path / "prices" / "prices.csv").write_bytes(out.read_bytes())
     assert [row.effective_on.day for row in FactBase(tmp_path).prices] == [19, 20]

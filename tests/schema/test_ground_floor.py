@@ -8,7 +8,7 @@ from factories import CHECKOUT, FACTS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.schema import formats
+from tunemark.schema import files, formats
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root, write_atomically
@@ -121,6 +121,26 @@ def test_the_checkout_is_found_from_the_environment_and_from_below(monkeypatch: 
     monkeypatch.setenv("TUNEMARK_ROOT", str(tmp_path))
     with pytest.raises(TunemarkError, match="has no data/accelerators"):
         project_root()
+
+
+def test_a_checkout_that_the_user_did_not_name_is_announced_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TUNEMARK_ROOT", raising=False)
+    monkeypatch.chdir(tmp_path)
+    files._announce.cache_clear()
+    assert project_root() == project_root() == CHECKOUT
+    announced = f"tunemark: the current folder is in no checkout; using {CHECKOUT} (change into a checkout, or set TUNEMARK_ROOT)\n"
+    assert capsys.readouterr().err == announced
+    monkeypatch.setenv("TUNEMARK_ROOT", str(CHECKOUT))
+    files._announce.cache_clear()
+    project_root()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 files"), (1, "1 file"), (1_234, "1,234 files")])
+def test_one_thing_has_no_plural(number: int, text: str) -> None:
+    assert formats.counted(number, "file") == text
 
 
 def test_devices_are_recognised_by_the_name_they_report_and_never_guessed() -> None:

@@ -50,8 +50,25 @@ def test_step_times_are_differences_of_completions() -> None:
 
 
 @pytest.mark.parametrize(
+    ("micro", "message"),
+    [
+        (((1.2, 1.2),), "not in order between 1.0 and 1.5"),
+        (((1.2, 1.6),), "not in order"),
+        (((1.0,),), "not in order"),
+        (((1.2,), (1.3,)), "give one for each step, or none at all"),
+    ],
+)
+def test_micro_steps_lie_inside_their_step(micro: tuple[tuple[float, ...], ...], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        StepTrace(started_at_s=1.0, completed_at_s=(1.5,), **COLUMNS, micro_completed_at_s=micro)
+    right = StepTrace(started_at_s=1.0, completed_at_s=(1.5,), **COLUMNS, micro_completed_at_s=((1.2, 1.5),))
+    assert right.micro_step_times_s(0, 1) == pytest.approx((0.2, 0.3))
+
+
+@pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        ({"trace.micro_completed_at_s": [[2.0001 + at / 1e6 for at in range(9)], *[[]] * 9]}, "gradient_accumulation = "),
         ({"started_at": "2026-11-20T12:00:00+02:00"}, "not UTC"),
         ({"timeline.0.at_s": 0.5}, "the time line starts at 0"),
         ({"timeline.1.at_s": 1.8}, "in the order in which they began"),

@@ -23,6 +23,8 @@ class Derived:
     window: SteadyWindow | None
     step_time: Spread | None
     """Step times of the steady window, seconds."""
+    micro_steps: "MicroSteps | None"
+    """Micro-step times; null without gradient accumulation or stored times."""
     tokens_per_s: Interval | None
     """Real tokens per second over all devices."""
     slot_tokens_per_s: float | None
@@ -63,6 +65,18 @@ class SlowestRank:
 
 
 @dataclass(frozen=True, slots=True)
+class MicroSteps:
+    """Times of micro-steps: they show the speed of a run with too few optimizer steps for a steady window. They are never ranked."""
+
+    time: Spread
+    """Seconds of a micro-step, without the optimizer's update."""
+    count: int
+    """Number of micro-steps."""
+    steady: bool
+    """True if they are those of the steady window. Otherwise they are those of all steps after the first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rates:
     """Rates of a window of steps."""
 
@@ -87,6 +101,7 @@ def derive(submission: Submission) -> Derived:
     return Derived(
         window=window,
         step_time=rates.step_time if rates else None,
+        micro_steps=micro_steps(trace, window),
         tokens_per_s=rates.tokens_per_s if rates else None,
         slot_tokens_per_s=rates.slot_tokens_per_s if rates else None,
         samples_per_s=rates.samples_per_s if rates else None,
@@ -105,6 +120,14 @@ def derive(submission: Submission) -> Derived:
         and window.steps >= RANKABLE_STEPS
         and all(gate.passed is not False for gate in submission.gates),
     )
+
+
+def micro_steps(trace: StepTrace, window: SteadyWindow | None) -> MicroSteps | None:
+    """Return the micro-step times of the steady window, or of all steps after the first where the window has none; None without any."""
+    steady = window is not None and window.steps > 0
+    first, stop = (window.first, window.stop) if window is not None and steady else (1, len(trace))
+    times = trace.micro_step_times_s(first, stop)
+    return MicroSteps(spread(np.asarray(times)), len(times), steady) if times else None
 
 
 def compile_overhead(submission: Submission, window: SteadyWindow, median_s: float) -> dict[int, float]:

@@ -34,7 +34,7 @@ class TunemarkError(Exception):
 
     def __init__(self, field: str, value: object, fix: str, *, exit_code: Exit = Exit.USAGE) -> None:
         self.field, self.value, self.fix, self.exit_code = field, value, fix, exit_code
-        super().__init__(f"{field}: {value!r}: {fix}")
+        super().__init__(f"{field}: {fix}" if value == "" else f"{field}: {value!r}: {fix}")
 
     def __reduce__(self) -> "tuple[Callable[[], TunemarkError], tuple[()]]":
         """Support pickling: an error of a worker process is raised again in its parent."""

@@ -1,9 +1,11 @@
 """The project's folders, and atomic file writes."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 from tunemark.schema.errors import TunemarkError
@@ -14,7 +16,7 @@ ROOT_VARIABLE = "TUNEMARK_ROOT"
 def project_root() -> Path:
     """Return the checkout with the facts: TUNEMARK_ROOT, else the folder above the current one, else the checkout of this source.
 
-    A checkout contains the folder `data/accelerators`.
+    A checkout contains the folder `data/accelerators`. The last one is announced on standard error, since results are written there.
     """
     named = os.environ.get(ROOT_VARIABLE)
     if named:
@@ -24,10 +26,20 @@ def project_root() -> Path:
             )
         return Path(named).resolve()
     here = Path.cwd()
-    for folder in (here, *here.parents, *Path(__file__).resolve().parents):
+    for folder in (here, *here.parents):
         if _is_checkout(folder):
             return folder
+    for folder in Path(__file__).resolve().parents:
+        if _is_checkout(folder):
+            _announce(folder)
+            return folder
     raise TunemarkError("current directory", str(here), f"no checkout of Tunemark here; change into one or set {ROOT_VARIABLE}")
+
+
+@lru_cache
+def _announce(folder: Path) -> None:
+    """Say once that files are read from and written to a checkout that the user has not named."""
+    sys.stderr.write(f"tunemark: the current folder is in no checkout; using {folder} (change into a checkout, or set {ROOT_VARIABLE})\n")
 
 
 def _is_checkout(folder: Path) -> bool:

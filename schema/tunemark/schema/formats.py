@@ -90,6 +90,11 @@ def ratio(value: float) -> str:
     return f"{significant(value)}x"
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things: `1 file`, `2 files`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def plain(value: float) -> str:
     """Return whole numbers without decimals, and others with four significant digits."""
     return f"{value:,.0f}" if float(value).is_integer() else significant(value, 4)

@@ -194,6 +194,7 @@ class WarningKind(StrEnum):
     GATE_FAILED = "gate_failed"
     STRAGGLER = "straggler"
     TRUNCATED_LOG = "truncated_log"
+    PARTIAL_TELEMETRY = "partial_telemetry"
 
 
 Loss = Literal["plain", "upcast", "inplace", "chunked", "fused"]

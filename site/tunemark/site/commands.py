@@ -11,6 +11,7 @@ import typer
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import project_root
+from tunemark.schema.formats import counted
 
 app = typer.Typer(add_completion=False)
 site = typer.Typer(no_args_is_help=True, help="Build and serve the site.", context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,7 +44,7 @@ def build(
     pages = build_site(
         db or root / "build" / "tunemark.duckdb", out or root / "build", root / "mkdocs.yml", strict=strict, progress=typer.echo
     )
-    typer.echo(f"{pages} pages; view them with `tunemark site serve`")
+    typer.echo(f"{counted(pages, 'page')}; view them with `tunemark site serve`")
 
 
 @site.command(epilog="Examples: `tunemark site serve`; `tunemark site serve --port 8080`")

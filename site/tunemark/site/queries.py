@@ -52,7 +52,7 @@ EVIDENCE = {
     "effective": "position",
     "gates": "gate",
     "ranks": "rank",
-    "device_use": "device",
+    "device_use": "node, device",
     "flops": "position",
     "memory_lines": "position",
 }

@@ -9,6 +9,7 @@ import typer
 
 from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
 from tunemark.schema.files import project_root
+from tunemark.schema.formats import counted
 from tunemark.schema.vocabulary import AuditVerdict
 
 if TYPE_CHECKING:
@@ -99,8 +100,8 @@ def audit(
         _print(finding)
     counts = ", ".join(f"{sum(finding.verdict is each for finding in findings)} {each.value}" for each in AuditVerdict)
     subjects = len({finding.records[0] for finding in findings})
-    say(f"Audited {len(evidence.results)} results and {len(evidence.statements)} statements.")
-    say(f"Findings: {len(findings)} about {subjects} records ({counts}).")
+    say(f"Audited {counted(len(evidence.results), 'result')} and {counted(len(evidence.statements), 'statement')}.")
+    say(f"Findings: {len(findings)} about {counted(subjects, 'record')} ({counts}).")
 
 
 def _print(finding: "Finding") -> None:

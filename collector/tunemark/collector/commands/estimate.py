@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table
+from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
 from tunemark.schema import formats
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import gib
+from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MOMENTS, MemoryLedger
 from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
@@ -18,6 +20,8 @@ from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 if TYPE_CHECKING:
     from tunemark.collector.predict.estimate import JobEstimate, MemoryFit, Range
 
+USUAL_LENGTH = 2048
+
 # The predictor needs numpy and the audit; it is imported by the functions that use it, to keep --help fast.
 # ruff: noqa: PLC0415
 
@@ -25,7 +29,10 @@ if TYPE_CHECKING:
 def estimate(
     model: Annotated[str, typer.Option("--model", "-m", help="A model card, by key or name.", show_default=False)],
     method: Annotated[str, typer.Option("--method", help="full, lora or qlora.")] = "lora",
-    sequence_length: Annotated[int, typer.Option("--seq", help="Tokens in a row.")] = 2048,
+    sequence_length: Annotated[
+        int | None,
+        typer.Option("--seq", help="Tokens in a row. Default: 2048, or the model's context if that is shorter.", show_default=False),
+    ] = None,
     micro_batch: Annotated[int, typer.Option("--micro-batch", help="Rows of one forward and backward on one device.")] = 1,
     *,
     accelerator: Annotated[
@@ -134,7 +141,7 @@ def estimate(
     shape = TrainingShape(
         card,
         method_used,
-        sequence_length,
+        min(USUAL_LENGTH, card.context_length) if sequence_length is None else sequence_length,
         micro_batch,
         gradient_accumulation=gradient_accumulation,
         lora_rank=rank,
@@ -161,6 +168,7 @@ def estimate(
     )
     from tunemark.collector.predict.estimate import memory_fits, tokens_of
 
+    warnings = _check_length(shape)
     ledger = estimate_memory(shape)
     cards = [facts.accelerator(name) for name in accelerator] if accelerator else list(facts.accelerators.values())
     fits, size = memory_fits(shape, cards), tokens_of(shape, samples, tokens, epochs)
@@ -176,11 +184,35 @@ def estimate(
         keys = [known.key for known in cards]
         jobs = list(job_estimates(facts, fitted, shape, keys, stack=stack, tokens=size, usd_per_hour=usd_per_hour))
     if as_json:
-        print_json(_memory_json(shape, ledger, fits) | ({"throughput": _jobs_json(jobs, stack)} if stack else {}))
+        predicted = {"throughput": _jobs_json(jobs, stack)} if stack else {}
+        print_json(_memory_json(shape, ledger, fits) | {"assumes": _memory_software(shape), "warnings": warnings} | predicted)
         return
     _print_memory(shape, ledger, fits)
     if stack:
         _print_jobs(jobs, stack)
+
+
+def _check_length(shape: TrainingShape) -> list[str]:
+    """Return a warning, also said, if rows are longer than the model's context. Raises TunemarkError if the model has no such positions."""
+    model, length = shape.model, shape.sequence_length
+    if length <= model.context_length:
+        return []
+    if FAMILIES[model.family].learned_positions:
+        raise TunemarkError("--seq", length, f"{model.name} has positions for {model.context_length:,} tokens; give that or less")
+    warning = f"--seq: rows of {length:,} tokens are longer than the context of {model.name}, {model.context_length:,} tokens"
+    say(f"tunemark: warning: {warning}")
+    return [warning]
+
+
+def _memory_software(shape: TrainingShape) -> str:
+    """Return the software that the memory is estimated for."""
+    settings = f"attention {shape.attention}, loss {shape.loss}, optimizer {shape.optimizer}, checkpointing {shape.checkpointing.value}"
+    return f"a transformers and peft loop with {settings}"
+
+
+def _speed_software(stack: str) -> str:
+    """Return the software that the speed is predicted for."""
+    return f"the software of {stack}, with the kernels and the loss of its results, whatever the memory estimate assumes"
 
 
 # Tables for readers ---------------------------------------------------------------------------------
@@ -190,7 +222,7 @@ def _print_memory(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Me
     def when(moments: tuple[str, ...]) -> str:
         return "always" if len(moments) == len(MOMENTS) else ", ".join(moments)
 
-    title = f"{shape.model.name}, {shape.method.value}, {shape.micro_batch} x {shape.sequence_length} tokens, per device"
+    title = f"{shape.model.name}, {shape.method.value}, {shape.micro_batch} x {shape.sequence_length} tokens, per device. Memory is that of {_memory_software(shape)}."
     lines = [(gib(line.bytes), line.key, when(line.moments), line.formula) for line in ledger.lines]
     print_table(["memory", "what", "when", "how"], lines, title=title)
     typer.echo("")
@@ -214,7 +246,7 @@ def _print_jobs(jobs: "Sequence[JobEstimate]", stack: str) -> None:
     predicted.sort(key=lambda pair: -pair[1].tokens_per_s.value)
     if predicted:
         columns = ["accelerator", "predicted tokens/s", "90% interval", "time", "90% interval", "usd", "90% interval", "at"]
-        title = f"Predicted, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving; software as in {stack}"
+        title = f"Predicted, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving. Speed is that of {_speed_software(stack)}."
         rows = [
             (
                 job.name,
@@ -289,4 +321,4 @@ def _jobs_json(jobs: "Sequence[JobEstimate]", stack: str) -> dict[str, Any]:
         }
         for job in jobs
     ]
-    return {"label": LABEL, "level": LEVEL, "like": stack, "accelerators": accelerators}
+    return {"label": LABEL, "level": LEVEL, "like": stack, "assumes": _speed_software(stack), "accelerators": accelerators}

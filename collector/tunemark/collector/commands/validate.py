@@ -9,6 +9,7 @@ from tunemark.collector.commands.terminal import AsJson, print_json, problem_jso
 from tunemark.schema.errors import Exit
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
+from tunemark.schema.formats import counted
 
 # Modules that need numpy are imported by the command, so that --help stays fast.
 # ruff: noqa: PLC0415
@@ -61,7 +62,8 @@ def validate(
     else:
         for file, problem in done.problems:
             say(f"{file}: {problem}")
-        if cards:
-            say(f"{done.facts} fact files checked" + ("" if done.judged else "; records are checked once the facts are right"))
-        typer.echo(f"{done.files} files, {done.invalid} invalid")
+        if not done.judged:
+            say("records are checked once the facts are right")
+        facts_too = f" and {counted(done.facts, 'fact file')}" if cards else ""
+        typer.echo(f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid")
     raise typer.Exit(Exit.INVALID if done.problems else Exit.OK)

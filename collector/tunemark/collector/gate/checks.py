@@ -134,7 +134,7 @@ def _probe(submission: Submission, card: AcceleratorCard | None) -> Iterator[Pro
 
 def _device_use(submission: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:
     devices = submission.utilisation.devices if submission.utilisation else ()
-    indexes = [str(use.index) for use in devices]
+    indexes = [f"node {use.node}, device {use.index}" for use in devices]
     for index in _duplicates(indexes):
         yield Problem("utilisation.devices", index, "is listed twice; list each device once")
     if len(set(indexes)) > submission.plan.device.count:

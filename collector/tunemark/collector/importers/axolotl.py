@@ -13,11 +13,10 @@ import yaml
 from pydantic import ValidationError
 
 from tunemark.collector.commands.terminal import AsJson, print_json, say
-from tunemark.collector.importers.import_io import read_bytes, refuse_existing
+from tunemark.collector.importers.import_io import read_bytes, refuse_existing, write_out
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, suggested
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadBatch, WorkloadCard, WorkloadData, WorkloadDevices, WorkloadStop
-from tunemark.schema.files import write_atomically
 from tunemark.schema.records.plan import Attention, LoraSettings, Offload, Optimizer, OptimizerName, Quantisation
 from tunemark.schema.vocabulary import Checkpointing, DataSource, Method, Padding, Strategy, Task, Weights
 
@@ -57,7 +56,7 @@ def axolotl(
     if out is not None:
         path = out / f"{imported.card.key}.toml"
         refuse_existing(path)
-        write_atomically(path, card_text(imported.card).encode())
+        write_out(path, card_text(imported.card).encode())
         say(f"wrote {path}")
     if as_json:
         print_json({"card": imported.card.model_dump(mode="json"), "not_expressed": imported.not_expressed})

@@ -72,11 +72,19 @@ def refuse_existing(path: Path) -> None:
         raise TunemarkError("--out", str(path), "already exists; use another name or number, or remove it first")
 
 
+def write_out(path: Path, content: bytes) -> None:
+    """Write a file; raises TunemarkError where that is impossible."""
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise TunemarkError("--out", str(path), f"cannot be written ({error.strerror}); name a place that you may write to") from error
+
+
 def write_changed(path: Path, content: bytes) -> bool:
     """Write a file unless it has this content already; return True if it was written."""
     if path.is_file() and path.read_bytes() == content:
         return False
-    write_atomically(path, content)
+    write_out(path, content)
     return True
 
 

@@ -17,6 +17,7 @@ from tunemark.collector.importers.mlperf_log import PowerLog, RunLog, count, fin
 from tunemark.schema.errors import Exit
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
+from tunemark.schema.formats import counted
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedResult, ConvertedRun, ConvertedSystem
 from tunemark.schema.records.published import Conditions, Scalar
@@ -84,7 +85,7 @@ def mlperf(
         say(str(problem))
     if not entries.results:
         say(
-            f"{', '.join(archive.name for archive in archives)}: no entry was found in {entries.other_files + entries.logs + entries.descriptions} files; {EXPECTED}"
+            f"{', '.join(archive.name for archive in archives)}: no entry was found in {counted(entries.other_files + entries.logs + entries.descriptions, 'file')}; {EXPECTED}"
         )
     if as_json:
         print_json(entries.as_json() | {"written": written, "seconds": round(seconds, 3)})
@@ -93,7 +94,8 @@ def mlperf(
         unresolved = sorted(spelling for spelling, key in entries.spellings.items() if key is None)
         if unresolved:
             say(f"no card in data/accelerators for {len(unresolved)} of {len(entries.spellings)} spellings: {', '.join(unresolved)}")
-        say(f"{entries.logs} logs and {entries.descriptions} system descriptions in {seconds:.1f} s; {written} files written to {folder}")
+        parts = f"{counted(entries.logs, 'log')} and {counted(entries.descriptions, 'system description')} in {seconds:.1f} s"
+        say(f"{parts}; {counted(written, 'file')} written to {folder}")
     raise typer.Exit(Exit.OK if entries.results and all(problem.noted for problem in entries.problems) else Exit.INVALID)
 
 

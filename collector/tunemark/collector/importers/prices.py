@@ -18,14 +18,14 @@ import typer
 from pydantic import ValidationError
 
 from tunemark.collector.commands.terminal import AsJson, chosen, date_option, print_json, say
-from tunemark.collector.importers.import_io import first_error, read_bytes
+from tunemark.collector.importers.import_io import first_error, read_bytes, write_out
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import VERSION as DATED
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.facts.fact_base import FactBase, read_prices
 from tunemark.schema.facts.names import AWS, agrees, suggest_accelerator
-from tunemark.schema.files import write_atomically
+from tunemark.schema.formats import counted
 from tunemark.schema.vocabulary import PriceKind
 
 
@@ -86,10 +86,10 @@ def prices(
         for reason in catalogue.reasons():
             count = f" ({len(reason['lines'])} rows)" if len(reason["lines"]) > 1 else ""
             say(f"{file.name}:{reason['lines'][0]}: {reason['what']}: {reason['reason']}{count}")
-        say(f"{catalogue.lines} rows read, {len(catalogue.rows)} prices")
+        say(f"{counted(catalogue.lines, 'row')} read, {counted(len(catalogue.rows), 'price')}")
     if out is not None:
         write_prices(out, catalogue.rows, append=append)
-        say(f"added {len(catalogue.rows)} rows to {out}" if append else f"wrote {out}")
+        say(f"added {counted(len(catalogue.rows), 'row')} to {out}" if append else f"wrote {out}")
     elif not as_json:
         typer.echo(price_book_text(catalogue.rows), nl=False)
     raise typer.Exit(Exit.INVALID if any(dropped.refused for dropped in catalogue.dropped) else Exit.OK)
@@ -452,7 +452,7 @@ def write_prices(out: Path, rows: Sequence[PriceRow], *, append: bool) -> None:
     if not append:
         if out.exists():
             raise TunemarkError("--out", str(out), "already exists; add rows to it with --append, or use another name")
-        write_atomically(out, price_book_text(rows).encode())
+        write_out(out, price_book_text(rows).encode())
         return
     before = out.read_bytes() if out.exists() else price_book_text(()).encode()
     known = {same_price(row): line for line, row in read_prices(out)} if out.exists() else {}
@@ -461,7 +461,7 @@ def write_prices(out: Path, rows: Sequence[PriceRow], *, append: bool) -> None:
         if line is not None:
             raise TunemarkError("--append", price_id(row), f"is in {out}:{line} already; nothing was written", exit_code=Exit.INVALID)
     ending = b"" if before.endswith(b"\n") else b"\n"
-    write_atomically(out, before + ending + price_book_text(rows, header=False).encode())
+    write_out(out, before + ending + price_book_text(rows, header=False).encode())
 
 
 def same_price(row: PriceRow) -> tuple[object, ...]:

@@ -11,10 +11,9 @@ import typer
 from packaging.version import InvalidVersion, Version
 
 from tunemark.collector.commands.terminal import say
-from tunemark.collector.importers.import_io import read_bytes
+from tunemark.collector.importers.import_io import read_bytes, write_out
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.world_facts import Library
-from tunemark.schema.files import write_atomically
 
 SOURCE = "Python Package Index, /pypi/{}/json: day of the first file"
 
@@ -43,8 +42,8 @@ def releases(
     if out is None:
         typer.echo(text, nl=False)
         return
-    write_atomically(out, text.encode())
-    say(f"wrote {out}: {len(files)} libraries")
+    write_out(out, text.encode())
+    say(f"wrote {out}: {len(files)} {'library' if len(files) == 1 else 'libraries'}")
 
 
 def library_of(content: bytes, read_on: date) -> Library:

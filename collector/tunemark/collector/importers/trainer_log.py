@@ -10,11 +10,10 @@ import typer
 
 from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
 from tunemark.collector.gate.read import DOCUMENT
-from tunemark.collector.importers.import_io import read_text, refuse_existing
+from tunemark.collector.importers.import_io import read_text, refuse_existing, write_out
 from tunemark.collector.importers.trainer_output import TrainerRun, read_trainer_log
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import write_atomically
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.published import Conditions, Origin, PublishedResult, SourceDocument
 from tunemark.schema.vocabulary import Method, PublishedStatus
@@ -149,9 +148,9 @@ def _write(out: Path, records: list[PublishedResult]) -> None:
     new = not (folder / DOCUMENT).exists()
     document = document_of(folder, records[0].source, len(records), datetime.now(UTC).date())
     for path, result in zip(paths, records, strict=True):
-        write_atomically(path, canonical_json(result))
+        write_out(path, canonical_json(result))
         say(f"wrote {path}")
-    write_atomically(folder / DOCUMENT, document)
+    write_out(folder / DOCUMENT, document)
     say(f"wrote {folder / DOCUMENT}: {'a skeleton; describe in it where the logs come from' if new else 'its number of results'}")
 
 

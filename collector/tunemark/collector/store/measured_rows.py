@@ -53,7 +53,11 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
         "gates": [{"gate": gate.name, "passed": gate.passed, "detail": gate.detail} for gate in submission.gates],
         "ranks": list(_ranks(submission, derived)),
         "device_use": [
-            {"device": use.index, **use.model_dump(mode="json", exclude={"index"})}
+            {
+                "device": use.index,
+                "throttle_share": max(use.throttle_shares.values(), default=None),
+                **use.model_dump(mode="json", exclude={"index", "throttle_shares"}),
+            }
             for use in (submission.utilisation.devices if submission.utilisation else ())
         ],
         "warnings": [{"kind": warning.kind.value, "message": warning.message} for warning in submission.warnings],
@@ -244,6 +248,10 @@ def _facts(submission: Submission, derived: Derived) -> Iterator[Row]:
     if derived.step_time is not None:
         for name, value in asdict(derived.step_time).items():
             yield fact("derived", f"step_time.{name}", value, f"of {derived.step_time.n} steady steps; times in seconds")
+    micro = derived.micro_steps
+    if micro is not None:
+        which = "in steady steps" if micro.steady else "in the steps after the first, none of them steady"
+        yield fact("derived", "micro_step_time_s", micro.time.p50, f"median of {micro.count} micro-steps {which}, without the update")
 
 
 def _topic(topic: str, values: Row, reasons: dict[str, str] | None = None) -> Iterator[Row]:

@@ -510,6 +510,7 @@ comment on column ranks.behind is 'Own work / median of all ranks - 1.';
 
 create table device_use (
     result_id varchar not null,
+    node integer not null,
     device integer not null,
     samples integer not null,
     busy_mean double,
@@ -522,10 +523,13 @@ create table device_use (
     memory_used_peak_bytes bigint,
     memory_used_before_bytes bigint,
     throttle_reasons varchar[] not null,
-    primary key (result_id, device)
+    throttle_share double,
+    primary key (result_id, node, device)
 );
 comment on table device_use is 'Devices of measured results over the steady window, sampled from outside the process.';
 comment on column device_use.busy_mean is 'Share of time in which the device was busy.';
+comment on column device_use.node is 'Machine; 0 is the one that writes the record.';
+comment on column device_use.throttle_share is 'Share of the time of the most frequent throttle reason; null without reasons, and in older records.';
 comment on column device_use.memory_used_peak_bytes is 'Includes other processes.';
 
 create table flops (

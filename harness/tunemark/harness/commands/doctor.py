@@ -1,8 +1,9 @@
 """`tunemark doctor` and `tunemark workloads`: this machine, the workloads it can run, and what is missing."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -17,31 +18,68 @@ from tunemark.harness.run.show import answers, print_json
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.flops import flops_ledger
+from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
+from tunemark.schema.vocabulary import Dtype
+
+if TYPE_CHECKING:
+    from tunemark.harness.run.self_test import SelfTest
 
 app = typer.Typer(rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
 REQUIRED = ("torch", "transformers", "peft", "accelerate")
 
 
-@app.command(epilog="Examples: tunemark doctor | tunemark doctor --json")
-def doctor(*, as_json: Json = False) -> None:
-    """Show this machine, the workloads it can run, and what is missing."""
-    content = report(FactBase.of_project(), detect())
+SLOW_STEP_S = 30.0
+"""Workloads whose step takes longer are called slow."""
+
+
+@app.command(epilog="Examples: tunemark doctor | tunemark doctor --no-self-test --json")
+def doctor(
+    *,
+    self_test: Annotated[
+        bool, typer.Option("--self-test/--no-self-test", help="Let torch multiply matrices on each device for five seconds.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Show this machine, the workloads it can run, and what is missing.
+
+    Exit codes: 0 ok; 4 a required package is missing, or the self-test of a device failed.
+    """
+    from tunemark.harness.run.self_test import self_tests  # noqa: PLC0415 - only this command needs processes
+
+    facts, machine = FactBase.of_project(), detect()
+    tests = self_tests(machine, formats_of(facts, machine)[0]) if self_test and "torch" in machine.packages else []
+    content = report(facts, machine, tests)
+    broken = bool(content["missing_required"]) or any(test.passed is False for test in tests)
     if as_json:
         print_json(content)
-        return
+    else:
+        _show(content, tests)
+    if broken:
+        raise typer.Exit(Exit.UNSUPPORTED)
+
+
+def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
     screen = answers()
     screen.print(_machine_table(content))
+    for test in tests:
+        verdict = {True: "[green]works[/green]        ", False: "[red]fails[/red]        ", None: "not tested   "}[test.passed]
+        rate = f"{formats.flop_per_s(test.flop_per_s)} {test.dtype}, forward and backward" if test.flop_per_s else ""
+        problem = "; ".join(filter(None, (test.problem, test.fix)))
+        screen.print(f"  {verdict} device {test.device}, {escape(test.name)}: {escape(rate or problem)}", soft_wrap=True)
     for row in content["workloads"]:
-        verdict, why = "[green]can run[/green]   ", row["title"]
+        verdict, why = "[green]can run[/green]      ", row["title"]
         if row["reason"] is not None:
-            verdict, why = "[red]cannot run[/red]", row["reason"]
+            verdict, why = "[red]cannot run[/red]   ", row["reason"]
         elif row["too_large"]:
             needed, has = formats.gib(row["needed_bytes"]), formats.gib(row["memory_bytes"])
-            verdict, why = "[yellow]too large[/yellow] ", f"needs about {needed} on each device, and each has {has}"
+            verdict, why = "[yellow]too large[/yellow]    ", f"needs about {needed} on each device, and each has {has}"
+        elif (row["products_s"] or 0.0) > SLOW_STEP_S:
+            verdict = "[yellow]can run, slow[/yellow]"
+            why = f"the products of a step take {formats.duration(row['products_s'])} at the {tests[0].dtype} rate of the self-test"
         screen.print(f"  {verdict} {row['workload']}: {escape(why)}")
     if content["missing_required"]:
         screen.print(f"[red]missing: {', '.join(content['missing_required'])}[/red]; install with `make setup-run`")
-        raise typer.Exit(Exit.UNSUPPORTED)
 
 
 def _machine_table(content: dict[str, Any]) -> Table:
@@ -78,15 +116,17 @@ def workloads(*, as_json: Json = False) -> None:
     answers().print(table)
 
 
-def runnable(facts: FactBase, machine: Machine) -> list[dict[str, Any]]:
+def runnable(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = ()) -> list[dict[str, Any]]:
     """Return a row per workload: the reason why this machine cannot run it, or None, and the bytes that each device needs and has.
 
     The memory model predicts `needed_bytes`, or None. `memory_bytes` is that of a device, or a process's share of host memory.
+    `products_s` is the time of a step's FLOPs at the rate of the slowest self-test, in its number format; None without one.
     """
     rows = []
     for key, workload in facts.workloads.items():
         needed: int | None = None
         has: int | None = None
+        products_s: float | None = None
         try:
             resolved = resolve(key, facts, machine, Options())
             reason = resolved.unsupported
@@ -95,23 +135,32 @@ def runnable(facts: FactBase, machine: Machine) -> list[dict[str, Any]]:
         else:
             plan, card = resolved.plan, facts.model(resolved.plan.model.key)
             needed, has = step_memory(plan, card, machine)
+            rates = [test.flop_per_s for test in tests if test.flop_per_s]
+            if rates and not shape_problem(plan, card):
+                products_s = flops_ledger(shape_of_plan(plan, card)).executed * plan.batch.gradient_accumulation / min(rates)
         too_large = needed is not None and has is not None and needed > has
-        row = {"workload": key, "title": workload.title, "reason": reason, "needed_bytes": needed, "memory_bytes": has}
-        rows.append(row | {"too_large": too_large})
+        row: dict[str, Any] = {"workload": key, "title": workload.title, "reason": reason, "needed_bytes": needed, "memory_bytes": has}
+        rows.append(row | {"too_large": too_large, "products_s": products_s})
     return rows
 
 
-def report(facts: FactBase, machine: Machine) -> dict[str, Any]:
-    """Return everything as plain data: the machine, missing packages, hub access, workloads."""
+def formats_of(facts: FactBase, machine: Machine) -> tuple[Dtype, ...]:
+    """Return the number formats of the devices' matrix units, fastest first."""
     card = facts.recognise_accelerator(machine.devices[0].name)
     generation = generation_of(machine.backend, machine.target, card.architecture if card else None)
-    formats_here = generation.formats(machine.compute_dtypes) if generation else machine.compute_dtypes
+    return generation.formats(machine.compute_dtypes) if generation else machine.compute_dtypes
+
+
+def report(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = ()) -> dict[str, Any]:
+    """Return everything as plain data: the machine, missing packages, hub access, self-tests, workloads."""
+    card = facts.recognise_accelerator(machine.devices[0].name)
     return {
         "machine": {key: value for key, value in asdict(machine).items() if key != "devices"}
-        | {"devices": [device.model_dump() for device in machine.devices], "compute_dtypes": formats_here},
+        | {"devices": [device.model_dump() for device in machine.devices], "compute_dtypes": formats_of(facts, machine)},
         "accelerator": card.key if card else None,
         "missing_required": [package for package in REQUIRED if package not in machine.packages],
         "missing_optional": [package for package in PACKAGES if package not in machine.packages and package not in REQUIRED],
         "offline": os.environ.get("HF_HUB_OFFLINE", "0").lower() in {"1", "true", "yes", "on"},
-        "workloads": runnable(facts, machine),
+        "self_tests": [asdict(test) for test in tests],
+        "workloads": runnable(facts, machine, tests),
     }

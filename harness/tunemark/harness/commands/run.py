@@ -2,16 +2,16 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Column, Table
 
-from tunemark.harness.commands.emit import Accelerator, Emit, Instance, script
+from tunemark.harness.commands.emit import Accelerator, Emit, Instance, find_target, script
 from tunemark.harness.plan.memory_check import refuse_too_large
 from tunemark.harness.plan.options import Json, Options, Workload, takes_run_options
 from tunemark.harness.plan.resolve import refuse_unsupported, resolve
-from tunemark.harness.run.show import answers, as_text, print_json
+from tunemark.harness.run.show import answers, as_text, print_json, say
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -44,10 +44,13 @@ def plan(
     if emit is not None:
         sys.stdout.write(script(emit, workload, options, FactBase.of_project(), accelerator, instance))
         return
-    for option, value in (("--accelerator", accelerator), ("--instance", instance)):
-        if value is not None:
-            raise TunemarkError(option, value, "applies only to scripts; add --emit slurm or --emit skypilot")
-    resolved = resolve(workload, FactBase.of_project(), options.machine(), options)
+    facts = FactBase.of_project()
+    if accelerator is not None or instance is not None:
+        # A misspelt name is reported first: with the right one, the same would be typed again.
+        find_target(facts, accelerator, instance, options.devices, options.nodes)
+        option, value = ("--accelerator", accelerator) if instance is None else ("--instance", instance)
+        raise TunemarkError(option, value, "applies only to scripts; add --emit slurm or --emit skypilot")
+    resolved = resolve(workload, facts, options.machine(), options)
     if as_json:
         overrides = [override.model_dump() for override in resolved.overrides]
         print_json({"plan": resolved.plan.model_dump(mode="json"), "overrides": overrides, "unsupported": resolved.unsupported})
@@ -117,24 +120,37 @@ def run(
 def recover(*, as_json: Json = False) -> None:
     """Write the submissions of runs whose tunemark process was killed, from the logs in the temporary folder.
 
-    Exit codes: 0 all were written, or there are none; 1 a log could not be used.
+    It waits until the worker of such a run has ended.
+
+    Exit codes: 0 all were written, or there are none; 1 a log could not be used, or its worker is still running.
     """
     from tunemark.harness.run import recover as recovery  # noqa: PLC0415 - only this command needs processes
 
-    facts, written, failed = FactBase.of_project(), [], False
+    facts, failed = FactBase.of_project(), False
+    written: list[dict[str, Any]] = []
     for folder, note in recovery.orphans():
+        if recovery.running(folder, 0.0):
+            say(f"tunemark: {folder}: its worker is still running; waiting for its end")
+        still = recovery.running(folder, recovery.WORKER_ENDS_S)
+        if still:
+            failed, numbers = True, " ".join(map(str, still))
+            fix = f"end it with `kill {numbers}`, then run `tunemark recover` again"
+            say(f"tunemark: {folder}: its worker (process {numbers}) is still running after {recovery.WORKER_ENDS_S:g} s; {fix}")
+            continue
         try:
             submission, path = recovery.recover(folder, note, facts)
         except (OSError, ValueError) as error:
             failed = True
-            sys.stderr.write(f"tunemark: {folder}: cannot be recovered: {error}; its log is {folder / 'log.jsonl'}\n")
+            say(f"tunemark: {folder}: cannot be recovered: {error}; its log is {folder / 'log.jsonl'}")
             continue
         written.append({"workload": submission.plan.workload, "steps": len(submission.trace), "file": str(path)})
     if as_json:
         print_json(written)
     else:
         for row in written:
-            answers().print(f"recovered {row['workload']} with {row['steps']} steps: {row['file']}", soft_wrap=True, markup=False)
+            answers().print(
+                f"recovered {row['workload']} with {formats.counted(row['steps'], 'step')}: {row['file']}", soft_wrap=True, markup=False
+            )
         if not written and not failed:
             answers().print("no killed run was found in the temporary folder")
     raise typer.Exit(Exit.INTERNAL if failed else Exit.OK)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from tunemark.harness.vendors.protocol import all_vendors
-from tunemark.harness.vendors.vendor_tools import cpu_model
+from tunemark.harness.vendors.protocol import FoundDevice, Vendor, all_vendors
+from tunemark.harness.vendors.vendor_tools import UnusableMask, cpu_model
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
@@ -31,6 +31,7 @@ PACKAGES = (
     "nvidia-ml-py",
     "numpy",
 )
+DEVICE_MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 VENDOR_PACKAGES = ("torch-xla", "torch-neuronx", "neuronx-cc", "neuronx-distributed")
 """Packages of a vendor's stack, which are not reported as missing elsewhere."""
 
@@ -63,15 +64,16 @@ class Machine:
 def detect(requested: Backend | None = None) -> Machine:
     """Return the facts of this machine. Takes well under a second and imports no torch.
 
-    Raises TunemarkError when the requested device family is not here.
+    Raises TunemarkError when the requested device family is not here, and UnusableMask when an environment variable is to choose
+    among devices and chooses none of them.
     """
-    vendors = [(vendor, devices) for vendor in all_vendors() if (devices := vendor.find())]
+    vendors = [(vendor, devices) for vendor in all_vendors() if (devices := _find(vendor, requested))]
     chosen = next(((vendor, devices) for vendor, devices in vendors if requested in {None, vendor.backend}), None)
     if chosen is None:
         here = ", ".join(vendor.backend.value for vendor, _ in vendors)
         raise TunemarkError("--backend", str(requested), f"this machine has {here}{_missing_tools()}", exit_code=Exit.UNSUPPORTED)
     vendor, devices = chosen
-    reason = vendor.found_by + (_missing_tools() if vendor.on_host else "")
+    reason = vendor.found_by + (_missing_tools() + _hidden() if vendor.on_host else "")
     release = platform.release().split("-")[0].split(".")
     return Machine(
         backend=vendor.backend,
@@ -93,9 +95,25 @@ def detect(requested: Backend | None = None) -> Machine:
     )
 
 
+def _find(vendor: Vendor, requested: Backend | None) -> list[FoundDevice]:
+    """Return the visible devices of a family. A wrong mask matters only where these devices would be used."""
+    try:
+        return vendor.find()
+    except UnusableMask:
+        if requested in {None, vendor.backend}:
+            raise
+        return []
+
+
 def _missing_tools() -> str:
     """Return the tools without which a vendor's devices cannot be found here, as the end of a sentence."""
     return "".join(f"; {problem}" for vendor in all_vendors() if (problem := vendor.missing_tool()))
+
+
+def _hidden() -> str:
+    """Return the environment variables that hide all devices, as the end of a sentence."""
+    values = ((name, os.environ.get(name)) for name in DEVICE_MASKS)
+    return "".join(f"; {name}={value!r} hides all devices" for name, value in values if value is not None and value.strip() in {"", "-1"})
 
 
 def package_versions() -> dict[str, str]:

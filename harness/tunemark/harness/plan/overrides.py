@@ -1,6 +1,7 @@
 """Apply `--set field=value` to a workload card. The card validates the value, and the submission declares the change."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import ValidationError
@@ -81,6 +82,12 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
         raise TunemarkError(f"--set {', '.join(override.field for override in overrides)}", values, fix) from error
 
 
+def similar_settings(name: str, known: Iterable[str]) -> str:
+    """Return a sentence with the settings most similar to a name, and where to see all."""
+    similar = did_you_mean(name, known)
+    return f"{similar}{'' if similar.endswith('?') else ';'} `tunemark workloads --json` shows each card with its settings"
+
+
 def _settings(content: dict[str, Any]) -> list[str]:
     return [path for path, _ in flattened(content) if path.split(".")[0] not in IDENTITY]
 
@@ -92,7 +99,7 @@ def _parent(content: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
     for part in path:
         parent = parent.get(part) if isinstance(parent, dict) else None
     if not isinstance(parent, dict) or last not in parent or name in IDENTITY:
-        raise TunemarkError("--set", name, f"not a setting of the workload card; {did_you_mean(name, _settings(content))}")
+        raise TunemarkError("--set", name, f"not a setting of the workload card; {similar_settings(name, _settings(content))}")
     return parent, last
 
 

@@ -19,7 +19,8 @@ import psutil
 
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
-from tunemark.harness.run.process import command, environment, run_environment, stop_signals, with_memory_limit
+from tunemark.harness.run.node_telemetry import answer
+from tunemark.harness.run.process import command, environment, processes_of, run_environment, stop_signals, with_memory_limit
 from tunemark.harness.run.record import assemble, write
 from tunemark.harness.run.recover import NOTE_FILE, RecoveryNote
 from tunemark.harness.run.run_log import (
@@ -219,7 +220,13 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
         devices.follow(process.pid, spawned_at_s)
         try:
             with HostSampler(process.pid, spawned_at_s) as host:
-                ended_by, status, usage = _watch(process.pid, reader, plan, folder, stopped, progress)
+                telemetry = Telemetry(host.samples, devices.series)
+
+                def on_progress(log: RunLog) -> None:
+                    progress(log)
+                    answer(folder, telemetry)
+
+                ended_by, status, usage = _watch(process.pid, reader, plan, folder, stopped, on_progress)
             process.returncode = os.waitstatus_to_exitcode(status)
         finally:
             if process.returncode is None:
@@ -227,7 +234,7 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
             end_leftovers(folder)
         return Finished(
             log=merge_failures(reader.finish(), folder),
-            telemetry=Telemetry(host.samples, devices.series),
+            telemetry=telemetry,
             started_at=started_at,
             wall_s=time.monotonic() - spawned_at_s,
             user_s=usage.ru_utime,
@@ -291,11 +298,10 @@ def _end(pid: int) -> tuple[int, "os._Rusage"]:  # type: ignore[name-defined]
 
 
 def end_leftovers(folder: Path) -> None:
-    """Kill the remaining processes of a run: launchers start them in sessions of their own, and leave them behind when killed."""
-    for process in psutil.process_iter():
+    """Kill the remaining processes of a run: launchers leave them behind when they are killed."""
+    for process in processes_of(folder):
         with contextlib.suppress(psutil.Error):
-            if str(folder) in process.cmdline():
-                process.kill()
+            process.kill()
 
 
 def merge_failures(log: RunLog, folder: Path) -> RunLog:

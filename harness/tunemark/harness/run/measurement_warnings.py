@@ -7,7 +7,7 @@ from tunemark.schema.derive import Derived
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.effective import compared
 from tunemark.schema.records.submission import MeasurementWarning, Submission, Utilisation
-from tunemark.schema.records.trace import Probe
+from tunemark.schema.records.trace import DeviceUse, Probe
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import WarningKind, Weights
 
@@ -18,14 +18,17 @@ FALLEN_PEAK = 0.05
 RISEN_PEAK = 0.2
 SLOW_RANK = 0.05
 BUSY_DEVICE_BYTES = GIB
+THROTTLED_SHARE = 0.05
+"""Share of the steady window from which a throttle reason is a warning, a power cap included. A clock lowered by a fifth for
+this share of the time changes the rate by 1%, which is what `stable` allows."""
 RANDOM_WEIGHTS = "weights are random: speed and memory are representative, loss and accuracy are not"
 Warnings = Iterator[tuple[WarningKind, str]]
 
 
 def find_warnings(
-    submission: Submission, derived: Derived, machine: Machine, *, torn: bool, foreign: Mapping[int, int]
+    submission: Submission, derived: Derived, machine: Machine, *, torn: bool, foreign: Mapping[str, int]
 ) -> Iterator[MeasurementWarning]:
-    """Yield the warnings of a submission; `foreign` counts the processes on each device that are not the worker's."""
+    """Yield the warnings of a submission; `foreign` counts the processes on each device, in words, that are not the worker's."""
     kinds = (
         _steps(derived),
         _gates_and_settings(submission),
@@ -56,19 +59,27 @@ def _gates_and_settings(submission: Submission) -> Warnings:
                 yield WarningKind.FALLBACK, f"{lever.setting}: {lever.requested} was requested, {lever.effective} was used"
 
 
-def _other_work(use: Utilisation | None, machine: Machine, foreign: Mapping[int, int]) -> Warnings:
+def _other_work(use: Utilisation | None, machine: Machine, foreign: Mapping[str, int]) -> Warnings:
     busy_cores = use.foreign_cpu_busy_mean if use else None
     if busy_cores is not None and busy_cores > BUSY_HOST_CORES:
         message = f"other processes kept {busy_cores:.1f} of {machine.cpu_logical_cores} cores busy; repeat on an idle machine"
         yield WarningKind.BUSY_HOST, message
+    machines = len({device.node for device in use.devices}) if use else 0
     for device in use.devices if use else ():
         held = device.memory_used_before_bytes or 0
         if held > BUSY_DEVICE_BYTES:
-            yield WarningKind.BUSY_DEVICE, f"{held / GIB:.1f} GiB of device {device.index} were in use before the run; free it and repeat"
-        if device.throttle_reasons:
-            yield WarningKind.THROTTLED, f"device {device.index} lowered its clocks: {', '.join(device.throttle_reasons)}"
-    for index, count in foreign.items():
-        yield WarningKind.BUSY_DEVICE, f"{count} other process{'es' * (count != 1)} used device {index}; end them and repeat"
+            message = f"{held / GIB:.1f} GiB of {_name(device, machines)} were in use before the run; free it and repeat"
+            yield WarningKind.BUSY_DEVICE, message
+        lasting = {name: share for name, share in device.throttle_shares.items() if share >= THROTTLED_SHARE}
+        if lasting:
+            reasons = ", ".join(f"{name} for {share:.0%} of the time" for name, share in lasting.items())
+            yield WarningKind.THROTTLED, f"{_name(device, machines)} lowered its clocks: {reasons}"
+    for device_name, count in foreign.items():
+        yield WarningKind.BUSY_DEVICE, f"{count} other process{'es' * (count != 1)} used {device_name}; end them and repeat"
+
+
+def _name(device: DeviceUse, machines: int) -> str:
+    return f"device {device.index}{f' of node {device.node}' if machines > 1 else ''}"
 
 
 def probe_warnings(probe: Probe | None) -> Warnings:
@@ -89,6 +100,9 @@ def _circumstances(submission: Submission, derived: Derived, machine: Machine, *
         yield WarningKind.UNKNOWN_ACCELERATOR, submission.plan.reasons["device.accelerator"]
     if submission.plan.model.weights is Weights.RANDOM:
         yield WarningKind.RANDOM_WEIGHTS, RANDOM_WEIGHTS
+    use = submission.utilisation
+    if use is not None and not use.samples and use.energy is not None:
+        yield WarningKind.PARTIAL_TELEMETRY, use.energy.reason or "not every machine reported its samples"
     if submission.harness.dirty:
         yield WarningKind.DIRTY_SOURCE, "the checkout had uncommitted changes"
     if machine.free_disk_bytes < LOW_DISK_BYTES:

@@ -1,5 +1,6 @@
 """The worker's process: its command line and environment, and the signals that ask a run to stop."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -8,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from tunemark.harness.plan.resolve import Node
 from tunemark.harness.vendors.protocol import vendor_of
@@ -44,6 +47,16 @@ def command(device: DeviceChoice, folder: Path, node: Node) -> list[str]:
         # The first node writes the record, so ranks follow the given node numbers.
         launcher += [f"--node-rank={node.rank}", f"--master-addr={host}", f"--master-port={port}"]
     return [sys.executable, "-m", *launcher, "-m", WORKER, str(folder)]
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """Return the processes that work on a run: launchers start them in sessions of their own, and the folder is an argument of each."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if str(folder) in process.cmdline():
+                found.append(process)
+    return found
 
 
 def with_memory_limit(arguments: list[str], most_bytes: int | None) -> list[str]:

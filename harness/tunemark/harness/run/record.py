@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.run.measurement_warnings import find_warnings
+from tunemark.harness.run.node_telemetry import joined, node_uses
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished, outcome_of
-from tunemark.harness.run.telemetry import INTERVAL_S, Telemetry, device_uses, energy, memory_used
+from tunemark.harness.run.telemetry import INTERVAL_S, memory_used, utilisation, window_times
 from tunemark.schema import VERSION
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
@@ -19,6 +20,7 @@ from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.privacy import identity_leaks, machine_names
 from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import (
     Environment,
     Evaluation,
@@ -88,13 +90,13 @@ def assemble(
         probe=_probe(log),
         events=tuple(StepEvent(step=event["step"], kind=event["what"], amount=event["amount"]) for event in log.events),
         ranks=tuple(RankRecord.model_validate(rank) for rank in log.ranks),
-        memory=memory(finished),
+        memory=memory(finished, plan.device.nodes),
         evaluation=Evaluation.model_validate(log.evaluation) if log.evaluation else None,
         saved_bytes=log.saved["bytes"] if log.saved else None,
     )
     derived = derive(draft)
-    measured = draft.model_copy(update={"utilisation": utilisation(draft.trace, derived.window, finished.telemetry)})
-    warnings = find_warnings(measured, derived, machine, torn=log.torn, foreign=finished.telemetry.devices.foreign)
+    measured = draft.model_copy(update={"utilisation": _utilisation(plan, finished, draft.trace, derived.window)})
+    warnings = find_warnings(measured, derived, machine, torn=log.torn, foreign=_foreign(plan, finished))
     return measured.model_copy(update={"warnings": tuple(warnings)})
 
 
@@ -117,22 +119,28 @@ def environment(machine: Machine, count: int) -> Environment:
     return Environment(**facts | {"devices": machine.devices[:count]})
 
 
-def memory(finished: Finished) -> Memory:
-    """Return all memory peaks, each with its method or the reason why it is null."""
-    log, samples = finished.log, finished.telemetry.samples
+def memory(finished: Finished, nodes: int = 1) -> Memory:
+    """Return all memory peaks, each with its method or the reason why it is null; with several machines, the highest of any."""
+    log, samples, uses = finished.log, finished.telemetry.samples, node_uses(finished.log)
+    # A machine that did not report is left out, and the method says so.
+    where = " of the first machine" if len(uses) < nodes > 1 else ""
     missing = MemoryReading(reason="the worker ended before it read its peaks")
-    swap = max((sample.swap_bytes for sample in samples if sample.swap_bytes is not None), default=None)
+    swaps = [sample.swap_bytes for sample in samples] + [use.host_swap_bytes for use in uses.values()]
+    swap = max((size for size in swaps if size is not None), default=None)
+    used = [memory_used(finished.telemetry.devices), *(use.device_used for use in uses.values())]
+    device_used = max(used, key=lambda reading: reading.peak_bytes or 0)
     host_rss, host_swap = MemoryReading(reason="no worker was started"), MemoryReading(reason="this system reports no swap by process")
     if finished.max_rss_bytes:
-        peak = max([finished.max_rss_bytes, *(sample.rss_bytes for sample in samples)])
-        method = f"peak resident memory of the worker's processes (ru_maxrss, and every {INTERVAL_S:g} s)"
+        peaks = [finished.max_rss_bytes, *(sample.rss_bytes for sample in samples), *(use.host_rss_bytes for use in uses.values())]
+        peak = max(peaks)
+        method = f"peak resident memory of the worker's processes{where} (ru_maxrss, and every {INTERVAL_S:g} s)"
         host_rss = MemoryReading(peak_bytes=peak, method=method)
     if swap is not None:
-        host_swap = MemoryReading(peak_bytes=swap, method=f"VmSwap of the worker's processes every {INTERVAL_S:g} s")
+        host_swap = MemoryReading(peak_bytes=swap, method=f"VmSwap of the worker's processes{where} every {INTERVAL_S:g} s")
     return Memory(
         device_allocated=_highest(log.memory["allocated"], log.ranks, "device_allocated_bytes") if log.memory else missing,
         device_reserved=_highest(log.memory["reserved"], log.ranks, "device_reserved_bytes") if log.memory else missing,
-        device_used=memory_used(finished.telemetry.devices),
+        device_used=device_used.model_copy(update={"method": f"{device_used.method}{where}" if device_used.method else None}),
         host_rss=host_rss,
         host_swap=host_swap,
     )
@@ -145,24 +153,21 @@ def _highest(first: dict[str, Any], ranks: list[dict[str, Any]], field: str) -> 
     return reading.model_copy(update={"peak_bytes": max(peaks)}) if reading.peak_bytes is not None and peaks else reading
 
 
-def utilisation(trace: StepTrace, window: SteadyWindow | None, telemetry: Telemetry) -> Utilisation | None:
-    """Return the use of host and devices over the steady window; None without a sample in it."""
+def _utilisation(plan: Plan, finished: Finished, trace: StepTrace, window: SteadyWindow | None) -> Utilisation | None:
+    """Return the use of hosts and devices of all machines over the steady window; None without one or without a sample in it."""
     if window is None:
         return None
-    times = (trace.started_at_s, *trace.completed_at_s)
-    start_s, end_s = times[window.first if window.steps else 0], times[-1]
-    samples = telemetry.between(start_s, end_s)
-    if not samples:
-        return None
-    return Utilisation(
-        samples=len(samples),
-        interval_s=INTERVAL_S,
-        cpu_busy_mean=sum(sample.busy_cores for sample in samples) / len(samples),
-        cpu_busy_peak=max(sample.busy_cores for sample in samples),
-        foreign_cpu_busy_mean=sum(sample.foreign_cores for sample in samples) / len(samples),
-        devices=device_uses(telemetry.devices, start_s, end_s),
-        energy=energy(telemetry.devices, start_s, end_s),
-    )
+    if plan.device.nodes > 1:
+        return joined(node_uses(finished.log), plan.device.nodes)
+    return utilisation(finished.telemetry, *window_times(trace, window))
+
+
+def _foreign(plan: Plan, finished: Finished) -> dict[str, int]:
+    """Return the number of foreign processes by device, in words."""
+    if plan.device.nodes == 1:
+        return {f"device {index}": count for index, count in finished.telemetry.devices.foreign.items()}
+    uses = node_uses(finished.log)
+    return {f"device {index} of node {node}": count for node, use in uses.items() for index, count in use.foreign.items()}
 
 
 def write(submission: Submission, folder: Path | None = None) -> Path:

@@ -1,7 +1,7 @@
 """Recover runs whose parent process was killed: their logs stay in the temporary folder, and become submissions.
 
 The parent notes in the run's folder what a submission needs besides the log. A folder is recovered once the parent is
-gone; its worker then ends within seconds.
+gone and its worker has ended, which takes seconds: until then the worker still writes the log.
 """
 
 import shutil
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.resolve import Resolved
+from tunemark.harness.run.process import processes_of
 from tunemark.harness.run.record import assemble, write
 from tunemark.harness.run.run_log import FOLDER_PREFIX, LOG_FILE, ORDER_FILE, LogReader, Order
 from tunemark.harness.run.run_outcome import CacheState, Finished
@@ -24,6 +25,8 @@ from tunemark.schema.records.submission import Override, Submission
 from tunemark.schema.records.trace import Study
 
 NOTE_FILE = "recovery.json"
+WORKER_ENDS_S = 15.0
+"""Time for a worker to notice that its parent is gone, and for its launcher to end."""
 
 
 class RecoveryNote(BaseModel):
@@ -59,6 +62,12 @@ def orphans() -> Iterator[tuple[Path, RecoveryNote]]:
             continue
         if not note.parent_alive:
             yield folder, note
+
+
+def running(folder: Path, wait_s: float) -> list[int]:
+    """Return the processes of a run that are still alive after `wait_s`; they end by themselves once they notice that the parent is gone."""
+    _, alive = psutil.wait_procs(processes_of(folder), timeout=wait_s)
+    return sorted(process.pid for process in alive)
 
 
 def recover(folder: Path, note: RecoveryNote, facts: FactBase) -> tuple[Submission, Path]:

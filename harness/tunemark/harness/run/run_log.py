@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.records.trace import COUNT_COLUMNS, StepTrace
+from tunemark.schema.records.trace import COUNT_COLUMNS, MOST_MICRO_STEPS, StepTrace
 from tunemark.schema.vocabulary import Phase
 
 FOLDER_PREFIX = "tunemark-"
@@ -75,7 +75,7 @@ class LogWriter:
             line = line[os.write(self._file, line) :]
 
 
-LISTS = {"phase": "phases", "step": "steps", "disturbed": "events", "gate": "gates", "rank": "ranks", "note": "notes"}
+LISTS = {"phase": "phases", "step": "steps", "disturbed": "events", "gate": "gates", "rank": "ranks", "node": "nodes", "note": "notes"}
 """Events that occur several times, and the lists that contain them. Each other event has its own attribute."""
 
 
@@ -95,6 +95,8 @@ class RunLog:
     """Matrix rates by `before` and `after`."""
     events: list[dict[str, Any]] = field(default_factory=list)
     ranks: list[dict[str, Any]] = field(default_factory=list)
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    """Summaries of the samples of each machine, with several."""
     notes: list[dict[str, Any]] = field(default_factory=list)
     """Library messages that are kept out of the output."""
     compile_cache: dict[str, Any] | None = None
@@ -108,7 +110,16 @@ class RunLog:
         """Return the steps as columns."""
         names = ("completed_at_s", *COUNT_COLUMNS, "loss")
         columns: dict[str, tuple[Any, ...]] = {name: tuple(step[name] for step in self.steps) for name in names}
-        return StepTrace(started_at_s=self.started_at_s, **columns)
+        return StepTrace(started_at_s=self.started_at_s, **columns, micro_completed_at_s=self._micro_steps())
+
+    def _micro_steps(self) -> tuple[tuple[float, ...], ...]:
+        """Return the times of the micro-steps of each step: of the last steps, as far as a record holds them."""
+        columns, left = [], MOST_MICRO_STEPS
+        for step in reversed(self.steps):
+            times = tuple(step.get("micro_completed_at_s", ()))
+            left -= len(times)
+            columns.append(times if left >= 0 else ())
+        return tuple(reversed(columns)) if any(columns) else ()
 
 
 class LogReader:

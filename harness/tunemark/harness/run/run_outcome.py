@@ -135,7 +135,14 @@ DEVICE_MEMORY_WORDS = (
     "nrt_resource",
     "resource_exhausted",
 )
-HOST_MEMORY_WORDS = ("memoryerror: ", "\nmemoryerror", "can't allocate memory", "defaultcpuallocator", "cannot allocate memory")
+HOST_MEMORY_WORDS = (
+    "memoryerror: ",
+    "\nmemoryerror",
+    "can't allocate memory",
+    "defaultcpuallocator",
+    "cannot allocate memory",
+    "memory allocation still failed",
+)
 HUB_WORDS = ("is not a valid model identifier", "repositorynotfound", "datasetnotfound", "doesn't exist on the hub")
 OFFLINE_WORDS = (
     "couldn't connect",
@@ -157,6 +164,16 @@ WEIGHTS_WORDS = (
 )
 RULES: tuple[tuple[tuple[str, ...], Status, str], ...] = (
     (("lossnotfinite",), Status.NAN, "lower optimizer.learning_rate, or use a wider number format"),
+    (
+        ("no kernel image is available", "is not compatible with the current pytorch installation"),
+        Status.UNSUPPORTED,
+        "this build of torch has no kernels for this GPU; install one that lists its compute capability in torch.cuda.get_arch_list()",
+    ),
+    (
+        ("driver version is insufficient", "driver on your system is too old", "unsupported toolchain"),
+        Status.UNSUPPORTED,
+        "update the driver, or install a build of torch for an older CUDA",
+    ),
     (("deviceunavailable",), Status.UNSUPPORTED, "run `tunemark doctor`; install a torch build for this device"),
     (DEVICE_MEMORY_WORDS, Status.OOM_DEVICE, LESS_MEMORY),
     (HOST_MEMORY_WORDS, Status.OOM_HOST, LESS_MEMORY),

@@ -82,7 +82,11 @@ class RunProgress:
         steps = len(log.steps)
         loss = f", loss {log.steps[-1]['loss']:.3f}" if log.steps and log.steps[-1]["loss"] is not None else ""
         most = self._plan.measurement.max_steps
-        done = f"{steps} of {'at most ' if self._plan.measurement.until_relative_ci else ''}{most} steps" if most else f"{steps} steps"
+        done = (
+            f"{steps} of {'at most ' if self._plan.measurement.until_relative_ci else ''}{most} steps"
+            if most
+            else formats.counted(steps, "step")
+        )
         if not self._bar.disable:
             self._bar.update(self._task, description=phase, completed=steps, steps=f"{done}{loss}" if steps else "")
         elif phase != self._phase or steps >= self._shown_steps + PLAIN_EVERY_STEPS:
@@ -103,6 +107,8 @@ def summary(submission: Submission) -> dict[str, Any]:
         "steady_steps": derived.window.steps if derived.window else 0,
         "stable": derived.window.stable if derived.window else False,
         "step_time_s": derived.step_time.p50 if derived.step_time else None,
+        "micro_step_time_s": derived.micro_steps.time.p50 if derived.micro_steps else None,
+        "micro_steps": derived.micro_steps.count if derived.micro_steps else 0,
         "tokens_per_s": rate.value if rate else None,
         "tokens_per_s_interval": [rate.low, rate.high] if rate and rate.bounded else None,
         "samples_per_s": derived.samples_per_s.value if derived.samples_per_s else None,
@@ -152,6 +158,9 @@ def _speed_lines(submission: Submission, derived: Derived) -> list[tuple[str, st
             ("tokens/s", f"{formats.significant(rate.value)}  ({interval})"),
             ("samples/s", formats.significant(derived.samples_per_s.value)),
         ]
+    if derived.micro_steps:
+        micro, which = derived.micro_steps, "steady steps" if derived.micro_steps.steady else "steps after the first, not steady"
+        lines.append(("micro-step time", f"{formats.duration(micro.time.p50)} median of {micro.count} in {which}"))
     memory = derived.peak_memory
     lines.append(("peak memory", f"{QUANTITIES['peak_memory_bytes'].text(memory.peak_bytes)} ({memory.method or memory.reason})"))
     if derived.train_loss is not None and derived.loss_start is not None:

@@ -18,8 +18,9 @@ import psutil
 
 from tunemark.harness.vendors.protocol import DeviceMonitor, Feature, Reading, vendor_of
 from tunemark.harness.vendors.vendor_tools import MonitorUnavailable
-from tunemark.schema.records.submission import MemoryReading
-from tunemark.schema.records.trace import DeviceUse, Energy
+from tunemark.schema.records.submission import MemoryReading, Utilisation
+from tunemark.schema.records.trace import DeviceUse, Energy, StepTrace
+from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend
 
 INTERVAL_S = 0.2
@@ -235,7 +236,29 @@ def open_sampler(backend: Backend, indexes: Sequence[int]) -> DeviceSampler:
         return DeviceSampler(None, tuple(indexes), str(error))
 
 
-# Summarise the samples of the devices
+# Summarise the samples
+
+
+def window_times(trace: StepTrace, window: SteadyWindow) -> tuple[float, float]:
+    """Return start and end of the steady window; of all of training where it has no step."""
+    times = (trace.started_at_s, *trace.completed_at_s)
+    return times[window.first if window.steps else 0], times[-1]
+
+
+def utilisation(telemetry: Telemetry, start_s: float, end_s: float) -> Utilisation | None:
+    """Return the use of host and devices over an interval of the run; None without a sample in it."""
+    samples = telemetry.between(start_s, end_s)
+    if not samples:
+        return None
+    return Utilisation(
+        samples=len(samples),
+        interval_s=INTERVAL_S,
+        cpu_busy_mean=sum(sample.busy_cores for sample in samples) / len(samples),
+        cpu_busy_peak=max(sample.busy_cores for sample in samples),
+        foreign_cpu_busy_mean=sum(sample.foreign_cores for sample in samples) / len(samples),
+        devices=device_uses(telemetry.devices, start_s, end_s),
+        energy=energy(telemetry.devices, start_s, end_s),
+    )
 
 
 def device_uses(series: DeviceSeries, start_s: float, end_s: float) -> tuple[DeviceUse, ...]:
@@ -257,10 +280,22 @@ def device_uses(series: DeviceSeries, start_s: float, end_s: float) -> tuple[Dev
             temperature_peak_c=max(_known(reading.temperature_c for reading in readings), default=None),
             memory_used_peak_bytes=_memory_peak(moments, place),
             memory_used_before_bytes=_memory_before(series, place),
-            throttle_reasons=tuple(sorted(set[str]().union(*(reading.throttle_reasons for reading in readings)))),
+            throttle_reasons=tuple(shares := _throttle_shares(moments, place, start_s)),
+            throttle_shares=shares,
         )
         uses.append(use)
     return tuple(uses)
+
+
+def _throttle_shares(moments: list[Moment], place: int, start_s: float) -> dict[str, float]:
+    """Return the share of time with each throttle reason, by name. A sample stands for the time since the one before it."""
+    starts = [start_s, *(moment.at_s for moment in moments[:-1])]
+    weighed = [(moment.at_s - before_s, moment.readings[place].throttle_reasons) for before_s, moment in zip(starts, moments, strict=True)]
+    total_s = sum(seconds for seconds, _ in weighed)
+    names = sorted(set[str]().union(*(reasons for _, reasons in weighed)))
+    with_reason = {name: sum(seconds for seconds, reasons in weighed if name in reasons) for name in names}
+    # A single sample at the very start of the window stands for no time.
+    return {name: min(1.0, seconds / total_s) if total_s else 1.0 for name, seconds in with_reason.items()}
 
 
 def _memory_peak(moments: list[Moment], place: int) -> int | None:

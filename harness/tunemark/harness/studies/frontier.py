@@ -14,7 +14,7 @@ from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import WorkloadCard
-from tunemark.schema.vocabulary import DataSource, Status, Task
+from tunemark.schema.vocabulary import DataSource, Phase, Status, Task
 
 TRY_STEPS = 3
 """The second step is the first with optimizer states and gradients together; the third shows growth."""
@@ -104,7 +104,7 @@ class Frontier:
         known = [edge for edge in self.edges if edge.micro_batch]
         start = known[-1].sequence_length * (known[-1].micro_batch or 1) // length if known else self.card.batch.micro_batch
         largest = find_largest(lambda rows: self._fits(length, rows), start, self.question.most, self.question.within)
-        self._add_edge(length, largest.fits, None if largest.fails is None else f"{largest.fails} rows", before)
+        self._add_edge(length, largest.fits, None if largest.fails is None else formats.counted(largest.fails, "row"), before)
 
     def _add_edge(self, length: int, rows: int | None, first_failed: str | None, before: int) -> None:
         """Add the edge that the tries since `before` have found, with the peak memory of the largest that fits."""
@@ -124,6 +124,9 @@ class Frontier:
         memory = f", memory limited to {formats.gib(plan.limit_memory_bytes)} for each process" if plan.limit_memory_bytes else ""
         done = self.series.run(point.text + memory, plan)
         outcome = done.record.submission.outcome
+        if plan.limit_memory_bytes and outcome.phase is Phase.IMPORT and done.status in (*DOES_NOT_FIT, Status.CRASH):
+            given = f"--limit-memory {formats.gib(plan.limit_memory_bytes)} for each process"
+            raise Failed(f"the libraries alone could not be loaded with {given} ({outcome.message}); raise the limit")
         if done.status in DOES_NOT_FIT:
             return False
         if done.status is not Status.OK:

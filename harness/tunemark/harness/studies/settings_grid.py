@@ -8,8 +8,8 @@ from itertools import product
 from typing import Any
 
 from tunemark.harness.plan.options import Options
-from tunemark.harness.plan.overrides import ALIASES, apply_overrides
-from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.harness.plan.overrides import ALIASES, apply_overrides, similar_settings
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.records.base import flattened
 
@@ -72,7 +72,7 @@ def field_named(name: str, option: str, card: WorkloadCard) -> str:
         return field
     known = dict(flattened(card.model_dump(mode="json", exclude={"axes", "points"})))
     if field not in known:
-        raise TunemarkError(option, name, f"not a setting of {card.key}; {did_you_mean(name, [*known, *ALIASES])}")
+        raise TunemarkError(option, name, f"not a setting of {card.key}; {similar_settings(name, [*known, *ALIASES])}")
     return field
 
 

@@ -10,6 +10,7 @@ from tunemark.harness.studies.report import Row, summarise_points
 from tunemark.harness.studies.series import Bench, Kind, Series
 from tunemark.harness.studies.settings_grid import Point, axis_of, card_with, grid, star_of_card
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.formats import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +54,13 @@ def _run_points(workload: str, options: Options, bench: Bench, plans: dict[Point
     kind: Kind = "repeat" if len(plans) == 1 else "sweep"
     base = next(iter(plans.values())) if kind == "repeat" else bench.plan(workload, options)
     series = Series.find(kind, base, [text for text, _ in runs], bench, again=again, expected=len(runs))
-    say(f"{workload}: {kind} {series.study_id}, {len(runs)} runs")
+    say(f"{workload}: {kind} {series.study_id}, {counted(len(runs), 'run')}")
     with series.stoppable():
         for text, point in runs:
             series.run(text, plans[point])
     missing = len(runs) - len(series.done)
     if series.ended:
-        say(f"{series.ended}; {missing} of {len(runs)} runs are not done, the same command resumes them")
+        say(f"{series.ended}; {missing} of {counted(len(runs), 'run')} not done; the same command resumes the series")
     texts = {text: point.text for text, point in runs}
     return SweepResult(kind, series.study_id, summarise_points(series.done, texts), missing)
 

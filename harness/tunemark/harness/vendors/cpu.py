@@ -13,6 +13,8 @@ from tunemark.schema.vocabulary import Backend, Dtype
 class Cpu(Device):
     """Trains on CPU threads."""
 
+    free_marks = True
+
     @classmethod
     def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - all processes share the CPU
         """Return the CPU, with torch limited to `threads`: more threads than cores only add noise."""

@@ -24,15 +24,29 @@ from tunemark.schema.vocabulary import Backend, Dtype
 INSTALL = "nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
 
 
+OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
+"""Major version of CUDA -> oldest major version of the driver on Linux: table 1 of "Minor Version Compatibility" in NVIDIA's guide
+to CUDA compatibility, docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, read on 2026-11-22."""
+
+
 class Cuda(EventDevice):
     """Trains on one GPU."""
 
     @staticmethod
     def problem(torch: Any) -> str | None:  # noqa: ANN401 - a module
-        """Return the reason if torch sees no GPU."""
+        """Return the reason if torch sees no GPU: a build for something else, or for a newer driver."""
         if torch.cuda.is_available():
             return None
-        return f"torch {torch.__version__} sees no GPU; install a build for the driver of this machine"
+        if torch.version.cuda is None:
+            return f"torch {torch.__version__} is built without CUDA, so it sees no NVIDIA GPU; install a build with CUDA"
+        driver, needed = driver_version(), OLDEST_DRIVER.get(int(torch.version.cuda.split(".")[0]))
+        have = int(driver.split(".")[0]) if driver else None
+        if have is not None and needed is not None and have < needed:
+            older = max((major for major, oldest in OLDEST_DRIVER.items() if oldest <= have), default=None)
+            other = f", or install a build of torch for CUDA {older}" if older else ""
+            build = f"torch {torch.__version__} is built for CUDA {torch.version.cuda}, which needs driver {needed} or newer"
+            return f"{build}, and this machine has {driver}; update the driver{other}"
+        return f"torch {torch.__version__} sees no GPU; install a build for the driver of this machine{f', {driver}' if driver else ''}"
 
     def name(self) -> str | None:
         """Return the driver's name of the GPU."""
@@ -46,12 +60,21 @@ def find() -> list[FoundDevice]:
     return []
 
 
+def driver_version() -> str | None:
+    """Return the version of the installed driver; None without a driver or nvidia-ml-py."""
+    with contextlib.suppress(MonitorUnavailable), contextlib.closing(NvmlMonitor.open(())) as monitor:
+        return monitor.driver()
+    return None
+
+
 def missing_tool() -> str | None:
-    """Return the missing package where a driver is installed without it."""
+    """Return the missing package, or the driver's error, on a machine with nvidia-smi."""
+    if shutil.which("nvidia-smi") is None:
+        return None
     try:
-        import pynvml  # noqa: F401, PLC0415 - an optional package
-    except ImportError:
-        return INSTALL if shutil.which("nvidia-smi") else None
+        NvmlMonitor.open(()).close()
+    except MonitorUnavailable as error:
+        return str(error)
     return None
 
 
@@ -95,6 +118,10 @@ class NvmlMonitor(DeviceMonitor):
             msg = f"NVML reports: {error}"
             raise MonitorUnavailable(msg) from error
 
+    def driver(self) -> str | None:
+        """Return the version of the driver."""
+        return text_of(self._nvml.nvmlSystemGetDriverVersion())
+
     def devices(self) -> list[FoundDevice]:
         """Return the visible GPUs of all that the monitor was opened for."""
         nvml, devices = self._nvml, []
@@ -106,7 +133,7 @@ class NvmlMonitor(DeviceMonitor):
                 name=str(nvml.nvmlDeviceGetName(self._handles[place])),
                 # In whole MiB, as nvidia-smi reports it.
                 memory_bytes=memory.total // MIB * MIB if memory else None,
-                driver=text_of(nvml.nvmlSystemGetDriverVersion()),
+                driver=self.driver(),
                 power_limit_w=limit_mw / 1e3 if limit_mw else None,
             )
             devices.append(FoundDevice(place, facts, "{}.{}".format(*capability) if capability else None))

@@ -20,8 +20,14 @@ DEFAULT_STEP_S = 0.1
 class Fake(Device):
     """A device on which time passes only when work is marked, by the seconds in a script."""
 
-    def __init__(self, step_times_s: tuple[float, ...] = (), *, lag: int = 2, peak_bytes: int = 1_000_000, start_s: float = 0.0) -> None:
-        self._script: Iterator[float] = chain(step_times_s, repeat(step_times_s[-1] if step_times_s else DEFAULT_STEP_S))
+    free_marks = True
+
+    def __init__(
+        self, step_times_s: tuple[float, ...] = (), *, marks: int = 1, lag: int = 2, peak_bytes: int = 1_000_000, start_s: float = 0.0
+    ) -> None:
+        """Script the seconds of each step; its `marks` marks, of micro-steps and of the step, divide them equally."""
+        steps = chain(step_times_s, repeat(step_times_s[-1] if step_times_s else DEFAULT_STEP_S))
+        self._script: Iterator[float] = (step_s / marks for step_s in steps for _ in range(marks))
         self._clock_s = start_s
         self._marks: list[float] = []
         self._lag = lag

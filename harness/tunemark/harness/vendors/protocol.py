@@ -139,6 +139,8 @@ class Device:
     """Name of the device in torch: `cpu`, `cuda:0`, `mps`."""
     collectives = "gloo"
     """torch.distributed backend that connects such devices: `gloo`, `nccl`."""
+    free_marks = False
+    """True if a mark inside a step does not wait for the device, so that micro-steps can be marked without slowing them."""
     no_peaks = "torch has no allocator for it that counts peaks"
     """Why there are no memory peaks, where `memory` is not overridden."""
 
@@ -190,6 +192,7 @@ class EventDevice(Device):
     family = "cuda"
     """Name of its torch module."""
     collectives = "nccl"
+    free_marks = True
 
     def __init__(self, torch: Any, api: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
         self._torch, self._api, self._index = torch, api, local_rank

@@ -4,6 +4,7 @@ Written from the documentation of amd-smi, rocm-smi and amdsmi; not yet run on s
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -33,8 +34,8 @@ from tunemark.schema.formats import GIB, MIB
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
-VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-"""The runtime hides some devices, and HIP hides some of the rest."""
+RUNTIME_MASK, HIP_MASKS = "ROCR_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+"""The runtime hides some devices, and HIP hides some of the rest. HIP reads the first of its two variables that is set, as torch does."""
 UNITS = {"B": 1, "KB": 2**10, "MB": MIB, "GB": GIB}
 MICRO = 1e-6
 
@@ -58,7 +59,7 @@ def find() -> list[FoundDevice]:
     if not devices:
         query = ("--showproductname", "--showmeminfo", "vram", "--showdriverversion", "--showmaxpower", "--json")
         devices = parse_rocm_smi(ask_json("rocm-smi", *query))
-    for variable in VISIBLE:
+    for variable in (RUNTIME_MASK, next((name for name in HIP_MASKS if name in os.environ), HIP_MASKS[0])):
         devices = [devices[index] for index in visible_indexes(len(devices), variable)]
     return devices
 

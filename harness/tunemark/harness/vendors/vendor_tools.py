@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import threading
@@ -11,6 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from tunemark.schema.errors import Exit, TunemarkError
 
 QUERY_TIMEOUT_S = 10.0
 LONGEST_NAME = 200
@@ -92,15 +95,28 @@ def text_of(value: Any) -> str | None:  # noqa: ANN401 - any JSON value
     return text[:LONGEST_NAME] if text and text.upper() not in NO_VALUE else None
 
 
+class UnusableMask(TunemarkError):
+    """An environment variable is to choose some devices, and chooses none of those that exist."""
+
+
+MIG_PART = "names a part of a GPU (MIG), and this version measures whole GPUs only; name a GPU without MIG, or use --backend cpu"
+PART_OF_DEVICE = re.compile(r"\d+(\.\d+)?|GPU-.+")
+"""An index, an index with a tile, or a name."""
+
+
 def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: Sequence[str] = ()) -> list[int]:
     """Return the indexes of the devices that an environment variable leaves visible, in its order.
 
     Like the drivers, stop at the first number or name that does not exist. Names (`GPU-...`) are looked up in `names`;
-    without them all devices stay visible, and the worker checks.
+    without them all devices stay visible, and the worker checks. An empty value, or one that begins with -1, hides all.
+
+    Raises UnusableMask if the value names no device that exists: the user wants a device, and would silently get the CPU.
     """
     value = os.environ.get(variable)
     parts = [part.strip() for part in (value or "").split(",") if part.strip()]
-    if value is None or (not names and not all(part.lstrip("-").isdecimal() for part in parts)):
+    if value is None or not count:
+        return list(range(count))
+    if not names and parts and not all(part.isdecimal() for part in parts) and all(map(PART_OF_DEVICE.fullmatch, parts)):
         return list(range(count))
     visible: list[int] = []
     for part in parts:
@@ -109,11 +125,18 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
         if not matches or matches[0] >= count:
             break
         visible.append(matches[0])
+    if not visible and parts and not parts[0].startswith("-"):
+        here = "0" if count == 1 else f"0 to {count - 1}"
+        fix = f"chooses none of the {count} device{'s' * (count > 1)} here; give {here}, unset it, or set it to '' to use the CPU"
+        raise UnusableMask(variable, value, MIG_PART if parts[0].startswith("MIG-") else fix, exit_code=Exit.UNSUPPORTED)
     return visible
 
 
 def visible_ranges(count: int, variable: str) -> list[int]:
-    """Return the cores that a variable such as NEURON_RT_VISIBLE_CORES leaves visible: `0-3`, `4`, `0,2,8-11`."""
+    """Return the cores that a variable such as NEURON_RT_VISIBLE_CORES leaves visible: `0-3`, `4`, `0,2,8-11`.
+
+    Raises UnusableMask if it names no core that exists.
+    """
     value, visible = os.environ.get(variable), []
     if value is None:
         return list(range(count))
@@ -122,6 +145,9 @@ def visible_ranges(count: int, variable: str) -> list[int]:
         if not first.isdecimal() or not (last or first).isdecimal():
             return list(range(count))
         visible += [index for index in range(int(first), int(last or first) + 1) if index < count]
+    if not visible and value.strip() and count:
+        fix = f"chooses none of the {count} core{'s' * (count > 1)} here; give 0 to {count - 1}, or unset it"
+        raise UnusableMask(variable, value, fix, exit_code=Exit.UNSUPPORTED)
     return visible
 
 

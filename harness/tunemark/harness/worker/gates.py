@@ -6,6 +6,7 @@ A speed counts only when the gates pass.
 import gc
 import math
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 import torch
@@ -23,8 +24,10 @@ NOISE = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
 """Largest difference of logits, relative to their spread, that rounding may cause: kernels may depend on the input."""
 ZERO_AT_FIRST = ("lora_B", "lora_embedding_A")
 """The adapter matrices that peft initialises with zeros: the second one of a linear layer, the first one of an embedding."""
-ROUNDS = 5
-PRODUCTS = 4
+ROUND_S = 0.02
+"""Least time of a round of products: between rounds, the host waits for the device."""
+PROBE_S = 0.5
+"""Least time of all rounds: a device lowers its clocks for power and heat only after some tenths of a second."""
 
 
 def check(plan: Plan, model: Any, device: Device, batch: MicroBatch) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a torch module
@@ -93,33 +96,43 @@ def packed_documents(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[st
 
 
 def matrix_rate(device: Device, backend: Backend, dtype: Dtype) -> dict[str, Any] | None:
-    """Return `dtype`, `size` and `flop_per_s`: the best of five rounds of products of square matrices; None without memory for them.
+    """Return `dtype`, `size` and `flop_per_s` of products of square matrices over at least half a second; None without memory for them.
 
-    The rate reveals a device that is throttled, shared or a poor specimen. MAFU is measured against it (definitions#mfu).
+    The rate is the median of all rounds, which a short burst or a short disturbance does not change. It reveals a device that
+    is throttled, shared or a poor specimen. MAFU is measured against it (definitions#mfu).
     """
     size = vendor_of(backend).probe_size
     if size is None:
         return None
-    best_s = float("inf")
+    rates: list[float] = []
     try:
         # A generator of its own: training is the same with and without a probe.
         own = torch.Generator(device=device.torch_name).manual_seed(0)
         left, right = (torch.randn(size, size, generator=own, dtype=torch_dtype(dtype), device=device.torch_name) for _ in range(2))
         product = left @ right
-        for _ in range(ROUNDS):
+        products, probed_s = 1, 0.0
+        while probed_s < PROBE_S or not rates:
             device.synchronise()
             started_s = device.now()
-            for _ in range(PRODUCTS):
+            for _ in range(products):
                 torch.matmul(left, right, out=product)
             device.synchronise()
-            best_s = min(best_s, device.now() - started_s)
+            round_s = device.now() - started_s
+            if round_s <= 0:
+                # A scripted clock does not advance.
+                return None
+            probed_s += round_s
+            if round_s < ROUND_S:
+                # Too short a round counts for the time, and the next one is longer.
+                products = max(products + 1, round(products * ROUND_S / round_s))
+            else:
+                rates.append(2 * size**3 * products / round_s)
     except (RuntimeError, MemoryError):
         return None
     finally:
         left = right = product = None
         gc.collect()
-    # A scripted clock may not advance.
-    return {"dtype": dtype.value, "size": size, "flop_per_s": 2 * size**3 * PRODUCTS / best_s} if best_s > 0 else None
+    return {"dtype": dtype.value, "size": size, "flop_per_s": median(rates)}
 
 
 def evaluate(plan: Plan, model: Any, shape: Shape, device: Device, samples: list[Sample]) -> dict[str, Any]:  # noqa: ANN401 - a torch module

@@ -69,6 +69,14 @@ class SubmittedStep:
     """Graphs compiled in this step."""
     held_bytes: int | None
     """Bytes that the allocator held after this step."""
+    micro: tuple[Stamp, ...] = ()
+    """Marks after each micro-batch; empty without gradient accumulation."""
+
+    @property
+    def marks(self) -> tuple[Stamp, ...]:
+        """Return all marks in the order in which the device reaches them. Gradients are exchanged in the last micro-batch."""
+        own = () if self.own is None else (self.own,)
+        return (*self.micro[:-1], *own, *self.micro[-1:], self.stamp)
 
 
 def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
@@ -86,7 +94,7 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
         micro_batches = list(islice(batches, trainer.gradient_accumulation))
         if not micro_batches:
             break
-        loss, counts, own = accumulate_gradients(trainer, micro_batches)
+        loss, counts, own, micro = accumulate_gradients(trainer, micro_batches)
         engine.update()
         trainer.scheduler.step()
         if not step:
@@ -100,7 +108,7 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
             compiling_s += now_s - step_started_s
         step_started_s = now_s
         result = device.host_copy(agree(trainer, loss, wants=trainer.stop.wants(now_s - started_s - compiling_s, step)))
-        pending.append(SubmittedStep(device.stamp(), own, result, counts, graphs - graphs_before, device.held_bytes()))
+        pending.append(SubmittedStep(device.stamp(), own, result, counts, graphs - graphs_before, device.held_bytes(), micro))
         if trainer.strict:
             device.synchronise()
         reader.log_reached()
@@ -109,8 +117,10 @@ def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
     return gradients
 
 
-def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> tuple[Any, Counts, Stamp | None]:
-    """Run forward and backward of a step; return this process's share of its loss, the counts of all, and the mark before the exchange.
+def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> tuple[Any, Counts, Stamp | None, tuple[Stamp, ...]]:
+    """Run forward and backward of a step.
+
+    Return this process's share of its loss, the counts of all, the mark before the exchange, and those of the micro-batches.
 
     Each micro-batch is weighted by its supervised tokens among those of all processes, so that the gradient equals that of
     a single process with the same global batch.
@@ -118,6 +128,7 @@ def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> t
     engine, counts = trainer.engine, reduce(Counts.plus, (micro_batch.everywhere for micro_batch in micro_batches))
     share: Any = 0.0
     own: Stamp | None = None
+    micro: list[Stamp] = []
     for number, micro_batch in enumerate(micro_batches, start=1):
         tensors = to_device(micro_batch.tensors, trainer.device.torch_name)
         last = number == len(micro_batches)
@@ -129,7 +140,9 @@ def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> t
             # The engines average over processes; the weights already sum to one over all of them.
             engine.backward(loss * (weight * engine.processes), last=last)
         share = share + loss.detach() * weight
-    return share, counts, own
+        if len(micro_batches) > 1 and trainer.device.free_marks:
+            micro.append(trainer.device.stamp())
+    return share, counts, own, tuple(micro)
 
 
 def agree(trainer: Trainer, share: Any, *, wants: bool) -> Any:  # noqa: ANN401 - torch tensors
@@ -148,21 +161,17 @@ class StepReader:
     pending: deque[SubmittedStep]
     before_s: float
     held_bytes: int | None
+    reached_s: list[float] = field(default_factory=list)
+    """Times of the marks of the oldest step that the device has reached."""
 
     def log_reached(self) -> None:
         """Log the steps that the device has completed, without waiting for the others."""
-        device, log = self.trainer.device, self.trainer.log
-        while self.pending:
-            done = self.pending[0]
-            own_s = None if done.own is None else device.reached(done.own)
-            if done.own is not None and own_s is None:
-                return
-            completed_s = device.reached(done.stamp)
-            if completed_s is None:
-                return
-            self.pending.popleft()
-            if own_s is not None:
-                self.trainer.own_work_s.append(own_s - self.before_s)
+        log = self.trainer.log
+        while self.pending and self._completed(self.pending[0]):
+            done = self.pending.popleft()
+            (*micro_s, completed_s), self.reached_s = self.reached_s, []
+            if done.own is not None:
+                self.trainer.own_work_s.append(micro_s.pop(max(0, len(done.micro) - 1)) - self.before_s)
             self.before_s = completed_s
             loss, vote = float(done.result[0]), float(done.result[1])
             self.trainer.votes.append(vote > 0)
@@ -173,10 +182,20 @@ class StepReader:
                 log.event("disturbed", step=step, what="allocator_growth", amount=done.held_bytes - self.held_bytes)
                 self.held_bytes = done.held_bytes
             finite = math.isfinite(loss)
-            log.event("step", completed_at_s=log.since_spawn(completed_s), loss=loss if finite else None, **done.counts._asdict())
+            micro = {"micro_completed_at_s": [log.since_spawn(at_s) for at_s in micro_s]} if micro_s else {}
+            log.event("step", completed_at_s=log.since_spawn(completed_s), loss=loss if finite else None, **done.counts._asdict(), **micro)
             if not finite:
                 msg = f"the loss became {loss}"
                 raise LossNotFinite(msg)
+
+    def _completed(self, step: SubmittedStep) -> bool:
+        """Return True once the device has reached all marks of a step. Each mark is asked for until it is reached, in order."""
+        for mark in step.marks[len(self.reached_s) :]:
+            at_s = self.trainer.device.reached(mark)
+            if at_s is None:
+                return False
+            self.reached_s.append(at_s)
+        return True
 
     def voted_to_stop(self, step: int) -> bool:
         """Return True if the first process wanted to stop. Several processes read the vote of the same earlier step, waiting for it."""

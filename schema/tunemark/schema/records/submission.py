@@ -200,18 +200,21 @@ class Memory(Frozen):
 
 
 class Utilisation(Frozen):
-    """CPU use over the steady window (over all of training without one), sampled from outside the worker."""
+    """CPU use over the steady window (over all of training without one), sampled from outside the worker.
+
+    With several machines: of all of them, or null if one did not report.
+    """
 
     samples: Count
     """Number of samples."""
     interval_s: Seconds
     """Time between samples."""
     cpu_busy_mean: float | None = Field(default=None, ge=0)
-    """Mean number of busy cores of the worker's processes (of `environment.cpu_usable_cores`)."""
+    """Mean number of busy cores of the worker's processes (of `environment.cpu_usable_cores`), over all machines."""
     cpu_busy_peak: float | None = Field(default=None, ge=0)
-    """Highest number of busy cores."""
+    """Highest number of busy cores of a machine."""
     foreign_cpu_busy_mean: float | None = Field(default=None, ge=0)
-    """Mean number of cores used by other processes."""
+    """Mean number of cores used by other processes, on the machine where it is highest."""
     devices: Annotated[tuple[DeviceUse, ...], Field(max_length=1_024)] = ()
     """Each device whose driver reports its use."""
     energy: Energy | None = None
@@ -368,6 +371,11 @@ def _plan_problems(s: Submission) -> list[str]:
     if any(slots > rows * s.plan.data.sequence_length for slots in s.trace.slot_tokens):
         problems.append(
             f"trace.slot_tokens exceeds {rows} rows x {s.plan.data.sequence_length} tokens; a step cannot hold more than its global batch"
+        )
+    accumulated = batch.gradient_accumulation
+    if any(len(inside) > accumulated for inside in s.trace.micro_completed_at_s):
+        problems.append(
+            f"trace.micro_completed_at_s has a step with more than plan.batch.gradient_accumulation = {accumulated} micro-steps"
         )
     if any(count > rows for count in s.trace.rows):
         problems.append(f"trace.rows exceeds plan.batch.global_batch {rows}; a step cannot hold more rows than its global batch")

@@ -11,6 +11,8 @@ from pydantic import Field, model_validator
 from tunemark.schema.records.base import Bytes, Count, Frozen, PositiveCount, Seconds, Sha256, Share, Text
 from tunemark.schema.vocabulary import Dtype
 
+MOST_MICRO_STEPS = 20_000
+"""Micro-step times in a record, about half a MiB. Of longer runs the last steps have theirs."""
 COUNT_COLUMNS = ("slot_tokens", "real_tokens", "supervised_tokens", "documents", "rows")
 
 
@@ -37,6 +39,9 @@ class StepTrace(Frozen):
     loss: tuple[float | None, ...] = Field(
         default=(), description="Supervised-token-weighted mean loss of each step; null where it was not a finite number."
     )
+    micro_completed_at_s: tuple[tuple[Seconds, ...], ...] = ()
+    """Completion of each micro-step (forward and backward of one micro-batch) of each step, before the optimizer's update. Empty
+    without gradient accumulation, and for devices that would have to wait at each; a step may have none."""
 
     @model_validator(mode="after")
     def _columns_agree(self) -> Self:
@@ -56,7 +61,21 @@ class StepTrace(Frozen):
             if not supervised <= real <= slots:
                 msg = f"step {step} counts supervised {supervised}, real {real}, slots {slots}; supervised <= real <= slots must hold"
                 raise ValueError(msg)
+        self._check_micro_steps(times)
         return self
+
+    def _check_micro_steps(self, times: tuple[float, ...]) -> None:
+        micro = self.micro_completed_at_s
+        if micro and len(micro) != len(self):
+            msg = f"micro_completed_at_s has {len(micro)} entries, and the trace {len(self)} steps; give one for each step, or none at all"
+            raise ValueError(msg)
+        if sum(map(len, micro)) > MOST_MICRO_STEPS:
+            msg = f"micro_completed_at_s holds {sum(map(len, micro))} times; a record holds at most {MOST_MICRO_STEPS}"
+            raise ValueError(msg)
+        for step, (inside, (before, after)) in enumerate(zip(micro, pairwise(times), strict=False), start=1):
+            if any(late <= early for early, late in pairwise((before, *inside))) or (inside and inside[-1] > after):
+                msg = f"micro_completed_at_s of step {step} is {list(inside)}, not in order between {before} and {after}, the ends of the steps"
+                raise ValueError(msg)
 
     def __len__(self) -> int:
         """Return the number of completed optimizer steps."""
@@ -67,6 +86,12 @@ class StepTrace(Frozen):
         """Wall time of each step from completion to completion. The first step counts from `started_at_s`."""
         times = (self.started_at_s, *self.completed_at_s)
         return tuple(after - before for before, after in pairwise(times))
+
+    def micro_step_times_s(self, first: int, stop: int) -> tuple[float, ...]:
+        """Wall time of each micro-step of the steps from index `first` to before `stop`. The update of the optimizer is not in them."""
+        starts = (self.started_at_s, *self.completed_at_s)[first:stop]
+        steps = zip(starts, self.micro_completed_at_s[first:stop], strict=False)
+        return tuple(after - before for start, inside in steps for before, after in pairwise((start, *inside)))
 
 
 Positive = Annotated[float, Field(gt=0)]
@@ -142,7 +167,8 @@ class Probe(Frozen):
     size: PositiveCount
     """Rows and columns of the square matrices."""
     before_flop_per_s: Positive
-    """Best of several products before training; with several processes, of the first one while all are probing."""
+    """Median over at least 0.5 s of products before training (older records: best of several); with several processes, of the
+    first one while all are probing."""
     after_flop_per_s: Positive | None = None
     """The same after training; null if training failed."""
 
@@ -184,7 +210,9 @@ class DeviceUse(Frozen):
     """Use of one device over the steady window, sampled from outside the worker. Null if its driver does not report it."""
 
     index: Count
-    """Device number."""
+    """Device number in its machine."""
+    node: Count = 0
+    """Machine number; 0 is the one that writes the record."""
     samples: PositiveCount
     """Number of samples."""
     busy_mean: Share | None = None
@@ -206,7 +234,9 @@ class DeviceUse(Frozen):
     memory_used_before_bytes: Bytes | None = None
     """Memory in use before the run."""
     throttle_reasons: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
-    """Reasons for lowered clocks as named by the driver, without idling."""
+    """Reasons for lowered clocks as named by the driver, without idling. One sample is enough."""
+    throttle_shares: Annotated[dict[Text, Share], Field(max_length=20)] = Field(default_factory=dict)
+    """Share of the window's time for each of these reasons; empty in older records."""
 
 
 class Study(Frozen):

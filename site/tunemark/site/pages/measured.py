@@ -220,7 +220,13 @@ def _device_use(catalogue: Catalogue, row: Row) -> Table | None:
 
         return Column(head, cell, numeric=True, explained=explained)
 
+    def throttled(device: Row) -> Cell:
+        share = device["throttle_share"]
+        reasons = ", ".join(map(wording.words, device["throttle_reasons"]))
+        return tables.text(reasons or "nothing", small="" if share is None else f"for up to {percent(share)} of the time")
+
     columns: list[Column[Row]] = [
+        *([Column("Node", lambda device: tables.number(device["node"]))] if any(device["node"] for device in devices) else []),
         Column("Device", lambda device: tables.number(device["device"])),
         two("busy_mean", "busy_peak", percent, "peak"),
         two("power_mean_w", "power_peak_w", watts, "peak"),
@@ -232,7 +238,7 @@ def _device_use(catalogue: Catalogue, row: Row) -> Table | None:
             explained="Highest sample.",
         ),
         two("memory_used_peak_bytes", "memory_used_before_bytes", binary, "before"),
-        Column("Throttled by", lambda device: tables.text(", ".join(map(wording.words, device["throttle_reasons"])) or "nothing")),
+        Column("Throttled by", throttled),
     ]
     return tables.table("Devices over the steady window", columns, devices, searchable=False) if devices else None
 

@@ -1,0 +1,99 @@
+"""Energy and telemetry of several machines cover every machine, or are null with the reason."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness_making import only_submission, tunemark
+
+from tunemark.harness.run.node_telemetry import NodeUse, Window, answer, ask_parent, joined, total_energy
+from tunemark.harness.run.telemetry import DeviceSeries, Moment, Sample, Telemetry
+from tunemark.harness.vendors.protocol import Reading
+from tunemark.schema.records.submission import MemoryReading, Utilisation
+from tunemark.schema.records.trace import DeviceUse, Energy
+
+SMALL = ("--steps", "40", "--no-probe", "--no-gates", "--set", "data.sequence_length=32", "--timeout", "200")
+COUNTED = Energy(source="counter", joules=100.0, window_s=2.0, idle_w=10.0)
+
+
+def use_of(watts=100.0, **changes):
+    energy = Energy(source="counter", joules=2 * watts, window_s=2.0, idle_w=watts / 10)
+    plain = {"samples": 10, "interval_s": 0.2, "cpu_busy_mean": watts / 100, "cpu_busy_peak": watts / 50, "foreign_cpu_busy_mean": 0.0}
+    devices = (DeviceUse(index=0, samples=10), DeviceUse(index=1, samples=10))
+    return NodeUse(
+        utilisation=Utilisation(**{**plain, "devices": devices, "energy": energy, **changes}),
+        device_used=MemoryReading(reason="not reported"),
+        host_rss_bytes=1,
+        host_swap_bytes=None,
+        foreign={},
+    )
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_the_energy_of_two_machines_is_the_sum_of_their_counters(tmp_path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    shared = ["run", "smoke-full", *SMALL, "--devices", "2", "--nodes", "2", "--rendezvous", f"localhost:{port}", "--out", str(tmp_path)]
+    script = Path(__file__).with_name("node_process.py")
+    nodes = [
+        subprocess.Popen(
+            [sys.executable, str(script), *shared, "--node-rank", rank], stdout=subprocess.DEVNULL, env={**os.environ, "WATTS": watts}
+        )
+        for rank, watts in (("1", "50"), ("0", "200"))
+    ]
+    assert [node.wait(timeout=240) for node in nodes] == [0, 0]
+    both = only_submission(tmp_path)
+    use, energy = both.utilisation, both.utilisation.energy
+    assert [(device.node, device.index, device.power_mean_w) for device in use.devices] == [(0, 0, 200.0), (1, 0, 50.0)]
+    assert energy.source == "counter"
+    assert energy.joules / energy.window_s == pytest.approx(250.0, rel=0.01)
+    assert energy.idle_w == pytest.approx(250.0)
+    trained_s = both.trace.completed_at_s[-1] - both.trace.completed_at_s[9]
+    assert energy.window_s == pytest.approx(trained_s, abs=0.2)
+    warnings = {warned.kind.value: warned.message for warned in both.warnings}
+    # One of the two unknown processes is taken to be the worker.
+    assert warnings["busy_device"].endswith("used device 0 of node 1; end them and repeat")
+    assert "partial_telemetry" not in warnings
+    (path,) = tmp_path.rglob("*.json")
+    assert tunemark("validate", path).returncode == 0
+
+
+def test_energy_is_summed_and_every_device_is_listed_with_its_machine():
+    total = joined({1: use_of(50.0), 0: use_of(100.0)}, 2)
+    assert (total.energy.joules, total.energy.window_s, total.energy.idle_w) == (300.0, 2.0, 15.0)
+    assert [(device.node, device.index) for device in total.devices] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert (total.cpu_busy_mean, total.cpu_busy_peak, total.samples) == (0.75, 2.0, 20)
+
+
+def test_a_machine_that_does_not_report_makes_energy_and_use_null():
+    total = joined({0: use_of()}, 3)
+    assert (total.energy.joules, total.devices, total.cpu_busy_mean) == (None, (), None)
+    assert total.energy.reason == "no samples of node 1, 2 of 3, so the energy of all devices is unknown"
+
+
+def test_energy_needs_every_machine_and_is_a_counter_only_if_all_are():
+    integrated = COUNTED.model_copy(update={"source": "integrated"})
+    assert total_energy([COUNTED, integrated]).source == "integrated"
+    assert total_energy([COUNTED, COUNTED]).source == "counter"
+    unknown = Energy(source="none", reason="NVML answers nothing")
+    assert total_energy([COUNTED, unknown]).reason == "node 1: NVML answers nothing"
+    assert total_energy([None, COUNTED]).reason == "node 0: energy was not measured"
+
+
+def test_a_parent_answers_once_with_the_samples_of_the_window(tmp_path, monkeypatch):
+    monkeypatch.setattr("tunemark.harness.run.node_telemetry.ANSWER_S", 0.0)
+    moments = [Moment(0.1 * place, (Reading(power_w=10.0),)) for place in range(100)]
+    telemetry = Telemetry([Sample(0.2 * place, place, None, 1.0, 0.0) for place in range(50)], DeviceSeries(indexes=(0,), during=moments))
+    answer(tmp_path, telemetry)
+    assert not list(tmp_path.iterdir())
+    assert ask_parent(tmp_path, Window(start_s=2.0, end_s=5.0)) is None
+    answer(tmp_path, telemetry)
+    monkeypatch.setattr("tunemark.harness.run.node_telemetry.ANSWER_S", 1.0)
+    use = ask_parent(tmp_path, Window(start_s=2.0, end_s=5.0))
+    assert use.utilisation.energy.joules == pytest.approx(30.0, rel=0.05)
+    assert use.host_rss_bytes == 49
