@@ -11,7 +11,7 @@ from tunemark.schema.records.plan import Measurement
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.statistics.loss_band import loss_band
-from tunemark.schema.vocabulary import Status
+from tunemark.schema.vocabulary import Backend, Status
 
 LARGEST_EXACT = 2**53
 """Above this, JSON readers and doubles no longer represent whole numbers exactly."""
@@ -103,7 +103,9 @@ def _processes(submission: Submission) -> Iterator[Problem]:
     if effective is not None and effective.processes != count:
         fix = f"plan.device.count is {count}; a run with a missing process measures other work; run it again"
         yield Problem("effective.processes", str(effective.processes), fix)
-    if effective is not None and succeeded and count > 1 and not submission.ranks:
+    # XLA has no mark between a process's own work and the exchange of gradients.
+    measured = submission.plan.device.backend is not Backend.NEURON
+    if effective is not None and succeeded and count > 1 and measured and not submission.ranks:
         yield Problem("ranks", "[]", f"a successful run must list all {count} processes")
     for index, rank in enumerate(submission.ranks):
         field = f"ranks.{index}.own_work_s"

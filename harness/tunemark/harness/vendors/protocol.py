@@ -139,6 +139,8 @@ class Device:
     """Name of the device in torch: `cpu`, `cuda:0`, `mps`."""
     collectives = "gloo"
     """torch.distributed backend that connects such devices: `gloo`, `nccl`."""
+    marks_exchange = True
+    """True if a mark can separate a process's own work from the exchange of gradients."""
     no_peaks = "torch has no allocator for it that counts peaks"
     """Why there are no memory peaks, where `memory` is not overridden."""
 
