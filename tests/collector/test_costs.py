@@ -134,3 +134,11 @@ def test_the_database_and_the_command_line_choose_the_same_offers(tmp_path: Path
         offer = facts.price_basis.offer(facts.prices, accelerator, devices, nodes=nodes, on=today)
         cost = by_id.get(row["result_id"])
         assert (cost and cost["price"]) == (offer and price_id(offer)), (accelerator, devices, nodes)
+
+
+def test_a_result_on_a_part_of_a_cpu_is_priced_on_the_smallest_instance_with_its_cores(tmp_path: Path) -> None:
+    cpu = {"accelerator": "amd-epyc-7r13", "kind": "on_demand"}
+    sizes = [("c6a.2xlarge", 0.306, 4 / 48), ("c6a.4xlarge", 0.612, 8 / 48), ("c6a.48xlarge", 7.344, 4.0)]
+    offers = [price(name, usd, count=float(f"{part:.6g}"), **cpu) for name, usd, part in sizes]
+    on_eight_cores = result(accelerator="amd-epyc-7r13", accelerator_count=1, accelerator_units=8 / 48)
+    assert [cost["instance"] for cost in costs(tmp_path, [on_eight_cores], offers, "basis_costs")] == ["c6a.4xlarge"]

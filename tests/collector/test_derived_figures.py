@@ -79,3 +79,29 @@ def test_no_utilisation_is_above_one_and_mlperf_names_its_unstated_format(connec
         select reason from result_facts where name = 'mfu' and result_id = 'mlperf-v5.0-nvidia-tyche-ngpu512-ngc25.04-nemo'
     """).fetchall()
     assert reason.endswith("dense; the format of the products is not stated)")
+
+
+def test_padded_rows_of_bert_have_the_utilisation_of_their_real_tokens(connection):
+    """001-028: 273.489 rows/s x 22.26 tokens of a row on one Trainium chip of 190 TFLOP/s in bf16."""
+    tokens_per_s, samples_per_s, mfu = values(connection, "001-028", "tokens_per_s", "samples_per_s", "mfu")
+    assert tokens_per_s == pytest.approx(samples_per_s * 22.26)
+    matrices = 12 * (4 * 768 * 768 + 2 * 768 * 3072)
+    assert mfu == pytest.approx(6 * matrices * tokens_per_s / 190e12, rel=0.03)
+
+
+def test_utilisation_is_that_of_the_same_rows_however_long_they_are_padded(connection):
+    long, short = (values(connection, result, "mfu", "samples_per_s") for result in ("001-011", "001-028"))
+    assert long[0] / long[1] == pytest.approx(short[0] / short[1])
+
+
+def test_cut_rows_have_fewer_tokens(connection):
+    whole, cut = (values(connection, result, "tokens_per_s", "samples_per_s") for result in ("001-028", "001-025"))
+    assert cut[0] / cut[1] < 16 < whole[0] / whole[1]
+
+
+def test_every_result_without_utilisation_has_a_reason(connection):
+    assert connection.execute("""
+        select count(*) from results r where mfu is null and not exists (
+            select 1 from result_facts f where f.result_id = r.result_id and f.name = 'mfu' and f.reason <> ''
+        )
+    """).fetchall() == [(0,)]

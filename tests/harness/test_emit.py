@@ -215,8 +215,8 @@ def test_a_neuron_batch_script_says_which_environment_it_needs(facts, tmp_path, 
 
 
 def test_what_neuron_cannot_do_is_refused_in_scripts_for_it_too(facts):
-    with pytest.raises(TunemarkError, match="one NeuronCore"):
-        emit(facts, "slurm", workload="bert-emotion", instance="trn1.2xlarge", devices=2)
+    with pytest.raises(TunemarkError, match="use --strategy ddp"):
+        emit(facts, "slurm", workload="bert-emotion", instance="trn1.2xlarge", devices=2, strategy="zero1")
     with pytest.raises(TunemarkError, match="optimum-neuron trains llama"):
         emit(facts, "skypilot", workload="gpt2-small-full", instance="trn1.2xlarge", devices=1)
 

@@ -214,9 +214,10 @@ def test_without_its_package_a_plan_is_refused_with_how_to_get_it(facts):
     assert "optimum-neuron[training]" in resolve("smoke-lora", facts, bare, Options()).unsupported
 
 
-def test_a_classifier_is_trained_by_the_plain_loop_on_one_core(facts):
+def test_a_classifier_is_trained_by_the_plain_loop_on_one_core_or_several(facts):
     assert plan_of(facts, "smoke-bert", settings=()).unsupported is None
-    assert "one NeuronCore" in plan_of(facts, "smoke-bert", cores=2, settings=(), devices=2).unsupported
+    assert plan_of(facts, "smoke-bert", cores=2, settings=(), devices=2).unsupported is None
+    assert "use --strategy ddp" in plan_of(facts, "smoke-bert", cores=2, settings=(), devices=2, strategy="zero1").unsupported
     assert not capabilities.by_trainer(plan_of(facts, "smoke-bert", settings=()).plan)
 
 

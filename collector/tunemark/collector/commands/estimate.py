@@ -170,7 +170,9 @@ def estimate(
 
     warnings = _check_length(shape)
     ledger = estimate_memory(shape)
-    cards = [facts.accelerator(name) for name in accelerator] if accelerator else list(facts.accelerators.values())
+    # A step on a CPU uses the host's memory, which its card does not know.
+    devices_known = [card for card in facts.accelerators.values() if card.unit != "cpu"]
+    cards = [facts.accelerator(name) for name in accelerator] if accelerator else devices_known
     fits, size = memory_fits(shape, cards), tokens_of(shape, samples, tokens, epochs)
     stack = ""
     jobs: list[JobEstimate] = []

@@ -41,7 +41,7 @@ def outdated(submission: Submission, facts: FactBase) -> Iterator[Problem]:
     if plan.workload in facts.workloads and submission.division is Division.STANDARD and not ran_current_card(submission, facts):
         fix = f"the card {plan.workload} has changed since this run; run it again, or mark it 'open' with its overrides"
         yield Problem("plan.workload_sha256", repr(plan.workload_sha256), fix)
-    known = facts.recognise_accelerator(submission.environment.devices[0].name)
+    known = facts.recognise_device(submission.environment.devices[0].name, submission.environment.backend)
     if plan.device.accelerator is None and known is not None:
         yield Problem(
             "plan.device.accelerator", "null", f"the catalogue now has the device as {known.key}; run it again with this catalogue"
@@ -65,7 +65,7 @@ def _accelerator(submission: Submission, facts: FactBase) -> Iterator[Problem]:
     if key not in facts.accelerators:
         return
     for name in dict.fromkeys(device.name for device in submission.environment.devices):
-        card = facts.recognise_accelerator(name)
+        card = facts.recognise_device(name, submission.environment.backend)
         if card is None or card.key != key:
             owner = "a device without a card" if card is None else f"the device of {card.key}"
             fix = f"environment.devices reports {name!r}, {owner}; use the card that has this alias, or null if there is none"

@@ -195,6 +195,8 @@ def calibration_outcome(submission: Submission, result_id: str, facts: FactBase,
     if model is None or accelerator is None or not derived.rankable or derived.window is None:
         return result_id, Missing("not rankable, or a device or model without a card")
     problem, part = shape_problem(plan, model), part_of_card(submission, accelerator)
+    if accelerator.unit == "cpu":
+        return result_id, Missing("a CPU: predictions are for accelerators")
     if problem is not None or part != 1:
         return result_id, Missing(problem or "a device that is only a part of the device on its card")
     work, count = work_in(submission.trace, derived.window), plan.device.count

@@ -4,30 +4,43 @@ A figure that a document leaves ambiguous is filled in if the audit excludes eve
 the predictor agree. Each figure carries its calculation as a fact of the topic `derived`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 from tunemark.collector.audit.bounds import SIXTEEN_BIT, fastest_format
-from tunemark.collector.audit.evidence import AuditedResult
+from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.printed_figures import precision_class
-from tunemark.collector.audit.token_rates import rows_per_step
+from tunemark.collector.audit.published_shape import published_shape
+from tunemark.collector.audit.rule import Finding
+from tunemark.collector.audit.token_rates import rows_per_step, samples_per_s
+from tunemark.collector.predict.calibration_rows import REFUTED
 from tunemark.collector.predict.fit import Observed
 from tunemark.collector.store.rows import Rows, fact
+from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.physics.flops import flops_ledger, palm_flops
+from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.vocabulary import Dtype, Method
 
 Figure = tuple[float | None, str]
 """A value, or None, with its calculation or the reason why it is unknown."""
 
 
+RATE_OF_ROWS = frozenset({"samples_per_s", "epochs", "train_time_s", "wall_s"})
+"""Figures from which rows per second follow."""
+CONDITIONS_OF_ROWS = frozenset({"sequence_length", "dataset", "precision"})
+
+
 def add_derived_figures(
-    rows: Rows, observed: Mapping[str, Observed], refused: Mapping[str, str], results: Mapping[str, AuditedResult]
+    rows: Rows, observed: Mapping[str, Observed], refused: Mapping[str, str], evidence: Evidence, findings: Collection[Finding] = ()
 ) -> None:
     """Fill in the derived figures of published and converted results in `result_rows`, and add their calculations to `result_facts`.
 
-    `observed` has the calibration row of each result, and `refused` the reason why a result has none.
+    `observed` has the calibration row of each result, and `refused` the reason why a result has none. A result with neither has the
+    figures of its rows per second, if the token lengths of its dataset are known.
     """
+    records = {record.id: record for record in evidence.records}
     for row in rows["result_rows"]:
-        result = results.get(row["result_id"])
+        result = evidence.by_id.get(row["result_id"])
         if result is None or result.measured:
             continue
         calibrated = observed.get(result.id)
@@ -36,7 +49,7 @@ def add_derived_figures(
         elif result.id in refused:
             figures = {"mfu": (None, refused[result.id])}
         else:
-            continue
+            figures = dict(_of_padded_rows(result, records.get(result.id), evidence, findings))
         for name, (value, reason) in figures.items():
             if row.get(name) is None:
                 row[name] = value
@@ -61,7 +74,8 @@ def _utilisation(observed: Observed, result: AuditedResult) -> Iterator[tuple[st
     ledger = flops_ledger(shape)
     model_flop_per_s = ledger.model_flops / ledger.tokens * rate
     yield "model_flop_per_s", (model_flop_per_s, f"{ledger.model_flops / ledger.tokens / 1e9:.2f} GFLOP per token x {rate:,.4g} tokens/s")
-    peak, words = _peak_flop_per_s(observed, result, model_flop_per_s)
+    config = observed.config
+    peak, words = _peak_flop_per_s(config.accelerator, config.devices, config.shape.method, result, model_flop_per_s)
     if peak is None:
         yield "mfu", (None, words)
         return
@@ -77,14 +91,55 @@ def _utilisation(observed: Observed, result: AuditedResult) -> Iterator[tuple[st
     )
 
 
-def _peak_flop_per_s(observed: Observed, result: AuditedResult, needed: float) -> tuple[float | None, str]:
+def _of_padded_rows(
+    result: AuditedResult, record: object, evidence: Evidence, findings: Collection[Finding]
+) -> Iterator[tuple[str, Figure]]:
+    """Yield the rate of real tokens and MFU of rows that are padded: tokens without padding do not depend on how rows are padded.
+
+    FLOPs are those of a row of the mean length. Attention grows with the square, but is a small part of rows this short.
+    """
+    conditions, rate = result.conditions, samples_per_s(result)
+    lengths = result.dataset.lengths_for(conditions.model) if result.dataset and not conditions.packing else None
+    if rate is None or result.dataset is None or conditions.sequence_length is None or lengths is None:
+        unknown = (
+            "the document has no rate of tokens or rows for it" if rate is None else "the number of real tokens in its rows is not known"
+        )
+        yield "mfu", (None, unknown)
+        return
+    refutation = next((finding for finding in findings if _refutes(finding, result.id)), None)
+    convention = evidence.facts.known.memory_reading(result.source)
+    shape = published_shape(conditions, evidence.facts, convention) if isinstance(record, PublishedResult) else None
+    if refutation is not None or shape is None or result.accelerator is None:
+        stated = "accelerator, model or micro-batch is not stated"
+        yield "mfu", (None, f"the audit calls it {refutation.verdict.value}: {refutation.rule}" if refutation else stated)
+        return
+    mean = lengths.mean_cut_to(conditions.sequence_length)
+    tokens_per_s = rate[0].value * mean
+    yield "tokens_per_s", (tokens_per_s, f"{rate[1]} x {mean:.2f} tokens of a row without padding, the mean of {result.dataset.key}")
+    ledger = flops_ledger(replace(shape, sequence_length=max(1, round(mean)), labels=result.dataset.labels))
+    model_flop_per_s = ledger.model_flops / ledger.tokens * tokens_per_s
+    yield (
+        "model_flop_per_s",
+        (model_flop_per_s, f"{ledger.model_flops / ledger.tokens / 1e9:.3f} GFLOP per token x {tokens_per_s:,.4g} tokens/s"),
+    )
+    peak, words = _peak_flop_per_s(result.accelerator, result.devices, shape.method, result, model_flop_per_s)
+    yield "mfu", (None if peak is None else model_flop_per_s / peak, words if peak is None else f"model FLOP/s / {words}")
+    yield "hfu", (None, "it is not stated how rows are padded")
+
+
+def _refutes(finding: Finding, result_id: str) -> bool:
+    """Return True if a finding refutes the rows per second of a result."""
+    concerned = not RATE_OF_ROWS.isdisjoint(finding.quantities) or not CONDITIONS_OF_ROWS.isdisjoint(finding.conditions)
+    return finding.records[0] == result_id and finding.verdict in REFUTED and concerned
+
+
+def _peak_flop_per_s(card: AcceleratorCard, devices: int, method: Method, result: AuditedResult, needed: float) -> tuple[float | None, str]:
     """Return the dense peak of all devices in the format of the matrix products, with words; None if the card has no peak for it.
 
     Without a stated format it is the 16-bit peak, or the fp8 peak if the rate exceeds that.
     """
-    card, devices = observed.config.accelerator, observed.config.devices
     named = precision_class(result.conditions.precision)
-    if named and observed.config.shape.method is not Method.QLORA:
+    if named and method is not Method.QLORA:
         dtype, stated = fastest_format(card, [Dtype(name) for name in named.split("/")]), ""
     else:
         dtype, stated = fastest_format(card, SIXTEEN_BIT), "; the format of the products is not stated"

@@ -8,6 +8,7 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceBasis, 
 from tunemark.schema.facts.fact_base import FactBase, SupportMatrix
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.physics.utilisation import clock_words
 from tunemark.schema.vocabulary import Dtype
 
 PEAK_COLUMNS = {
@@ -73,7 +74,9 @@ def price_rows(prices: Iterable[PriceRow], basis: PriceBasis) -> list[Row]:
 def _accelerator(card: AcceleratorCard) -> Row:
     return {
         "accelerator": card.key,
-        **card.model_dump(mode="json", exclude={"key", "cores_per_unit", "peak_tflops", "read_on"}),
+        **card.model_dump(mode="json", exclude={"key", "cores_per_unit", "peak_tflops", "cpu", "read_on"}),
+        "cpu_cores": card.cpu and card.cpu.cores,
+        "cpu_clock": clock_words(card.cpu) if card.cpu and card.peak_tflops else None,
         "read_on": card.read_on,
         **{column: card.peak_tflops.get(dtype) for column, dtype in PEAK_COLUMNS.items()},
     }

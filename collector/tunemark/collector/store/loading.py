@@ -96,7 +96,7 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
     measured = [loaded.calibration for loaded in accepted.kept if loaded.calibration is not None]
     calibration = calibrate(root, facts, evidence, findings, measured)
     merge(rows, throughput_rows(calibration.rows, calibration.refused))
-    add_derived_figures(rows, calibration.by_result, calibration.refused, evidence.by_id)
+    add_derived_figures(rows, calibration.by_result, calibration.refused, evidence, findings)
     rows["memory_errors"] = memory_error_rows(facts, evidence.records)
     problems = [*undescribed, *accepted.problems]
     rows["load_problems"] = [

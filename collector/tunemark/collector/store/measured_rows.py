@@ -11,7 +11,7 @@ from tunemark.collector.store.rows import Row, Rows, as_text, fact
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.derive import Derived, step_labels
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.physics.utilisation import physics
+from tunemark.schema.physics.utilisation import physics, units_per_node
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.effective import compared
 from tunemark.schema.records.submission import Submission
@@ -26,6 +26,7 @@ STEP_COLUMNS = ("completed_at_s", "slot_tokens", "real_tokens", "supervised_toke
 def measured_rows(submission: Submission, derived: Derived, facts: FactBase, result_id: str, file: str, sha256: str) -> Rows:
     """Return the rows of a submission by table."""
     physics_columns, physics_tables = _physics(submission, derived, facts)
+    accelerator = facts.accelerators.get(submission.plan.device.accelerator or "")
     headline = {
         "source": "measured",
         "trust": Trust.MEASURED.value,
@@ -35,6 +36,7 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
         **_headlines(submission, derived),
         **_evidence_columns(submission, derived),
         **physics_columns,
+        "accelerator_units": submission.plan.device.nodes * units_per_node(submission, accelerator),
     }
     wall_s, effective = submission.process.wall_s, submission.effective
     tables: Rows = {

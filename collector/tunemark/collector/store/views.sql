@@ -25,6 +25,8 @@ create table accelerators (
     peak_fp32_tflops double,
     peak_fp8_tflops double,
     peak_int8_tops double,
+    cpu_cores integer,
+    cpu_clock varchar,
     tdp_w double,
     interconnect_gb_s double,
     launch_year integer,
@@ -37,8 +39,10 @@ create table accelerators (
 comment on table accelerators is 'Cards of data/accelerators.';
 comment on column accelerators.accelerator is 'Key of the card.';
 comment on column accelerators.aliases is 'Names that devices report and documents use.';
-comment on column accelerators.unit is 'device | chip | core: what one accelerator is.';
+comment on column accelerators.unit is 'device | chip | core | cpu: what one accelerator is.';
 comment on column accelerators.peak_bf16_tflops is 'Dense peak, as are the other peaks.';
+comment on column accelerators.cpu_cores is 'Physical cores of a CPU.';
+comment on column accelerators.cpu_clock is 'Clocks of the peak of a CPU, and what kind of clock they are.';
 comment on column accelerators.read_on is 'Day on which the source was read.';
 comment on column accelerators.unverified is 'Columns that were not read at a source.';
 
@@ -263,6 +267,7 @@ create table result_rows (
     accelerator varchar,
     accelerator_printed varchar,
     accelerator_count integer,
+    accelerator_units double,
     nodes integer,
     instance varchar,
     backend varchar,
@@ -367,6 +372,7 @@ comment on column result_rows.model is 'Model card.';
 comment on column result_rows.accelerator is 'Accelerator card.';
 comment on column result_rows.accelerator_printed is 'Name reported by the device or printed in the document.';
 comment on column result_rows.accelerator_count is 'Number of accelerators on all machines.';
+comment on column result_rows.accelerator_units is 'Of measured results: the accelerators in units of the card. On a CPU it is the part of its cores that the run could use.';
 comment on column result_rows.nodes is 'Number of machines; NULL if not stated, which counts as one.';
 comment on column result_rows.backend is 'cpu | cuda | ...; measured results only.';
 comment on column result_rows.strategy is 'single | ddp | ...; measured results only.';
@@ -806,7 +812,7 @@ with offers as (
         coalesce(r.nodes, 1) as instances,
         coalesce(r.nodes, 1) * p.usd_per_hour as hourly,
         coalesce(r.instance = p.instance, false) as same_instance,
-        p.accelerator_count > 2 * r.accelerator_count / coalesce(r.nodes, 1) as oversized,
+        p.accelerator_count > 2 * coalesce(r.accelerator_units, r.accelerator_count) / coalesce(r.nodes, 1) * 1.001 as oversized,
         r.samples_per_s,
         r.samples_per_s_low,
         r.samples_per_s_high,
@@ -819,7 +825,7 @@ with offers as (
     from result_rows r
     join current_prices p
         on p.accelerator = r.accelerator
-        and p.accelerator_count >= r.accelerator_count / coalesce(r.nodes, 1)
+        and p.accelerator_count >= coalesce(r.accelerator_units, r.accelerator_count) / coalesce(r.nodes, 1) * 0.999
         and (coalesce(r.nodes, 1) = 1 or p.fabric is not null)
 )
 select

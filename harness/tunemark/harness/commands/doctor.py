@@ -13,13 +13,15 @@ from tunemark.harness.plan.capabilities import generation_of
 from tunemark.harness.plan.machine import PACKAGES, Machine, detect
 from tunemark.harness.plan.memory_check import step_memory
 from tunemark.harness.plan.options import Json, Options
-from tunemark.harness.plan.resolve import resolve
+from tunemark.harness.plan.resolve import missing_card, resolve
 from tunemark.harness.run.show import answers, print_json
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
+from tunemark.schema.physics.utilisation import clock_words
 from tunemark.schema.vocabulary import Dtype
 
 if TYPE_CHECKING:
@@ -82,13 +84,20 @@ def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
         screen.print(f"[red]missing: {', '.join(content['missing_required'])}[/red]; install with `make setup-run`")
 
 
+def _card_words(card: AcceleratorCard) -> str:
+    """Return the key of a card with its peaks, and for a CPU the clock and the cores that they are for."""
+    peaks = ", ".join(f"{dtype.value} {peak:g}" for dtype, peak in card.peak_tflops.items())
+    cpu = f" with {card.cpu.cores} cores {clock_words(card.cpu)}" if card.cpu and card.peak_tflops else ""
+    return f"{card.key}: {f'dense peak in TFLOP/s: {peaks}' if peaks else 'its peak is unknown'}{cpu}"
+
+
 def _machine_table(content: dict[str, Any]) -> Table:
     machine = content["machine"]
     cores = f"{machine['cpu_usable_cores']} of {machine['cpu_logical_cores']} hardware threads"
     packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
     rows = {
         "device": f"{len(machine['devices'])} x {machine['devices'][0]['name']} ({machine['backend']}: {machine['backend_reason']})",
-        "catalogue": content["accelerator"] or "not in data/accelerators: peaks and prices are unknown",
+        "catalogue": content["catalogue"],
         "compute": ", ".join(machine["compute_dtypes"]),
         "host": f"{machine['cpu']}, {cores}, {formats.gib(machine['memory_bytes'])}",
         "disk": f"{formats.gib(machine['free_disk_bytes'])} free here",
@@ -146,18 +155,19 @@ def runnable(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = ()
 
 def formats_of(facts: FactBase, machine: Machine) -> tuple[Dtype, ...]:
     """Return the number formats of the devices' matrix units, fastest first."""
-    card = facts.recognise_accelerator(machine.devices[0].name)
+    card = facts.recognise_device(machine.devices[0].name, machine.backend)
     generation = generation_of(machine.backend, machine.target, card.architecture if card else None)
     return generation.formats(machine.compute_dtypes) if generation else machine.compute_dtypes
 
 
 def report(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = ()) -> dict[str, Any]:
     """Return everything as plain data: the machine, missing packages, hub access, self-tests, workloads."""
-    card = facts.recognise_accelerator(machine.devices[0].name)
+    card = facts.recognise_device(machine.devices[0].name, machine.backend)
     return {
         "machine": {key: value for key, value in asdict(machine).items() if key != "devices"}
         | {"devices": [device.model_dump() for device in machine.devices], "compute_dtypes": formats_of(facts, machine)},
         "accelerator": card.key if card else None,
+        "catalogue": _card_words(card) if card else missing_card(machine),
         "missing_required": [package for package in REQUIRED if package not in machine.packages],
         "missing_optional": [package for package in PACKAGES if package not in machine.packages and package not in REQUIRED],
         "offline": os.environ.get("HF_HUB_OFFLINE", "0").lower() in {"1", "true", "yes", "on"},

@@ -144,6 +144,8 @@ def _devices_in(card: AcceleratorCard, vendor: Vendor) -> int:
 
 def _vendor(card: AcceleratorCard) -> Vendor:
     known = {vendor.card_vendor: vendor for vendor in all_vendors() if vendor.card_vendor}
+    if card.unit == "cpu":
+        raise TunemarkError("--accelerator", card.key, "is a CPU, and scripts are for accelerators; on the CPU, use `tunemark run`")
     if card.vendor not in known:
         raise TunemarkError("--accelerator", card.key, f"scripts are for accelerators of {', '.join(sorted(known))}, not of {card.vendor}")
     return known[card.vendor]

@@ -15,6 +15,7 @@ from tunemark.harness.studies.settings_grid import Over, Question
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.utilisation import units_per_node
 from tunemark.schema.records.submission import Submission
 
 if TYPE_CHECKING:
@@ -221,15 +222,15 @@ def read_runs(paths: Sequence[Path]) -> list[Submission]:
 def hourly(run: Submission, facts: FactBase, given_usd: float | None) -> tuple[float | None, str]:
     """Return US dollars per hour for all machines of a run, and the source of that price, or the reason why it is unknown."""
     device = run.plan.device
-    per_node = device.count // device.nodes
     if given_usd is not None:
         return given_usd, f"{formats.usd(given_usd)} per hour, as given"
     if device.accelerator is None:
         return None, "none: the device is not in data/accelerators; give --usd-per-hour"
-    row = facts.price_basis.offer(facts.prices, device.accelerator, per_node, nodes=device.nodes)
+    units = units_per_node(run, facts.accelerators.get(device.accelerator))
+    row = facts.price_basis.offer(facts.prices, device.accelerator, units, nodes=device.nodes)
     if row is None:
         connected = " with a fabric between nodes" if device.nodes > 1 else ""
-        return None, f"none: no on-demand price of {per_node} x {device.accelerator}{connected}; give --usd-per-hour"
+        return None, f"none: no on-demand price of {units:.3g} x {device.accelerator}{connected}; give --usd-per-hour"
     machines = f"{device.nodes} x " if device.nodes > 1 else ""
     place = f"{row.provider} {row.instance}{f' in {row.region}' if row.region else ''}"
     return row.usd_per_hour * device.nodes, f"{machines}{formats.usd(row.usd_per_hour)} per hour, {place}, {row.effective_on.isoformat()}"

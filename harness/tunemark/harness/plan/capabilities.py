@@ -167,7 +167,7 @@ def _model_problems(plan: Plan, card: ModelCard) -> Iterator[str]:
 
 
 def by_trainer(plan: Plan) -> bool:
-    """Return True if optimum-neuron's trainer runs a plan on Neuron devices. Classifiers run in our own loop on one core."""
+    """Return True if optimum-neuron's trainer runs a plan on Neuron devices. Classifiers run in our own loop, with a replica per core."""
     return plan.model.task is Task.CAUSAL_LM
 
 
@@ -179,8 +179,8 @@ def _neuron_problems(plan: Plan) -> Iterator[str]:
     if by_trainer(plan):
         yield from _neuron_trainer_problems(plan)
         return
-    if plan.device.count > 1:
-        yield "a classifier is trained on one NeuronCore in this version, which exchanges no gradients over XLA; use --devices 1"
+    if plan.device.strategy.value.startswith("zero") or plan.device.tensor_parallel * plan.device.pipeline_parallel > 1:
+        yield "a classifier is not sharded over NeuronCores, since optimum-neuron has no such trainer; use --strategy ddp"
     if plan.model.attention.startswith("flash_attention"):
         yield "flash attention for classifiers; use attention=sdpa"
 

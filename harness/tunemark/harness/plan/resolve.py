@@ -17,6 +17,7 @@ from tunemark.harness.worker.sample_files import FULL_ROWS, SYNTHETIC, check_fil
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.names import names_cpu_model
 from tunemark.schema.facts.workloads import WorkloadCard, shared_settings
 from tunemark.schema.physics.architecture import targets_in
 from tunemark.schema.records.plan import Batch, DataChoice, DeviceChoice, LoraSettings, Measurement, ModelChoice, Offload, Plan, Precision
@@ -74,7 +75,7 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
     """Return the plan of a workload on a machine. Raises TunemarkError, with a suggestion, for an unknown name or value."""
     card, changes = apply_overrides(facts.workload(name), options.overrides)
     reasons = Reasons()
-    accelerator = facts.recognise_accelerator(machine.devices[0].name)
+    accelerator = facts.recognise_device(machine.devices[0].name, machine.backend)
     generation = generation_of(machine.backend, machine.target, accelerator.architecture if accelerator else None)
     model, weights_from = model_choice(card, facts, options)
     data, data_from = data_choice(card, machine, options, reasons)
@@ -280,11 +281,7 @@ def device_choice(
     card: WorkloadCard, machine: Machine, accelerator: AcceleratorCard | None, options: Options, reasons: Reasons
 ) -> DeviceChoice:
     """Return the devices, with the matching accelerator card if there is one, and the distribution of the work."""
-    known = (
-        "its reported name is an alias of the card"
-        if accelerator
-        else f"no card in data/accelerators has the alias {machine.devices[0].name!r}; peaks and prices are unknown"
-    )
+    known = "its reported name is an alias of the card" if accelerator else missing_card(machine)
     count = options.devices if options.devices is not None else card.devices.count
     reasons.give("device.count", count, "requested with --devices" if options.devices else "the workload card sets it")
     if count % options.nodes:
@@ -316,6 +313,14 @@ def device_choice(
     cores = min(machine.cpu_physical_cores or machine.cpu_usable_cores, machine.cpu_usable_cores)
     why = "one thread per physical core that this process may use" + (f", shared by {processes} processes" if processes > 1 else "")
     return choice.model_copy(update={"threads": reasons.give("device.threads", max(1, cores // processes), why)})
+
+
+def missing_card(machine: Machine) -> str:
+    """Return the reason why the devices of a machine have no card."""
+    name = machine.devices[0].name
+    if machine.backend is Backend.CPU and not names_cpu_model(name):
+        return f"the CPU reports the name {name!r}, which is that of many models; peaks and prices are unknown"
+    return f"no card in data/accelerators has the alias {name!r}; peaks and prices are unknown"
 
 
 def _strategy(card: WorkloadCard, count: int, options: Options, reasons: Reasons) -> Strategy:

@@ -1,10 +1,14 @@
-"""AWS Trainium and Inferentia through torch-neuronx (PyTorch/XLA). Each NeuronCore is a device of its own. Not yet run on such a device.
+"""AWS Trainium and Inferentia through torch-neuronx (PyTorch/XLA). Each NeuronCore is a device of its own.
+
+Not yet run on such a device. Several processes join as in optimum-neuron 0.4.5 (`utils/torch_xla_and_neuronx_initialization.py`), and
+accelerate exchanges the gradients of classifiers over XLA, once per optimizer step.
 
 Work is recorded and submitted as one graph at each mark. XLA has no events: a mark is reached when its result can be
 read, and it is read one step late, so that the device always has work (definitions#step-time).
 """
 
 import json
+import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
@@ -49,6 +53,8 @@ class Neuron(Device):
     """Trains on one NeuronCore. XLA has no name for it."""
 
     collectives = "xla"
+    # A mark submits the recorded graph, and the exchange is a part of the step's graph.
+    marks_exchange = False
     no_peaks = NO_PEAK
 
     def __init__(self, xm: Any) -> None:  # noqa: ANN401 - torch_xla.core.xla_model, imported late
@@ -58,11 +64,16 @@ class Neuron(Device):
 
     @classmethod
     def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the launcher gives each process its core
-        """Return the core of this process."""
+        """Return the core of this process. Several processes join their group first, as optimum-neuron does: it numbers the cores."""
         try:
             import torch_neuronx  # noqa: F401, PLC0415 - registers the device with XLA
             import torch_xla.core.xla_model as xm  # noqa: PLC0415
 
+            if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+                import torch  # noqa: PLC0415
+                import torch_xla.distributed.xla_backend  # noqa: F401, PLC0415 - registers the backend
+
+                torch.distributed.init_process_group(cls.collectives)
             return cls(xm)
         except (ImportError, RuntimeError) as error:
             msg = f"no NeuronCore for this process ({type(error).__name__}); install torch-neuronx of the Neuron SDK, stop other users of the cores"

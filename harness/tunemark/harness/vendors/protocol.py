@@ -141,6 +141,8 @@ class Device:
     """torch.distributed backend that connects such devices: `gloo`, `nccl`."""
     free_marks = False
     """True if a mark inside a step does not wait for the device, so that micro-steps can be marked without slowing them."""
+    marks_exchange = True
+    """True if a mark can separate a process's own work from the exchange of gradients."""
     no_peaks = "torch has no allocator for it that counts peaks"
     """Why there are no memory peaks, where `memory` is not overridden."""
 

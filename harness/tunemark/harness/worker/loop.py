@@ -135,7 +135,7 @@ def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> t
         with engine.exchange(last=last):
             loss = engine.model(**tensors).loss
             weight = micro_batch.counts.supervised_tokens / counts.supervised_tokens
-            if last and engine.processes > 1:
+            if last and engine.processes > 1 and trainer.device.marks_exchange:
                 own = trainer.device.stamp()
             # The engines average over processes; the weights already sum to one over all of them.
             engine.backward(loss * (weight * engine.processes), last=last)
@@ -251,8 +251,11 @@ def planned_steps(plan: Plan, training_rows: int | None) -> int | None:
 
 
 def report_ranks(trainer: Trainer) -> None:
-    """Gather each process's measurements and log them, as `submission.ranks` holds them; nothing for a single process."""
-    if trainer.engine.processes == 1:
+    """Gather each process's measurements and log them, as `submission.ranks` holds them.
+
+    Nothing for a single process, and where the own work of processes cannot be measured.
+    """
+    if trainer.engine.processes == 1 or not trainer.device.marks_exchange:
         return
     peaks = trainer.device.memory()
     own: dict[str, Any] = {

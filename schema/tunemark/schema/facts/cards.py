@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from datetime import date
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,8 +14,74 @@ VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
 """A catalogue version, or a commit."""
 
 
+class CoreCluster(Frozen):
+    """Equal cores of a CPU."""
+
+    cores: PositiveCount
+    """Number of cores."""
+    clock_ghz: float | None = Field(default=None, gt=0)
+    """Clock of which the peak is computed, of the kind that `CpuFacts.clock` names."""
+    boost_clock_ghz: float | None = Field(default=None, gt=0)
+    """Highest clock of a single core."""
+    vector_bits: PositiveCount | None = None
+    """Width of the vectors in which the units multiply."""
+    fma_units: PositiveCount | None = None
+    """Multiply-adds of whole vectors that a core starts per cycle."""
+    bf16_flop_per_cycle: PositiveCount | None = None
+    """FLOP per cycle and core in bf16 with fp32 sums, by matrix or dot-product instructions; null for a core without them."""
+
+    def flop_per_cycle(self) -> dict[Dtype, int]:
+        """Return FLOP per cycle and core by number format: fp32 = 2 x FMA units x vector bits / 32, bf16 as declared."""
+        vectors = None if self.fma_units is None or self.vector_bits is None else 2 * self.fma_units * self.vector_bits // 32
+        known = {Dtype.FP32: vectors, Dtype.BF16: self.bf16_flop_per_cycle}
+        return {dtype: flop for dtype, flop in known.items() if flop is not None}
+
+
+class CpuFacts(Frozen):
+    """The facts of a CPU from which its peak and its memory bandwidth follow."""
+
+    clock: Literal["all_core", "base"] | None = None
+    """What `clock_ghz` is: the clock that all cores hold under load, or the guaranteed base clock where that is not documented."""
+    clusters: tuple[CoreCluster, ...] = Field(min_length=1)
+    """Cores by kind; one entry for a CPU of equal cores."""
+    memory_channels: PositiveCount | None = None
+    """64-bit memory channels of a socket."""
+    memory_mt_s: PositiveCount | None = None
+    """Transfers of a channel in millions per second."""
+
+    @property
+    def cores(self) -> int:
+        """Return the number of cores of all kinds."""
+        return sum(cluster.cores for cluster in self.clusters)
+
+    def peak_tflops(self) -> dict[Dtype, float]:
+        """Return the dense peak by number format, TFLOP/s: the sum of cores x clock x FLOP per cycle over the kinds of cores.
+
+        A format that a kind of core lacks, or a kind without a clock, has no peak.
+        """
+        shared = set.intersection(*(set(cluster.flop_per_cycle()) for cluster in self.clusters))
+        clocks = [cluster.clock_ghz for cluster in self.clusters]
+        return {
+            dtype: round(sum(each.cores * (each.clock_ghz or 0.0) * each.flop_per_cycle()[dtype] for each in self.clusters) / 1_000, 6)
+            for dtype in Dtype
+            if dtype in shared and None not in clocks
+        }
+
+    def memory_bandwidth_gb_s(self) -> float | None:
+        """Return channels x transfers per second x 8 bytes, GB/s, or None."""
+        if self.memory_channels is None or self.memory_mt_s is None:
+            return None
+        return self.memory_channels * self.memory_mt_s * 8 / 1_000
+
+    def headroom(self) -> float | None:
+        """Return the highest clock / the clock of the peak: the factor by which cores can exceed the peak; None if unknown."""
+        clocks = [(cluster.boost_clock_ghz, cluster.clock_ghz) for cluster in self.clusters]
+        factors = [boost / clock for boost, clock in clocks if boost and clock]
+        return max(1.0, *factors) if len(factors) == len(clocks) else None
+
+
 class AcceleratorCard(Frozen):
-    """An accelerator. Peaks are dense, in TFLOP/s, per unit as defined by `unit`."""
+    """An accelerator, or a CPU. Peaks are dense, in TFLOP/s, per unit as defined by `unit`."""
 
     key: Key
     """Key of the card."""
@@ -27,8 +93,8 @@ class AcceleratorCard(Frozen):
     """Generation."""
     aliases: tuple[Text, ...] = ()
     """Names that devices report and documents use."""
-    unit: Literal["device", "chip", "core"] = "device"
-    """What one unit is."""
+    unit: Literal["device", "chip", "core", "cpu"] = "device"
+    """What one unit is; a `cpu` is one socket."""
     cores_per_unit: PositiveCount | None = None
     """Separately addressable cores per unit, such as two NeuronCores in a Trainium chip."""
     memory_gib: float | None = Field(default=None, gt=0)
@@ -36,7 +102,9 @@ class AcceleratorCard(Frozen):
     memory_bandwidth_gb_s: float | None = Field(default=None, gt=0)
     """Memory bandwidth in GB/s."""
     peak_tflops: dict[Dtype, float] = Field(default_factory=dict)
-    """Dense peak by number format."""
+    """Dense peak by number format; of a CPU it follows from `cpu`."""
+    cpu: CpuFacts | None = None
+    """Cores, clocks and memory channels of a CPU."""
     tdp_w: float | None = Field(default=None, gt=0)
     """Board or chip power."""
     interconnect_gb_s: float | None = Field(default=None, gt=0)
@@ -53,6 +121,27 @@ class AcceleratorCard(Frozen):
     """Fields that were not read at a source."""
     notes: Text | None = None
     """Notes."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _peaks_of_cpu(cls, content: Any) -> Any:  # noqa: ANN401 - unvalidated input
+        """Derive the peaks and the memory bandwidth of a CPU from its facts, so that they are declared once."""
+        if not isinstance(content, dict) or content.get("cpu") is None:
+            return content
+        cpu = CpuFacts.model_validate(content["cpu"])
+        derived = {"peak_tflops": cpu.peak_tflops(), "memory_bandwidth_gb_s": cpu.memory_bandwidth_gb_s()}
+        for name, value in derived.items():
+            if content.get(name, value) != value:
+                msg = f"{name} {content[name]!r} of a CPU follows from its cores, clock and memory: {value!r}; leave it out"
+                raise ValueError(msg)
+        return content | derived
+
+    @model_validator(mode="after")
+    def _cpu_unit(self) -> Self:
+        if self.cpu is not None and self.unit != "cpu":
+            msg = f"unit is {self.unit!r} and the card has facts of a CPU; use unit = 'cpu'"
+            raise ValueError(msg)
+        return self
 
 
 class ModelCard(Frozen):
@@ -123,7 +212,7 @@ class PriceRow(Frozen):
     accelerator: Key
     """The accelerator card."""
     accelerator_count: float = Field(gt=0)
-    """Accelerators in the instance; a fraction if the provider sells one."""
+    """Accelerators in the instance; a fraction if the provider sells one. Of a CPU, physical cores / cores of its card."""
     vcpus: PositiveCount | None = None
     """Virtual CPUs."""
     memory_gib: float | None = Field(default=None, gt=0)
@@ -178,6 +267,8 @@ class TrainingFabric(Frozen):
     """Source."""
 
 
+FRACTION_TOLERANCE = 1e-3
+"""Rounding of the fraction of a CPU in the price book."""
 OVERSIZED = 2
 """An instance with more than this many times the devices that are needed is the last choice."""
 
@@ -210,9 +301,9 @@ class PriceBasis(Frozen):
         return next((entry.fabric for entry in self.fabric if (entry.provider, entry.instance) == (provider, instance)), None)
 
     def offer(
-        self, prices: Iterable[PriceRow], accelerator: str, devices: int, *, nodes: int = 1, on: date | None = None
+        self, prices: Iterable[PriceRow], accelerator: str, devices: float, *, nodes: int = 1, on: date | None = None
     ) -> PriceRow | None:
-        """Return the on-demand price of one node with at least `devices` of an accelerator, or None.
+        """Return the on-demand price of one node with at least `devices` of an accelerator, a fraction for a part of a CPU, or None.
 
         The first provider in the order with a fitting instance counts; of its instances the smallest, then the cheapest. An instance
         with more than twice the devices counts only if no provider has a smaller one. Several nodes need a training fabric. Each offer has its newest price on the day `on`, by default the newest of all. The view
@@ -223,13 +314,13 @@ class PriceBasis(Frozen):
             for row in current_prices((row for row in prices if row.accelerator == accelerator), on)
             if row.kind is PriceKind.ON_DEMAND
             and row.provider in self.providers
-            and row.accelerator_count >= devices
+            and row.accelerator_count >= devices * (1 - FRACTION_TOLERANCE)
             and (nodes == 1 or self.fabric_of(row.provider, row.instance) is not None)
         ]
         return min(
             fitting,
             key=lambda row: (
-                row.accelerator_count > OVERSIZED * devices,
+                row.accelerator_count > OVERSIZED * devices * (1 + FRACTION_TOLERANCE),
                 self.providers.index(row.provider),
                 *(row.accelerator_count, row.usd_per_hour, row.instance, row.region or ""),
             ),

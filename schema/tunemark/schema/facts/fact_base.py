@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError, model_validator
 
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceBasis, PriceRow
-from tunemark.schema.facts.names import AWS, suggest_accelerator, suggest_card, suggest_instance
+from tunemark.schema.facts.names import AWS, cpu_name, suggest_accelerator, suggest_card, suggest_instance
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.files import project_root
@@ -144,6 +144,18 @@ class FactBase:
         key = self._accelerator_aliases.get(reported.lower(), reported.lower())
         return self.accelerators.get(key)
 
+    def recognise_cpu(self, reported: str) -> AcceleratorCard | None:
+        """Return the card of a CPU by the name that the system reports, or None.
+
+        Trademark signs, clock and number of cores in the name do not count. A name without a model has no card: a wrong one would
+        silently be used for others.
+        """
+        return self._cpus.get(cpu_name(reported))
+
+    def recognise_device(self, reported: str, backend: Backend) -> AcceleratorCard | None:
+        """Return the card of a device of a family. A CPU and a GPU may report one name, such as Apple M3 Max."""
+        return self.recognise_cpu(reported) if backend is Backend.CPU else self.recognise_accelerator(reported)
+
     @cached_property
     def aws_sizes(self) -> dict[str, tuple[str, ...]]:
         """Sizes of AWS instance families with accelerators, by family. Empty if data/prices has no list."""
@@ -207,7 +219,14 @@ class FactBase:
 
     @cached_property
     def _accelerator_aliases(self) -> dict[str, str]:
-        return {alias.lower(): card.key for card in self.accelerators.values() for alias in (card.name, *card.aliases)}
+        """Keys by name and alias in lower case. Aliases of CPUs are not among them, because GPUs may have the same."""
+        cards = self.accelerators.values()
+        return {alias.lower(): card.key for card in cards for alias in (card.name, *(() if card.unit == "cpu" else card.aliases))}
+
+    @cached_property
+    def _cpus(self) -> dict[str, AcceleratorCard]:
+        cards = [card for card in self.accelerators.values() if card.unit == "cpu"]
+        return {cpu_name(alias): card for card in cards for alias in (card.name, *card.aliases)}
 
 
 def _cards(folder: Path, kind: type[Card]) -> Iterator[Card]:

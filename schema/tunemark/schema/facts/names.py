@@ -10,6 +10,8 @@ from tunemark.schema.facts.cards import AcceleratorCard
 WITH_MEMORY = re.compile(r"(?P<name>.{1,200}?)[\s,-]*\(?\s*(?P<memory>\d{1,5})\s*(?:GB|GiB)\)?", re.IGNORECASE)
 AWS = re.compile(r"(?P<family>(?:dl|gr|g|inf|p|trn|vt)\d[a-z0-9]*(?:-[a-z0-9]+)?)\.(?P<size>[a-z0-9-]*(?:large|metal)[a-z0-9-]*)")
 """Names of AWS instances with accelerators. No other provider uses this form."""
+CPU_NOISE = re.compile(r"\(r\)|\(tm\)|[®™]|\b\d+th gen\b|\bcpu\b|\bprocessor\b|\b\d+-cores?\b|\bwith radeon\b.*|@.*", re.IGNORECASE)
+"""Words in a CPU's reported name that do not identify its model."""
 MEMORY_TOLERANCE = 0.15
 """Relative difference between a printed memory and that of the card: GB against GiB, and driver reservations."""
 LIST_HINT = '`tunemark query "select accelerator, aliases from accelerators"` lists all'
@@ -66,6 +68,19 @@ def suggest_instance(name: str, instances: Collection[str]) -> str:
 def agrees(memory_gib: float, card: AcceleratorCard) -> bool:
     """Return True if a printed memory can be that of a card. A card of unknown memory agrees with any."""
     return card.memory_gib is None or abs(memory_gib - card.memory_gib) <= MEMORY_TOLERANCE * card.memory_gib
+
+
+def cpu_name(reported: str) -> str:
+    """Return the words of a CPU's reported name that identify it, in lower case.
+
+    "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz" becomes "intel xeon platinum 8375c".
+    """
+    return " ".join(CPU_NOISE.sub(" ", reported).lower().split())
+
+
+def names_cpu_model(reported: str) -> bool:
+    """Return True if a CPU's reported name contains a model, and False for one such as "Intel(R) Xeon(R) Processor"."""
+    return any(character.isdigit() for character in cpu_name(reported))
 
 
 def _size_distance(instance: str, other: str) -> tuple[int, str]:

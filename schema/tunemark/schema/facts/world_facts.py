@@ -4,9 +4,10 @@ One file per kind in data/known, each fact with its source.
 """
 
 from datetime import date
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.base import Frozen, Key, PositiveCount, Text
@@ -43,6 +44,56 @@ class VersionSeries(Frozen):
     source: Text
 
 
+class TokenLengths(Frozen):
+    """Lengths of the rows of a dataset in tokens, before truncation and padding."""
+
+    tokenizer: Key
+    """Model card whose tokenizer was used."""
+    mean: float = Field(gt=0)
+    quantiles: dict[str, PositiveCount]
+    """Quantile -> tokens: `0` is the shortest row, `0.5` the median, `1` the longest row."""
+    source: Text
+    verified: bool = True
+    """False if it was not read at the source."""
+
+    @model_validator(mode="after")
+    def _whole_distribution(self) -> Self:
+        steps, tokens = self._steps()
+        if steps[:1] + steps[-1:] != [0.0, 1.0] or tokens != sorted(tokens) or not tokens[0] <= self.mean <= tokens[-1]:
+            msg = f"quantiles {self.quantiles} need a shortest row `0`, a longest row `1`, and no shorter row at a higher quantile"
+            raise ValueError(msg)
+        return self
+
+    def mean_cut_to(self, longest: int) -> float:
+        """Return the mean number of tokens of rows that are cut to `longest` tokens.
+
+        Exact if no row is longer. Else rows are interpolated between the quantiles, scaled so that without a cut the mean is right.
+        """
+        steps, tokens = self._steps()
+        if longest >= tokens[-1]:
+            return self.mean
+        return self.mean * _mean_below(steps, tokens, longest) / _mean_below(steps, tokens, tokens[-1])
+
+    def _steps(self) -> tuple[list[float], list[int]]:
+        by_quantile = sorted((float(quantile), count) for quantile, count in self.quantiles.items())
+        return [quantile for quantile, _ in by_quantile], [count for _, count in by_quantile]
+
+
+def _mean_below(steps: list[float], tokens: list[int], longest: int) -> float:
+    """Return the mean of min(tokens, longest) over rows that lie on straight lines between the quantiles."""
+    total = 0.0
+    for (start, low), (end, high) in pairwise(zip(steps, tokens, strict=True)):
+        if high <= longest:
+            mean = (low + high) / 2
+        elif low >= longest:
+            mean = float(longest)
+        else:
+            below = (longest - low) / (high - low)
+            mean = below * (low + longest) / 2 + (1 - below) * longest
+        total += (end - start) * mean
+    return total
+
+
 class DatasetFact(Frozen):
     """Row counts of a dataset."""
 
@@ -51,9 +102,17 @@ class DatasetFact(Frozen):
     training_rows: PositiveCount
     validation_rows: PositiveCount | None = None
     test_rows: PositiveCount | None = None
+    labels: PositiveCount | None = None
+    """Classes, if the dataset is for classification."""
+    token_lengths: tuple[TokenLengths, ...] = ()
+    """Lengths of its rows, by tokenizer."""
     source: Text
     verified: bool = True
     """False if it was not read at the source."""
+
+    def lengths_for(self, tokenizer: str | None) -> TokenLengths | None:
+        """Return the lengths of the rows for a model's tokenizer, or None."""
+        return next((lengths for lengths in self.token_lengths if lengths.tokenizer == tokenizer), None)
 
 
 class Generation(Frozen):

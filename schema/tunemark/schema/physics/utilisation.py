@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tunemark.schema import formats
 from tunemark.schema.derive import Derived
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.cards import AcceleratorCard, CpuFacts, ModelCard
 from tunemark.schema.physics.flops import FlopsLedger, FlopsLine, flops_ledger, palm_flops
 from tunemark.schema.physics.training_shape import Work, measured_shape, shape_of_plan, shape_problem, work_in
 from tunemark.schema.records.submission import Submission
@@ -44,14 +44,31 @@ def peak_flop_per_s(submission: Submission, card: AcceleratorCard | None) -> Kno
         return Known(None, f"the card of {card.name} has no dense peak for {compute.value}")
     part = part_of_card(submission, card)
     if part is None:
-        return Known(None, f"the peak of {card.name} is for {card.cores_per_unit} cores, and the number of cores per device is unknown")
+        cores = card.cpu.cores if card.cpu else card.cores_per_unit
+        return Known(None, f"the peak of {card.name} is for {cores} cores, and how many of them the run could use is unknown")
+    if card.cpu is not None:
+        cores = submission.environment.usable_physical_cores
+        nodes = f"{device.nodes} x " if device.nodes > 1 else ""
+        used = f"{nodes}{cores} of {card.cpu.cores} cores x {peak:g} TFLOP/s {compute.value}, {card.name} {clock_words(card.cpu)}"
+        return Known(device.count * part * peak * TERA, used)
     many = f"{device.count} x " if device.count > 1 else ""
     piece = "" if part == 1 else f" x {part:g} of a {card.unit}"
     return Known(device.count * part * peak * TERA, f"{many}{peak:g} TFLOP/s {compute.value}{piece}, {card.name}")
 
 
+def clock_words(cpu: CpuFacts) -> str:
+    """Return the clocks of a peak in words, such as "at 2.8 GHz (all-core clock)"."""
+    clocks = " and ".join(f"{cluster.clock_ghz:g} GHz" for cluster in cpu.clusters if cluster.clock_ghz)
+    return f"at {clocks} ({'all-core' if cpu.clock == 'all_core' else 'base'} clock)"
+
+
 def part_of_card(submission: Submission, card: AcceleratorCard) -> float | None:
-    """Return the part of a card's unit that one device is: 1, or a die or core recognised by its memory; None if unknown."""
+    """Return the part of a card's unit that one device is: 1, or a die or core recognised by its memory; None if unknown.
+
+    A process on the CPU has its share of the physical cores that the run could use. A machine with two sockets has two units.
+    """
+    if card.cpu is not None:
+        return _part_of_cpu(submission, card.cpu)
     cores = card.cores_per_unit
     if cores is None or cores == 1 or submission.plan.device.backend not in PARTS:
         return 1.0
@@ -59,6 +76,21 @@ def part_of_card(submission: Submission, card: AcceleratorCard) -> float | None:
     if memory is None or card.memory_gib is None:
         return None
     return min(cores, max(1, round(cores * memory / (card.memory_gib * formats.GIB)))) / cores
+
+
+def units_per_node(submission: Submission, card: AcceleratorCard | None) -> float:
+    """Return the units of a card that a run used on each machine: its devices, or the part of a CPU whose cores it could use."""
+    device = submission.plan.device
+    part = part_of_card(submission, card) if card is not None and card.cpu is not None else 1.0
+    return device.count / device.nodes * (1.0 if part is None else part)
+
+
+def _part_of_cpu(submission: Submission, cpu: CpuFacts) -> float | None:
+    device, cores = submission.plan.device, submission.environment.usable_physical_cores
+    # Some of the cores of a CPU with several kinds may be of any kind.
+    if cores is None or (len(cpu.clusters) > 1 and cores % cpu.cores):
+        return None
+    return cores / cpu.cores * device.nodes / device.count
 
 
 def probed_flop_per_s(submission: Submission) -> Known:

@@ -84,6 +84,11 @@ class Environment(Frozen):
     memory_bytes: Bytes
     """Memory of the host."""
 
+    @property
+    def usable_physical_cores(self) -> int | None:
+        """Return the number of physical cores that the run could use at most, or None if the system does not report cores."""
+        return None if self.cpu_physical_cores is None else min(self.cpu_physical_cores, self.cpu_usable_cores)
+
 
 class Outcome(Frozen):
     """How the run ended."""

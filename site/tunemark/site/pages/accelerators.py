@@ -28,7 +28,7 @@ FACTS: dict[str, tuple[str, str]] = {
 """Fact -> label and unit."""
 LISTED = ("memory_gib", "memory_bandwidth_gb_s", "peak_bf16_tflops", "tdp_w")
 UNVERIFIED = "unverified"
-UNITS = {"device": "one device", "chip": "one chip", "core": "one core"}
+UNITS = {"device": "one device", "chip": "one chip", "core": "one core", "cpu": "one socket"}
 DATED_BY = {"provider": "day of the price list", "catalog": "day a catalogue was read", "inferred": "inferred"}
 
 
@@ -103,6 +103,7 @@ def _facts(row: Row) -> list[Fact]:
         Fact("Vendor", row["vendor"]),
         Fact("Architecture", wording.plain(row["architecture"])),
         Fact("Counted as", UNITS.get(row["unit"], str(row["unit"]))),
+        *((Fact("Physical cores", wording.plain(row["cpu_cores"]), row["cpu_clock"] or ""),) if row["cpu_cores"] else ()),
         *(
             Fact(
                 label,

@@ -1,0 +1,1 @@
+"""A stand-in of torch-neuronx: importing it registers nothing."""

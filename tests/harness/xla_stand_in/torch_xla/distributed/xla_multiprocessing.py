@@ -1,0 +1,1 @@
+"""accelerate imports this module; torchrun starts the processes."""
