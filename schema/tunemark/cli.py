@@ -104,6 +104,9 @@ EXTRAS = {
 """Optional package -> the extra that installs it."""
 
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's matrices are small here: several threads only wait for each other
+
+
 def main() -> NoReturn:
     """Run the command line. An error that the user can fix prints one line and ends with a documented exit code."""
     try:

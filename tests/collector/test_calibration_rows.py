@@ -13,17 +13,13 @@ from tunemark.collector.audit.rule import Finding
 from tunemark.collector.audit.token_rates import Rate
 from tunemark.collector.predict.calibration_rows import Calibration, calibrate, concerns, excluded_readings
 from tunemark.collector.predict.cross_validation import LeftOut, leave_out
+from tunemark.collector.predict.estimate import Throughput, predict
+from tunemark.collector.predict.fit import Fit, fit
 from tunemark.schema.vocabulary import AuditVerdict
 
-GOAL_MEDIAN, GOAL_COVERED = 0.15, (0.85, 0.95)
-REACHED: dict[tuple[LeftOut, str | None], float] = {
-    ("accelerator", None): 0.10,
-    ("model", None): 0.11,
-    ("accelerator", "003"): 0.16,
-    ("accelerator", "mlperf"): 0.09,
-    ("model", "003"): 0.11,
-}
-"""Largest median error, a little above what is reached: guide/predictions tells the figures of the day."""
+REACHED: dict[LeftOut, float] = {"source": 0.23, "level": 0.36, "accelerator": 0.12, "model": 0.12}
+"""Largest median error, a little above what is reached; guide/predictions shows the present figures."""
+COVERED = (0.85, 0.95)
 JOB = ("estimate", "-m", "llama-3.1-8b", "--method", "lora", "--seq", "8192", "--micro-batch", "2", "--checkpointing", "full")
 
 
@@ -58,21 +54,25 @@ def test_tokens_are_not_guessed_from_rows_whose_filling_is_unknown(learnt: Calib
     assert not [row.id for row in learnt.rows if row.id.startswith("001-")]
 
 
-@pytest.mark.parametrize(("left_out", "stack"), list(REACHED))
-def test_errors_stay_at_what_was_reached(learnt: Calibration, left_out: LeftOut, stack: str | None) -> None:
-    held = [one for one in leave_out(learnt.rows, left_out) if stack in {None, one.row.config.stack}]
-    errors = summarise(held)
+@pytest.fixture(scope="module")
+def fitted(learnt: Calibration) -> Fit:
+    return fit(learnt.rows)
+
+
+@pytest.mark.parametrize("left_out", list(REACHED))
+def test_errors_stay_at_what_was_reached_and_intervals_cover_what_they_say(fitted: Fit, left_out: LeftOut) -> None:
+    errors = summarise(list(leave_out(fitted, left_out)))
     assert errors is not None
-    assert errors.median <= REACHED[left_out, stack]
-    assert GOAL_COVERED[0] <= errors.coverage <= GOAL_COVERED[1]
-    if stack is None:
-        assert errors.median <= GOAL_MEDIAN
+    assert errors.median <= REACHED[left_out]
+    assert COVERED[0] <= errors.coverage <= COVERED[1]
 
 
-def test_software_with_a_single_model_has_no_prediction_for_other_models(learnt: Calibration) -> None:
-    left = [one for one in leave_out(learnt.rows, "model") if one.row.config.stack == "mlperf"]
-    assert left
-    assert all(one.tokens_per_s is None and one.reason for one in left)
+def test_tuned_software_is_predicted_to_be_faster_than_plain_and_the_vendors_fastest(fitted: Fit) -> None:
+    config = next(row.config for row in fitted.rows if row.id == "003-002")
+    rates = [predict(fitted, replace(config, level=level, stack="")) for level in ("plain", "tuned", "vendor")]
+    values = [rate.tokens_per_s.value for rate in rates if isinstance(rate, Throughput)]
+    assert len(values) == 3
+    assert values == sorted(values)
 
 
 def test_a_job_is_predicted_where_it_fits_and_what_does_not_fit_is_not(tunemark: Tunemark) -> None:

@@ -10,19 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.collector.predict.cross_validation import leave_out
-from tunemark.collector.predict.estimate import LABEL, LEVEL, Range, Throughput, default_stack, no_data, predict
-from tunemark.collector.predict.fit import (
-    NOISE,
-    TERMS,
-    Combination,
-    Missing,
-    Observed,
-    fit,
-    observe,
-    parameters,
-    without_copies,
-    work_seconds,
-)
+from tunemark.collector.predict.estimate import LABEL, LEVEL, Like, Range, Throughput, no_data, predict, software_like
+from tunemark.collector.predict.fit import NOISE, Combination, Observed, fit, observe, parameters, without_copies
+from tunemark.collector.predict.roofline import TERMS, Missing, work_seconds
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
@@ -46,7 +36,7 @@ def shape_of(model: str = "llama-3.1-8b", method: Method = Method.LORA, **change
 
 
 def combination(model: str = "llama-3.1-8b", chip: str = CHIPS[0], method: Method = Method.LORA, **changed: object) -> Combination:
-    given_of = {"devices": 1, "stack": "a", "release": ""}
+    given_of = {"devices": 1, "level": "plain", "stack": "a", "release": ""}
     return Combination(FACTS.accelerators[chip], shape=shape_of(model, method), **{**given_of, **changed})  # type: ignore[arg-type]
 
 
@@ -72,7 +62,7 @@ def made_up(noise: float = 0.0) -> list[Observed]:
 
 def test_rows_made_from_known_factors_are_predicted_again_when_their_accelerator_was_never_seen() -> None:
     rows = made_up()
-    held = [one for way in ("accelerator", "model") for one in leave_out(rows, way)]  # type: ignore[arg-type]
+    held = [one for way in ("accelerator", "model") for one in leave_out(fit(rows), way)]  # type: ignore[arg-type]
     errors = summarise(held)
     assert errors is not None
     assert errors.median < 0.03
@@ -87,9 +77,12 @@ def test_the_share_of_each_kind_of_work_is_recovered() -> None:
         estimate = fitted.predict(row.config)
         assert not isinstance(estimate, Missing)
         assert estimate.log_seconds == pytest.approx(row.log_seconds, abs=0.02)
-    where = {name: fitted.mean[place] for place, name in enumerate(fitted.names)}
-    # Factors and the factors of the one software cannot be told apart; their sum can, and the common pace is in `stack`.
-    found = {term: where[f"factor: {term}"] + where[f"factor of stack: {term}, a"] for term in ("matmul", "attention")}
+    where = dict(zip(fitted.names, fitted.posterior.mean, strict=True))
+    # Factors and those of the one software cannot be told apart; their sum can, and the common pace is in `stack`.
+    found = {
+        term: where[f"factor: {term}"] + where[f"factor of level: {term}, plain"] + where[f"factor of stack: {term}, a (plain)"]
+        for term in ("matmul", "attention")
+    }
     assert found["attention"] - found["matmul"] == pytest.approx(TRUE["factor: attention"] - TRUE["factor: matmul"], abs=0.4)
 
 
@@ -105,19 +98,19 @@ def test_a_slow_accelerator_is_predicted_from_its_rows_not_its_card() -> None:
 @pytest.mark.parametrize("way", ["accelerator", "model"])
 def test_what_is_held_out_changes_nothing_in_its_own_prediction(way: str) -> None:
     rows = made_up(NOISE)
-    first = {one.row.id: one for one in leave_out(rows, way)}  # type: ignore[arg-type]
+    first = {one.row.id: one for one in leave_out(fit(rows), way)}  # type: ignore[arg-type]
     group = first[rows[0].id].group
     mutated = [row_of(row.config, row.id, 10.0) if first[row.id].group == group else row for row in rows]
-    again = {one.row.id: one for one in leave_out(mutated, way)}  # type: ignore[arg-type]
+    again = {one.row.id: one for one in leave_out(fit(mutated), way)}  # type: ignore[arg-type]
     for row in rows:
         if first[row.id].group == group:
-            assert again[row.id].tokens_per_s == first[row.id].tokens_per_s
+            assert again[row.id].tokens_per_s == first[row.id].tokens_per_s, "the fit starts from the prior, not from all rows"
             assert again[row.id].error != first[row.id].error
 
 
 def test_models_of_one_architecture_are_held_out_together() -> None:
     rows = [*made_up(), row_of(combination("llama-3-8b"), "a copy of the architecture")]
-    groups = {one.row.config.shape.model.key: one.group for one in leave_out(rows, "model")}
+    groups = {one.row.config.shape.model.key: one.group for one in leave_out(fit(rows), "model")}
     assert groups["llama-3-8b"] == groups["llama-3.1-8b"]
 
 
@@ -167,7 +160,6 @@ def test_a_figure_needs_both_ends_of_its_interval(ends: tuple[float, float, floa
 @pytest.mark.parametrize(
     ("of", "reason"),
     [
-        (combination(stack="unheard of"), "with the software 'unheard of'"),
         (combination(method=Method.QLORA), "no accepted result of qlora"),
         (combination(chip="google-tpu-v5p"), "no accepted result on a device of Google"),
         (replace(combination(), shape=TrainingShape(FACTS.models["bert-base-uncased"], Method.FULL, 512, 32)), "is an encoder"),
@@ -188,10 +180,68 @@ def test_a_card_without_a_peak_does_not_get_the_peak_of_another() -> None:
     assert "no dense peak for bf16" in found.reason
 
 
-def test_without_rows_there_is_no_prediction_and_no_default_software() -> None:
+def test_without_rows_there_is_no_prediction() -> None:
     assert isinstance(predict(fit([]), combination()), Missing)
-    assert default_stack([], Method.LORA) is None
     assert no_data(made_up(), combination()) is None
+
+
+def test_software_is_named_by_its_level_or_by_its_source() -> None:
+    fitted = fit(made_up())
+    assert software_like(fitted, "tuned") == Like("tuned")
+    assert software_like(fitted, "a") == Like("plain", "a")
+    with pytest.raises(TunemarkError, match="did you mean 'vendor'"):
+        software_like(fitted, "vendr")
+
+
+def test_an_unseen_loop_is_less_certain_than_a_seen_one_and_an_unseen_level_still_less() -> None:
+    fitted = fit(made_up(NOISE))
+
+    def width(of: Combination) -> float:
+        found = predict(fitted, of)
+        assert isinstance(found, Throughput)
+        return found.tokens_per_s.high / found.tokens_per_s.low
+
+    assert width(combination()) < width(combination(stack="")) < width(combination(stack="", level="tuned"))
+
+
+def test_faster_rows_of_tuned_software_raise_the_prediction_of_tuned_software_only() -> None:
+    tuned = [row_of(replace(row.config, level="tuned", stack="b"), f"{row.id}, tuned", 0.5) for row in made_up()]
+    fitted = fit([*made_up(), *tuned])
+    plain, fast = (predict(fitted, combination("qwen3-8b", level=level, stack="")) for level in ("plain", "tuned"))
+    assert isinstance(plain, Throughput)
+    assert isinstance(fast, Throughput)
+    assert fast.tokens_per_s.value > 1.4 * plain.tokens_per_s.value
+
+
+def test_one_row_far_from_all_others_hardly_moves_them() -> None:
+    wrong = [row_of(row.config, row.id, 20.0) if number == 0 else row for number, row in enumerate(made_up(NOISE))]
+    right, moved = (predict(fit(rows), combination("gemma-7b", CHIPS[1])) for rows in (made_up(NOISE), wrong))
+    assert isinstance(right, Throughput)
+    assert isinstance(moved, Throughput)
+    assert moved.tokens_per_s.value == pytest.approx(right.tokens_per_s.value, rel=0.05)
+
+
+def test_a_source_with_many_rows_counts_as_a_limited_number() -> None:
+    rows = made_up(NOISE)
+    many = [row_of(replace(row.config, stack="b"), f"{row.id} {copy}", 3.0 + copy / 100) for row in rows[:4] for copy in range(50)]
+    found = predict(fit([*rows, *many]), combination(stack=""))
+    assert isinstance(found, Throughput)
+    alone = predict(fit(rows), combination(stack=""))
+    assert isinstance(alone, Throughput)
+    assert found.tokens_per_s.value > 0.4 * alone.tokens_per_s.value
+
+
+@pytest.mark.parametrize("way", ["source", "level"])
+def test_whole_sources_and_levels_are_left_out(way: str) -> None:
+    tuned = [row_of(replace(row.config, level="tuned", stack="b part"), f"{row.id}, tuned", 0.5) for row in made_up()]
+    held = list(leave_out(fit([*made_up(), *tuned]), way))  # type: ignore[arg-type]
+    assert {one.group for one in held} == ({"a", "b"} if way == "source" else {"plain", "tuned"})
+    assert all(one.error is not None for one in held)
+
+
+def test_devices_without_bf16_compute_in_fp16() -> None:
+    seconds = work_seconds(shape_of(), FACTS.accelerators["nvidia-t4"])
+    assert not isinstance(seconds, Missing)
 
 
 def test_counts_below_one_are_refused() -> None:
@@ -203,7 +253,7 @@ def test_counts_below_one_are_refused() -> None:
 @given(
     chip=st.sampled_from(sorted(FACTS.accelerators)),
     model=st.sampled_from(sorted(FACTS.models)),
-    method=st.sampled_from(list(Method)),
+    method=st.sampled_from((Method.FULL, Method.LORA, Method.QLORA)),
     length=st.integers(1, 70_000),
     micro_batch=st.integers(1, 64),
     devices=st.integers(1, 4096),
@@ -212,7 +262,7 @@ def test_every_request_gets_an_interval_or_a_reason(
     chip: str, model: str, method: Method, length: int, micro_batch: int, devices: int
 ) -> None:
     shape = TrainingShape(FACTS.models[model], method, length, micro_batch)
-    found = predict(FITTED, Combination(FACTS.accelerators[chip], devices, shape, "a"))
+    found = predict(FITTED, Combination(FACTS.accelerators[chip], devices, shape, "plain", "a"))
     if isinstance(found, Missing):
         assert found.reason
     else:
@@ -224,7 +274,7 @@ def test_every_request_gets_an_interval_or_a_reason(
 def test_a_single_row_never_breaks_the_fit(slower: float) -> None:
     row = row_of(combination(), "alone", slower)
     fitted = fit([row])
-    assert np.isfinite(fitted.mean).all()
+    assert np.isfinite(fitted.posterior.mean).all()
     assert set(parameters(row.config, row.terms)) == set(fitted.names)
 
 

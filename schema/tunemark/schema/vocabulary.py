@@ -197,6 +197,8 @@ class WarningKind(StrEnum):
     PARTIAL_TELEMETRY = "partial_telemetry"
 
 
+SoftwareLevel = Literal["plain", "tuned", "vendor"]
+"""How far a training loop is tuned: a general one, one with fused kernels or torch.compile, the device vendor's own."""
 Loss = Literal["plain", "upcast", "inplace", "chunked", "fused"]
 """Tensors that the loss keeps beside the logits.
 

@@ -18,7 +18,7 @@ from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 if TYPE_CHECKING:
-    from tunemark.collector.predict.estimate import JobEstimate, MemoryFit, Range
+    from tunemark.collector.predict.estimate import JobEstimate, Like, MemoryFit, Range
 
 USUAL_LENGTH = 2048
 
@@ -104,13 +104,12 @@ def estimate(
         typer.Option("--usd-per-hour", help="Price of all devices. Default: the on-demand list price in data/prices.", show_default=False),
     ] = None,
     like: Annotated[
-        str | None,
+        str,
         typer.Option(
             "--like",
-            help="Software stack to predict for: a document such as 003, mlperf, or measured if own results calibrate. Default: the one with the most results.",
-            show_default=False,
+            help="Software to predict for: plain (transformers and peft), tuned (fused kernels or torch.compile) or vendor; or one with results: a document such as 003, mlperf, or measured.",
         ),
-    ] = None,
+    ] = "plain",
     as_json: AsJson = False,
 ) -> None:
     """Estimate the memory of a training step, line by line with formulas, and the accelerators it fits on.
@@ -121,7 +120,7 @@ def estimate(
 
     With --throughput, --samples or --tokens the command also predicts speed, time and cost where the step fits, each with a 90%
     interval, from the results that the audit accepts. Where nothing similar was measured, it gives the reason. The accuracy of
-    such predictions is computed by each `tunemark collect` and shown on the site.
+    such predictions is computed by each `tunemark collect` and shown on the site. The rate of tuned software is shown for comparison.
 
     Exit codes: 0 estimated, 2 an unknown model, accelerator or word.
 
@@ -174,24 +173,24 @@ def estimate(
     devices_known = [card for card in facts.accelerators.values() if card.unit != "cpu"]
     cards = [facts.accelerator(name) for name in accelerator] if accelerator else devices_known
     fits, size = memory_fits(shape, cards), tokens_of(shape, samples, tokens, epochs)
-    stack = ""
+    software: Like | None = None
     jobs: list[JobEstimate] = []
-    if throughput or size is not None or like is not None or usd_per_hour is not None:
+    if throughput or size is not None or like != "plain" or usd_per_hour is not None:
         from tunemark.collector.predict.calibration_rows import calibrate
-        from tunemark.collector.predict.estimate import job_estimates, stack_named
+        from tunemark.collector.predict.estimate import job_estimates, software_like
         from tunemark.collector.predict.fit import fit
 
         fitted = fit(calibrate(facts.root.parent, facts).rows)
-        stack = stack_named(fitted, like, shape)
+        software = software_like(fitted, like)
         keys = [known.key for known in cards]
-        jobs = list(job_estimates(facts, fitted, shape, keys, stack=stack, tokens=size, usd_per_hour=usd_per_hour))
+        jobs = list(job_estimates(facts, fitted, shape, keys, like=software, tokens=size, usd_per_hour=usd_per_hour))
     if as_json:
-        predicted = {"throughput": _jobs_json(jobs, stack)} if stack else {}
+        predicted = {"throughput": _jobs_json(jobs, software)} if software else {}
         print_json(_memory_json(shape, ledger, fits) | {"assumes": _memory_software(shape), "warnings": warnings} | predicted)
         return
     _print_memory(shape, ledger, fits)
-    if stack:
-        _print_jobs(jobs, stack)
+    if software:
+        _print_jobs(jobs, software)
 
 
 def _check_length(shape: TrainingShape) -> list[str]:
@@ -212,9 +211,9 @@ def _memory_software(shape: TrainingShape) -> str:
     return f"a transformers and peft loop with {settings}"
 
 
-def _speed_software(stack: str) -> str:
+def _speed_software(like: "Like") -> str:
     """Return the software that the speed is predicted for."""
-    return f"the software of {stack}, with the kernels and the loss of its results, whatever the memory estimate assumes"
+    return f"{like.name}, with the kernels and the loss of its results, whatever the memory estimate assumes"
 
 
 # Tables for readers ---------------------------------------------------------------------------------
@@ -241,18 +240,19 @@ def _print_memory(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Me
     print_table(["accelerator", "has", "fits", "margin", "largest micro-batch"], verdicts)
 
 
-def _print_jobs(jobs: "Sequence[JobEstimate]", stack: str) -> None:
+def _print_jobs(jobs: "Sequence[JobEstimate]", like: "Like") -> None:
     from tunemark.collector.predict.estimate import LEVEL
 
     predicted = [(job, job.throughput) for job in jobs if job.throughput is not None]
     predicted.sort(key=lambda pair: -pair[1].tokens_per_s.value)
     if predicted:
-        columns = ["accelerator", "predicted tokens/s", "90% interval", "time", "90% interval", "usd", "90% interval", "at"]
-        title = f"Predicted, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving. Speed is that of {_speed_software(stack)}."
+        columns = ["accelerator", "predicted tokens/s", "90% interval", "tuned", "time", "90% interval", "usd", "90% interval", "at"]
+        title = f"Predicted, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving. Speed is that of {_speed_software(like)}."
         rows = [
             (
                 job.name,
                 *_with_interval(throughput.tokens_per_s, formats.significant),
+                "" if job.tuned is None else formats.significant(job.tuned.value),
                 *_with_interval(job.seconds, formats.duration),
                 *_with_interval(job.usd, formats.usd),
                 "" if job.price is None else f"{job.price.usd_per_hour:g}/h {job.price.provider} {job.price.instance}",
@@ -307,13 +307,14 @@ def _memory_json(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Mem
     }
 
 
-def _jobs_json(jobs: "Sequence[JobEstimate]", stack: str) -> dict[str, Any]:
+def _jobs_json(jobs: "Sequence[JobEstimate]", like: "Like") -> dict[str, Any]:
     from tunemark.collector.predict.estimate import LABEL, LEVEL
 
     accelerators = [
         {
             "accelerator": job.accelerator,
             "tokens_per_s": asdict(job.throughput.tokens_per_s) if job.throughput else None,
+            "tuned_tokens_per_s": job.tuned and asdict(job.tuned),
             "seconds": job.seconds and asdict(job.seconds),
             "usd": job.usd and asdict(job.usd),
             "price": job.price and job.price.model_dump(mode="json"),
@@ -323,4 +324,4 @@ def _jobs_json(jobs: "Sequence[JobEstimate]", stack: str) -> dict[str, Any]:
         }
         for job in jobs
     ]
-    return {"label": LABEL, "level": LEVEL, "like": stack, "assumes": _speed_software(stack), "accelerators": accelerators}
+    return {"label": LABEL, "level": LEVEL, "like": like.name, "assumes": _speed_software(like), "accelerators": accelerators}

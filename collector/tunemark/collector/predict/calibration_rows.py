@@ -10,15 +10,17 @@ from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding
 from tunemark.collector.audit.token_rates import Rate, token_rates
 from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, submission_id
-from tunemark.collector.predict.fit import Combination, Missing, Observed, observe, without_copies
+from tunemark.collector.predict.fit import Combination, Observed, observe, without_copies
+from tunemark.collector.predict.roofline import Missing
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.world_facts import Software
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem, work_in
 from tunemark.schema.physics.utilisation import part_of_card
 from tunemark.schema.records.converted import ConvertedResult, training_rate
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method, Status
+from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method, SoftwareLevel, Status
 
 FOLLOWS_FROM = {
     "tokens_per_s": {"tokens_per_s"},
@@ -89,7 +91,9 @@ def _published(evidence: Evidence, facts: FactBase, findings: Collection[Finding
             yield result.id, Missing("accelerator, model, row length or micro-batch is not stated")
         else:
             per_row = run.devices / (run.replicas or run.devices)
-            config = Combination(run.accelerator, run.devices, shape_as_run(shape, run, facts), stack_of(run), "", per_row)
+            software = software_of(run, facts)
+            shape = shape_as_run(shape, run, facts)
+            config = Combination(run.accelerator, run.devices, shape, software.level, stack_of(run, software), "", per_row)
             yield result.id, observe(result.id, config, rates[0].tokens_per_s.value, basis_of(rates[0]))
 
 
@@ -124,9 +128,20 @@ def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
     return excluded
 
 
-def stack_of(run: AuditedResult) -> str:
-    """Return the software of a run: its document, with Neuron devices apart from the document's GPU rows."""
-    return f"{run.source} neuron" if any("neuron" in name for name in run.conditions.framework) else run.source
+def software_of(run: AuditedResult, facts: FactBase) -> Software:
+    """Return the software of a run of a document."""
+    conditions = run.conditions
+
+    def value_of(name: str) -> object:
+        return run.section if name == "section" else conditions.settings.get(name, getattr(conditions, name, None))
+
+    return facts.known.software_of(run.source, value_of)
+
+
+def stack_of(run: AuditedResult, software: Software) -> str:
+    """Return the name of the software of a run: its document, with Neuron devices apart from the document's GPU rows."""
+    name = software.name or run.source
+    return f"{name} neuron" if any("neuron" in package for package in run.conditions.framework) else name
 
 
 def shape_as_run(shape: TrainingShape, run: AuditedResult, facts: FactBase) -> TrainingShape:
@@ -167,7 +182,8 @@ def _converted(evidence: Evidence, facts: FactBase) -> Iterator[CalibrationOutco
             adapters=Dtype.BF16,
             loss="fused",
         )
-        config = Combination(accelerator, count, shape, record.harness, record.round, max(1.0, count / batch))
+        level = facts.known.software_of(record.harness, conditions.settings.get).level
+        config = Combination(accelerator, count, shape, level, record.harness, record.round, max(1.0, count / batch))
         yield record.id, observe(record.id, config, rate.value * length, f"{rate.value:.4g} packed rows/s x {length:,} tokens")
 
 
@@ -200,5 +216,7 @@ def calibration_outcome(submission: Submission, result_id: str, facts: FactBase,
     if problem is not None or part != 1:
         return result_id, Missing(problem or "a device that is only a part of the device on its card")
     work, count = work_in(submission.trace, derived.window), plan.device.count
-    config = Combination(accelerator, count, shape_of_plan(plan, model), "measured", "", max(1.0, count / plan.batch.data_parallel))
+    tuned = plan.model.compile != "none" or plan.model.fused_kernels != "none"
+    level: SoftwareLevel = "tuned" if tuned else "plain"
+    config = Combination(accelerator, count, shape_of_plan(plan, model), level, "measured", "", max(1.0, count / plan.batch.data_parallel))
     return result_id, observe(result_id, config, work.slot_tokens / work.seconds)

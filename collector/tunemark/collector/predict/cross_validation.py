@@ -1,32 +1,36 @@
-"""The accuracy of predictions: leave out each accelerator and each model in turn, and predict its rows from the others."""
+"""The accuracy of predictions: leave out whole sources, levels of software, accelerators and models, and predict their rows."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
-from tunemark.collector.predict.estimate import QUANTILE, Range, predict
-from tunemark.collector.predict.fit import Combination, Fit, Missing, Observed, fit, meaning_of_parameter, parameters
+from tunemark.collector.predict.estimate import QUANTILE, Range, interval_of, no_data
+from tunemark.collector.predict.fit import Combination, Fit, Observed, fit, meaning_of_parameter, parameters
 from tunemark.collector.store.rows import Row, Rows
 
-LeftOut = Literal["accelerator", "model"]
+LeftOut = Literal["source", "level", "accelerator", "model"]
 GROUP: dict[LeftOut, Callable[[Combination], str]] = {
+    "source": lambda config: config.source,
+    "level": lambda config: config.level,
     "accelerator": lambda config: config.accelerator.key,
     "model": lambda config: config.architecture,
 }
-"""Groups that are left out together: an accelerator card, or all models of one architecture (Llama 3 and 3.1 share theirs)."""
+"""Groups that are left out together: a document or benchmark, all software of a level, an accelerator card, or all models of one
+architecture (Llama 3 and 3.1 share theirs)."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """A row and its prediction from rows without its accelerator, or without its model."""
+    """A row and its prediction from rows outside its group."""
 
     row: Observed
     left_out: LeftOut
     group: str
-    """The accelerator or architecture that was left out."""
+    """The source, level, accelerator or architecture that was left out."""
     tokens_per_s: Range | None
     """Predicted rate of all devices; None if nothing similar was left."""
     reason: str | None
@@ -48,31 +52,38 @@ class HeldOut:
         return None if self.tokens_per_s is None else self.tokens_per_s.low <= self.measured <= self.tokens_per_s.high
 
 
-def leave_out(rows: Sequence[Observed], left_out: LeftOut) -> Iterator[HeldOut]:
-    """Yield each row with its prediction from the rows of all other groups; the fit never sees the group."""
+FOLDS = 12
+"""Groups are left out in at most this many folds, several small groups together, which can only make predictions harder."""
+
+
+def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
+    """Yield each row with its prediction from the rows of other groups; the posterior never sees the group."""
     key = GROUP[left_out]
-    for group in sorted({key(row.config) for row in rows}):
-        fitted = fit(row for row in rows if key(row.config) != group)
-        for row in rows:
-            if key(row.config) == group:
-                predicted = predict(fitted, row.config)
-                rate, reason = (None, predicted.reason) if isinstance(predicted, Missing) else (predicted.tokens_per_s, None)
-                yield HeldOut(row, left_out, group, rate, reason)
+    fold_of = {group: number % FOLDS for number, group in enumerate(sorted({key(row.config) for row in fitted.rows}))}
+    for fold in sorted(set(fold_of.values())):
+        lines = [line for line, row in enumerate(fitted.rows) if fold_of[key(row.config)] == fold]
+        others = [row for row in fitted.rows if fold_of[key(row.config)] != fold]
+        for line, estimate in zip(lines, fitted.predict_rows(fitted.without(lines), lines), strict=True):
+            row = fitted.rows[line]
+            missing = no_data(others, row.config)
+            rate = None if missing else interval_of(estimate, row.config.devices)
+            yield HeldOut(row, left_out, key(row.config), rate, missing.reason if missing else None)
 
 
 def throughput_rows(rows: Sequence[Observed], refused: Mapping[str, str]) -> Rows:
     """Return the rows of `throughput_model`, `throughput_errors` and `throughput_refused`; `refused` is result id -> reason."""
-    ways: tuple[LeftOut, ...] = ("accelerator", "model")
+    fitted, ways = fit(rows), get_args(LeftOut)
     return {
-        "throughput_model": list(_parameters(fit(rows))),
-        "throughput_errors": [_error_row(held_out) for way in ways for held_out in leave_out(rows, way)],
+        "throughput_model": list(_parameters(fitted)),
+        "throughput_errors": [_error_row(held_out) for way in ways for held_out in leave_out(fitted, way)],
         "throughput_refused": [{"result_id": result, "reason": reason} for result, reason in sorted(refused.items())],
     }
 
 
 def _parameters(fitted: Fit) -> Iterator[Row]:
-    deviations = np.sqrt(np.diag(fitted.covariance))
-    for name, mean, deviation in zip(fitted.names, fitted.mean, deviations, strict=True):
+    deviations = np.sqrt(np.diag(fitted.posterior.covariance))
+    counts = Counter(name for row in fitted.rows for name in parameters(row.config, row.terms))
+    for name, mean, deviation in zip(fitted.names, fitted.posterior.mean, deviations, strict=True):
         kind, _, level = name.partition(": ")
         yield {
             "parameter": name,
@@ -81,7 +92,7 @@ def _parameters(fitted: Fit) -> Iterator[Row]:
             "value": math.exp(mean),
             "low": math.exp(mean - QUANTILE * deviation),
             "high": math.exp(mean + QUANTILE * deviation),
-            "rows": sum(name in parameters(row.config, row.terms) for row in fitted.rows),
+            "rows": counts[name],
             "meaning": meaning_of_parameter(name),
         }
 
@@ -92,7 +103,8 @@ def _error_row(held_out: HeldOut) -> Row:
         "left_out": held_out.left_out,
         "result_id": held_out.row.id,
         "left_out_group": held_out.group,
-        "stack": config.stack,
+        "stack": config.software,
+        "level": config.level,
         "model": config.shape.model.key,
         "method": config.shape.method.value,
         "accelerator": config.accelerator.key,

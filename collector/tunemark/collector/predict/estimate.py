@@ -4,11 +4,13 @@ A prediction always has an interval, a label and the results that it is based on
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
-from tunemark.collector.predict.fit import Combination, Fit, Missing, Observed
+from tunemark.collector.predict.fit import Combination, Estimate, Fit, Observed
+from tunemark.collector.predict.roofline import Missing
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
@@ -18,7 +20,7 @@ from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.vocabulary import Method
+from tunemark.schema.vocabulary import SoftwareLevel
 
 # Memory --------------------------------------------------------------------------------------------
 
@@ -117,11 +119,10 @@ def predict(fitted: Fit, config: Combination) -> Throughput | Missing:
     estimate = missing or fitted.predict(config)
     if isinstance(estimate, Missing):
         return estimate
-    width = QUANTILE * estimate.sd
-    rate = Range(*(config.devices * math.exp(-estimate.log_seconds + shift) for shift in (0, -width, width)))
+    rate = interval_of(estimate, config.devices)
     nearest = sorted(fitted.rows, key=lambda row: distance(row, config))
     configs = [row.config for row in fitted.rows]
-    same_stack = [other for other in configs if other.stack == config.stack]
+    same_stack = [other for other in configs if other.stack == config.stack] if config.stack else configs
     seen = {
         "generation": any(other.generation == config.generation for other in configs),
         "accelerator": any(other.accelerator.key == config.accelerator.key for other in configs),
@@ -131,18 +132,24 @@ def predict(fitted: Fit, config: Combination) -> Throughput | Missing:
     return Throughput(rate, tuple(nearest[:NEIGHBOURS]), tuple(name for name, known in seen.items() if not known))
 
 
+def interval_of(estimate: Estimate, devices: int) -> Range:
+    """Return the rate of all devices with its interval."""
+    width = QUANTILE * estimate.sd
+    return Range(*(devices * math.exp(-estimate.log_seconds + shift) for shift in (0, -width, width)))
+
+
 def no_data(rows: Sequence[Observed], config: Combination) -> Missing | None:
     """Return the reason why nothing similar is known, or None.
 
-    Similar results have the same software and the same method. There is no prediction for a vendor without results, for an
-    encoder without results of encoders, and for rows far shorter or longer than any calibration row, where other costs dominate.
+    There is no prediction for a method or a vendor without results, for an encoder without results of encoders, and for rows far
+    shorter or longer than any calibration row of the method, where other costs dominate.
     """
     method, shape = config.shape.method, config.shape
-    alike = [row for row in rows if row.config.stack == config.stack and row.config.shape.method is method]
+    alike = [row for row in rows if row.config.shape.method is method]
     if not alike:
-        return Missing(f"no accepted result of {method.value} with the software {config.stack!r}")
+        return Missing(f"no accepted result of {method.value}")
     if FAMILIES[shape.model.family].encoder and not any(FAMILIES[row.config.shape.model.family].encoder for row in alike):
-        return Missing(f"{shape.model.name} is an encoder, and no accepted result of {config.stack!r} is of one")
+        return Missing(f"{shape.model.name} is an encoder, and no accepted result of {method.value} is of one")
     if not any(row.config.accelerator.vendor == config.accelerator.vendor for row in rows):
         return Missing(f"no accepted result on a device of {config.accelerator.vendor}")
     lengths = [row.config.shape.sequence_length for row in alike]
@@ -160,7 +167,8 @@ def distance(row: Observed, config: Combination) -> tuple[int, float, str]:
     """Return the distance of a result from a combination: weighted number of different properties, then the difference in size."""
     other = row.config
     differs = (
-        4 * (other.stack != config.stack)
+        4 * (other.level != config.level)
+        + 2 * bool(config.stack and other.stack != config.stack)
         + 3 * (other.accelerator.key != config.accelerator.key)
         + 2 * (other.shape.method is not config.shape.method)
         + (other.generation != config.generation)
@@ -170,13 +178,33 @@ def distance(row: Observed, config: Combination) -> tuple[int, float, str]:
     return differs, abs(math.log(other_size / size)), row.id
 
 
-def default_stack(rows: Iterable[Observed], method: Method) -> str | None:
-    """Return the software with results of a method on the most pairs of accelerator and model; None without any."""
-    pairs: dict[str, set[tuple[str, str]]] = {}
-    for row in rows:
-        if row.config.shape.method is method:
-            pairs.setdefault(row.config.stack, set()).add((row.config.accelerator.key, row.config.architecture))
-    return max(sorted(pairs), key=lambda stack: len(pairs[stack]), default=None)
+@dataclass(frozen=True, slots=True)
+class Like:
+    """The software to predict for."""
+
+    level: SoftwareLevel
+    stack: str = ""
+    """A training loop; empty for any of this level."""
+    release: str = ""
+    """Its newest release; empty where it has none."""
+
+    @property
+    def name(self) -> str:
+        """Name for readers."""
+        return f"{self.stack} ({self.level})" if self.stack else f"{self.level} software"
+
+
+def software_like(fitted: Fit, name: str) -> Like:
+    """Return the software with a name: a level, or a training loop with results (of its most frequent level)."""
+    levels = get_args(SoftwareLevel)
+    if name in levels:
+        return Like(name)  # type: ignore[arg-type]
+    counts = Counter(row.config.level for row in fitted.rows if row.config.stack == name)
+    if not counts:
+        known = sorted({row.config.stack for row in fitted.rows} | set(levels))
+        raise TunemarkError("--like", name, did_you_mean(name, known))
+    release = max(row.config.release for row in fitted.rows if row.config.stack == name)
+    return Like(counts.most_common(1)[0][0], name, release)
 
 
 # A whole job ---------------------------------------------------------------------------------------
@@ -197,6 +225,8 @@ class JobEstimate:
     """Cost of the whole job; None without a price or its size."""
     price: PriceRow | None = None
     """Row of the price book used for the cost; None if a price was given."""
+    tuned: Range | None = None
+    """Tokens/s of all devices with tuned software, for comparison."""
 
 
 def tokens_of(shape: TrainingShape, samples: int | None, tokens: int | None, epochs: int) -> int | None:
@@ -210,43 +240,34 @@ def tokens_of(shape: TrainingShape, samples: int | None, tokens: int | None, epo
     return None if size is None else size * epochs
 
 
-def stack_named(fitted: Fit, name: str | None, shape: TrainingShape) -> str:
-    """Return the software to predict for: the named one, else the one with the most combinations of this method."""
-    known = sorted({row.config.stack for row in fitted.rows})
-    if name is None:
-        return default_stack(fitted.rows, shape.method) or "measured"
-    if name not in known:
-        raise TunemarkError("--like", name, did_you_mean(name, known))
-    return name
-
-
 def job_estimates(
     facts: FactBase,
     fitted: Fit,
     shape: TrainingShape,
     accelerators: Iterable[str],
     *,
-    stack: str,
+    like: Like,
     tokens: int | None,
     usd_per_hour: float | None,
 ) -> Iterator[JobEstimate]:
     """Yield the estimate for each accelerator, of its speed alone without `tokens`; a step that does not fit has no prediction.
 
-    `stack` is the software to predict for; `usd_per_hour` is the price of all devices, by default the price book's.
+    `like` is the software to predict for; `usd_per_hour` is the price of all devices, by default the price book's.
     """
     if usd_per_hour is not None and usd_per_hour <= 0:
         raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0")
-    # The newest release of the software; empty where it has none.
-    release = max((row.config.release for row in fitted.rows if row.config.stack == stack), default="")
     devices = shape.world_size * shape.tensor_parallel
     for key in accelerators:
         card = facts.accelerators[key]
         memory = next(iter(memory_fits(shape, [card])), None)
         predicted: Throughput | Missing
+        tuned: Throughput | Missing = Missing("")
         if memory is not None and not memory.fits:
             predicted = Missing(f"does not fit: {formats.gib(-memory.margin)} short")
         else:
-            predicted = predict(fitted, Combination(card, devices, shape, stack, release, float(shape.tensor_parallel)))
+            config = Combination(card, devices, shape, like.level, like.stack, like.release, float(shape.tensor_parallel))
+            predicted = predict(fitted, config)
+            tuned = predict(fitted, replace(config, level="tuned", stack="", release=""))
         if isinstance(predicted, Missing):
             yield JobEstimate(key, card.name, reason=predicted.reason)
             continue
@@ -254,4 +275,5 @@ def job_estimates(
         price = facts.price_basis.offer(facts.prices, key, devices) if usd_per_hour is None else None
         hourly = usd_per_hour if price is None else price.usd_per_hour
         usd = None if seconds is None or hourly is None else seconds.times(hourly / HOUR_S)
-        yield JobEstimate(key, card.name, predicted, None, seconds, usd, price)
+        other = None if isinstance(tuned, Missing) else tuned.tokens_per_s
+        yield JobEstimate(key, card.name, predicted, None, seconds, usd, price, other)

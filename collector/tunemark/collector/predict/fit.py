@@ -1,114 +1,33 @@
-"""The model of throughput: a roofline with a few constants that are fitted to accepted results.
+"""The model of throughput: a roofline with constants that are fitted to accepted results.
 
-1. `work_seconds`: the time per token of each class of work at the limits of the accelerator's card,
-   FLOPs / dense peak + bytes / memory bandwidth + bytes / link. This is the roofline of Williams, Waterman and Patterson
-   (2009), with a sum instead of the larger term, because real training loops overlap little. FLOPs are counted as in `flops/1`.
-2. `fit`: how far real loops stay from these limits,
+    log(device-seconds per token) = log(sum over terms of factor x seconds at the limit) + effects + noise
 
-       log(device-seconds per token) = log(sum over terms of factor x seconds at the limit) + effects + noise
+A *factor* is how many times longer than at the limit a class of work takes; it depends on how far the software is tuned, and on the
+training loop itself. An *effect* is how much slower a software, a generation, an accelerator, a method or a model is. All have a normal
+prior in log space (`FACTORS`, `EFFECTS`, `SLOPES`, `SPREADS`). A parameter without rows keeps its prior: an unseen accelerator gets
+the mean of its generation, an unseen training loop the mean of its level, each with the uncertainty of an unseen one. The posterior is
+Laplace's approximation, found by Gauss-Newton steps (Gelman et al., Bayesian Data Analysis, chapters 4 and 15).
 
-   A *factor* is how many times longer than at the limit a class of work takes. An *effect* is how much slower a software,
-   a generation, an accelerator, a method or a model is. All have a normal prior in log space (`FACTORS`, `EFFECTS`, `SLOPES`,
-   `SPREADS`). A parameter without rows keeps its prior, so an unseen accelerator gets the mean of its generation and software
-   and the uncertainty of an unseen one. The posterior is Laplace's approximation, found by Gauss-Newton steps (Gelman et al.,
-   Bayesian Data Analysis, chapters 4 and 15).
+Noise has Student's t distribution, so that a row far from all others moves little (Lange, Little and Taylor 1989). All rows of a
+software together count at most as `MOST_ROWS`, so that one benchmark with many entries does not decide for the others.
 
-Standard deviations of effects were chosen once by leaving out accelerators and models (`cross_validation`), in steps of a half
-or more; with every choice the median error over all results was between 7 and 13%. Without the effect of the model the interval
-covers 63% of held-out models instead of 90%; without the effect of the release errors are 1.5 points larger; an effect of an
-accelerator under one software and all methods brought nothing and is left out.
+Standard deviations were chosen by leaving out whole sources, levels, accelerators and models (`cross_validation`).
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tunemark.collector.predict.roofline import MEANING, TERMS, Missing, Term, work_seconds
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard
-from tunemark.schema.physics.architecture import block_linears
-from tunemark.schema.physics.flops import flops_ledger
-from tunemark.schema.physics.training_shape import BYTES, TrainingShape
-from tunemark.schema.vocabulary import Checkpointing, Method
-
-Term = Literal["matmul", "attention", "elementwise", "adapters", "scores", "exchange"]
-TERMS: tuple[Term, ...] = get_args(Term)
-
-MEANING: dict[Term, str] = {
-    "matmul": "matrix products, recomputed ones included, over the dense peak of the format that multiplies",
-    "attention": "attention as s^2 pairs, heads filled up to a power of two, over the dense peak of the format of the activations",
-    "elementwise": "norms, activations, residuals and rotations: bytes over memory bandwidth",
-    "adapters": "work of adapters, with inputs cast to their format, dropped out and kept: bytes over memory bandwidth",
-    "scores": "attention scores, if the kernel writes them (eager): bytes over memory bandwidth",
-    "exchange": "weights that sharding gathers and gradients that it scatters: bytes over the link between devices or to the host",
-}
-HOST_LINK_BYTES_PER_S = 32e9
-"""PCI Express 4.0 x16, one direction: the card of an accelerator does not describe its host."""
-TERA, GIGA = 1e12, 1e9
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """The reason why there is no figure."""
-
-    reason: str
-
-
-def work_seconds(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Term, float] | Missing:
-    """Return seconds of one device per token of its micro-step, by class of work, each at the limit of the card.
-
-    Tensor-parallel devices share the tokens: their seconds add up to the seconds of one device that does all the work.
-
-    Matrix products use the format of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise. The default
-    of `bnb_4bit_compute_dtype` is fp32; assuming it halves the errors of the QLoRA rows of held-out models.
-    """
-    peak, bandwidth = accelerator.peak_tflops.get(shape.activations), accelerator.memory_bandwidth_gb_s
-    if peak is None:
-        return Missing(f"the card of {accelerator.name} has no dense peak for {shape.activations.value}")
-    if bandwidth is None:
-        return Missing(f"the card of {accelerator.name} has no memory bandwidth")
-    # All s^2 pairs count, recomputed ones included. Kernels work in tiles: a head of 96 takes as long as one of 128.
-    ledger, recomputes = flops_ledger(shape, "square"), shape.checkpointing is Checkpointing.FULL
-    attention = ledger.of("forward_attention", "backward_attention") + (ledger.of("forward_attention") if recomputes else 0)
-    tile = 2 ** math.ceil(math.log2(shape.model.head_dim)) / shape.model.head_dim
-    link = HOST_LINK_BYTES_PER_S if shape.offload else (accelerator.interconnect_gb_s or 64) / 2 * GIGA
-    flops: dict[Term, float] = {"matmul": ledger.executed - attention, "attention": attention * tile}
-    seconds = {term: amount / (peak * TERA * shape.tokens) for term, amount in flops.items()}
-    for term, size in moved_bytes(shape).items():
-        seconds[term] = size / ((link if term == "exchange" else bandwidth * GIGA) * shape.tokens)
-    return seconds
-
-
-def moved_bytes(shape: TrainingShape) -> dict[Term, float]:
-    """Return the bytes that a device moves in a micro-step, by class of work.
-
-    A block reads and writes about ten tensors as wide as the model (two norms, two residuals, rotations) and four as wide as
-    its feed-forward layer (gate, activation, product); the head three as wide as the vocabulary.
-    """
-    model = shape.model
-    # Passes of activations through memory: forward, twice that backward, and the recomputed forward.
-    passes = 4 if shape.checkpointing is Checkpointing.FULL else 3
-    block = 10 * model.hidden_size + 4 * model.intermediate_size * (model.active_experts or 1)
-    elementwise = shape.slots * (model.layers * block * passes + 3 * model.vocabulary * 2) * BYTES[shape.activations]
-    # Adapters: input cast and dropped out, output added, in their format.
-    widths = sum((3 if shape.lora_dropout else 1) * linear.inputs + 2 * linear.outputs for linear in shape.adapted)
-    adapters = shape.slots * model.layers * widths * BYTES[shape.adapters] * passes
-    # An eager kernel writes and reads all scores: product, mask, softmax in fp32, cast.
-    scores = shape.micro_batch * model.attention_heads * shape.sequence_length**2 * model.layers * 16.0 * passes
-    # Sharding gathers 16-bit weights forward, backward and for recomputation; full fine-tuning also scatters gradients.
-    weights = 2.0 * model.layers * sum(linear.inputs * linear.outputs * linear.copies for linear in block_linears(model))
-    gathers = passes - 1 if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else 0
-    exchanged = weights * (gathers + (shape.method is Method.FULL))
-    return {
-        "elementwise": elementwise,
-        "adapters": adapters,
-        "scores": scores if shape.attention == "eager" else 0.0,
-        "exchange": 0.0 if shape.world_size == 1 or shape.sharding == "single" else exchanged,
-    }
-
+from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.vocabulary import SoftwareLevel
 
 # Combinations and calibration rows -----------------------------------------------------------------
 
@@ -123,8 +42,10 @@ class Combination:
     """Number of devices that work together."""
     shape: TrainingShape
     """A micro-step of one device, or of the devices that share a row."""
-    stack: str
-    """Source of the training loop: a document, `mlperf`, or `measured`."""
+    level: SoftwareLevel
+    """How far the training loop is tuned."""
+    stack: str = ""
+    """Source of the training loop: a document, `mlperf`, or `measured`; empty for any loop of this level."""
     release: str = ""
     """Version of that software, such as a round of MLPerf."""
     devices_per_row: float = 1.0
@@ -136,6 +57,16 @@ class Combination:
             raise TunemarkError("devices", self.devices, "must be 1 or more")
         if self.devices_per_row < 1:
             raise TunemarkError("devices_per_row", self.devices_per_row, "must be 1 or more")
+
+    @property
+    def source(self) -> str:
+        """The document or benchmark, without the part of it."""
+        return self.stack.split(" ", maxsplit=1)[0]
+
+    @property
+    def software(self) -> str:
+        """The training loop with its level: a document may have results of several."""
+        return f"{self.stack or 'any'} ({self.level})"
 
     @property
     def generation(self) -> str:
@@ -194,7 +125,7 @@ def without_copies(rows: Iterable[Observed]) -> tuple[Observed, ...]:
     for row in rows:
         config, shape = row.config, row.config.shape
         key = (
-            *(config.accelerator.key, config.devices, config.stack, config.release, config.architecture, config.devices_per_row),
+            *(config.accelerator.key, config.devices, config.software, config.release, config.architecture, config.devices_per_row),
             *(shape.method, shape.sequence_length, shape.micro_batch, shape.checkpointing, f"{row.device_seconds_per_token:.4g}"),
         )
         first = first_rows.get(key)
@@ -202,11 +133,12 @@ def without_copies(rows: Iterable[Observed]) -> tuple[Observed, ...]:
     return tuple(first_rows.values())
 
 
-# The fit -------------------------------------------------------------------------------------------
+# The priors ----------------------------------------------------------------------------------------
 
 Array = NDArray[np.floating[Any]]
 STEPS = 60
-CLOSE = 1e-9
+CLOSE = 1e-3
+"""Steps end when no parameter moves by more than this, a tenth of a percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,32 +160,37 @@ FACTORS: dict[Term, Prior] = {
 }
 """Term -> prior of its factor, how many times longer than at the limit it takes."""
 EFFECTS: dict[str, float] = {
-    "stack": 0.6,
-    "stack, method": 0.2,
+    "level": 0.3,
+    "level, method": 0.06,
+    "stack": 0.25,
+    "stack, method": 0.12,
     "release": 0.1,
     "generation": 0.15,
     "stack, generation": 0.1,
-    "accelerator": 0.07,
-    "stack, accelerator, method": 0.05,
-    "model": 0.1,
+    "accelerator": 0.08,
+    "stack, accelerator": 0.08,
+    "model": 0.08,
 }
 """Effect -> standard deviation among its levels, in log space; their mean is zero.
 
-Training loops differ by factors (`stack`), less by method within one (`stack, method`) and from round to round (`release`).
-How close to the peak a device gets depends on its generation (`generation`) and on the kernels that a loop has for it
-(`stack, generation`). Devices of one generation differ in clocks and power (`accelerator`), and shapes suit kernels more or
-less (`model`). `stack, accelerator, method` is the remaining difference between rows that share all of these.
+Software differs by how far it is tuned (`level`), by training loop (`stack`), by method, and from round to round (`release`). How
+close to the peak a device gets depends on its generation and on the kernels that a loop has for it (`stack, generation`). Devices of
+one generation differ in clocks and power (`accelerator`), and shapes suit kernels more or less (`model`).
 """
 SLOPES: dict[str, Prior] = {
     "devices doubled": Prior(0.03, 0.03, "a few percent for each doubling of the devices"),
     "devices per row doubled": Prior(0.05, 0.05, "devices that share a row lose more than devices with separate rows"),
 }
-SPREADS = {"factor of stack": 0.5, "factor of accelerator": 0.07}
-"""Standard deviation in log space of the factors of one software stack, and of one stack on one accelerator, about the common factors."""
+SPREADS = {"factor of level": 0.3, "factor of stack": 0.2}
+"""Standard deviation in log space of the factors of a level about the common ones, and of a training loop about its level's."""
 LINK = 3
 """The spread of links is larger by this factor: they belong to the machine, which cards do not describe."""
-NOISE = 0.06
-"""Standard deviation of a row around the model, in log space."""
+NOISE = 0.08
+"""Scale of a row around the model, in log space."""
+FREEDOM = 4
+"""Degrees of freedom of the noise."""
+MOST_ROWS = 40
+"""Rows of one training loop count at most as this many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,76 +203,114 @@ class Estimate:
     """Standard deviation of one further row: parameters, unseen levels, and noise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """The posterior: a mean for each parameter with rows, and their covariance."""
+# The fit -------------------------------------------------------------------------------------------
 
-    names: tuple[str, ...]
+
+class Design:
+    """The parameters that rows depend on. All arrays have a last column for "no parameter", which is always 0."""
+
+    def __init__(self, rows: Sequence[tuple[Combination, Mapping[Term, float]]], names: Sequence[str]) -> None:
+        place = {name: number for number, name in enumerate(names)}
+        none = len(names)
+        self.seconds = np.array([[terms[term] for term in TERMS] for _, terms in rows]).reshape(len(rows), len(TERMS))
+        self.effects = np.zeros((len(rows), none + 1))
+        self.factors = np.full((len(rows), len(TERMS), len(SPREADS) + 1), none)
+        for line, (config, terms) in enumerate(rows):
+            for name, weight in effects_of(config).items():
+                self.effects[line, place.get(name, none)] = weight
+            for number, term in enumerate(TERMS):
+                if terms[term] > 0:
+                    self.factors[line, number] = [place.get(name, none) for name in factors_of(config, term)]
+        self.effects[:, none] = 0
+
+    def linear(self, mean: Array, lines: Any = slice(None)) -> tuple[Array, Array]:  # noqa: ANN401 - an index of rows
+        """Return log seconds of rows at these parameters, shape (rows,), and their derivatives, shape (rows, parameters)."""
+        padded, factors, slopes = np.append(mean, 0.0), self.factors[lines], self.effects[lines].copy()
+        parts = self.seconds[lines] * np.exp(padded[factors].sum(axis=2))
+        total = parts.sum(axis=1)
+        every = np.arange(len(total))
+        for term in range(len(TERMS)):
+            for kind in range(factors.shape[2]):
+                slopes[every, factors[:, term, kind]] += parts[:, term] / total
+        predicted = np.log(total) + self.effects[lines] @ padded
+        return predicted, slopes[:, :-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Posterior:
+    """The posterior: a mean for each parameter, and their covariance."""
+
     mean: Array
     covariance: Array
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The posterior of the parameters that any of the rows depends on."""
+
+    names: tuple[str, ...]
     rows: tuple[Observed, ...]
+    design: Design
+    posterior: Posterior
 
     def predict(self, config: Combination) -> Estimate | Missing:
         """Return the prediction for a combination, or the reason why there is none."""
         terms = work_seconds(config.shape, config.accelerator)
         if isinstance(terms, Missing):
             return terms
-        names, index = parameters(config, terms), {name: number for number, name in enumerate(self.names)}
-        mean = np.array([self.mean[index[name]] if name in index else prior_of(name).mean for name in names])
-        value, slopes = Design([(config, terms)], names).linear(mean)
-        slope = dict(zip(names, slopes[0], strict=True))
-        fitted = [name for name in names if name in index]
-        columns, fitted_slope = [index[name] for name in fitted], np.array([slope[name] for name in fitted])
-        variance = float(fitted_slope @ self.covariance[np.ix_(columns, columns)] @ fitted_slope)
+        unseen = tuple(name for name in parameters(config, terms) if name not in set(self.names))
+        mean = np.concatenate([self.posterior.mean, [prior_of(name).mean for name in unseen]])
+        value, slopes = Design([(config, terms)], (*self.names, *unseen)).linear(mean)
+        known, new = slopes[0, : len(self.names)], slopes[0, len(self.names) :]
+        variance = float(known @ self.posterior.covariance @ known)
         # A parameter without rows keeps the variance of its prior.
-        variance += sum((float(weight) * prior_of(name).sd) ** 2 for name, weight in slope.items() if name not in index)
-        return Estimate(float(value[0]), math.sqrt(variance + NOISE**2))
+        variance += sum((float(slope) * prior_of(name).sd) ** 2 for name, slope in zip(unseen, new, strict=True))
+        return Estimate(float(value[0]), math.sqrt(variance + ROW_VARIANCE))
+
+    def without(self, lines: Sequence[int]) -> Posterior:
+        """Return the posterior without some rows, by their numbers."""
+        return posterior_of(self, np.delete(np.arange(len(self.rows)), lines))
+
+    def predict_rows(self, posterior: Posterior, lines: Sequence[int]) -> list[Estimate]:
+        """Return predictions for some rows by another posterior of the same parameters."""
+        values, slopes = self.design.linear(posterior.mean, list(lines))
+        variances = ((slopes @ posterior.covariance) * slopes).sum(axis=1)
+        return [
+            Estimate(float(value), math.sqrt(float(variance) + ROW_VARIANCE)) for value, variance in zip(values, variances, strict=True)
+        ]
 
 
-class Design:
-    """The parameters that each row depends on, as matrices of shape (rows, parameters)."""
-
-    def __init__(self, rows: Sequence[tuple[Combination, Mapping[Term, float]]], names: Sequence[str]) -> None:
-        place = {name: number for number, name in enumerate(names)}
-        self._seconds = np.array([[terms[term] for term in TERMS] for _, terms in rows]).reshape(len(rows), len(TERMS))
-        self._effects = np.zeros((len(rows), len(names)))
-        self._factors = np.zeros((len(TERMS), len(rows), len(names)))
-        for line, (config, terms) in enumerate(rows):
-            for name, weight in effects_of(config).items():
-                self._effects[line, place[name]] = weight
-            for number, term in enumerate(TERMS):
-                if terms[term] > 0:
-                    self._factors[number, line, [place[name] for name in factors_of(config, term)]] = 1
-
-    def linear(self, mean: Array) -> tuple[Array, Array]:
-        """Return log seconds of each row at these parameters, and their derivatives."""
-        parts = self._seconds.T * np.exp(self._factors @ mean)
-        total = parts.sum(axis=0)
-        slopes = np.einsum("tr,trp->rp", parts / total, self._factors) + self._effects
-        return np.log(total) + self._effects @ mean, slopes
+ROW_VARIANCE = NOISE**2 * FREEDOM / (FREEDOM - 2)
+"""Variance of a row: of Student's t distribution with that scale."""
 
 
 def fit(rows: Iterable[Observed]) -> Fit:
     """Return the posterior given rows; without rows it is the prior."""
     rows = tuple(rows)
     names = tuple(sorted({name for row in rows for name in parameters(row.config, row.terms)}))
-    if not rows:
-        return Fit((), np.zeros(0), np.zeros((0, 0)), ())
     design = Design([(row.config, row.terms) for row in rows], names)
-    priors = [prior_of(name) for name in names]
-    middle, precision = np.array([prior.mean for prior in priors]), np.array([1 / prior.sd**2 for prior in priors])
-    observed = np.array([row.log_seconds for row in rows])
-    mean, moved = middle, math.inf
+    unfitted = Fit(names, rows, design, Posterior(np.zeros(len(names)), np.zeros((len(names), len(names)))))
+    return replace(unfitted, posterior=posterior_of(unfitted, np.arange(len(rows)))) if rows else unfitted
+
+
+def posterior_of(fitted: Fit, lines: NDArray[np.integer[Any]]) -> Posterior:
+    """Return the posterior given some of the rows, by Gauss-Newton steps with the weights of Student's t distribution."""
+    priors = [prior_of(name) for name in fitted.names]
+    middle, precision = np.array([prior.mean for prior in priors]), np.diag([1 / prior.sd**2 for prior in priors])
+    observed = np.array([fitted.rows[line].log_seconds for line in lines])
+    counts = Counter(fitted.rows[line].config.stack for line in lines)
+    capped = np.array([min(1.0, MOST_ROWS / counts[fitted.rows[line].config.stack]) for line in lines])
+    mean = middle
     for _ in range(STEPS):
-        if moved < CLOSE:
+        predicted, slopes = fitted.design.linear(mean, lines)
+        residuals = observed - predicted
+        weights = capped * (FREEDOM + 1) / (FREEDOM + (residuals / NOISE) ** 2) / NOISE**2
+        curvature = (slopes.T * weights) @ slopes + precision
+        step = np.linalg.solve(curvature, slopes.T @ (weights * residuals) - precision @ (mean - middle))
+        mean = mean + step
+        if float(np.abs(step).max()) < CLOSE:
             break
-        predicted, slopes = design.linear(mean)
-        downhill = slopes.T @ (observed - predicted) / NOISE**2 - precision * (mean - middle)
-        step = np.linalg.solve(slopes.T @ slopes / NOISE**2 + np.diag(precision), downhill)
-        mean, moved = mean + step, float(np.abs(step).max())
-    _, slopes = design.linear(mean)
-    covariance = np.linalg.inv(slopes.T @ slopes / NOISE**2 + np.diag(precision))
-    return Fit(names, mean, covariance, rows)
+    return Posterior(mean, np.linalg.inv(curvature))
 
 
 def parameters(config: Combination, terms: Mapping[Term, float]) -> list[str]:
@@ -345,29 +320,27 @@ def parameters(config: Combination, terms: Mapping[Term, float]) -> list[str]:
 
 def factors_of(config: Combination, term: Term) -> tuple[str, ...]:
     """Return the parameters that add up to the logarithm of a term's factor."""
-    return (
-        f"factor: {term}",
-        f"factor of stack: {term}, {config.stack}",
-        f"factor of accelerator: {term}, {config.stack}, {config.accelerator.key}",
-    )
+    return (f"factor: {term}", f"factor of level: {term}, {config.level}", f"factor of stack: {term}, {config.software}")
 
 
 def effects_of(config: Combination) -> dict[str, float]:
     """Return the effects on a combination with their weights."""
-    method, chip = config.shape.method.value, config.accelerator.key
+    method, chip, software = config.shape.method.value, config.accelerator.key, config.software
     effects = {
-        f"stack: {config.stack}": 1.0,
-        f"stack, method: {config.stack}, {method}": 1.0,
+        f"level: {config.level}": 1.0,
+        f"level, method: {config.level}, {method}": 1.0,
+        f"stack: {software}": 1.0,
+        f"stack, method: {software}, {method}": 1.0,
         f"generation: {config.generation}": 1.0,
-        f"stack, generation: {config.stack}, {config.generation}": 1.0,
+        f"stack, generation: {software}, {config.generation}": 1.0,
         f"accelerator: {chip}": 1.0,
-        f"stack, accelerator, method: {config.stack}, {chip}, {method}": 1.0,
+        f"stack, accelerator: {software}, {chip}": 1.0,
         f"model: {config.architecture}": 1.0,
         "slope: devices doubled": math.log2(config.devices),
         "slope: devices per row doubled": math.log2(config.devices_per_row),
     }
     if config.release:
-        effects[f"release: {config.stack}, {config.release}"] = 1.0
+        effects[f"release: {software}, {config.release}"] = 1.0
     return {name: weight for name, weight in effects.items() if weight}
 
 

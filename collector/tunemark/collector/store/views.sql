@@ -671,6 +671,7 @@ create table throughput_errors (
     result_id varchar not null,
     left_out_group varchar not null,
     stack varchar not null,
+    level varchar not null,
     model varchar not null,
     method varchar not null,
     accelerator varchar not null,
@@ -688,6 +689,7 @@ create table throughput_errors (
 comment on table throughput_errors is 'Each result and its prediction from results without its accelerator, or without its model.';
 comment on column throughput_errors.left_out is 'accelerator | model';
 comment on column throughput_errors.left_out_group is 'Card of the accelerator, or shape of the model, that was left out.';
+comment on column throughput_errors.level is 'How far the software is tuned: plain, tuned or vendor.';
 comment on column throughput_errors.stack is 'Software: a document, mlperf, or measured.';
 comment on column throughput_errors.tokens_per_s is 'Rate of the result, all devices.';
 comment on column throughput_errors.predicted_tokens_per_s is 'NULL if nothing similar was left.';

@@ -3,6 +3,8 @@
 One file per kind in data/known, each fact with its source.
 """
 
+import re
+from collections.abc import Callable
 from datetime import date
 from itertools import pairwise
 from typing import Literal, Self
@@ -11,6 +13,7 @@ from pydantic import Field, model_validator
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.base import Frozen, Key, PositiveCount, Text
+from tunemark.schema.vocabulary import SoftwareLevel
 
 
 class Release(Frozen):
@@ -183,6 +186,20 @@ class MemoryConvention(Frozen):
     """The evidence."""
 
 
+class Software(Frozen):
+    """How far the software of a document is tuned."""
+
+    source: Text
+    """The document, or the harness of converted results."""
+    when: dict[str, Text] = Field(default_factory=dict)
+    """Condition, setting or `section` -> regular expression that its value matches as a whole. Without any: all results."""
+    name: Text | None = None
+    """Name of this software, where a document has more than one; by default the document."""
+    level: SoftwareLevel
+    because: Text
+    """The evidence."""
+
+
 class Practice(Frozen):
     """A bound from practice used by audit rules."""
 
@@ -205,6 +222,7 @@ class WorldFacts(Frozen):
     architectures: tuple[ArchitectureSupport, ...] = ()
     shared_names: tuple[SharedName, ...] = ()
     memory_readings: tuple[MemoryConvention, ...] = ()
+    software: tuple[Software, ...] = ()
     practices: tuple[Practice, ...] = Field(default=())
 
     def released_on(self, library: str, version: str) -> Release | None:
@@ -217,6 +235,15 @@ class WorldFacts(Frozen):
     def memory_reading(self, source: str) -> MemoryConvention:
         """Return the convention by which the memory figures of a document are read. By default they are taken as printed."""
         return next((entry for entry in self.memory_readings if entry.source == source), MemoryConvention(source=source))
+
+    def software_of(self, source: str, value_of: Callable[[str], object]) -> Software:
+        """Return the software of a result; `value_of` returns a condition, a setting or the section. By default it is plain."""
+        matching = (
+            entry
+            for entry in reversed(self.software)
+            if entry.source == source and all(re.fullmatch(pattern, str(value_of(name))) for name, pattern in entry.when.items())
+        )
+        return next(matching, Software(source=source, level="plain", because="not known"))
 
     def dataset(self, printed: str | None) -> DatasetFact | None:
         """Return the dataset named in printed text, or None."""
