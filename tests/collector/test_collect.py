@@ -197,7 +197,7 @@ def test_an_invalid_published_result_stops_collect_and_nothing_is_written(publis
 
 def test_a_missing_published_result_is_noticed(published: Path, db: Path) -> None:
     (published / "data" / "published" / "002" / "002-002.json").unlink()
-    with pytest.raises(TunemarkError, match="there are 1 results of this source"):
+    with pytest.raises(TunemarkError, match="this source has 1 result"):
         collect(published, db)
 
 

@@ -158,7 +158,7 @@ def test_validate_counts_the_results_of_a_document_as_collect_does(published: Pa
     for command in ("validate", "collect"):
         said = tunemark(command)
         assert said.code == 3
-        assert "there are 1 results of this source; correct the number or add the missing results" in said.err
+        assert "this source has 1 result; correct the number or add the missing results" in said.err
 
 
 def test_an_error_of_a_worker_process_is_the_same_in_its_parent() -> None:

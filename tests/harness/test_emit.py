@@ -157,7 +157,7 @@ def test_this_machine_need_not_have_the_devices(facts):
     ],
 )
 def test_what_cannot_be_planned_there_is_refused(facts, chosen, said):
-    with pytest.raises(TunemarkError, match=r".+: .*: .+") as caught:
+    with pytest.raises(TunemarkError, match=r".+: .+") as caught:
         emit(facts, "slurm", **chosen)
     assert said in str(caught.value)
 

@@ -4,16 +4,22 @@ import os
 import socket
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from harness_making import only_submission, tunemark
+from harness_making import make_machine, only_submission, tunemark
 
+from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.node_telemetry import NodeUse, Window, answer, ask_parent, joined, total_energy
+from tunemark.harness.run.record import assemble
+from tunemark.harness.run.run_log import RunLog
+from tunemark.harness.run.run_outcome import Finished
 from tunemark.harness.run.telemetry import DeviceSeries, Moment, Sample, Telemetry
 from tunemark.harness.vendors.protocol import Reading
 from tunemark.schema.records.submission import MemoryReading, Utilisation
 from tunemark.schema.records.trace import DeviceUse, Energy
+from tunemark.schema.vocabulary import WarningKind
 
 SMALL = ("--steps", "40", "--no-probe", "--no-gates", "--set", "data.sequence_length=32", "--timeout", "200")
 COUNTED = Energy(source="counter", joules=100.0, window_s=2.0, idle_w=10.0)
@@ -97,3 +103,27 @@ def test_a_parent_answers_once_with_the_samples_of_the_window(tmp_path, monkeypa
     use = ask_parent(tmp_path, Window(start_s=2.0, end_s=5.0))
     assert use.utilisation.energy.joules == pytest.approx(30.0, rel=0.05)
     assert use.host_rss_bytes == 49
+
+
+@pytest.mark.parametrize(("reported", "complete"), [((0, 1), True), ((0,), False)])
+def test_a_record_of_two_machines_warns_if_one_of_them_did_not_report(facts, reported, complete):
+    here = make_machine(packages={"torch": "2", "transformers": "5", "accelerate": "1"})
+    resolved = resolve("smoke-full", facts, here, Options(max_steps=130, devices=2, nodes=2, rendezvous="head:29500"))
+    counts = {"slot_tokens": 64, "real_tokens": 64, "supervised_tokens": 60, "documents": 4, "rows": 4, "loss": 2.0}
+    log = RunLog(
+        phases=[{"phase": "import", "at_s": 0.0}, {"phase": "train", "at_s": 1.0}],
+        started_at_s=1.0,
+        steps=[{"completed_at_s": 1.0 + 0.1 * step, **counts} for step in range(1, 131)],
+        nodes=[{"node": node, "use": use_of(100.0).model_dump(mode="json")} for node in reported],
+        ended=True,
+    )
+    # The samples of the first machine alone are never taken for those of all.
+    moments = [Moment(0.1 * place, (Reading(power_w=10.0),)) for place in range(200)]
+    own = Telemetry([Sample(0.2 * place, 10, None, 1.0, 0.0) for place in range(90)], DeviceSeries(indexes=(0,), during=moments))
+    finished = Finished(log, own, datetime(2026, 1, 2, tzinfo=UTC), wall_s=20.0, max_rss_bytes=10**9)
+    record = assemble(resolved, here, finished)
+    assert record.utilisation.energy.joules == (400.0 if complete else None)
+    assert len(record.utilisation.devices) == (4 if complete else 0)
+    warned = [warned.message for warned in record.warnings if warned.kind is WarningKind.PARTIAL_TELEMETRY]
+    assert warned == ([] if complete else ["no samples of node 1 of 2, so the energy of all devices is unknown"])
+    assert ("of the first machine" in record.memory.host_rss.method) is not complete

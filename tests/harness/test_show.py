@@ -34,5 +34,5 @@ def test_a_short_run_says_that_it_has_too_few_steps_for_an_interval(capsys, step
 def test_a_failed_run_shows_its_status_message_and_fix(capsys):
     print_summary(make_submission(status=Status.OOM_DEVICE), "somewhere.json")
     shown = capsys.readouterr().out
-    assert "oom_device in phase import: scripted oom_device" in shown
+    assert "oom_device in phase train: scripted oom_device" in shown
     assert "what to do: do less" in shown

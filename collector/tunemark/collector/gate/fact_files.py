@@ -13,6 +13,7 @@ from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import BASIS_FILE, price_lines, price_of, read_card, read_known, read_price_basis, workloads_of
 from tunemark.schema.facts.workloads import GoldenLosses
+from tunemark.schema.formats import counted
 from tunemark.schema.records.published import SET_FORMAT
 from tunemark.schema.records.upgrade import Problem
 
@@ -72,12 +73,12 @@ def results_in(path: Path) -> int:
 
 def missing_document(source: str, results: int) -> Problem:
     """Return the problem of results without a document."""
-    return Problem("source", repr(source), f"has {results} results but no {DOCUMENT}; describe the document there")
+    return Problem("source", repr(source), f"has {counted(results, 'result')} but no {DOCUMENT}; describe the document there")
 
 
 def wrong_count(stated: int, results: int) -> Problem:
     """Return the problem of a document that states a wrong number of results."""
-    return Problem("results", repr(stated), f"there are {results} results of this source; correct the number or add the missing results")
+    return Problem("results", repr(stated), f"this source has {counted(results, 'result')}; correct the number or add the missing results")
 
 
 def _stated_results(document: Path) -> int | None:

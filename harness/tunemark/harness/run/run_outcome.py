@@ -8,6 +8,7 @@ from typing import Literal
 
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.telemetry import Telemetry
+from tunemark.schema.formats import counted
 from tunemark.schema.privacy import scrub
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.records.submission import Outcome
@@ -69,7 +70,7 @@ def _ending(finished: Finished, rules: Measurement) -> Ending:
     if finished.ended_by == "parent killed":
         return Status.CRASH, "the tunemark process was killed; recovered from the log of the worker", PARTIAL_RECORD
     if finished.ended_by is not None:
-        message = f"no progress: ended after {finished.wall_s:.0f} s with {len(log.steps)} completed steps"
+        message = f"no progress: ended after {finished.wall_s:.0f} s with {counted(len(log.steps), 'completed step')}"
         return Status.TIMEOUT, message, "find out what hangs in this phase, or allow slow steps more time with --no-step-timeout"
 
     # The other processes failed only because one was killed.

@@ -184,7 +184,7 @@ def _break_even(point: "BreakEven") -> str:
     pairs = f"({point.pairs} pair{'s' * (point.pairs != 1)})"
     if not point.steps:
         return f"{start}: takes no longer with B {pairs}"
-    return f"{start}: pays off after {math.ceil(round(point.steps, 3)):,} steps {pairs}"
+    return f"{start}: pays off after {formats.counted(math.ceil(round(point.steps, 3)), 'step')} {pairs}"
 
 
 def prediction_table(prediction: "Prediction", price: str | None) -> Table:

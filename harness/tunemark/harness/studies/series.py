@@ -27,6 +27,7 @@ from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
+from tunemark.schema.formats import counted
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import Environment, Harness, Submission
@@ -262,7 +263,7 @@ def other_software_message(same_settings: list[Record], plan: Plan, machine: Mac
     differences = "; ".join(_software_changes(last.submission, now, here))
     back = f"check out commit {_commit(before)}" if before.commit not in {None, now.commit} else "restore what differs"
     return (
-        f"{last.study.kind} {last.study.study_id} has the same settings and {runs} runs, but other software measured them "
+        f"{last.study.kind} {last.study.study_id} has the same settings and {counted(runs, 'run')}, but other software measured it "
         f"({differences or 'uncommitted source'}). All points are measured again as {new_id}. "
         f"To resume the earlier runs, {back} and give the same command"
     )

@@ -37,14 +37,15 @@ class Cuda(EventDevice):
         """Return the reason if torch sees no GPU: a build for something else, or for a newer driver."""
         if torch.cuda.is_available():
             return None
-        if torch.version.cuda is None:
+        built = torch.version.cuda
+        if built is None:
             return f"torch {torch.__version__} is built without CUDA, so it sees no NVIDIA GPU; install a build with CUDA"
-        driver, needed = driver_version(), OLDEST_DRIVER.get(int(torch.version.cuda.split(".")[0]))
+        driver, needed = driver_version(), OLDEST_DRIVER.get(int(built.split(".")[0]))
         have = int(driver.split(".")[0]) if driver else None
         if have is not None and needed is not None and have < needed:
             older = max((major for major, oldest in OLDEST_DRIVER.items() if oldest <= have), default=None)
             other = f", or install a build of torch for CUDA {older}" if older else ""
-            build = f"torch {torch.__version__} is built for CUDA {torch.version.cuda}, which needs driver {needed} or newer"
+            build = f"torch {torch.__version__} is built for CUDA {built}, which needs driver {needed} or newer"
             return f"{build}, and this machine has {driver}; update the driver{other}"
         return f"torch {torch.__version__} sees no GPU; install a build for the driver of this machine{f', {driver}' if driver else ''}"
 
