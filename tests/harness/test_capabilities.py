@@ -1,9 +1,14 @@
 """The support matrix is generated from the code and cannot drift from it."""
 
+import pytest
+from harness_making import make_machine
+
 from tunemark.harness.plan.capabilities import support_matrix
-from tunemark.harness.vendors.protocol import Feature
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.vendors.protocol import Feature, vendor_of
 from tunemark.schema.files import project_root
 from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
 
 
@@ -16,3 +21,17 @@ def test_every_reason_is_of_a_feature_and_the_scripted_device_is_left_out():
     assert set(made.features) == {feature.value for feature in Feature}
     assert Backend.FAKE not in made.cannot
     assert Backend.CPU in made.cannot
+
+
+@pytest.mark.parametrize(("release", "runs"), [("4.57.6", True), ("5.23.0", False), ("to be installed", False)])
+def test_four_bit_experts_need_an_older_transformers(facts, release, runs):
+    gpu = make_machine(
+        backend=Backend.CUDA,
+        devices=(DeviceFacts(name="NVIDIA H100 80GB HBM3", memory_bytes=80 * 2**30),),
+        compute_dtypes=vendor_of(Backend.CUDA).formats,
+        packages={"torch": "2.13.0", "bitsandbytes": "0.50.2", "transformers": release},
+    )
+    said = resolve("large-qlora-2k-mixtral-8x7b", facts, gpu, Options()).unsupported
+    assert (said is None) is runs
+    assert runs or "bitsandbytes does not quantise" in said
+    assert resolve("large-qlora-2k-llama2-70b", facts, gpu, Options()).unsupported is None

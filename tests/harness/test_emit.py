@@ -225,3 +225,36 @@ def test_the_stack_that_a_neuron_task_installs_has_all_that_the_harness_imports(
     asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     of_the_front = [one for one in asked if one.startswith(("pydantic", "rich", "typer", "psutil", "datasets"))]
     assert all(f"'{one}'" in NEURON_SETUP for one in of_the_front)
+
+
+def test_a_card_in_bf16_runs_in_fp16_on_a_t4_and_the_script_says_so(facts, capsys):
+    text = emit(facts, "slurm", workload="bert-emotion", accelerator="nvidia-t4")
+    (note,) = [line for line in text.splitlines() if line.startswith("# Note: ")]
+    assert "compute is fp16 instead of the card's bf16: the fastest format of a Volta or Turing GPU" in note
+    assert note.removeprefix("# Note: ") in capsys.readouterr().err
+    assert text.startswith("#!/bin/bash\n")
+
+
+def test_bf16_that_is_asked_for_is_refused_on_a_t4(facts):
+    with pytest.raises(TunemarkError, match="bf16 on a Volta or Turing GPU"):
+        emit(facts, "slurm", workload="bert-emotion", accelerator="nvidia-t4", overrides=("compute=bf16",))
+
+
+def test_the_trainium_run_of_document_000_is_one_command(facts):
+    job = emit(facts, "slurm", workload="qwen3-8b-lora-simple-recipes", instance="trn1.32xlarge")
+    assert "--devices 32" in job
+    assert "--strategy zero1" in job
+    assert "# Note: " not in job
+
+
+@pytest.mark.parametrize("kind", ["slurm", "skypilot"])
+def test_a_step_that_does_not_fit_is_noted_in_the_script(facts, kind, capsys):
+    text = emit(facts, kind, workload="full-8b", accelerator="nvidia-l4")
+    assert "# Note: the step needs about 7" in text
+    assert "each device has 24.0 GiB" in capsys.readouterr().err
+    assert "# Note: " not in emit(facts, kind, workload="lora-1b", accelerator="nvidia-h100-80gb-sxm")
+
+
+def test_a_core_has_its_part_of_the_memory_of_its_chip(facts):
+    target = find_target(facts, None, "trn1.2xlarge", None, 1)
+    assert [device.memory_bytes for device in target.machine().devices] == [16 * 2**30] * 2

@@ -386,3 +386,13 @@ def test_what_is_no_recording_says_so():
     text = (ROOT / "tests" / "harness" / "data" / "README.md").read_text()
     assert "None is a recording" in text
     assert FIXTURE.name in text
+
+
+def test_tensor_parallel_devices_are_those_of_the_card_by_default_and_the_users_come_first(facts):
+    name = "qwen3-8b-lora-simple-recipes"
+    resolved = plan_of(facts, name, cores=32, settings=(), devices=32)
+    assert (resolved.unsupported, resolved.overrides) == (None, ())
+    assert (resolved.plan.device.tensor_parallel, resolved.plan.device.strategy.value, resolved.plan.device.offload) == (8, "zero1", "none")
+    assert resolved.plan.reasons["device.tensor_parallel"] == "the workload card's settings on Neuron devices"
+    other = plan_of(facts, name, cores=32, settings=("devices.tensor_parallel=4", "devices.offload=none"), devices=32, strategy="zero1")
+    assert other.plan.device.tensor_parallel == 4

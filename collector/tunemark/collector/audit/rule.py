@@ -17,6 +17,8 @@ from tunemark.schema.vocabulary import AuditVerdict
 
 IMPOSSIBLE, INCONSISTENT = AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT
 SUSPICIOUS, AMBIGUOUS = AuditVerdict.SUSPICIOUS, AuditVerdict.AMBIGUOUS
+REFUTED = (IMPOSSIBLE, INCONSISTENT)
+"""Verdicts on figures that nothing else may rest on."""
 WORST_FIRST = {verdict: place for place, verdict in enumerate(AuditVerdict)}
 RULES_PACKAGE = "tunemark.collector.audit.rules"
 DOCUMENT_CONDITIONS = frozenset({"date", "link"})

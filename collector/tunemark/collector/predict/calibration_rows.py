@@ -7,7 +7,7 @@ from pathlib import Path
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, source_of
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.published_shape import published_shape
-from tunemark.collector.audit.rule import Finding
+from tunemark.collector.audit.rule import REFUTED, Finding
 from tunemark.collector.audit.token_rates import Rate, token_rates
 from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.collector.predict.fit import Combination, Observed, observe, without_copies
@@ -20,7 +20,7 @@ from tunemark.schema.physics.utilisation import part_of_card
 from tunemark.schema.records.converted import ConvertedResult, training_rate
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method, SoftwareLevel, Status
+from tunemark.schema.vocabulary import Dtype, Method, SoftwareLevel, Status
 
 FOLLOWS_FROM = {
     "tokens_per_s": {"tokens_per_s"},
@@ -30,7 +30,6 @@ FOLLOWS_FROM = {
 """Figure that gives tokens per second without assumptions about padding -> claims that the rate depends on."""
 RUN_CONDITIONS = {"precision"}
 """Conditions that every rate depends on, besides those that it follows from."""
-REFUTED = (AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT)
 MLPERF_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 CalibrationOutcome = tuple[str, Observed | Missing]

@@ -11,9 +11,8 @@ from tunemark.collector.audit.bounds import SIXTEEN_BIT, fastest_format
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.published_shape import published_shape
-from tunemark.collector.audit.rule import Finding
+from tunemark.collector.audit.rule import REFUTED, Finding
 from tunemark.collector.audit.token_rates import rows_per_step, samples_per_s
-from tunemark.collector.predict.calibration_rows import REFUTED
 from tunemark.collector.predict.fit import Observed
 from tunemark.collector.store.rows import Rows, fact
 from tunemark.schema.facts.cards import AcceleratorCard

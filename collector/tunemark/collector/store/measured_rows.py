@@ -237,7 +237,7 @@ def _facts(submission: Submission, derived: Derived) -> Iterator[Row]:
     for name in type(submission.memory).model_fields:
         reading = getattr(submission.memory, name)
         yield fact("memory", name, reading.peak_bytes, reading.method or reading.reason)
-    for topic in ("model", "utilisation", "evaluation"):
+    for topic in ("row_lengths", "model", "utilisation", "evaluation"):
         yield from _topic(topic, record[topic] or {})
     if derived.slot_tokens_per_s is not None:
         reason = "tensor elements over time in the steady window, padding included"

@@ -94,12 +94,13 @@ def _card_words(card: AcceleratorCard) -> str:
 def _machine_table(content: dict[str, Any]) -> Table:
     machine = content["machine"]
     cores = f"{machine['cpu_usable_cores']} of {machine['cpu_logical_cores']} hardware threads"
+    swap = f"{formats.gib(machine['swap_bytes'])} of swap" if machine["swap_bytes"] else "no swap"
     packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
     rows = {
         "device": f"{len(machine['devices'])} x {machine['devices'][0]['name']} ({machine['backend']}: {machine['backend_reason']})",
         "catalogue": content["catalogue"],
         "compute": ", ".join(machine["compute_dtypes"]),
-        "host": f"{machine['cpu']}, {cores}, {formats.gib(machine['memory_bytes'])}",
+        "host": f"{machine['cpu']}, {cores}, {formats.gib(machine['memory_bytes'])}, {swap}",
         "disk": f"{formats.gib(machine['free_disk_bytes'])} free here",
         "software": f"{machine['os']}, Python {machine['python']}, {packages}",
         "not installed": ", ".join(content["missing_required"] + content["missing_optional"]) or "nothing",

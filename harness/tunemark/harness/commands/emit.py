@@ -6,7 +6,9 @@ them first, so a script is written only if they can run the workload.
 
 import math
 import shlex
+import sys
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -15,8 +17,9 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from tunemark.harness.plan.machine import PACKAGES, VENDOR_PACKAGES, Machine, detect
+from tunemark.harness.plan.memory_check import too_large
 from tunemark.harness.plan.options import Options
-from tunemark.harness.plan.resolve import refuse_unsupported, resolve
+from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
 from tunemark.harness.vendors.protocol import Vendor, all_vendors
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
@@ -34,6 +37,8 @@ MARGIN_S = 900
 PLACEMENT_OPTIONS = {"backend", "devices", "strategy", "nodes", "node_rank", "rendezvous"}
 """Options that the script sets from its target and the node it runs on."""
 NAMES_FILE = Path(__file__).with_name("skypilot.toml")
+FORCED = {"compute": "precision.compute", "data.padding": "data.padding", "data.document_borders": "data.document_borders"}
+"""Settings of a card that devices may force to another value -> reason in the plan."""
 LOCAL = ("file:", "pretrained:/", "pretrained:.", "pretrained:~")
 """Prefixes of values that refer to a file on the local machine."""
 
@@ -64,11 +69,28 @@ def script(kind: Format, workload: str, options: Options, facts: FactBase, accel
     options = replace(options, devices=target.per_node * target.nodes, nodes=target.nodes)
     resolved = resolve(workload, facts, target.machine(), options)
     refuse_unsupported(resolved)
+    notes = tuple(script_notes(resolved, options, facts, target.machine()))
     arguments = [*run_arguments(workload, options), "--devices", str(options.devices)]
     if resolved.plan.device.strategy is not Strategy.SINGLE:
         arguments += ["--strategy", resolved.plan.device.strategy.value]
     job = Job(resolved.plan, target, tuple(arguments))
-    return slurm(job) if kind is Format.SLURM else skypilot(job)
+    for note in notes:
+        sys.stderr.write(f"note: {note}\n")
+    text = slurm(job) if kind is Format.SLURM else skypilot(job)
+    first, rest = text.split("\n", 1) if text.startswith("#!") else ("", text)
+    return "\n".join(filter(None, [first, *(f"# Note: {note}" for note in notes), rest]))
+
+
+def script_notes(resolved: Resolved, options: Options, facts: FactBase, machine: Machine) -> Iterator[str]:
+    """Yield what a reader of the script must know: settings that the devices force, and a step that does not fit into their memory."""
+    plan = resolved.plan
+    for override in resolved.overrides:
+        reason = plan.reasons.get(FORCED.get(override.field, ""))
+        if reason is not None and not options.sets(override.field):
+            yield f"{override.field} is {override.run} instead of the card's {override.card}: {reason}"
+    words = too_large(plan, facts.model(plan.model.key), machine)
+    if words is not None:
+        yield f"the step needs {words[0]} by the memory model, and {words[1]}; `tunemark run` refuses it without --force"
 
 
 # The target machines and the job
@@ -98,7 +120,7 @@ class Target:
 
     def machine(self) -> Machine:
         """Return one of these machines for planning, with all packages: the script installs them."""
-        memory = None if self.card.memory_gib is None else int(self.card.memory_gib * GIB)
+        memory = None if self.card.memory_gib is None else int(self.card.memory_gib * GIB) // _devices_in(self.card, self.vendor)
         return replace(
             detect(),
             backend=self.vendor.backend,

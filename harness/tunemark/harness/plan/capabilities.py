@@ -51,6 +51,8 @@ LEARNED_POSITIONS = ("bert", "gpt2")
 """Model families with a position table, which has an end."""
 LIGER_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
 """Model families that Liger has kernels for. It silently leaves other models unchanged."""
+FUSED_EXPERTS = 5
+"""Release of transformers since which the experts of a layer are one parameter."""
 NEURON_FAMILIES = ("llama", "granite", "qwen3")
 """Model families that optimum-neuron can train."""
 NEURON_LOOP_NEEDS = dict.fromkeys(
@@ -68,6 +70,7 @@ def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generatio
         _neuron_problems(plan) if plan.device.backend is Backend.NEURON else (),
         _missing_packages(plan, machine),
         _model_problems(plan, model),
+        _expert_problems(plan, model, machine),
     )
     return next((reason for check in checks for reason in check), None)
 
@@ -164,6 +167,14 @@ def _model_problems(plan: Plan, card: ModelCard) -> Iterator[str]:
         yield f"{plan.model.key} is of family {card.family}, and optimum-neuron trains {', '.join(NEURON_FAMILIES)}"
     if plan.model.fused_kernels == "liger" and card.family not in LIGER_FAMILIES:
         yield f"Liger has kernels for {', '.join(LIGER_FAMILIES)}, not for {card.family}; use fused_kernels=none"
+
+
+def _expert_problems(plan: Plan, card: ModelCard, machine: Machine) -> Iterator[str]:
+    """Yield a problem for four-bit experts: tried with transformers 5.23 and bitsandbytes 0.50, which left them as they were."""
+    release = machine.packages.get("transformers", "").partition(".")[0]
+    if plan.method is Method.QLORA and card.experts and not (release.isdecimal() and int(release) < FUSED_EXPERTS):
+        cause = "transformers 5 keeps all experts of a layer in one parameter, which bitsandbytes does not quantise"
+        yield f"qlora of {card.key}: {cause}, so they would stay in 16 bits; install transformers 4.57, or use method=lora"
 
 
 def by_trainer(plan: Plan) -> bool:

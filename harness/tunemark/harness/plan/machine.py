@@ -55,6 +55,8 @@ class Machine:
     cpu_usable_cores: int
     memory_bytes: int
     free_disk_bytes: int
+    swap_bytes: int | None = None
+    """Swap space of the host."""
     target: str | None = None
     """Compile target of the first device, such as compute capability 9.0 or gfx942; None where unknown."""
     indexes: tuple[int, ...] = ()
@@ -89,6 +91,7 @@ def detect(requested: Backend | None = None) -> Machine:
         cpu_logical_cores=psutil.cpu_count() or 1,
         cpu_usable_cores=usable_cores(),
         memory_bytes=psutil.virtual_memory().total,
+        swap_bytes=psutil.swap_memory().total,
         free_disk_bytes=shutil.disk_usage(Path.cwd()).free,
         target=devices[0].target,
         indexes=tuple(device.index for device in devices if device.index is not None),

@@ -18,12 +18,18 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> tuple[int | No
     return None if shape_problem(plan, card) else estimate_memory(shape_of_plan(plan, card)).needed, has
 
 
+def too_large(plan: Plan, card: ModelCard, machine: Machine) -> tuple[str, str] | None:
+    """Return the memory that the plan needs, and the smaller one of each device with the fix, in words; None if it fits or is unknown."""
+    needed, has = step_memory(plan, card, machine)
+    if needed is None or has is None or needed <= has:
+        return None
+    fix = f"each device has {formats.gib(has)}; lower batch.micro_batch or data.sequence_length with --set, choose method=lora or qlora"
+    return f"about {formats.gib(needed)} for {plan.workload}", fix
+
+
 def refuse_too_large(plan: Plan, card: ModelCard, machine: Machine) -> None:
     """Raise TunemarkError if the plan needs more memory than each device has."""
-    needed, has = step_memory(plan, card, machine)
-    if needed is not None and has is not None and needed > has:
-        fix = (
-            f"each device has {formats.gib(has)}; lower batch.micro_batch or data.sequence_length with --set, "
-            "choose method=lora or qlora, or try it anyway with --force"
-        )
-        raise TunemarkError("memory", f"about {formats.gib(needed)} for {plan.workload}", fix, exit_code=Exit.OUT_OF_MEMORY)
+    words = too_large(plan, card, machine)
+    if words is not None:
+        needed, fix = words
+        raise TunemarkError("memory", needed, f"{fix}, or try it anyway with --force", exit_code=Exit.OUT_OF_MEMORY)

@@ -12,7 +12,7 @@ from tunemark.harness.plan.capabilities import generation_of, unsupported_reason
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.overrides import apply_overrides
-from tunemark.harness.vendors.protocol import FEATURE_OF_FORMAT, Generation, vendor_of
+from tunemark.harness.vendors.protocol import FEATURE_OF_FORMAT, Feature, Generation, vendor_of
 from tunemark.harness.worker.sample_files import FULL_ROWS, SYNTHETIC, check_file, describe_file
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard
@@ -29,7 +29,17 @@ DEFAULT_MAX_TRAIN_S = 300.0
 DEFAULT_NO_STEP_S = 900.0
 OFFLOADS: tuple[Offload, ...] = ("none", "optimizer", "all")
 SET_BY_OPTIONS = frozenset(
-    {"weights", "data.source", "data.name", "data.padding", "data.document_borders", "devices.count", "devices.strategy", "devices.offload"}
+    {
+        "weights",
+        "compute",
+        "data.source",
+        "data.name",
+        "data.padding",
+        "data.document_borders",
+        "devices.count",
+        "devices.strategy",
+        "devices.offload",
+    }
 )
 """Settings of a card that options can change without `--set`."""
 Value = TypeVar("Value")
@@ -73,8 +83,10 @@ class Reasons(dict[str, str]):
 
 def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> Resolved:
     """Return the plan of a workload on a machine. Raises TunemarkError, with a suggestion, for an unknown name or value."""
-    card, changes = apply_overrides(facts.workload(name), options.overrides)
     reasons = Reasons()
+    asked = facts.workload(name)
+    point = neuron_point(asked, options, reasons) if machine.backend is Backend.NEURON else ()
+    card, changes = apply_overrides(asked, (*point, *options.overrides))
     accelerator = facts.recognise_device(machine.devices[0].name, machine.backend)
     generation = generation_of(machine.backend, machine.target, accelerator.architecture if accelerator else None)
     model, weights_from = model_choice(card, facts, options)
@@ -91,7 +103,7 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         data=data,
         batch=batch_choice(card, device, reasons),
         optimizer=card.optimizer,
-        precision=precision_choice(card, machine, generation, reasons),
+        precision=precision_choice(card, machine, generation, options, reasons),
         device=device,
         measurement=measurement_choice(card, options, reasons),
         reasons=reasons,
@@ -105,6 +117,20 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
         overrides = (*(override for override in overrides if override.field != name), renamed)
     unsupported = unsupported_reason(plan, facts.model(plan.model.key), machine, generation)
     return Resolved(plan, overrides, weights_from, data_from, unsupported, Node(options.node_rank, options.rendezvous))
+
+
+def neuron_point(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple[str, ...]:
+    """Return the card's own settings for Neuron devices as assignments: its first point with tensor parallel devices.
+
+    Settings of the user come first: with one of the point's fields set, none of the others is.
+    """
+    point = next((point for point in card.points if "devices.tensor_parallel" in point), {})
+    if any(options.sets(field) for field in point):
+        return ()
+    reasons.update(
+        dict.fromkeys((field.replace("devices.", "device.") for field in point), "the workload card's settings on Neuron devices")
+    )
+    return tuple(f"{field}={json.dumps(value)}" for field, value in point.items())
 
 
 def _option_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[Override, ...]:
@@ -172,10 +198,14 @@ def lora_choice(card: WorkloadCard, facts: FactBase, reasons: Reasons) -> LoraSe
     return card.lora.model_copy(update={"target_modules": targets})
 
 
-def precision_choice(card: WorkloadCard, machine: Machine, generation: Generation | None, reasons: Reasons) -> Precision:
-    """Return the number formats of weights and of matrix products."""
+def precision_choice(card: WorkloadCard, machine: Machine, generation: Generation | None, options: Options, reasons: Reasons) -> Precision:
+    """Return the number formats of weights and of matrix products.
+
+    A card in bf16 uses the fastest format of devices that lack it, unless the user has set one.
+    """
     compute, why = Dtype.FP32, "the workload card sets it"
-    if card.compute != "auto":
+    lacks_bf16 = generation is not None and Feature.BF16 in generation.cannot
+    if card.compute != "auto" and (card.compute != Dtype.BF16.value or not lacks_bf16 or sets_compute(options)):
         compute = Dtype(card.compute)
     elif generation is None:
         compute, why = machine.compute_dtypes[0], f"the fastest format of a {machine.backend.value} device"
@@ -193,6 +223,11 @@ def precision_choice(card: WorkloadCard, machine: Machine, generation: Generatio
 
 
 # Data
+
+
+def sets_compute(options: Options) -> bool:
+    """Return True if the user has set the number format of matrix products."""
+    return any(options.sets(name) for name in ("compute", "precision"))
 
 
 def data_choice(card: WorkloadCard, machine: Machine, options: Options, reasons: Reasons) -> tuple[DataChoice, str | None]:

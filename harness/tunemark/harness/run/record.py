@@ -30,6 +30,7 @@ from tunemark.schema.records.submission import (
     ModelFacts,
     PhaseStart,
     ProcessTimes,
+    RowLengths,
     Submission,
     Utilisation,
 )
@@ -83,6 +84,7 @@ def assemble(
             compile_cache=log.compile_cache["state"] if log.compile_cache else "none",
             compile_cache_reason=log.compile_cache["reason"] if log.compile_cache else None,
         ),
+        row_lengths=RowLengths.model_validate(log.row_lengths) if log.row_lengths else None,
         model=ModelFacts.model_validate(log.model) if log.model else None,
         trace=log.trace(),
         effective=Effective.model_validate(log.effective) if log.effective else None,

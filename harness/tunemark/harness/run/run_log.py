@@ -86,6 +86,7 @@ class RunLog:
     phases: list[dict[str, Any]] = field(default_factory=list)
     started_at_s: float = 0.0
     steps: list[dict[str, Any]] = field(default_factory=list)
+    row_lengths: dict[str, Any] | None = None
     model: dict[str, Any] | None = None
     memory: dict[str, Any] | None = None
     evaluation: dict[str, Any] | None = None

@@ -208,6 +208,8 @@ class Samples:
     """Name of the evaluation rows."""
     vocabulary: int | None
     """Size of a tokenizer trained here; None keeps the model card's."""
+    lengths: dict[str, Any] | None = None
+    """Lengths of the training rows, as `submission.row_lengths` holds them; None when there is no end."""
 
 
 def load_samples(plan: Plan, vocabulary: int, data_from: str | None, weights_from: str | None) -> Samples:
@@ -216,11 +218,13 @@ def load_samples(plan: Plan, vocabulary: int, data_from: str | None, weights_fro
     if data.source is DataSource.SYNTHETIC:
         generate, seed = GENERATORS[data.name], plan.measurement.seed
         training = generate(vocabulary, data.sequence_length, plan.model.labels, seed)
+        lengths = None
         if data.training_rows is not None:
-            training = cycle(list(islice(training, data.training_rows)))
+            finite = list(islice(training, data.training_rows))
+            training, lengths = cycle(finite), lengths_of(finite)
         others = generate(vocabulary, data.sequence_length, plan.model.labels, seed + EVALUATION_SEED)
         held_out = list(islice(others, data.evaluation_rows))
-        return Samples(training, data.training_rows, held_out, "synthetic rows from another seed", None)
+        return Samples(training, data.training_rows, held_out, "synthetic rows from another seed", None, lengths)
     if data_from is None:
         msg = "a plan with text needs the place of the data"
         raise ValueError(msg)
@@ -242,7 +246,16 @@ def _text_samples(plan: Plan, vocabulary: int, data_from: str, weights_from: str
         text.tokenize(tokenizer, held_out, data.sequence_length, labels) if held_out else [],
         f"{'all' if len(held_out) == len(all_held_out) else 'the first'} rows of {split}",
         len(tokenizer) if trained else None,
+        lengths_of(training),
     )
+
+
+def lengths_of(samples: list[Sample]) -> dict[str, Any]:
+    """Return the number of samples and the distribution of their lengths in tokens."""
+    lengths = np.array([len(sample["input_ids"]) for sample in samples])
+    shares = {"minimum": 0.0, "median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "maximum": 1.0}
+    quantiles = np.quantile(lengths, list(shares.values()), method="inverted_cdf")
+    return {"rows": len(lengths), "mean": float(lengths.mean())} | dict(zip(shares, map(int, quantiles), strict=True))
 
 
 def rows_of_an_epoch(plan: Plan, samples: list[Sample]) -> int:

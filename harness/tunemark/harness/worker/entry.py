@@ -122,6 +122,8 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> "Trainer"
     caches = CacheWatch.of(plan, folder)
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
+    if samples.lengths is not None:
+        log.event("row_lengths", **samples.lengths)
     log.phase(Phase.LOAD, device.now())
     scratch, empty = folder / f"weights-{rank}", shapes_only(plan, rank)
     model = build_model(plan, order.card, order.weights_from, samples.vocabulary, scratch, device, empty=empty)

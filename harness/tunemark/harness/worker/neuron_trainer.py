@@ -47,6 +47,8 @@ def run_by_trainer(order: Order, device: Device, log: LogWriter, folder: Path) -
     caches = CacheWatch.of(plan, folder)
     log.phase(Phase.DATA, device.now())
     samples = load_samples(plan, card.vocabulary, order.data_from, order.weights_from)
+    if samples.lengths is not None:
+        log.event("row_lengths", **samples.lengths)
     log.phase(Phase.LOAD, device.now())
     arguments = NeuronTrainingArguments(**training_arguments(plan, planned_steps(plan, samples.training_rows), folder / "trainer"))
     processes = assert_world(plan, int(arguments.world_size))

@@ -83,6 +83,8 @@ class Environment(Frozen):
     """Hardware threads available to the process."""
     memory_bytes: Bytes
     """Memory of the host."""
+    swap_bytes: Bytes | None = None
+    """Swap space of the host; null in records before it was read."""
 
     @property
     def usable_physical_cores(self) -> int | None:
@@ -226,6 +228,38 @@ class Utilisation(Frozen):
     """Energy of all devices; null if it was not measured."""
 
 
+class RowLengths(Frozen):
+    """Lengths of the training rows in tokens, without padding and cut to `data.sequence_length`; of documents before packing.
+
+    Quantiles are lengths of rows: the smallest length that at least this share of the rows does not exceed.
+    """
+
+    rows: PositiveCount
+    """Rows of the training data."""
+    mean: Annotated[float, Field(gt=0)]
+    """Mean length."""
+    minimum: PositiveCount
+    """Shortest row."""
+    median: PositiveCount
+    """Median length."""
+    p90: PositiveCount
+    """90% quantile."""
+    p95: PositiveCount
+    """95% quantile."""
+    p99: PositiveCount
+    """99% quantile."""
+    maximum: PositiveCount
+    """Longest row."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        lengths = [self.minimum, self.median, self.p90, self.p95, self.p99, self.maximum]
+        if lengths != sorted(lengths) or not self.minimum <= self.mean <= self.maximum:
+            msg = f"lengths {lengths} with mean {self.mean:g} are not in order"
+            raise ValueError(msg)
+        return self
+
+
 class Evaluation(Frozen):
     """Quality on held-out rows."""
 
@@ -279,6 +313,8 @@ class Submission(Frozen):
     """The process as a whole."""
     study: Study | None = None
     """The study that the run belongs to; null for a single run."""
+    row_lengths: RowLengths | None = None
+    """Null for synthetic rows without an end, and if the run ended before the data was read."""
     model: ModelFacts | None = None
     """Null if the run ended before the model was built."""
     effective: Effective | None = None
