@@ -31,14 +31,16 @@ def least_shape(
     checkpointing: Checkpointing = Checkpointing.NONE,
 ) -> TrainingShape:
     """Return the shape with the least work and memory: flash attention, fused loss, 16-bit adapters of the fewest projections."""
+    # Other methods with frozen base weights do at least the work of the smallest adapters.
+    frozen = method is Method.PEFT
     return TrainingShape(
         model,
-        method,
+        Method.LORA if frozen else method,
         sequence_length,
         micro_batch,
         labels=FEWEST_LABELS if model.family == "bert" else None,
-        lora_rank=rank,
-        lora_targets=ALL_LINEAR if rank > 1 else FIRST_LORA_TARGETS.get(model.family, ("q_proj", "v_proj")),
+        lora_rank=1 if frozen else rank,
+        lora_targets=ALL_LINEAR if rank > 1 and not frozen else FIRST_LORA_TARGETS.get(model.family, ("q_proj", "v_proj")),
         checkpointing=checkpointing,
         loss="fused",
         adapters=Dtype.BF16,
