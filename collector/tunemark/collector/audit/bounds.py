@@ -51,9 +51,14 @@ def least_shape(
 def least_flop_per_token(
     model: ModelCard, method: Method, sequence_length: int, rank: int = 1, *, recompute: bool = False, attention: bool = False
 ) -> float:
-    """Return the minimum FLOPs per token, with recomputed blocks and attention only on request. See definitions#model-flops."""
+    """Return the minimum FLOPs per token, with recomputed blocks and attention only on request. See definitions#model-flops.
+
+    Methods other than LoRA may adapt the last blocks only, so that gradients pass through few blocks: the forward pass is their minimum.
+    """
     checkpointing = Checkpointing.FULL if recompute else Checkpointing.NONE
     ledger = flops_ledger(least_shape(model, method, sequence_length, 1, rank, checkpointing))
+    if method is Method.PEFT:
+        return (ledger.forward - (0 if attention else ledger.of("forward_attention"))) / ledger.tokens
     flops = ledger.hardware_flops if recompute else ledger.model_flops
     return (flops - (0 if attention else ledger.of("forward_attention", "backward_attention"))) / ledger.tokens
 
