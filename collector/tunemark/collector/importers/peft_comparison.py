@@ -77,7 +77,7 @@ def peft_comparison(
     root = project_root()
     facts, problems = FactBase(root / "data"), list[LogProblem]()
     runs = list(read_runs(folders, problems))
-    results, kept = [], list[str]()
+    results, kept = list[PublishedResult](), list[str]()
     for name, run in runs:
         try:
             facts_of_run = trimmed(run)
