@@ -14,7 +14,7 @@ from tunemark.schema.derive import SlowestRank, compile_overhead, derive, step_l
 from tunemark.schema.records import upgrade
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.json_schema import field_reference, schema_files
-from tunemark.schema.records.published import DocumentTable, PublishedResult
+from tunemark.schema.records.published import DocumentTable, PublishedResult, PublishedSet, published_results
 from tunemark.schema.records.submission import MemoryReading, Submission
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.records.upgrade import InvalidRecord, read_record
@@ -434,3 +434,20 @@ def test_compile_overhead_is_unknown_without_a_steady_step() -> None:
     found = derive(make_submission(8, events=compilation(1)))
     assert found.compile_overhead_s is None
     assert "compile" not in found.phases
+
+
+def test_a_set_holds_results_of_one_source_in_order() -> None:
+    first, second = make_published(id="901-001", source="901"), make_published(id="901-002", source="901")
+    whole = PublishedSet(source="901", results=(first, second))
+    assert PublishedSet.model_validate_json(whole.lines()) == whole
+    assert whole.lines().count(b"\n") == 4
+    for wrong in ((second, first), (first, first), (make_published(id="902-001", source="902"),)):
+        with pytest.raises(ValueError, match=r"order of their ids|another one"):
+            PublishedSet(source="901", results=wrong)
+
+
+def test_results_are_found_in_a_result_and_in_a_set_and_nowhere_else() -> None:
+    result = make_published()
+    assert published_results(result) == (result,)
+    assert published_results(PublishedSet(source=result.source, results=(result,))) == (result,)
+    assert published_results(make_submission()) == ()

@@ -21,6 +21,8 @@ from tunemark.collector.audit.rule import Finding, all_rules
 from tunemark.schema.records.published import Claim, Conditions, Reading, Statement
 
 NONE = "no finding"
+READ_BY_HAND = ("000", "001", "002", "003", "004")
+"""Documents whose findings were reviewed one by one; imported tables have too many."""
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLES = run_path(str(Path(__file__).with_name("test_rules.py")))["EXAMPLES"]
 CASES = run_path(str(Path(__file__).with_name("test_thresholds.py")))["CASES"]
@@ -328,4 +330,4 @@ def test_findings_of_all_examples_with_one_change_are_those_that_were_reviewed()
 
 
 def test_findings_of_the_stored_documents_are_those_that_were_reviewed(findings: tuple[Finding, ...]) -> None:
-    check("documents.txt", [f"{one.rule}: {text_of(one)}" for one in findings if one.records[0][:3].isdecimal()])
+    check("documents.txt", [f"{one.rule}: {text_of(one)}" for one in findings if one.records[0][:3] in READ_BY_HAND])

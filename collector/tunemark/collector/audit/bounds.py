@@ -31,14 +31,16 @@ def least_shape(
     checkpointing: Checkpointing = Checkpointing.NONE,
 ) -> TrainingShape:
     """Return the shape with the least work and memory: flash attention, fused loss, 16-bit adapters of the fewest projections."""
+    # Other methods with frozen base weights do at least the work of the smallest adapters.
+    frozen = method is Method.PEFT
     return TrainingShape(
         model,
-        method,
+        Method.LORA if frozen else method,
         sequence_length,
         micro_batch,
         labels=FEWEST_LABELS if model.family == "bert" else None,
-        lora_rank=rank,
-        lora_targets=ALL_LINEAR if rank > 1 else FIRST_LORA_TARGETS.get(model.family, ("q_proj", "v_proj")),
+        lora_rank=1 if frozen else rank,
+        lora_targets=ALL_LINEAR if rank > 1 and not frozen else FIRST_LORA_TARGETS.get(model.family, ("q_proj", "v_proj")),
         checkpointing=checkpointing,
         loss="fused",
         adapters=Dtype.BF16,
@@ -49,9 +51,14 @@ def least_shape(
 def least_flop_per_token(
     model: ModelCard, method: Method, sequence_length: int, rank: int = 1, *, recompute: bool = False, attention: bool = False
 ) -> float:
-    """Return the minimum FLOPs per token, with recomputed blocks and attention only on request. See definitions#model-flops."""
+    """Return the minimum FLOPs per token, with recomputed blocks and attention only on request. See definitions#model-flops.
+
+    Methods other than LoRA may adapt the last blocks only, so that gradients pass through few blocks: the forward pass is their minimum.
+    """
     checkpointing = Checkpointing.FULL if recompute else Checkpointing.NONE
     ledger = flops_ledger(least_shape(model, method, sequence_length, 1, rank, checkpointing))
+    if method is Method.PEFT:
+        return (ledger.forward - (0 if attention else ledger.of("forward_attention"))) / ledger.tokens
     flops = ledger.hardware_flops if recompute else ledger.model_flops
     return (flops - (0 if attention else ledger.of("forward_attention", "backward_attention"))) / ledger.tokens
 

@@ -127,6 +127,9 @@ def stated_training_rows(note: str | None) -> int | None:
 
 def precision_class(printed: str | None) -> str | None:
     """Return the number format of matrix products in printed words, as in `Dtype`; `fp16/bf16` if both are named."""
-    words = (printed or "").lower().replace("bfloat16", "bf16").replace("float16", "fp16").replace("float32", "fp32")
-    named = [dtype for dtype in ("fp16", "bf16", "tf32", "fp32", "fp8") if re.search(rf"\b{dtype}\b", words)]
+    words = (printed or "").lower()
+    for name, dtype in (("bfloat16", "bf16"), ("float16", "fp16"), ("float32", "fp32"), ("float8", "fp8"), ("mxfp8", "fp8")):
+        words = words.replace(name, dtype)
+    # An underscore joins words: amp_bf16.
+    named = [dtype for dtype in ("fp16", "bf16", "tf32", "fp32", "fp8") if re.search(rf"(?<![a-z0-9]){dtype}(?![a-z0-9])", words)]
     return "/".join(named) or None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.collector.gate.cross_file_checks import FileProblems
-from tunemark.collector.gate.read import DOCUMENT, PUBLISHED, RESULT, shown_path
+from tunemark.collector.gate.read import DOCUMENT, RESULT, shown_path
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
@@ -19,7 +19,8 @@ from tunemark.schema.records.upgrade import Problem
 
 CARDS: dict[str, type[Any]] = {"accelerators": AcceleratorCard, "models": ModelCard, "golden": GoldenLosses}
 """Folder of a card -> its model; a file of data/workloads may hold several cards."""
-PUBLISHED_FOLDER = Path(PUBLISHED).name
+SET_HEAD = 64
+"""Bytes at the beginning of a set that hold its format."""
 WORKLOADS, KNOWN, PRICES = "workloads", "known", "prices.csv"
 
 
@@ -45,11 +46,9 @@ def fact_problems(files: Iterable[Path], root: Path) -> FileProblems:
 def document_problems(files: Iterable[Path], root: Path) -> FileProblems:
     """Return the problems of documents with results among the files: no source.json, or a wrong number of results in it."""
     problems: FileProblems = []
-    for folder in sorted({path.parent for path in files if path.parent.parent.name == PUBLISHED_FOLDER and path.name != DOCUMENT}):
+    for folder in sorted({path.parent for path in files if results_in(path)}):
         document = folder / DOCUMENT
         results = sum(results_in(path) for path in folder.glob("*.json"))
-        if not results:
-            continue
         if not document.is_file():
             problems.append((shown_path(document, root), missing_document(folder.name, results)))
         elif (stated := _stated_results(document)) is not None and stated != results:
@@ -58,14 +57,13 @@ def document_problems(files: Iterable[Path], root: Path) -> FileProblems:
 
 
 def results_in(path: Path) -> int:
-    """Return the number of published results in a file: one by its name, or those of a set; 0 for a file that is neither."""
+    """Return the number of published results in a file: one by its name, or those of a set; 0 for any other file."""
     if RESULT.fullmatch(path.name):
         return 1
-    if path.name == DOCUMENT:
-        return 0
     try:
-        content = json.loads(path.read_bytes())
-        return len(content["results"]) if content["format"] == SET_FORMAT else 0
+        with path.open("rb") as file:
+            is_set = SET_FORMAT.encode() in file.read(SET_HEAD)
+        return len(json.loads(path.read_bytes())["results"]) if is_set else 0
     except (ValueError, KeyError, TypeError, OSError):
         # An invalid file is reported where it is checked.
         return 0

@@ -77,10 +77,12 @@ def peft_comparison(
     root = project_root()
     facts, problems = FactBase(root / "data"), list[LogProblem]()
     runs = list(read_runs(folders, problems))
-    results = []
-    for number, (name, run) in enumerate(runs, start=1):
+    results, kept = list[PublishedResult](), list[str]()
+    for name, run in runs:
         try:
-            results.append(record(f"{source}-{number:03d}", name, trimmed(run), reference, facts))
+            facts_of_run = trimmed(run)
+            results.append(record(f"{source}-{len(results) + 1:03d}", name, facts_of_run, reference, facts))
+            kept.append(json.dumps({"file": name, **facts_of_run}, sort_keys=True))
         except (KeyError, TypeError) as error:
             problems.append(LogProblem(name, None, f"field {error} is missing or of another type"))
         except ValidationError as error:
@@ -93,7 +95,7 @@ def peft_comparison(
         raise TunemarkError("DIR", ", ".join(map(str, folders)), f"has no result file; name a checkout's {FOLDER}", exit_code=Exit.INVALID)
     folder = (root / "data" / "published" if out is None else out) / source
     if extract is not None:
-        lines = ",\n".join(json.dumps({"file": name, **trimmed(run)}, sort_keys=True) for name, run in runs)
+        lines = ",\n".join(kept)
         write_changed(extract, f"[\n{lines}\n]\n".encode())
     folder.mkdir(parents=True, exist_ok=True)
     write_changed(folder / RESULTS, PublishedSet(source=source, results=tuple(results)).lines())

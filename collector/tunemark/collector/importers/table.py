@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
@@ -97,7 +97,7 @@ def found_tables(mapping: Map, files: Sequence[Path]) -> dict[str, TextTable]:
         relative = "/".join(part for part in (wanted.commit, wanted.path or mapping.source.path) if part)
         path = _file_of(relative, files)
         if path not in texts:
-            texts[path] = tables_in(read_text(str(path)), path.name)
+            texts[path] = tables_in(read_text(str(path)), path.name, wanted.levels)
         tables[wanted.key] = _table_of(wanted, texts[path], path)
     return tables
 
@@ -154,20 +154,20 @@ def import_tables(mapping: Map, tables: dict[str, TextTable]) -> Imported:
     for wanted in mapping.tables:
         text = tables[wanted.key]
         _check_columns(mapping, wanted, text)
-        before, left_out = len(imported.results), 0
+        before, kept_rows = len(imported.results), list[tuple[int, tuple[str, ...]]]()
         cells: dict[str, str] = {}
         for line, row in text.rows:
             cells = _filled(mapping, wanted, dict(zip(text.header, row, strict=True)), cells)
             place = f"{text.file}:{line}"
             skipped = _first_match((*wanted.skip, *mapping.skip), cells, place)
             if skipped is not None:
-                left_out += 1
                 imported.remarks.append(f"{place}: left out: {skipped.reason}")
                 continue
+            kept_rows.append((line, row))
             _add_row(imported, mapping, wanted, cells, place)
         kept = [name for name in text.header if not _ignored(mapping, wanted, name)]
-        imported.extracted.append((wanted.key, text, kept))
-        imported.counts[wanted.key] = (len(text.rows), left_out, len(imported.results) - before)
+        imported.extracted.append((wanted.key, replace(text, rows=tuple(kept_rows)), kept))
+        imported.counts[wanted.key] = (len(text.rows), len(text.rows) - len(kept_rows), len(imported.results) - before)
     return imported
 
 
@@ -267,18 +267,23 @@ class Row:
                 self.from_repository += rule.from_repository
                 self.notes += [rule.note] if rule.note else []
         self._compute()
+        self._figures(columns)
+        outcome = _first_match((*wanted.outcome, *mapping.outcome), self.cells, self.place)
+        if outcome is not None:
+            self.status = outcome.status
+            self.notes += [outcome.note] if outcome.note else []
+
+    def _figures(self, columns: Sequence[tuple[str, Column, str]]) -> None:
         for name, column, cell in columns:
             if column.quantity is None:
                 continue
             if cell in column.outcomes:
                 self.status = column.outcomes[cell]
                 self.labels[_label(name)] = cell
-            elif cell not in mapping.absent:
+            elif cell not in self.mapping.absent:
                 self.claims[column.quantity] = self._claim(name, column, cell)
-        outcome = _first_match((*wanted.outcome, *mapping.outcome), self.cells, self.place)
-        if outcome is not None:
-            self.status = outcome.status
-            self.notes += [outcome.note] if outcome.note else []
+        if self.claims:
+            self.claims |= {name: Claim(printed=printed, value=value) for name, (printed, value) in self.wanted.claims.items()}
 
     def _columns(self) -> Iterator[tuple[str, Column, str]]:
         columns = self.mapping.columns_of(self.wanted, self.variant)
@@ -340,14 +345,14 @@ class Row:
         if column.per == "unstated" and isinstance(count, int) and count > 1:
             meanings = (("of all devices", 1.0), ("of one device", float(count)))
         bare = not re.search(r"[A-Za-z%]", cell.replace("e", "").replace("E", ""))
-        unit = column.shown if column.shown is not None else "" if column.unit in {"1", "in cell", "duration"} else column.unit
+        unit = column.shown if column.shown is not None else "" if column.unit in {"1", "in cell", "duration", "clock"} else column.unit
         printed = f"{cell} {unit}".strip() if bare else cell
         readings = tuple(Reading(meaning=meaning, value=value * factor) for meaning, factor in meanings)
         return Claim(value=_short(value), printed=printed, readings=readings, note=note)
 
     def _figure(self, name: str, column: Column, cell: str) -> float:
-        if column.unit == "duration":
-            seconds = duration(cell)
+        if column.unit in {"duration", "clock"}:
+            seconds = duration(f"0:{cell}" if column.unit == "clock" and cell.isdigit() else cell)
             if seconds is None:
                 raise self._error(name, cell, "is not a duration such as `1h 2m` or `1:02:03`")
             return seconds

@@ -40,8 +40,10 @@ UNITS: dict[str, float] = {
     "W": 1.0,
     "in cell": 0.0,
     "duration": 0.0,
+    "clock": 0.0,
 }
-"""Unit of a column -> factor to the unit of its quantity. `in cell`: each cell names its unit. `duration`: `1h 2m`, `1:02:03`."""
+"""Unit of a column -> factor to the unit of its quantity. `in cell`: each cell names its unit. `duration`: `1h 2m`, `1:02:03`.
+`clock`: `1:02:03`, `2:03`, and a bare number for seconds."""
 WRITTEN: dict[str, str] = {
     "GIB": "GiB",
     "GB": "GB",
@@ -169,6 +171,10 @@ class TableMap(Frozen):
     """Nearest heading above the table, exactly, or the nearest ones joined by ` > `; None for CSV."""
     number: int = 1
     """Number of the table under that heading."""
+    levels: tuple[Text, ...] = ()
+    """Names of the levels of nested JSON objects."""
+    claims: dict[str, tuple[Text, float]] = Field(default_factory=dict)
+    """Figures that the text states for all rows: quantity -> (as printed, value)."""
     section: Text | None = None
     """Place shown with each record; the heading by default."""
     conditions: dict[str, Scalar] = Field(default_factory=dict)

@@ -1,10 +1,16 @@
-"""Tables in Markdown and CSV files: their cells as text, with headings and line numbers, and the extract that is kept of them."""
+"""Tables in Markdown, HTML, CSV, reStructuredText and JSON files: their cells as text, with headings and line numbers.
+
+An HTML table is read wherever it stands in a Markdown file. The extract that is kept of a document is written here too.
+"""
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from typing import Any
 
 from tunemark.schema.errors import Exit, TunemarkError
 
@@ -14,6 +20,8 @@ BOLD_HEADING = re.compile(r"\s*\*\*([^|*]+)\*\*:?\s*$")
 RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
 FENCE = re.compile(r"\s*(?P<fence>`{3,}|~{3,})(?P<info>[^`]*)$")
 SPLIT = re.compile(r"(?<!\\)\|")
+BELOW_ALL = 7
+"""Level of a heading in bold type."""
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|!?\[([^\]]+)\]\[[^\]]*\]")
 TAG = re.compile(r"<br\s*/?>|</?(?:sup|sub|b|i|em|strong|code|span|a|p|center)\b[^>]*>", re.IGNORECASE)
 
@@ -38,14 +46,20 @@ class TextTable:
         return f"{self.file}:{self.line}"
 
 
-def tables_in(text: str, file: str) -> list[TextTable]:
-    """Return the tables of a Markdown file, or the one table of a file whose name ends in `.csv` or `.tsv`.
+def tables_in(text: str, file: str, levels: Sequence[str] = ()) -> list[TextTable]:
+    """Return the tables of a file: one of CSV and of JSON, `list-table` of reStructuredText, pipe and HTML tables of any other file.
 
-    Raises TunemarkError (exit code 3) for a row whose number of cells differs from its header.
+    `levels` names the levels of nested JSON objects. Raises TunemarkError (exit code 3) for a row whose number of cells differs
+    from its header.
     """
     if file.endswith((".csv", ".tsv")):
         return _of_csv(text, file, "\t" if file.endswith(".tsv") else ",")
-    return _of_markdown(text.splitlines(), file)
+    if file.endswith(".json"):
+        return _of_json(text, file, levels)
+    if file.endswith(".rst"):
+        return _of_rst(text.splitlines(), file)
+    found = [*_of_markdown(text.splitlines(), file), *_of_html(text, file)]
+    return sorted(found, key=lambda table: table.line)
 
 
 def _of_csv(text: str, file: str, delimiter: str) -> list[TextTable]:
@@ -58,26 +72,195 @@ def _of_csv(text: str, file: str, delimiter: str) -> list[TextTable]:
     return [_table(file, (), line, header, filled[1:])]
 
 
+def _of_json(text: str, file: str, levels: Sequence[str]) -> list[TextTable]:
+    """Return the innermost objects as rows; the keys on the way and the plain values of outer objects are columns too."""
+    try:
+        content = json.loads(text, parse_float=str, parse_int=str)
+    except ValueError as error:
+        raise TunemarkError(file, "", f"is not valid JSON: {error}", exit_code=Exit.INVALID) from error
+    rows: list[dict[str, str]] = []
+    _innermost(content, list(levels), {}, rows)
+    header = list(dict.fromkeys(name for row in rows for name in row))
+    lines = text.splitlines()
+    numbered = []
+    for row in rows:
+        outer = json.dumps(row[levels[0]], ensure_ascii=False) if levels and levels[0] in row else ""
+        line = next((number for number, words in enumerate(lines, start=1) if outer and outer in words), 1)
+        numbered.append((line, [row.get(name, "") for name in header]))
+    return [_table(file, (), 1, header, numbered)] if rows else []
+
+
+def _innermost(node: Any, levels: list[str], known: dict[str, str], rows: list[dict[str, str]]) -> None:  # noqa: ANN401 - any JSON value
+    if isinstance(node, list):
+        for entry in node:
+            _innermost(entry, levels, known, rows)
+        return
+    if not isinstance(node, dict):
+        return
+    plain_values = {key: _json_cell(value) for key, value in node.items() if not isinstance(value, dict)}
+    nested = {key: value for key, value in node.items() if isinstance(value, dict)}
+    if not nested or not levels:
+        rows.append(known | plain_values)
+        return
+    for key, value in nested.items():
+        _innermost(value, levels[1:], known | plain_values | {levels[0]: key}, rows)
+
+
+def _json_cell(value: object) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _of_rst(lines: Sequence[str], file: str) -> list[TextTable]:
+    """Return the `list-table` directives; a heading is a line above a line of punctuation, and the title of the table is the last."""
+    tables: list[TextTable] = []
+    headings: list[str] = []
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        if number and len(line) > 2 and len(set(line)) == 1 and not line[0].isalnum() and lines[number - 1].strip():  # noqa: PLR2004
+            headings = [*headings[-1:], lines[number - 1].strip()]
+        directive = re.match(r"\s*\.\. list-table::\s*(.*)", line)
+        number += 1
+        if directive is None:
+            continue
+        indent = len(line) - len(line.lstrip())
+        start, rows = number, list[tuple[int, list[str]]]()
+        while number < len(lines) and (not lines[number].strip() or len(lines[number]) - len(lines[number].lstrip()) > indent):
+            cell = re.match(r"\s*(\* )?\s*- ?(.*)", lines[number])
+            if cell and not lines[number].strip().startswith(":"):
+                if cell[1]:
+                    rows.append((number + 1, []))
+                if rows:
+                    rows[-1][1].append(plain(cell[2]))
+            number += 1
+        if rows:
+            title = (plain(directive[1]),) if directive[1].strip() else ()
+            tables.append(_table(file, (*headings, *title), start, rows[0][1], rows[1:]))
+    return tables
+
+
+@dataclass(slots=True)
+class _HtmlTable:
+    line: int
+    rows: list[tuple[int, list[tuple[str, int, int]]]] = field(default_factory=list)
+    """(line, cells as (text, columns, rows))."""
+
+
+class _HtmlTables(HTMLParser):
+    """Collects the cells of all tables of a text, with their spans."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables: list[_HtmlTable] = []
+        self.open = False
+        self.cell: list[str] | None = None
+        self.span = (1, 1)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Open a table, row or cell."""
+        named = dict(attrs)
+        if tag == "table":
+            self.tables.append(_HtmlTable(self.getpos()[0]))
+            self.open = True
+        elif tag == "tr" and self.open:
+            self._close_cell()
+            self.tables[-1].rows.append((self.getpos()[0], []))
+        elif tag in {"td", "th"} and self.open and self.tables[-1].rows:
+            self._close_cell()
+            self.cell, self.span = [], (int(named.get("colspan") or 1), int(named.get("rowspan") or 1))
+        elif tag == "br" and self.cell is not None:
+            self.cell.append(" ")
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close a cell or table."""
+        if tag in {"td", "th", "tr"}:
+            self._close_cell()
+        if tag == "table":
+            self._close_cell()
+            self.open = False
+
+    def handle_data(self, data: str) -> None:
+        """Add to the cell."""
+        if self.cell is not None:
+            self.cell.append(data)
+
+    def _close_cell(self) -> None:
+        if self.cell is not None:
+            self.tables[-1].rows[-1][1].append((plain("".join(self.cell)), *self.span))
+            self.cell = None
+
+
+def _of_html(text: str, file: str) -> list[TextTable]:
+    """Return the HTML tables; spanned cells are repeated, and rows of the header that are joined by a span become one."""
+    if "<table" not in text.lower():
+        return []
+    parser = _HtmlTables()
+    parser.feed(text)
+    headings = _headings_by_line(text.splitlines())
+    tables = []
+    for found in parser.tables:
+        rows = _unspanned(found)
+        if len(rows) > 1:
+            deep = max((span for _, _, span in found.rows[0][1]), default=1)
+            header = [
+                " / ".join(dict.fromkeys(part for part in parts if part)) for parts in zip(*(row for _, row in rows[:deep]), strict=True)
+            ]
+            tables.append(_table(file, headings.get(found.line, ()), found.line, header, rows[deep:]))
+    return tables
+
+
+def _unspanned(table: _HtmlTable) -> list[tuple[int, list[str]]]:
+    """Return rows of equal length with each spanned cell in all of its places."""
+    grid: dict[tuple[int, int], str] = {}
+    for number, (_, cells) in enumerate(table.rows):
+        column = 0
+        for text, columns, rows in cells:
+            while (number, column) in grid:
+                column += 1
+            grid |= {(number + down, column + right): text for down in range(rows) for right in range(columns)}
+            column += columns
+    width = max((column for _, column in grid), default=-1) + 1
+    return [(line, [grid.get((number, column), "") for column in range(width)]) for number, (line, _) in enumerate(table.rows)]
+
+
+def _headings_by_line(lines: Sequence[str]) -> dict[int, tuple[str, ...]]:
+    """Return the headings above each line, by line number from 1."""
+    above: dict[int, tuple[str, ...]] = {}
+    headings: list[tuple[int, str]] = []
+    fenced = ""
+    for number, line in enumerate(lines, start=1):
+        fenced = _fence(line, fenced)
+        headings = headings if fenced else _with_heading(headings, line)
+        above[number] = tuple(words for _, words in headings)
+    return above
+
+
+def _with_heading(headings: list[tuple[int, str]], line: str) -> list[tuple[int, str]]:
+    """Return the headings that hold after a line. A line in bold type is a heading below all others."""
+    heading, bold = HEADING.match(line), BOLD_HEADING.match(line)
+    if heading:
+        level = len(heading[1])
+        return [*((above, words) for above, words in headings if above < level), (level, plain(heading[2]))]
+    if bold:
+        return [*((above, words) for above, words in headings if above < BELOW_ALL), (BELOW_ALL, plain(bold[1]))]
+    return headings
+
+
 def _of_markdown(lines: Sequence[str], file: str) -> list[TextTable]:
     tables: list[TextTable] = []
-    headings: list[tuple[int, str]] = []
+    headings = _headings_by_line(lines)
     fenced, number = "", 0
     while number < len(lines):
         line = lines[number]
         fenced = _fence(line, fenced)
-        heading = None if fenced else HEADING.match(line)
-        bold = None if fenced or heading else BOLD_HEADING.match(line)
-        if heading:
-            level = len(heading[1])
-            headings = [*((above, words) for above, words in headings if above < level), (level, plain(heading[2]))]
-        elif bold:
-            headings = [*((above, words) for above, words in headings if above < 7), (7, plain(bold[1]))]  # noqa: PLR2004 - below h6
-        elif not fenced and "|" in line and number + 1 < len(lines) and "|" in lines[number + 1] and RULE.match(lines[number + 1]):
+        if not fenced and "|" in line and number + 1 < len(lines) and "|" in lines[number + 1] and RULE.match(lines[number + 1]):
             last = number + 2
             while last < len(lines) and "|" in lines[last] and lines[last].strip():
                 last += 1
             rows = [(index + 1, _cells(lines[index])) for index in range(number + 2, last)]
-            tables.append(_table(file, tuple(words for _, words in headings), number + 1, _cells(line), rows))
+            tables.append(_table(file, headings[number + 1], number + 1, _cells(line), rows))
             number = last
             continue
         number += 1

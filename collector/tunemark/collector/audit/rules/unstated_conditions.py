@@ -31,8 +31,9 @@ def devices(evidence: Evidence) -> Iterator[Finding]:
         peaks_printed = [result.claims["peak_memory_bytes"].value for result in results if "peak_memory_bytes" in result.claims]
         needed, name = FITS * max(peaks_printed, default=0.0), (card.vendor, card.name.split()[0])
         same_name = [other for other in evidence.facts.accelerators.values() if (other.vendor, other.name.split()[0]) == name]
-        kinds = [kind for kind in same_name if (kind.memory_gib or 0) * GIB >= needed]
-        peaks = [kind.peak_tflops.get(Dtype.BF16, 0.0) for kind in kinds]
+        # A card without a peak cannot change the meaning of a time.
+        kinds = [kind for kind in same_name if (kind.memory_gib or 0) * GIB >= needed and Dtype.BF16 in kind.peak_tflops]
+        peaks = [kind.peak_tflops[Dtype.BF16] for kind in kinds]
         if len(kinds) < 2 or max(peaks) <= min(peaks) * SAME_PEAK:  # noqa: PLR2004 - one kind leaves nothing open
             continue
         claim = f"device {results[0].labels.get('accelerator', card.name)!r}"

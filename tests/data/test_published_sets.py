@@ -1,0 +1,65 @@
+"""Every imported set is made again from the stored extract of its table, record for record and cell for cell."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tunemark.collector.importers.peft_comparison import read_runs, record, trimmed
+from tunemark.collector.importers.table import EXTRACT, RESULTS, Imported, found_tables, import_tables
+from tunemark.collector.importers.table_map import Map, read_map
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.records.published import PublishedSet, SourceDocument
+
+DATA = Path(__file__).parents[2] / "data"
+MAPS = sorted((DATA / "tables").glob("*/map.toml"))
+FACTS = FactBase(DATA)
+
+
+def imported(path: Path) -> tuple[Map, Imported]:
+    """Return a map and what it makes of the stored extract."""
+    mapping = read_map(path)
+    return mapping, import_tables(mapping, found_tables(mapping, [path.with_name(EXTRACT)]))
+
+
+@pytest.mark.parametrize("path", MAPS, ids=lambda path: path.parent.name)
+def test_the_extract_and_the_map_give_the_stored_records(path: Path) -> None:
+    mapping, done = imported(path)
+    stored = (DATA / "published" / mapping.source.id / RESULTS).read_bytes()
+    assert mapping.source.id == path.parent.name
+    assert PublishedSet(source=mapping.source.id, results=tuple(done.results)).lines() == stored
+
+
+@pytest.mark.parametrize("path", MAPS, ids=lambda path: path.parent.name)
+def test_every_figure_of_an_extract_is_printed_in_a_record(path: Path) -> None:
+    mapping, done = imported(path)
+    printed = {claim.printed.split(" ")[0] for result in done.results for claim in result.claims.values()}
+    printed |= {text for result in done.results for text in result.labels.values()}
+    missing = []
+    for wanted, (_, table, _) in zip(mapping.tables, done.extracted, strict=True):
+        for variant in wanted.variants:
+            for name, column in mapping.columns_of(wanted, variant).items():
+                if column.quantity is None or name not in table.header:
+                    continue
+                cells = (cells[table.header.index(name)] for _, cells in table.rows)
+                missing += [
+                    cell for cell in cells if cell not in mapping.absent and cell.split(" ")[0] not in printed and cell not in printed
+                ]
+    assert missing == []
+
+
+def test_the_runs_of_the_peft_comparison_give_the_stored_records() -> None:
+    document = SourceDocument.model_validate_json((DATA / "published/011/source.json").read_bytes())
+    reference = (document.origin_repository or "").split(";")[0][: len("github.com/huggingface/peft@") + 12]
+    runs = read_runs([DATA / "tables/011/runs.json"], [])
+    results = tuple(record(f"011-{number:03d}", name, trimmed(run), reference, FACTS) for number, (name, run) in enumerate(runs, start=1))
+    assert PublishedSet(source="011", results=results).lines() == (DATA / "published/011" / RESULTS).read_bytes()
+
+
+@pytest.mark.parametrize("file", sorted((DATA / "published").glob("*/results.json")), ids=lambda file: file.parent.name)
+def test_a_set_names_repository_commit_and_file_of_each_result(file: Path) -> None:
+    document = json.loads(file.with_name("source.json").read_bytes())
+    results = PublishedSet.model_validate_json(file.read_bytes()).results
+    assert document["results"] == len(results)
+    assert document["caveats"]
+    assert all("@" in (result.origin.reference or "") for result in results)

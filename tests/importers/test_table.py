@@ -1,0 +1,305 @@
+"""Published tables become records: each cell has a meaning, a reason, or an error with its place."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import Tunemark
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunemark.collector.importers.table import duration, found_tables, import_tables
+from tunemark.collector.importers.table_map import Map
+from tunemark.collector.importers.table_text import extract, plain, tables_in
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.records.published import PublishedResult, PublishedSet
+
+DOCUMENT = """# Speed
+
+Some words.
+
+```bash
+| not | a table |
+|-----|---------|
+```
+
+## One device
+
+| Model | Batch (fp16, fp32) | **Rate** fp16 | Rate fp32 | Memory | Link |
+|:-----:|--------------------|--------------:|-----------|--------|------|
+| [8B](https://example.org/8b) | 4, 2 | 1,234.5 | 600 | 18.9 GiB | a |
+|       | 8, 4 | 1,300 | OOM | 37.4 GiB | b |
+| total | - | - | - | - | - |
+"""
+COLUMNS: dict[str, Any] = {
+    "Model": {"field": "model", "values": {"8B": "llama-3.1-8b", "total": None}, "fill": True},
+    "Batch (fp16, fp32)": {"split": r"(?P<half>\d+), (?P<full>\d+)"},
+    "Memory": {"quantity": "peak_memory_bytes", "unit": "in cell"},
+    "Link": {"ignore": "a link"},
+}
+
+
+def variant(mine: str, other: str, batch: str, unused: str) -> dict[str, Any]:
+    """Return the columns of one number format."""
+    return {
+        "conditions": {"precision": mine},
+        "columns": {
+            f"Rate {mine}": {"quantity": "tokens_per_s", "per": "device", "outcomes": {"OOM": "oom"}},
+            f"Rate {other}": {"ignore": "the other format"},
+            batch: {"field": "micro_batch"},
+            unused: {"ignore": "the other format"},
+        },
+    }
+
+
+def make_map(**overrides: Any) -> Map:
+    """Return a map of DOCUMENT."""
+    table = {
+        "key": "one",
+        "under": "One device",
+        "columns": COLUMNS,
+        "variants": [variant("fp16", "fp32", "half", "full"), variant("fp32", "fp16", "full", "half")],
+        "skip": [{"column": "Model", "matches": "total", "reason": "a sum"}],
+    }
+    source = {
+        "id": "901",
+        "title": "Speed",
+        "repository": "github.com/a/b",
+        "commit": "0123456789abcdef",
+        "path": "README.md",
+        "read_on": "2026-11-22",
+        "summary": "Rates.",
+    }
+    content = {
+        "source": source,
+        "conditions": {"method": "lora", "accelerator": "nvidia-a100-80gb-sxm", "accelerator_count": 2, "settings.compile": True},
+        "computed": {"global_batch": ["micro_batch", "accelerator_count"]},
+        "tables": [table | overrides.pop("table", {})],
+    }
+    return Map.model_validate(content | overrides)
+
+
+def imported(mapping: Map, folder: Path, document: str = DOCUMENT) -> list[PublishedResult]:
+    """Return the records of a document."""
+    file = folder / "README.md"
+    file.write_text(document, encoding="utf-8")
+    return import_tables(mapping, found_tables(mapping, [file])).results
+
+
+def test_a_row_gives_one_record_per_variant_with_figures_as_printed(tmp_path: Path) -> None:
+    results = imported(make_map(), tmp_path)
+    assert [result.id for result in results] == ["901-001", "901-002", "901-003", "901-004"]
+    first = results[0]
+    assert (first.conditions.model, first.conditions.micro_batch, first.conditions.precision) == ("llama-3.1-8b", 4, "fp16")
+    assert first.claims["tokens_per_s"].value == 2469.0
+    assert first.claims["tokens_per_s"].printed == "1,234.5"
+    assert "per device" in (first.claims["tokens_per_s"].note or "")
+    assert first.claims["peak_memory_bytes"].printed == "18.9 GiB"
+    assert first.claims["peak_memory_bytes"].value == pytest.approx(18.9 * 2**30)
+    assert first.conditions.settings == {"compile": True}
+    assert first.origin.reference == "github.com/a/b@0123456789ab: README.md"
+    assert results[1].conditions.micro_batch == 2
+
+
+def test_a_product_of_conditions_is_computed_and_listed_as_assumed(tmp_path: Path) -> None:
+    first = imported(make_map(), tmp_path)[0]
+    assert first.conditions.global_batch == 8
+    assert first.conditions.assumed == ("global_batch",)
+    divided = make_map(computed={"gradient_accumulation": ["accelerator_count", "/micro_batch"]})
+    assert imported(divided, tmp_path)[0].conditions.gradient_accumulation is None
+    assert imported(divided, tmp_path)[1].conditions.gradient_accumulation == 1
+
+
+def test_an_empty_cell_repeats_the_one_above_only_where_the_map_says_so(tmp_path: Path) -> None:
+    assert imported(make_map(), tmp_path)[2].conditions.model == "llama-3.1-8b"
+    columns = COLUMNS | {"Model": COLUMNS["Model"] | {"fill": False}}
+    with pytest.raises(TunemarkError, match=r"README.md:15: column 'Model'.*not among the values"):
+        imported(make_map(table={"columns": columns}), tmp_path)
+
+
+def test_a_cell_may_stand_for_a_status(tmp_path: Path) -> None:
+    failed = imported(make_map(), tmp_path)[3]
+    assert failed.status == "oom"
+    assert "tokens_per_s" not in failed.claims
+    assert failed.labels["rate_fp32"] == "OOM"
+
+
+def test_a_figure_without_a_stated_scope_keeps_both_readings(tmp_path: Path) -> None:
+    mapping = make_map().model_dump(mode="json")
+    for one in mapping["tables"][0]["variants"]:
+        next(column for column in one["columns"].values() if column["quantity"])["per"] = "unstated"
+    claim = imported(Map.model_validate(mapping), tmp_path)[0].claims["tokens_per_s"]
+    assert (claim.value, [reading.value for reading in claim.readings]) == (1234.5, [1234.5, 2469.0])
+
+
+def test_rows_are_left_out_only_by_a_rule_and_with_its_reason(tmp_path: Path) -> None:
+    file = tmp_path / "README.md"
+    file.write_text(DOCUMENT, encoding="utf-8")
+    done = import_tables(make_map(), found_tables(make_map(), [file]))
+    assert done.remarks == ["README.md:16: left out: a sum"]
+    assert done.counts == {"one": (3, 1, 4)}
+    with pytest.raises(TunemarkError, match=r"README.md:16: .*has no figure"):
+        imported(make_map(table={"skip": []}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("1,234.5", "fast", r"README.md:14: column 'Rate fp16'.*'fast'.*is not a number"),
+        ("18.9 GiB", "18.9 furlongs", r"README.md:14: column 'Memory'.*is not a number"),
+        ("18.9 GiB", "18.9", r"README.md:14: column 'Memory'.*is not a number"),
+        ("4, 2", "4 and 2", r"README.md:14: column 'Batch \(fp16, fp32\)'.*does not match"),
+        ("| Link |", "| Links |", r"README.md:12: column: 'Links'.*no meaning; did you mean 'Link'"),
+        ("| a |", "| a | b |", r"README.md:14: '7 cells'.*6 columns"),
+        ("## One device", "## Two devices", r"'One device'.*did you mean 'Two devices'"),
+    ],
+)
+def test_an_error_names_file_line_and_column(tmp_path: Path, before: str, after: str, message: str) -> None:
+    with pytest.raises(TunemarkError, match=message):
+        imported(make_map(), tmp_path, DOCUMENT.replace(before, after))
+
+
+def test_amended_conditions_hold_for_matching_rows_only(tmp_path: Path) -> None:
+    rule = {
+        "column": "Link",
+        "matches": "b",
+        "conditions": {"settings.offload": True},
+        "assumed": ["settings.offload"],
+        "note": "Said below.",
+    }
+    results = imported(make_map(table={"amend": [rule]}), tmp_path)
+    assert "offload" not in results[0].conditions.settings
+    assert results[2].conditions.settings["offload"] is True
+    assert "settings.offload" in results[2].conditions.assumed
+    assert results[2].note == "Said below."
+
+
+def test_the_extract_gives_the_same_records_and_holds_no_text_of_the_document(tmp_path: Path) -> None:
+    mapping = make_map()
+    file = tmp_path / "README.md"
+    file.write_text(DOCUMENT, encoding="utf-8")
+    first = import_tables(mapping, found_tables(mapping, [file]))
+    kept = tmp_path / "tables.md"
+    kept.write_text(extract(first.extracted), encoding="utf-8")
+    assert "Some words" not in kept.read_text(encoding="utf-8")
+    assert "Link" not in kept.read_text(encoding="utf-8")
+    assert import_tables(mapping, found_tables(mapping, [kept])).results == first.results
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"columns": {"A": {"quantity": "tokens_per_second"}}}, "did you mean 'tokens_per_s'"),
+        ({"columns": {"A": {"quantity": "tokens_per_s", "unit": "TB"}}}, "unit is 'TB'"),
+        ({"columns": {"A": {"field": "micro_batches"}}}, "did you mean 'micro_batch'"),
+        ({"columns": {"A": {"field": "micro_batch", "ignore": "no"}}}, "found field, ignore"),
+        ({"columns": {"A": {"split": r"(\d+)"}}}, "named group"),
+        ({"columns": {"A": {"field": "model", "values": "models"}}}, "values is 'models'"),
+        ({"conditions": {"batch": 1}}, "field is 'batch'"),
+    ],
+)
+def test_a_wrong_map_is_refused_with_its_field(content: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_map(**content)
+
+
+# Formats -------------------------------------------------------------------------------------------
+
+
+def test_html_tables_with_spans_are_rectangular() -> None:
+    text = """# Memory
+<table>
+<tr><th rowspan="2">Model</th><th colspan="2">Length</th></tr>
+<tr><th>256</th><th>512</th></tr>
+<tr><th rowspan="2">7B</th><td>1G</td><td>2G</td></tr>
+<tr><td>3G</td><td>4G</td></tr>
+</table>
+"""
+    (table,) = tables_in(text, "README.md")
+    assert table.headings == ("Memory",)
+    assert table.header == ("Model", "Length / 256", "Length / 512")
+    assert [cells for _, cells in table.rows] == [("7B", "1G", "2G"), ("7B", "3G", "4G")]
+    assert [line for line, _ in table.rows] == [5, 6]
+
+
+def test_list_tables_of_restructured_text_are_read() -> None:
+    text = "Costs\n-----\n\n.. list-table:: Hours\n   :header-rows: 1\n\n   * - Model\n     - Time\n   * - LoRA\n     - 14.9h\n"
+    (table,) = tables_in(text, "resources.rst")
+    assert table.headings == ("Costs", "Hours")
+    assert table.header == ("Model", "Time")
+    assert table.rows == ((9, ("LoRA", "14.9h")),)
+
+
+def test_nested_json_gives_a_row_per_innermost_object() -> None:
+    text = json.dumps({"bert": {"gaudi1": {"rate": 1.50}, "gaudi2": {"rate": 3, "loss": None}}}, indent=1)
+    (table,) = tables_in(text, "baselines.json", ("test", "device"))
+    assert table.header == ("test", "device", "rate", "loss")
+    assert [cells for _, cells in table.rows] == [("bert", "gaudi1", "1.5", ""), ("bert", "gaudi2", "3", "")]
+
+
+def test_a_csv_file_is_one_table_and_repeated_names_are_numbered() -> None:
+    (table,) = tables_in("a,b,b\n1,2,3\n\n4,5,6\n", "x.csv")
+    assert table.header == ("a", "b", "b#2")
+    assert [line for line, _ in table.rows] == [2, 4]
+
+
+@given(
+    st.lists(
+        st.lists(st.text(st.characters(blacklist_categories=("Cs", "Cc", "Zl", "Zp")), max_size=8), min_size=2, max_size=2),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_an_extract_keeps_every_plain_cell(cells: list[list[str]]) -> None:
+    (table,) = tables_in("| a | b |\n|---|---|\n" + "\n".join("| x | y |" for _ in cells), "t.md")
+    rows = tuple((line, (plain(left), plain(right))) for (line, _), (left, right) in zip(table.rows, cells, strict=True))
+    again = tables_in(extract([("key", type(table)(table.file, (), 1, table.header, rows), ["a", "b"])]), "tables.md")
+    assert [tuple(plain(cell) for cell in row) for _, row in again[0].rows] == [tuple(plain(cell) for cell in row) for _, row in rows]
+
+
+@pytest.mark.parametrize(
+    ("cell", "seconds"),
+    [("2h 15m", 8100), ("14.9h", 53640), ("1:02:03", 3723), ("3:17", 197), ("1 h 5 min", 3900), ("fast", None), ("2h?", None)],
+)
+def test_durations_are_read_in_seconds(cell: str, seconds: float | None) -> None:
+    assert duration(cell) == (None if seconds is None else pytest.approx(seconds))
+
+
+# The command ---------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_results_document_and_extract(tunemark: Tunemark, tmp_path: Path) -> None:
+    mapping, source = tmp_path / "map.toml", tmp_path / "README.md"
+    source.write_text("## Speed\n\n| Rate |\n|---|\n| 12 |\n", encoding="utf-8")
+    mapping.write_text(
+        """[source]
+id = "901"
+title = "T"
+repository = "github.com/a/b"
+commit = "0123456"
+path = "README.md"
+read_on = 2026-11-22
+summary = "S."
+[conditions]
+method = "full"
+[columns]
+Rate = { quantity = "samples_per_s" }
+[[tables]]
+key = "speed"
+under = "Speed"
+""",
+        encoding="utf-8",
+    )
+    said = tunemark("import", "table", source, "--map", mapping, "--out", tmp_path / "published", "--json")
+    assert said.code == 0
+    assert json.loads(said.out)["tables"] == {"speed": {"rows": 1, "left_out": 0, "results": 1}}
+    written = PublishedSet.model_validate_json((tmp_path / "published/901/results.json").read_bytes())
+    assert written.results[0].claims["samples_per_s"].printed == "12"
+    document = json.loads((tmp_path / "published/901/source.json").read_bytes())
+    assert (document["results"], document["url"]) == (1, "https://github.com/a/b/blob/0123456/README.md")
+    assert (tmp_path / "tables.md").is_file()
+    assert tunemark("validate", tmp_path / "published").code == 0
+    assert tunemark("import", "table", tmp_path / "absent.md", "--map", mapping).code == 2
+    mapping.write_text("tables = 1", encoding="utf-8")
+    assert tunemark("import", "table", source, "--map", mapping).code == 3
