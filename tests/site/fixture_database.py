@@ -240,14 +240,15 @@ insert into findings by name
 -- A prediction whose interval holds the result, one that misses it, and one without data.
 delete from throughput_errors;
 insert into throughput_errors (
-    left_out, left_out_group, accelerator, accelerator_count, method, tokens_per_s, same,
+    left_out, left_out_group, level, accelerator, accelerator_count, method, tokens_per_s, same,
     result_id, stack, model, predicted_tokens_per_s, predicted_low, predicted_high, error, covered, no_data
-) select 'accelerator', '{H100}', '{H100}', 1, 'lora', 2560, [], * from (values
+) select 'accelerator', '{H100}', 'plain', '{H100}', 1, 'lora', 2560, [], * from (values
     ('003-001', '003', 'llama-3.1-8b', 2816, 2400, 3300, 0.1, true, null),
     ('{MEASURED}', 'measured', 'llama-3.1-8b', 1280, 1000, 1600, -0.5, false, null),
     ('{SLOWER}', 'measured', '{HOSTILE}', null, null, null, null, null, '{HOSTILE}')
 );
 update throughput_refused set reason = '{HOSTILE}' where result_id = '{OTHER}';
+delete from memory_errors where quantity = 'in use';
 update memory_errors set quantity = 'reserved', published_bytes = 36e9, predicted_bytes = 37.8e9, error = 0.05, formula_004_bytes = 72e9, accelerate_bytes = null;
 """  # noqa: S608 - our own values
 
