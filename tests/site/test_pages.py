@@ -395,7 +395,7 @@ def test_a_prediction_is_shown_with_its_interval_or_as_no_data(pages: dict[str, 
 
 def test_the_goal_of_predictions_is_shown_next_to_the_outcome(pages: dict[str, Page]) -> None:
     text = markdown(pages["guide/predictions"])
-    assert "at most 15%, and 85 to 95%" in text
+    assert "at most 20%, and 85 to 95%" in text
     assert "accelerator left out: missed" in text
 
 
