@@ -113,7 +113,7 @@ def test_rows_longer_than_a_table_of_positions_are_an_error_and_never_the_defaul
 
 def test_the_software_that_memory_and_speed_assume_is_named_for_each(tunemark: Tunemark) -> None:
     memory = "a transformers and peft loop with attention sdpa, loss upcast, optimizer adamw, checkpointing full"
-    speed = "the software of 003, with the kernels and the loss of its results, whatever the memory estimate assumes"
+    speed = "003 (plain), with the kernels and the loss of its results, whatever the memory estimate assumes"
     shown = tunemark(*BASE, "-a", "A100 SXM4 80GB", "--like", "003").out
     assert f"Memory is that of {memory}." in shown
     assert f"Speed is that of {speed}." in shown

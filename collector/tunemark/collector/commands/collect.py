@@ -26,12 +26,14 @@ def collect(
         str | None,
         typer.Option("--as-of", metavar="DATE", help="Day of the current prices, as YYYY-MM-DD. Default: today.", show_default=False),
     ] = None,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the database even if nothing has changed.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Load all results and facts into the database.
 
     All or nothing: the new database replaces the old one once it is complete. A submission with a problem is reported,
-    noted in the table `load_problems` and left out. A problem in the facts of data/ stops the command.
+    noted in the table `load_problems` and left out. A problem in the facts of data/ stops the command. If no file, no code and not the
+    day has changed since, the database stays as it is.
 
     Exit codes: 0 all loaded, 3 a file is invalid.
 
@@ -49,7 +51,7 @@ def collect(
     root = project_root()
     database, day = database_of(db), date_option("--as-of", as_of)
     with progress("collect", len(loading.submission_files(root).files)) as advance:
-        done = loading.collect(root, database, advance, day)
+        done = loading.collect(root, database, advance, day, rebuild=rebuild)
     for file, note in done.notes:
         say(f"{file}: note: {note}")
     for file, problem in done.problems:
@@ -60,5 +62,9 @@ def collect(
     else:
         results = [(f"results of {source}", count) for source, count in sorted(done.results.items())]
         print_table(["what", "rows"], [*results, *sorted((table, count) for table, count in done.rows.items() if count)])
-        say(f"wrote {database}")
+        say(
+            f"{database} is up to date: nothing has changed since it was built (--rebuild builds it anyway)"
+            if done.unchanged
+            else f"wrote {database}"
+        )
     raise typer.Exit(Exit.INVALID if done.problems else Exit.OK)

@@ -26,6 +26,7 @@ from tunemark.collector.store.fact_rows import fact_rows
 from tunemark.collector.store.measured_rows import measured_rows
 from tunemark.collector.store.published_rows import converted_rows, document_rows, known_dataset_rows, published_rows
 from tunemark.collector.store.rows import Row, Rows, merge
+from tunemark.collector.store.unchanged import counts_if_unchanged, inputs_sha256
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.converted import ConvertedResult
@@ -63,23 +64,31 @@ class Collected:
     """Submissions that were not loaded, and results without a document."""
     notes: FileProblems
     """Notes on submissions that were loaded."""
+    unchanged: bool = False
+    """True if the database of the same inputs was left as it is."""
 
 
-def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: None, as_of: date | None = None) -> Collected:
+def collect(
+    root: Path, database: Path, advance: Callable[[], object] = lambda: None, as_of: date | None = None, *, rebuild: bool = True
+) -> Collected:
     """Load all records of a checkout into a new database that replaces the old one.
 
     `advance` is called after each submission; `as_of` is the day of the current prices, today by default. Nothing is written if
-    facts, published or converted results are invalid: raises TunemarkError with exit code 3.
+    facts, published or converted results are invalid: raises TunemarkError with exit code 3. Without `rebuild`, a database of the
+    same inputs is left as it is.
     """
+    day, digest, schemas = as_of or datetime.now(tz=UTC).date(), inputs_sha256(root), arrow_schemas()
+    counts = None if rebuild else counts_if_unchanged(database, digest, day, schemas)
+    if counts is not None:
+        return Collected(*counts, [], [], unchanged=True)
     # Imported here: worker processes import this module to load submissions and need neither the audit's rules nor the predictor.
     import pyarrow as pa  # noqa: PLC0415
 
     from tunemark.collector.audit.rule import all_rules, audit  # noqa: PLC0415
     from tunemark.collector.predict.cross_validation import throughput_rows  # noqa: PLC0415
 
-    facts, schemas = FactBase(root / "data"), arrow_schemas()
+    facts = FactBase(root / "data")
     rows = fact_rows(facts)
-    rows["collection"] = [{"as_of": as_of or datetime.now(tz=UTC).date()}]
     undescribed = _add_documents(rows, root, facts)
     _add_converted(rows, root, facts)
     submissions = []
@@ -99,6 +108,7 @@ def collect(root: Path, database: Path, advance: Callable[[], object] = lambda: 
     add_derived_figures(rows, calibration.by_result, calibration.refused, evidence, findings)
     rows["memory_errors"] = memory_error_rows(facts, evidence.records)
     problems = [*undescribed, *accepted.problems]
+    rows["collection"] = [{"as_of": day, "inputs_sha256": digest, "complete": not problems and not accepted.notes}]
     rows["load_problems"] = [
         {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in problems
     ]

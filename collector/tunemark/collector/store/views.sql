@@ -3,10 +3,14 @@
 -- Units are in the names; shares are 0 to 1; unknown is NULL.
 
 create table collection (
-    as_of date not null
+    as_of date not null,
+    inputs_sha256 varchar,
+    complete boolean
 );
 comment on table collection is 'When the database was built: one row.';
 comment on column collection.as_of is 'Day of the current prices: the day of collecting, or `collect --as-of`.';
+comment on column collection.inputs_sha256 is 'Hash of all files that the rows come from, and of the code that makes them.';
+comment on column collection.complete is 'True if no file had a problem or a note.';
 
 -- Facts ---------------------------------------------------------------------------------------------
 
