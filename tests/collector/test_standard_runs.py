@@ -118,7 +118,7 @@ def test_a_run_of_a_changed_card_is_a_problem_until_git_has_it(checkout: Path, t
     assert "the card smoke-lora has changed since this run; run it again, or mark it 'open'" in said.err
     give_to_git(checkout)
     said = tunemark("validate")
-    assert (said.code, said.out.split()[:3], said.out.split()[-2:]) == (0, ["1", "record", "and"], ["0", "invalid"])
+    assert (said.code, said.out) == (0, "1 files, 0 invalid\n")
     assert "note: plan.workload_sha256" in said.err
 
 
@@ -139,8 +139,8 @@ def test_an_open_run_of_a_changed_card_is_not_compared_with_it(checkout: Path, t
 
 
 def test_a_device_added_to_the_catalogue_is_a_problem_of_new_runs_only(checkout: Path, tunemark: Tunemark) -> None:
-    save(checkout, make_submission(**{"environment.devices.0.name": "AMD EPYC 7B13 64-Core Processor"}))
-    assert "the catalogue now has the device as amd-epyc-7b13" in tunemark("validate").err
+    save(checkout, make_submission(**{"environment.devices.0.name": "AMD EPYC 7763 64-Core Processor"}))
+    assert "the catalogue now has the device as amd-epyc-7763" in tunemark("validate").err
     give_to_git(checkout)
     assert tunemark("validate").code == 0
 
