@@ -135,7 +135,7 @@ class Skip(Match):
 
 
 class Outcome(Match):
-    """Rows that did not end well."""
+    """Rows of failed runs."""
 
     status: PublishedStatus
     note: Text | None = None
