@@ -25,8 +25,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def published(checkout: Path) -> Path:
-    """The checkout with the published results of the project."""
-    shutil.copytree(CHECKOUT / "data" / "published", checkout / "data" / "published")
+    """The checkout with the published results that were read by hand; sets of imported tables take too long for each test."""
+    for source in ("000", "001", "002", "003", "004"):
+        shutil.copytree(CHECKOUT / "data" / "published" / source, checkout / "data" / "published" / source)
     return checkout
 
 

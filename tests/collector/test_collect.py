@@ -10,8 +10,9 @@ from typing import Any
 
 import duckdb
 import pytest
-from factories import CHECKOUT, FACTS, Tunemark, make_submission, run_id, save
+from factories import CHECKOUT, FACTS, Tunemark, make_published, make_submission, run_id, save
 
+from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.store import database, loading
 from tunemark.collector.store.loading import collect
 from tunemark.collector.store.measured_rows import measured_rows
@@ -19,6 +20,7 @@ from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.published import PublishedSet, SourceDocument
 from tunemark.schema.records.submission import Submission
 
 
@@ -44,6 +46,34 @@ def test_all_published_results_are_there(db: Path, tunemark: Tunemark) -> None:
     described = {path.parent.name: json.loads(path.read_text())["results"] for path in (CHECKOUT / "data/published").glob("*/source.json")}
     assert dict(rows(db, "select source, count(*) from result_rows where trust = 'published' group by 1")) == described
     assert rows(db, "select count(*) from document_cells")[0][0] > 0
+
+
+def save_set(checkout: Path, stated: int, **overrides: Any) -> Path:
+    """Save a set of two results and its document."""
+    folder = checkout / "data" / "published" / "900"
+    folder.mkdir(parents=True)
+    results = (make_published(), make_published(id="900-002", **overrides))
+    (folder / "results.json").write_bytes(PublishedSet(source="900", results=results).lines())
+    document = SourceDocument(id="900", title="A table", summary="Rates.", results=stated)
+    (folder / "source.json").write_bytes(canonical_json(document))
+    return folder / "results.json"
+
+
+def test_each_result_of_a_set_is_a_row_with_the_file_of_the_set(checkout: Path, db: Path) -> None:
+    save_set(checkout, 2)
+    collect(checkout, db)
+    found = rows(db, "select result_id, file from result_rows order by 1")
+    assert found == [("900-001", "data/published/900/results.json"), ("900-002", "data/published/900/results.json")]
+    assert {result.id for result in load_evidence(checkout).published} == {"900-001", "900-002"}
+
+
+def test_a_set_is_counted_and_checked_result_by_result(checkout: Path, tunemark: Tunemark) -> None:
+    file = save_set(checkout, 3, **{"conditions.model": "llama-3.1-8"})
+    said = tunemark("validate", file.parent)
+    assert said.code == 3
+    assert "900-002: conditions.model: 'llama-3.1-8': no such card in data/models; did you mean 'llama-3.1-8b'" in said.err
+    assert "source.json: results: 3: there are 2 results of this source" in said.err
+    assert tunemark("collect").code == 3
 
 
 def test_collecting_twice_gives_the_same_contents(published: Path, db: Path) -> None:

@@ -150,9 +150,7 @@ def test_results_without_a_document_are_refused_by_validate_and_left_out_by_coll
     assert collected.code == 3
     assert "has 2 results but no source.json" in collected.err
     answer = run_query("select source, count(*) as n from result_rows group by 1 order by 1", published / "build" / "tunemark.duckdb")
-    sources = [row["source"] for row in answer.records()]
-    assert sources[:4] == ["000", "001", "003", "004"]
-    assert "002" not in sources
+    assert [row["source"] for row in answer.records()] == ["000", "001", "003", "004"]
 
 
 def test_validate_counts_the_results_of_a_document_as_collect_does(published: Path, tunemark: Tunemark) -> None:

@@ -168,7 +168,15 @@ def test_a_result_is_ambiguous_if_one_of_its_own_figures_has_several_meanings(vi
 
 def test_the_accuracy_of_predictions_is_given_for_each_software_and_for_all(view: Any) -> None:
     def held_out(result_id: str, stack: str, error: float | None, covered: bool | None) -> Row:
-        usual = {"left_out": "model", "left_out_group": "a", "model": "a", "method": "lora", "accelerator": H100, "accelerator_count": 1, "level": "plain"}
+        usual = {
+            "left_out": "model",
+            "left_out_group": "a",
+            "model": "a",
+            "method": "lora",
+            "accelerator": H100,
+            "accelerator_count": 1,
+            "level": "plain",
+        }
         return {"result_id": result_id, "stack": stack, "error": error, "covered": covered, **usual, "tokens_per_s": 1.0, "same": []}
 
     errors = [

@@ -303,3 +303,21 @@ under = "Speed"
     assert tunemark("import", "table", tmp_path / "absent.md", "--map", mapping).code == 2
     mapping.write_text("tables = 1", encoding="utf-8")
     assert tunemark("import", "table", source, "--map", mapping).code == 3
+
+
+def test_a_table_whose_results_are_columns_is_turned(tmp_path: Path) -> None:
+    document = "# Times\n\n| A100 | Plain | Fast |\n|---|---|---|\n| code | x | y |\n| seconds | 1040 | OOM |\n"
+    columns = {
+        "result": {"field": "settings.framework"},
+        "code": {"ignore": "a link"},
+        "seconds": {"quantity": "train_time_s", "unit": "s", "outcomes": {"OOM": "oom"}},
+    }
+    table = {"under": "Times", "transposed": True, "columns": columns, "variants": [{}], "skip": []}
+    plain_result, fast = imported(make_map(table=table), tmp_path, document)
+    assert (plain_result.conditions.settings["framework"], plain_result.claims["train_time_s"].printed) == ("Plain", "1040 s")
+    assert (fast.conditions.settings["framework"], fast.status) == ("Fast", "oom")
+
+
+def test_markdown_drops_empty_cells_beyond_the_header() -> None:
+    (table,) = tables_in("| a | b |\n|---|---|\n| 1 | 2 | |\n| 3 |\n", "t.md")
+    assert [cells for _, cells in table.rows] == [("1", "2"), ("3", "")]

@@ -16,7 +16,7 @@ from tunemark.collector.gate.card_checks import published_problems
 from tunemark.collector.gate.read import DOCUMENT
 from tunemark.collector.importers.import_io import first_error, printable, read_text, write_changed
 from tunemark.collector.importers.table_map import PREFIXES, UNITS, WRITTEN, Column, Map, Match, TableMap, Variant, read_map
-from tunemark.collector.importers.table_text import TextTable, extract, tables_in
+from tunemark.collector.importers.table_text import TextTable, extract, tables_in, transposed
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root, write_atomically
@@ -126,7 +126,8 @@ def _table_of(wanted: TableMap, tables: Sequence[TextTable], path: Path) -> Text
         known = did_you_mean(wanted.under or "", {candidate.headings[-1] for candidate in tables if candidate.headings})
         fix = f"table {wanted.key!r} is number {number} under this heading, which has {len(same)}; {known}"
         raise TunemarkError(str(path.name), wanted.under or wanted.key, fix)
-    return same[number - 1]
+    # An extract holds the table as it is read.
+    return transposed(same[number - 1]) if wanted.transposed and path.name != EXTRACT else same[number - 1]
 
 
 # Rows to records -----------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ class Skip(Match):
 
 
 class Outcome(Match):
-    """Rows that did not end well."""
+    """Rows of failed runs."""
 
     status: PublishedStatus
     note: Text | None = None
@@ -171,6 +171,8 @@ class TableMap(Frozen):
     """Nearest heading above the table, exactly, or the nearest ones joined by ` > `; None for CSV."""
     number: int = 1
     """Number of the table under that heading."""
+    transposed: bool = False
+    """True if results are columns: the first cell of each row is then a column name, and the header the first column, `result`."""
     levels: tuple[Text, ...] = ()
     """Names of the levels of nested JSON objects."""
     claims: dict[str, tuple[Text, float]] = Field(default_factory=dict)

@@ -301,13 +301,22 @@ def _table(file: str, headings: tuple[str, ...], line: int, header: Sequence[str
         names.append(f"{name}#{same + 1}" if same else name)
     complete = []
     for number, row in rows:
-        # Markdown renders a short row with empty cells at its end.
+        # Markdown renders a short row with empty cells at its end, and drops cells beyond the header.
         cells = [*row, *[""] * (len(names) - len(row))] if file.endswith(".md") else row
+        while file.endswith(".md") and len(cells) > len(names) and not cells[-1]:
+            cells = cells[:-1]
         if len(cells) != len(names):
             fix = f"the header in line {line} has {len(names)} columns; correct the row or escape a `|` in it"
             raise TunemarkError(f"{file}:{number}", f"{len(row)} cells", fix, exit_code=Exit.INVALID)
         complete.append((number, tuple(cells)))
     return TextTable(file, headings, line, tuple(names), tuple(complete))
+
+
+def transposed(table: TextTable) -> TextTable:
+    """Return the table with its columns as rows: the first cells name the columns, and the header becomes the column `result`."""
+    names = ("result", *(cells[0] for _, cells in table.rows))
+    columns = [[name, *(cells[index] for _, cells in table.rows)] for index, name in enumerate(table.header) if index]
+    return _table(table.file, table.headings, table.line, names, [(table.line, cells) for cells in columns])
 
 
 def extract(tables: Iterable[tuple[str, TextTable, Sequence[str]]]) -> str:
