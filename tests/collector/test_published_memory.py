@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tunemark.collector.audit.published_shape import published_shape
-from tunemark.collector.predict.predicted_vs_measured import accelerate_bytes, memory_error_rows, source_004_bytes
+from tunemark.collector.predict.predicted_vs_measured import memory_error_rows
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import ERROR, SHARDED_ERROR
@@ -94,28 +94,6 @@ def test_the_model_memory_says_that_printed_gib_are_gb() -> None:
         assert weights == pytest.approx(as_gb, rel=0.05, abs=0.55e9), result.id
 
 
-def test_the_formula_of_source_004_and_accelerate_are_far_off() -> None:
-    rows = memory_error_rows(FACTS, PUBLISHED)
-    ours = summarise((row["predicted_bytes"], row["published_bytes"]) for row in rows)
-    assert summarise((row["formula_004_bytes"], row["published_bytes"]) for row in rows).median > 10 * ours.median
-    assert summarise((row["accelerate_bytes"], row["published_bytes"]) for row in rows).median > 5 * ours.median
-
-
-def test_the_formula_of_source_004_gives_its_own_examples() -> None:
-    seven = FACTS.model("llama-2-7b").model_copy(update={"parameters": None})
-    scale = 7e9 / 6_738_415_616
-    for method, gb in ((Method.FULL, 280), (Method.LORA, 56), (Method.QLORA, 7)):
-        assert source_004_bytes(seven, method) * scale / 1e9 == pytest.approx(gb, rel=1e-9)
-
-
-def test_the_rule_of_accelerate_is_the_one_it_runs() -> None:
-    from accelerate.commands.estimate import estimate_training_usage
-
-    shape = make_shape("llama-2-7b", Method.FULL)
-    as_fp32 = 4 * 6_738_415_616
-    assert accelerate_bytes(shape) == max(estimate_training_usage(as_fp32, "bfloat16").values())
-
-
 def test_published_peaks_of_outside_sources_are_predicted_and_hardly_ever_too_low() -> None:
     rows = memory_error_rows(FACTS, OUTSIDE)
     live = [row for row in rows if row["quantity"] == "allocated"]
@@ -143,7 +121,7 @@ def test_no_published_step_that_ran_out_of_memory_is_said_to_fit_and_hardly_any_
             and result.status.value in verdicts
         ):
             verdicts[result.status.value].append(estimate_memory(shape).fit_on(int(device.memory_gib * GIB)))
-    assert len(verdicts["ok"]) > 150
+    assert len(verdicts["ok"]) > 130
     assert len(verdicts["oom"]) > 35
     assert not {"fits", "probably"} & set(verdicts["oom"])
     assert mean(verdict == "fits" for verdict in verdicts["ok"]) > 0.9

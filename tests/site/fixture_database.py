@@ -249,7 +249,11 @@ insert into throughput_errors (
 );
 update throughput_refused set reason = '{HOSTILE}' where result_id = '{OTHER}';
 delete from memory_errors where quantity = 'in use';
-update memory_errors set quantity = 'reserved', published_bytes = 36e9, predicted_bytes = 37.8e9, error = 0.05, formula_004_bytes = 72e9, accelerate_bytes = null;
+update memory_errors set quantity = 'reserved', published_bytes = 36e9, predicted_bytes = 37.8e9, error = 0.05;
+delete from rule_errors;
+insert into rule_errors by name select 'memory' as kind, '{HOSTILE}' as rule, '{HOSTILE}' as formula, '{HOSTILE}' as source, result_id, quantity, method,
+    72e9 as predicted, published_bytes as published, 1.0 as error from memory_errors
+union all select 'memory', 'Tunemark', 'f', 's', result_id, quantity, method, predicted_bytes, published_bytes, error from memory_errors;
 """  # noqa: S608 - our own values
 
 

@@ -63,6 +63,7 @@ PREDICTIONS = {
     "throughput_model": "kind, level",
     "throughput_refused": "reason, result_id",
     "memory_errors": "result_id, quantity",
+    "rule_errors": "kind, rule, result_id, quantity",
 }
 """Tables and views of prediction errors, with the order of their rows."""
 FINDINGS = """

@@ -70,12 +70,17 @@ def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
             yield HeldOut(row, left_out, key(row.config), rate, missing.reason if missing else None)
 
 
-def throughput_rows(rows: Sequence[Observed], refused: Mapping[str, str]) -> Rows:
+def cross_validate(rows: Sequence[Observed]) -> tuple[Fit, list[HeldOut]]:
+    """Return the fit to all rows, and each row predicted without each of its groups."""
+    fitted = fit(rows)
+    return fitted, [held_out for way in get_args(LeftOut) for held_out in leave_out(fitted, way)]
+
+
+def throughput_rows(fitted: Fit, held_out: Sequence[HeldOut], refused: Mapping[str, str]) -> Rows:
     """Return the rows of `throughput_model`, `throughput_errors` and `throughput_refused`; `refused` is result id -> reason."""
-    fitted, ways = fit(rows), get_args(LeftOut)
     return {
         "throughput_model": list(_parameters(fitted)),
-        "throughput_errors": [_error_row(held_out) for way in ways for held_out in leave_out(fitted, way)],
+        "throughput_errors": [_error_row(one) for one in held_out],
         "throughput_refused": [{"result_id": result, "reason": reason} for result, reason in sorted(refused.items())],
     }
 

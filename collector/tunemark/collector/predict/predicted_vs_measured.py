@@ -10,13 +10,12 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import MemoryConvention
 from tunemark.schema.formats import GIB
-from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryLedger
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
 from tunemark.schema.records.published import Claim, PublishedResult
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.vocabulary import Method, PublishedStatus
+from tunemark.schema.vocabulary import PublishedStatus
 
 # Measured memory -----------------------------------------------------------------------------------
 
@@ -110,17 +109,19 @@ def _sentence(*parts: str | None) -> str:
 
 PEAK, IN_USE = "peak_memory_bytes", "device_memory_bytes"
 """Quantities: the peak of the document's reading, and the memory in use on the device as nvidia-smi shows it."""
-SOURCE_004: dict[Method, tuple[float, float]] = {Method.FULL: (2, 20), Method.LORA: (2, 4), Method.QLORA: (0.5, 2)}
-"""Method -> (bytes of precision, factor) of source 004: Memory (GB) = parameters x precision bytes x factor / 1e9."""
 
 
 def memory_error_rows(facts: FactBase, results: Iterable[object]) -> list[Row]:
-    """Return the rows of `memory_errors`, in the given order.
+    """Return the rows of `memory_errors`, in the given order."""
+    return [row for row, _ in memory_errors(facts, results)]
+
+
+def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[tuple[Row, TrainingShape]]:
+    """Yield the rows of `memory_errors` with their shapes, in the given order.
 
     A row is a memory figure of a published result, with a known reading of its document and enough conditions to predict it.
     """
     readings = {reading.source: reading for reading in facts.known.memory_readings}
-    rows: list[Row] = []
     for result in results:
         if not isinstance(result, PublishedResult) or result.source not in readings:
             continue
@@ -135,41 +136,22 @@ def memory_error_rows(facts: FactBase, results: Iterable[object]) -> list[Row]:
             if claim is None or result.status is not PublishedStatus.OK:
                 continue
             published, predicted = _claimed_bytes(claim, reading), expected_bytes(ledger, quantity, memory)
-            rows.append(
-                {
-                    "result_id": result.id,
-                    "quantity": quantity,
-                    "model": shape.model.key,
-                    "method": shape.method.value,
-                    "accelerator": result.conditions.accelerator,
-                    "accelerator_count": result.conditions.accelerator_count or 1,
-                    "published_bytes": published,
-                    "predicted_bytes": predicted,
-                    "formula_004_bytes": source_004_bytes(shape.model, shape.method),
-                    "accelerate_bytes": accelerate_bytes(shape),
-                    "error": predicted / published - 1,
-                    "reading": " ".join(reading.because),
-                }
-            )
-    return rows
+            row = {
+                "result_id": result.id,
+                "quantity": quantity,
+                "model": shape.model.key,
+                "method": shape.method.value,
+                "accelerator": result.conditions.accelerator,
+                "accelerator_count": result.conditions.accelerator_count or 1,
+                "published_bytes": published,
+                "predicted_bytes": predicted,
+                "error": predicted / published - 1,
+                "reading": " ".join(reading.because),
+            }
+            yield row, shape
 
 
 def _claimed_bytes(claim: Claim, reading: MemoryConvention) -> float:
     """Return the claimed bytes: read as GB, a claim is the printed number times 10^9."""
     number = re.match(r"[~\s]*([0-9]+(?:\.[0-9]+)?)", claim.printed)
     return float(number[1]) * 1e9 if reading.unit == "GB" and number else claim.value
-
-
-def source_004_bytes(model: ModelCard, method: Method) -> float:
-    """Return the memory by the formula of source 004, which ignores batch and length."""
-    size, factor = SOURCE_004[method]
-    return count_parameters(model).total * size * factor
-
-
-def accelerate_bytes(shape: TrainingShape) -> float | None:
-    """Return the memory that `accelerate estimate-memory` (1.15) prints under "Training using Adam" for bf16: 2 x the fp32 model.
-
-    The command needs a repository on the hub; this applies its rule (`estimate_training_usage`) to the card. It covers
-    full fine-tuning only, ignores batch and length, and gives no training figure for 4-bit weights.
-    """
-    return None if shape.method is Method.QLORA else 2.0 * 4 * count_parameters(shape.model).total

@@ -19,7 +19,7 @@ from tunemark.collector.gate.fact_files import missing_document, wrong_count
 from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, RecordFiles, over_files, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
 from tunemark.collector.predict.derived_figures import add_derived_figures
-from tunemark.collector.predict.predicted_vs_measured import memory_error_rows
+from tunemark.collector.predict.predicted_vs_measured import memory_errors
 from tunemark.collector.store.configurations import pool_configurations
 from tunemark.collector.store.database import arrow_schemas, as_arrow, build_database
 from tunemark.collector.store.fact_rows import fact_rows
@@ -85,7 +85,8 @@ def collect(
     import pyarrow as pa  # noqa: PLC0415
 
     from tunemark.collector.audit.rule import all_rules, audit  # noqa: PLC0415
-    from tunemark.collector.predict.cross_validation import throughput_rows  # noqa: PLC0415
+    from tunemark.collector.predict.cross_validation import cross_validate, throughput_rows  # noqa: PLC0415
+    from tunemark.collector.predict.rules_of_thumb import rule_rows  # noqa: PLC0415
 
     facts = FactBase(root / "data")
     rows = fact_rows(facts)
@@ -104,9 +105,12 @@ def collect(
     merge(rows, finding_rows(findings, rules))
     measured = [loaded.calibration for loaded in accepted.kept if loaded.calibration is not None]
     calibration = calibrate(root, facts, evidence, findings, measured)
-    merge(rows, throughput_rows(calibration.rows, calibration.refused))
+    fitted, held_out = cross_validate(calibration.rows)
+    merge(rows, throughput_rows(fitted, held_out, calibration.refused))
     add_derived_figures(rows, calibration.by_result, calibration.refused, evidence, findings)
-    rows["memory_errors"] = memory_error_rows(facts, evidence.records)
+    memory = list(memory_errors(facts, evidence.records))
+    rows["memory_errors"] = [row for row, _ in memory]
+    rows["rule_errors"] = list(rule_rows(memory, (one for one in held_out if one.left_out == "source")))
     problems = [*undescribed, *accepted.problems]
     rows["collection"] = [{"as_of": day, "inputs_sha256": digest, "complete": not problems and not accepted.notes}]
     rows["load_problems"] = [

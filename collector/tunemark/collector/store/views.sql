@@ -709,6 +709,24 @@ create table throughput_refused (
 );
 comment on table throughput_refused is 'Results with a rate that is not used for calibration.';
 
+create table rule_errors (
+    kind varchar not null,
+    rule varchar not null,
+    formula varchar not null,
+    source varchar not null,
+    result_id varchar not null,
+    quantity varchar not null,
+    method varchar not null,
+    predicted double not null,
+    published double not null,
+    error double not null,
+    primary key (kind, rule, result_id, quantity)
+);
+comment on table rule_errors is 'Public calculators and rules of thumb, and our own models, on the same published results.';
+comment on column rule_errors.kind is 'memory: bytes of a device; speed: tokens/s of all devices.';
+comment on column rule_errors.source is 'Where the rule is published.';
+comment on column rule_errors.error is 'Predicted / published - 1.';
+
 create table memory_errors (
     result_id varchar not null,
     quantity varchar not null,
@@ -718,8 +736,6 @@ create table memory_errors (
     accelerator_count integer not null,
     published_bytes double not null,
     predicted_bytes double not null,
-    formula_004_bytes double not null,
-    accelerate_bytes double,
     error double not null,
     reading varchar,
     primary key (result_id, quantity)
@@ -728,8 +744,6 @@ comment on table memory_errors is 'Published peaks of memory and their predictio
 comment on column memory_errors.quantity is '`allocated` (live tensors), `reserved` (by the allocator) or `in use` (on the device, as nvidia-smi shows it).';
 comment on column memory_errors.published_bytes is 'Read as `reading` describes.';
 comment on column memory_errors.predicted_bytes is 'By `tunemark estimate`.';
-comment on column memory_errors.formula_004_bytes is 'By the formula of document 004.';
-comment on column memory_errors.accelerate_bytes is 'By `accelerate estimate-memory`, where it gives a figure.';
 comment on column memory_errors.error is 'Predicted / published - 1.';
 comment on column memory_errors.reading is 'How the document''s figures are read.';
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
 
 from tunemark.schema import formats
 from tunemark.site import tables, wording
@@ -12,11 +12,6 @@ from tunemark.site.queries import Catalogue, grouped
 from tunemark.site.tables import Cell, Column, Row, Table, text_column
 
 CRUMBS = (("Guide", "guide/index"),)
-CALCULATORS = {
-    "tunemark estimate": "predicted_bytes",
-    "formula of document 004": "formula_004_bytes",
-    "accelerate estimate-memory": "accelerate_bytes",
-}
 LARGEST_MEDIAN = 0.20
 LEAST_COVERED, MOST_COVERED = 0.85, 0.95
 SHOWN_PARAMETERS = ("factor", "factor of level", "slope", "level", "level, method", "stack", "generation", "release")
@@ -25,7 +20,7 @@ SHOWN_PARAMETERS = ("factor", "factor of level", "slope", "level", "level, metho
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the page of prediction errors."""
-    context = {**_throughput(catalogue), **_memory(catalogue), **_own_memory(catalogue)}
+    context = {**_throughput(catalogue), **_memory(catalogue), **_own_memory(catalogue), **_rules(catalogue)}
     yield Page("guide/predictions", "Prediction errors", "predictions.md.j2", context, CRUMBS)
 
 
@@ -219,14 +214,10 @@ def _refused(rows: list[Row]) -> Table | None:
 
 
 def _memory(catalogue: Catalogue) -> dict[str, object]:
-    """Return the tables of the memory model and two other calculators, compared with published peaks."""
+    """Return the tables of the memory model compared with published peaks."""
     rows, cells = catalogue.predictions["memory_errors"], CardCells(catalogue)
     if not rows:
         return {"memory": None}
-    per_calculator = [
-        (name, [abs(row[column] / row["published_bytes"] - 1) for row in rows if row[column] is not None])
-        for name, column in CALCULATORS.items()
-    ]
     columns: list[Column[Row]] = [
         Column("Result", cells.result),
         Column("Model", lambda row: cells.model(row["model"])),
@@ -234,14 +225,44 @@ def _memory(catalogue: Catalogue) -> dict[str, object]:
         Column("Devices", lambda row: tables.number(row["accelerator_count"]), numeric=True),
         text_column("Figure", "quantity"),
         Column("Published", lambda row: tables.number(row["published_bytes"], formats.gb), numeric=True),
-        *(_calculator_column(name, column) for name, column in CALCULATORS.items()),
+        Column(
+            "Predicted",
+            lambda row: Cell(formats.gb(row["predicted_bytes"]), small=f"{row['error']:+.0%}", sort=row["predicted_bytes"]),
+            numeric=True,
+        ),
     ]
     return {
-        "memory": _error_table("Errors of memory", "Calculator", per_calculator, decimals=1),
-        "memory_sources": _error_table("Errors of the memory model by document and figure", "Document", _by_source(rows), decimals=1),
+        "memory": _error_table("Errors of the memory model by document and figure", "Document", _by_source(rows), decimals=1),
         "memory_rows": tables.table("Memory, result by result", columns, rows, interactive=True, searchable=False),
         "reading": " ".join(dict.fromkeys(row["reading"] for row in rows if row["reading"])),
     }
+
+
+def _rules(catalogue: Catalogue) -> dict[str, object]:
+    """Return the errors of calculators and rules of thumb on the same results as our own models, by kind."""
+    rows = catalogue.predictions["rule_errors"]
+    return {f"{kind}_rules": _rule_table(kind, [row for row in rows if row["kind"] == kind]) for kind in ("memory", "speed")}
+
+
+def _rule_table(kind: str, rows: list[Row]) -> Table | None:
+    columns: list[Column[tuple[Row, list[float]]]] = [
+        Column("Rule", lambda group: tables.text(group[0]["rule"])),
+        Column("Results", lambda group: tables.number(len(group[1])), numeric=True),
+        Column(
+            "Median error", lambda group: _percent(median(map(abs, group[1]))), numeric=True, explained="Median of the absolute errors."
+        ),
+        Column("Half of the errors", lambda group: _middle_half(group[1]), explained="From the lower to the upper quartile of the errors."),
+        Column("Formula", lambda group: tables.text(group[0]["formula"], small=group[0]["source"])),
+    ]
+    groups = grouped(rows, lambda row: row["rule"])
+    items = [(members[0], [row["error"] for row in members]) for members in groups.values()]
+    items.sort(key=lambda group: median(map(abs, group[1])))
+    return tables.table(f"Rules for {kind}", columns, items, stacked=True) if items else None
+
+
+def _middle_half(errors: list[float]) -> Cell:
+    low, high = quantiles(errors * 2 if len(errors) == 1 else errors, n=4, method="inclusive")[::2]
+    return Cell(f"{low:+.0%} to {high:+.0%}", sort=low)
 
 
 def _by_source(rows: list[Row]) -> list[tuple[str, list[float]]]:
@@ -251,15 +272,6 @@ def _by_source(rows: list[Row]) -> list[tuple[str, list[float]]]:
         devices = "one device" if row["accelerator_count"] == 1 else "several devices"
         groups.setdefault(f"{row['result_id'][:3]}, {row['quantity']}, {devices}", []).append(abs(row["error"]))
     return sorted(groups.items())
-
-
-def _calculator_column(name: str, column: str) -> Column[Row]:
-    def cell(row: Row) -> Cell:
-        if row[column] is None:
-            return tables.text(None)
-        return Cell(formats.gb(row[column]), small=f"{row[column] / row['published_bytes'] - 1:+.0%}", sort=row[column])
-
-    return Column(name, cell, numeric=True)
 
 
 def _own_memory(catalogue: Catalogue) -> dict[str, object]:
