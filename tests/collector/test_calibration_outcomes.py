@@ -66,10 +66,15 @@ def test_a_record_that_is_not_audited_is_left_out() -> None:
     assert calibrate(NOWHERE, facts(), replace(evidence(), records=(record,)), (), ()) == Calibration((), {})
 
 
-@pytest.mark.parametrize("unknown", ["accelerator", "model", "sequence_length", "micro_batch"])
+@pytest.mark.parametrize("unknown", ["accelerator", "model", "sequence_length"])
 def test_a_rate_without_its_conditions_is_refused(unknown: str) -> None:
     calibration = calibrated(published(claims={"tokens_per_s": 4_000.0}, **{unknown: None}))
-    assert calibration == Calibration((), {"900-001": "accelerator, model, row length or micro-batch is not stated"})
+    assert calibration == Calibration((), {"900-001": "accelerator, model or row length is not stated"})
+
+
+def test_a_rate_needs_no_micro_batch() -> None:
+    row = calibrated(published(claims={"tokens_per_s": 4_000.0}, micro_batch=None)).rows[0]
+    assert row.config.shape.micro_batch == 1
 
 
 def test_a_finding_refutes_its_subject_and_no_other_record() -> None:

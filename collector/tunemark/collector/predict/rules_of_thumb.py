@@ -1,4 +1,4 @@
-"""Public calculators and rules of thumb for memory and speed, held against the same published results as our own models.
+"""Public calculators and rules of thumb for memory and speed, compared with the same published results as our own models.
 
 Each rule is written as its source states it, with the reading that suits the results best where the source leaves one open. A rule
 gives None where it does not apply.

@@ -138,7 +138,7 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     count, size = count_parameters(shape.model), BYTES[shape.logits]
     head, block = count.head // shape.tensor_parallel, block_weights(shape)
     each = BYTES[Dtype.NF4] if shape.method is Method.QLORA else size
-    # DeepSpeed keeps gathered parameters until so many are on the device.
+    # DeepSpeed keeps gathered parameters up to this number.
     blocks = min(shape.model.layers * block, max(2 * block, LIVE_PARAMETERS)) if shape.sharding == "zero3" else 2 * block
     # Offloaded shards are on the device too; FSDP 1 has them twice: as stored, and in the format in which they are gathered.
     shards = (2 if shape.sharding == "fsdp1" else 1) if shape.offload else 0
