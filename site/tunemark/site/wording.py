@@ -9,7 +9,7 @@ from tunemark.schema.records.converted import MLPERF_LABEL
 from tunemark.site.tables import Row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-METHODS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}
+METHODS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA", "peft": "other PEFT"}
 TIMES = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}"
 TASKS = {"causal_lm": "causal language model", "sequence_classification": "sequence classification"}
 PHASES = {

@@ -113,6 +113,10 @@ def test_rows_of_a_data_set_are_read_where_they_are_stated(printed: str | None, 
         ("float32", "fp32"),
         ("int4", None),
         (None, None),
+        ("amp_bf16", "bf16"),
+        ("MXFP8", "fp8"),
+        ("bf16 and float8", "bf16/fp8"),
+        ("NVFP4", None),
     ],
 )
 def test_precision_words_become_a_class(printed: str | None, named: str | None) -> None:

@@ -31,6 +31,10 @@ def import_group() -> None:
 
     - `tunemark import prices catalogs/v8/lambda/vms.csv --out lambda.csv`
 
+    - `tunemark import table README.md --map data/tables/012/map.toml`
+
+    - `tunemark import peft-comparison method_comparison/MetaMathQA/results --source 011`
+
     - `tunemark import releases torch.json transformers.json --out data/known/pypi.toml`
     """
 

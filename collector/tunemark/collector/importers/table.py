@@ -30,7 +30,7 @@ RESULTS = "results.json"
 MOST_RESULTS = 999
 NO_CARD = "@none"
 """Value of a condition that is unknown for some rows only; TOML has no null."""
-NUMBER = re.compile(r"[~≈]?\s*(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*(?P<unit>[A-Za-z%/]*)")
+NUMBER = re.compile(r"[~≈]?\s*\$?(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*(?P<unit>[A-Za-z%/]*)")
 PARTS = re.compile(r"([0-9.]+)\s*(d|h|m|s)[a-z]*\b", re.IGNORECASE)
 CLOCK = re.compile(r"(?:(\d+):)?(\d{1,3}):(\d{2}(?:\.\d+)?)")
 SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}

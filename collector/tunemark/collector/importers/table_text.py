@@ -23,7 +23,7 @@ SPLIT = re.compile(r"(?<!\\)\|")
 BELOW_ALL = 7
 """Level of a heading in bold type."""
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|!?\[([^\]]+)\]\[[^\]]*\]")
-TAG = re.compile(r"<br\s*/?>|</?(?:sup|sub|b|i|em|strong|code|span|a|p|center)\b[^>]*>", re.IGNORECASE)
+TAG = re.compile(r"<br\s*/?>|</?(?:sup|sub|b|i|u|em|strong|code|span|a|p|center|img)\b[^>]*>", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
