@@ -15,7 +15,6 @@ from statistics import median
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.predict.predicted_vs_measured import memory_error_rows
-from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics import memory_states
@@ -65,10 +64,7 @@ def verdicts(facts: FactBase, results: Iterable[PublishedResult]) -> Counter[tup
         judged = result.source in known and result.status in {PublishedStatus.OK, PublishedStatus.OOM}
         if not judged or device is None or device.memory_gib is None or result.id in facts.known.memory_reading(result.source).left_out:
             continue
-        try:
-            shape = published_shape(result.conditions, facts, facts.known.memory_reading(result.source))
-        except TunemarkError:
-            continue
+        shape = published_shape(result.conditions, facts, facts.known.memory_reading(result.source))
         if shape is not None:
             counted[(result.status.value, estimate_memory(shape).fit_on(int(device.memory_gib * GIB)))] += 1
     return counted

@@ -144,5 +144,11 @@ def test_a_step_that_the_model_does_not_cover_has_no_shape() -> None:
     conditions = OUTSIDE[40].conditions
     covered = conditions.model_copy(update={"model": "mistral-7b", "method": Method.LORA})
     assert published_shape(covered, FACTS, None) is not None
-    for update in ({"model": None}, {"sequence_length": None}, {"method": Method.PEFT}, {"settings": {"pipeline_parallel": 2}}):
+    for update in (
+        {"model": None},
+        {"sequence_length": None},
+        {"method": Method.PEFT},
+        {"settings": {"pipeline_parallel": 2}},
+        {"settings": {"lora_targets": "no_such_layer"}},
+    ):
         assert published_shape(covered.model_copy(update=update), FACTS, None) is None

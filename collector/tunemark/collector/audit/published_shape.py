@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 from tunemark.collector.audit.printed_figures import precision_class
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import MemoryConvention
 from tunemark.schema.physics.memory_states import SHARDED, MemoryLedger
@@ -36,13 +37,9 @@ ENUMS: dict[str, Callable[[Any], object]] = {
 
 
 def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryConvention | None) -> TrainingShape | None:
-    """Return the shape of a published step, or None if model, length or micro-batch is unknown, or the memory model does not cover it.
+    """Return the shape of a published step, or None.
 
-    Raises
-    ------
-    TunemarkError
-        If the conditions contradict each other, such as a sharding on one device.
-
+    None if model, length or micro-batch is unknown, if the conditions contradict each other, or if the memory model does not cover them.
     """
     if conditions.model is None or conditions.sequence_length is None or conditions.micro_batch is None or conditions.method not in COVERED:
         return None
@@ -77,7 +74,11 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
     for lever in convention.levers if convention else ():
         if all(re.fullmatch(pattern, str(_condition(conditions, name))) for name, pattern in lever.when.items()):
             given |= {name: ENUMS[name](value) if name in ENUMS else value for name, value in lever.shape.items()}
-    return TrainingShape(facts.model(conditions.model), conditions.method, conditions.sequence_length, conditions.micro_batch, **given)
+    try:
+        return TrainingShape(facts.model(conditions.model), conditions.method, conditions.sequence_length, conditions.micro_batch, **given)
+    except TunemarkError:
+        # For example an adapter on a layer that the model does not have.
+        return None
 
 
 def expected_bytes(ledger: MemoryLedger, quantity: str, device_bytes: int | None) -> int:

@@ -10,7 +10,6 @@ from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
-from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
@@ -99,10 +98,7 @@ def _usual_shape(result: AuditedResult, facts: FactBase) -> TrainingShape | None
     convention = facts.known.memory_reading(result.source)
     stated = result.conditions
     conditions = stated.model_copy(update={"sequence_length": stated.sequence_length or 1, "micro_batch": stated.micro_batch or 1})
-    try:
-        shape = published_shape(conditions, facts, convention)
-    except TunemarkError:
-        return None
+    shape = published_shape(conditions, facts, convention)
     if shape is None or shape.model.family == "bert":
         return None
     fixed = {name for lever in convention.levers for name in lever.shape}
