@@ -88,6 +88,8 @@ def _published(evidence: Evidence, facts: FactBase, findings: Collection[Finding
         shape = published_shape(conditions, facts, facts.known.memory_reading(result.source))
         if refutation is not None:
             yield result.id, Missing(f"the audit calls it {refutation.verdict.value}: {refutation.rule}")
+        elif (left_out := software_of(run, facts).left_out) is not None:
+            yield result.id, Missing(left_out)
         elif run.accelerator is None or shape is None:
             yield result.id, Missing("accelerator, model or row length is not stated")
         else:

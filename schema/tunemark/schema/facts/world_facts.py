@@ -198,6 +198,8 @@ class Software(Frozen):
     level: SoftwareLevel
     because: Text
     """The evidence."""
+    left_out: Text | None = None
+    """Reason why its rates do not calibrate predictions."""
 
 
 class Practice(Frozen):
