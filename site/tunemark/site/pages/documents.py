@@ -11,16 +11,18 @@ from tunemark.site.pages.published import claims_table
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import web_link
 from tunemark.site.results_table import results_table
-from tunemark.site.tables import Cell, Column, Row, Table, text_column
+from tunemark.site.tables import Cell, Column, Row, Table
 
 CRUMBS = (("Documents", "documents/index"),)
+MOST_NAMES = 4
+"""More accelerators than this are counted, not named."""
 REFERENCE = re.compile(r"\{([^{}/]+)/([^{}/]+)\}")
 """A cell refers to a printed figure or label as `{record/name}`."""
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the list of documents and a page for each."""
-    yield Page("documents/index", "Documents", "documents.md.j2", {"table": _list(catalogue)})
+    yield Page("documents/index", "Documents", "documents.md.j2", {"table": _list(catalogue), "count": sum(row["trust"] != "measured" for row in catalogue.results)})
     for row in catalogue.sources:
         source = row["source"]
         results = catalogue.results_where(source=source)
@@ -39,11 +41,37 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
 
 
 def _list(catalogue: Catalogue) -> Table:
+    def devices(row: Row) -> Cell:
+        names = {result["accelerator_name"] for result in catalogue.results_where(source=row["source"]) if result["accelerator_name"]}
+        return tables.text(", ".join(sorted(names)) if len(names) <= MOST_NAMES else f"{len(names)} kinds", sort=len(names))
+
+    def methods(row: Row) -> Cell:
+        used = {result["method"] for result in catalogue.results_where(source=row["source"])}
+        return tables.text(", ".join(name for method, name in wording.METHODS.items() if method in used))
+
+    def credible(row: Row) -> Cell:
+        results = [result["result_id"] for result in catalogue.results_where(source=row["source"])]
+        doubted = {
+            record
+            for finding in catalogue.findings_by_source.get(row["source"], ())
+            if finding["verdict"] != "ambiguous"
+            for record in finding["record_ids"]
+        }
+        share = sum(result not in doubted for result in results) / len(results) if results else None
+        return tables.number(share, lambda value: f"{value:.0%}")
+
     columns: list[Column[Row]] = [
         Column("Document", lambda row: tables.text(row["title"], href=document_path(row["source"]), small=row["source"])),
-        text_column("Published", "published_on"),
         Column("Results", lambda row: tables.number(len(catalogue.results_where(source=row["source"]))), numeric=True),
-        text_column("Content", "summary"),
+        Column(
+            "Without a finding",
+            credible,
+            numeric=True,
+            explained="Share of the results about which the audit reports nothing, or only that a figure is ambiguous.",
+        ),
+        Column("Methods", methods),
+        Column("Accelerators", devices),
+        Column("Content", lambda row: tables.text(row["summary"], small=row["published_on"] or "")),
     ]
     return tables.table("Source documents", columns, catalogue.sources, interactive=True)
 

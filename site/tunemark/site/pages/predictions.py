@@ -87,7 +87,8 @@ def _throughput(catalogue: Catalogue) -> dict[str, object]:
     stacks = Counter(row["stack"] for row in errors if row["left_out"] == "accelerator")
     return {
         "verdict": _verdict(accuracy),
-        "summary": _summary(accuracy),
+        "summary": _summary("Errors of throughput", [row for row in accuracy if row["stack"] == "all"]),
+        "software": _summary("Errors by software", [row for row in accuracy if row["stack"] != "all"]),
         "methods": _methods(errors),
         "sources": _left_out(errors, "source", lambda row: tables.text(row["left_out_group"])),
         "accelerators": _left_out(errors, "accelerator", lambda row: cells.accelerator(row["accelerator"])),
@@ -111,7 +112,7 @@ def _goal(row: Row) -> str:
     return "met" if close and LEAST_COVERED <= row["coverage"] <= MOST_COVERED else "error met, interval missed" if close else "missed"
 
 
-def _summary(accuracy: list[Row]) -> Table:
+def _summary(title: str, accuracy: list[Row]) -> Table:
     def goal(item: ErrorSummary) -> Cell:
         return item.labels[2]
 
@@ -122,7 +123,7 @@ def _summary(accuracy: list[Row]) -> Table:
         return ErrorSummary(labels, row["rows"], row["median_error"], row["worst_error"], row["coverage"], row["no_data"])
 
     columns = [*_label_columns("Left out", "Software of"), *FIGURES, Column("Goal", goal)]
-    return tables.table("Errors of throughput", columns, map(summary, accuracy), stacked=True)
+    return tables.table(title, columns, map(summary, accuracy), stacked=True)
 
 
 def _methods(errors: list[Row]) -> Table:
