@@ -94,16 +94,13 @@ def left_out(facts: FactBase, results: Sequence[PublishedResult]) -> list[Errors
     return judged
 
 
-def coverage(facts: FactBase, results: Iterable[PublishedResult]) -> tuple[int, int]:
-    """Return the number of peaks of live tensors within the interval, and of all of them."""
-    rows = [row for row in memory_error_rows(facts, results) if row["quantity"] == "allocated"]
-    bounds = {True: memory_states.SHARDED_ERROR, False: memory_states.ERROR}
-    inside = sum(
-        low <= row["published_bytes"] / row["predicted_bytes"] <= high
-        for row in rows
-        for low, high in [bounds[row["accelerator_count"] > 1]]
-    )
-    return inside, len(rows)
+def coverage(facts: FactBase, results: Iterable[PublishedResult]) -> dict[str, tuple[int, int]]:
+    """Return the number of figures within their interval, and of all of them, by quantity."""
+    counted: dict[str, tuple[int, int]] = {}
+    for row in memory_error_rows(facts, results):
+        inside, total = counted.get(row["quantity"], (0, 0))
+        counted[row["quantity"]] = inside + row["covered"], total + 1
+    return counted
 
 
 def main() -> None:
@@ -117,8 +114,10 @@ def main() -> None:
     print("\n" + head.format("Left out"))
     for errors in left_out(facts, results):
         print(errors.line())
-    inside, total = coverage(facts, results)
-    print(f"\nPeaks of live tensors in the 90% interval: {inside} of {total} ({inside / total:.1%})\n")
+    print()
+    for quantity, (inside, total) in sorted(coverage(facts, results).items()):
+        print(f"{quantity}: {inside} of {total} in the 90% interval ({inside / total:.1%})")
+    print()
     counted = verdicts(facts, results)
     print("| Outcome | fits | probably | tight | no |\n|---|---|---|---|---|")
     for outcome in ("ok", "oom"):

@@ -24,7 +24,7 @@ PUBLISHED = [
 ]
 OUTSIDE = [
     PublishedResult.model_validate(record)
-    for source in ("010", "017", "019")
+    for source in ("010", "017", "019", "022")
     for record in json.loads((FACTS.root / f"published/{source}/results.json").read_text())["results"]
 ]
 GIB = 2**30
@@ -152,3 +152,10 @@ def test_a_step_that_the_model_does_not_cover_has_no_shape() -> None:
         {"settings": {"lora_targets": "no_such_layer"}},
     ):
         assert published_shape(covered.model_copy(update=update), FACTS, None) is None
+
+
+def test_the_reserved_memory_of_rows_that_nothing_was_fitted_to_is_in_its_interval() -> None:
+    rows = memory_error_rows(FACTS, [result for result in OUTSIDE if result.source == "022"])
+    assert len(rows) == 24
+    assert median(abs(row["error"]) for row in rows) <= 0.08
+    assert mean(row["covered"] for row in rows) >= 0.9

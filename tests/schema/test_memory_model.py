@@ -193,6 +193,21 @@ def test_an_optimizer_in_the_backward_pass_keeps_the_gradient_of_one_matrix() ->
         make_shape(method=Method.FULL, optimizer_in_backward=True, gradient_accumulation=2)
 
 
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"activations": Dtype.NF4}, "activations: 'nf4': must be fp32, bf16 or fp16"),
+        ({"autocast": Dtype.FP32}, "autocast: 'fp32': must be bf16 or fp16"),
+        ({"lora_dropout": 1.5}, "must be at least 0 and below 1"),
+        ({"offload": True}, "choose fsdp1, fsdp2 or zero3"),
+        ({"optimizer_in_backward": True, "sharding": "ddp", "world_size": 8}, "ddp reduces whole gradients first"),
+    ],
+)
+def test_settings_with_which_nothing_is_trained_are_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(TunemarkError, match=complaint):
+        make_shape(**changes)
+
+
 def test_paged_states_are_not_counted_on_a_device_that_is_short() -> None:
     full = make_shape(method=Method.FULL, optimizer="adamw-8bit")
     assert line(estimate_memory(full), "optimizer states") > 0

@@ -23,6 +23,12 @@ def results_table(catalogue: Catalogue, rows: Iterable[Row], name: str, *, witho
         "step_time_s": _figure_column(catalogue, "step_time_s", lambda row: tables.quantity("step_time_s", row["step_time_s"])),
         "tokens_per_s": _figure_column(catalogue, "tokens_per_s", lambda row: rate_cell(row, "tokens_per_s")),
         "samples_per_s": _figure_column(catalogue, "samples_per_s", lambda row: rate_cell(row, "samples_per_s")),
+        "mfu": Column[Row](
+            "MFU",
+            lambda row: tables.quantity("mfu", row["mfu"]),
+            numeric=True,
+            explained="Model FLOPs utilisation: without recomputed work.",
+        ),
         "peak_memory_bytes": _figure_column(catalogue, "peak_memory_bytes", memory_cell),
         "cost": Column[Row](
             "Cost per 1k samples",

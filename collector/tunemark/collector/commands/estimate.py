@@ -230,7 +230,8 @@ def _print_memory(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Me
     interval = f"{gib(ledger.needed_low)} to {gib(ledger.needed_high)}"
     needed = f"needed of a device, 90% interval {interval}: the peak ({ledger.peak_moment}) and {gib(ledger.outside)} outside the allocator"
     peaks = [(gib(ledger.allocated_at(moment)), f"live tensors, {moment}") for moment in MOMENTS]
-    held = (gib(ledger.peak_reserved), "reserved by a caching allocator with memory to spare")
+    low, high = ledger.reserved_interval
+    held = (gib(ledger.peak_reserved), f"reserved by a caching allocator with memory to spare, 90% interval {gib(low)} to {gib(high)}")
     print_table(["memory", "peak"], [*peaks, held, (gib(ledger.needed), needed)])
     typer.echo("")
     verdicts = [
@@ -292,6 +293,7 @@ def _memory_json(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Mem
         "peak_moment": ledger.peak_moment,
         "peak_allocated_bytes": ledger.peak_allocated,
         "peak_reserved_bytes": ledger.peak_reserved,
+        "peak_reserved_interval_bytes": list(ledger.reserved_interval),
         "needed_bytes": ledger.needed,
         "needed_interval_bytes": [ledger.needed_low, ledger.needed_high],
         "accelerators": [

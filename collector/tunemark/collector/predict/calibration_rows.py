@@ -103,7 +103,9 @@ def _published(evidence: Evidence, facts: FactBase, findings: Collection[Finding
 def basis_of(rate: Rate) -> str:
     """Return the calculation of a rate, with its reading if the figure is ambiguous."""
     formula = rate.formula or "as claimed"
-    return f"{formula}; read as {rate.meaning_words}, the only reading that the audit does not exclude" if rate.meaning else formula
+    if not rate.meaning:
+        return formula
+    return f"{formula}; read as {rate.meaning_words}, the only reading that the audit excludes for no result of this document"
 
 
 def possible_rates(run: AuditedResult, excluded: Collection[str]) -> list[Rate]:

@@ -133,18 +133,22 @@ def _refutes(finding: Finding, result_id: str) -> bool:
 
 
 def _peak_flop_per_s(card: AcceleratorCard, devices: int, method: Method, result: AuditedResult, needed: float) -> tuple[float | None, str]:
-    """Return the dense peak of all devices in the format of the matrix products, with words; None if the card has no peak for it.
+    """Return the dense peak of all devices in the format of the matrix products, with words; None with the reason if it is unknown.
 
-    Without a stated format it is the 16-bit peak, or the fp8 peak if the rate exceeds that.
+    Without a stated format it is the 16-bit peak for every result, whatever its rate. A rate above that used another format.
     """
     named = precision_class(result.conditions.precision)
     if named and method is not Method.QLORA:
         dtype, stated = fastest_format(card, [Dtype(name) for name in named.split("/")]), ""
     else:
-        dtype, stated = fastest_format(card, SIXTEEN_BIT), "; the format of the products is not stated"
-        if dtype and needed > card.peak_tflops[dtype] * 1e12 * devices and Dtype.FP8 in card.peak_tflops:
-            dtype = Dtype.FP8
+        dtype = fastest_format(card, SIXTEEN_BIT)
+        stated = "; the format in which 4-bit layers multiply is not stated" if named else "; the format of the products is not stated"
     if dtype is None:
         return None, f"the card of {card.name} has no dense peak for {named or 'bf16'}"
     peak = card.peak_tflops[dtype] * 1e12
+    if stated and needed > peak * devices:
+        return (
+            None,
+            f"the rate needs more than {devices} x {peak / 1e12:g} TFLOP/s {dtype.value}, and the format of the products is not stated",
+        )
     return peak * devices, f"({devices} x {peak / 1e12:g} TFLOP/s {dtype.value} dense{stated})"

@@ -136,6 +136,7 @@ def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[tuple[
             if claim is None or result.status is not PublishedStatus.OK:
                 continue
             published, predicted = _claimed_bytes(claim, reading), expected_bytes(ledger, quantity, memory)
+            low, high = _interval(ledger, quantity, predicted)
             row = {
                 "result_id": result.id,
                 "quantity": quantity,
@@ -145,10 +146,20 @@ def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[tuple[
                 "accelerator_count": result.conditions.accelerator_count or 1,
                 "published_bytes": published,
                 "predicted_bytes": predicted,
+                "predicted_low": low,
+                "predicted_high": high,
                 "error": predicted / published - 1,
+                "covered": low <= published <= high,
                 "reading": " ".join(reading.because),
             }
             yield row, shape
+
+
+def _interval(ledger: MemoryLedger, quantity: str, predicted: int) -> tuple[int, int]:
+    """Return the 90% interval of a predicted figure; memory outside the allocator is taken as exact."""
+    outside = ledger.outside if quantity == "in use" else 0
+    low, high = ledger.error if quantity == "allocated" else tuple(end / ledger.peak_reserved for end in ledger.reserved_interval)
+    return int((predicted - outside) * low) + outside, int((predicted - outside) * high) + outside
 
 
 def _claimed_bytes(claim: Claim, reading: MemoryConvention) -> float:

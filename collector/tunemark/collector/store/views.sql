@@ -736,7 +736,10 @@ create table memory_errors (
     accelerator_count integer not null,
     published_bytes double not null,
     predicted_bytes double not null,
+    predicted_low double not null,
+    predicted_high double not null,
     error double not null,
+    covered boolean not null,
     reading varchar,
     primary key (result_id, quantity)
 );
@@ -744,6 +747,8 @@ comment on table memory_errors is 'Published peaks of memory and their predictio
 comment on column memory_errors.quantity is '`allocated` (live tensors), `reserved` (by the allocator) or `in use` (on the device, as nvidia-smi shows it).';
 comment on column memory_errors.published_bytes is 'Read as `reading` describes.';
 comment on column memory_errors.predicted_bytes is 'By `tunemark estimate`.';
+comment on column memory_errors.predicted_low is 'Lower end of the 90% interval.';
+comment on column memory_errors.covered is 'True if the interval contains the published figure.';
 comment on column memory_errors.error is 'Predicted / published - 1.';
 comment on column memory_errors.reading is 'How the document''s figures are read.';
 

@@ -21,6 +21,8 @@ ERROR, SHARDED_ERROR = (0.90, 1.05), (0.90, 1.17)
 Sharded steps ran out of memory where the prediction left an eighth of the device free (70B QLoRA on 2 x 80 GiB, `010-068`): gathered
 weights fragment it.
 """
+RESERVED_ERROR, SHARDED_RESERVED_ERROR = (0.90, 1.17), (0.80, 1.30)
+"""The same for reserved memory: how much of its cache an allocator reuses differs more than what is alive."""
 Group = Literal["model", "training", "activations", "gathered", "framework"]
 
 
@@ -49,7 +51,7 @@ class MemoryLedger:
     outside: int
     """Memory outside the allocator: the device context and communication buffers."""
     error: tuple[float, float] = ERROR
-    """Interval of the live tensors: their true peak is between these multiples of the predicted one."""
+    """Interval of the live tensors: their true peak is between these multiples of the predicted one. `needed` adds a constant."""
 
     def allocated_at(self, moment: Moment) -> int:
         """Return the bytes of live tensors at a moment."""
@@ -89,6 +91,12 @@ class MemoryLedger:
     def needed(self) -> int:
         """Memory of a device that this step needs: under pressure the allocator returns its cache."""
         return self.peak_allocated + self.outside
+
+    @property
+    def reserved_interval(self) -> tuple[int, int]:
+        """90% interval of `peak_reserved`."""
+        low, high = RESERVED_ERROR if self.error == ERROR else SHARDED_RESERVED_ERROR
+        return int(self.peak_reserved * low), int(self.peak_reserved * high)
 
     @property
     def needed_low(self) -> int:

@@ -125,17 +125,39 @@ class TrainingShape:
             raise TunemarkError("sharding", self.sharding, f"{self.world_size} devices need ddp, zero1 to zero3, fsdp1 or fsdp2")
         if self.method is not Method.FULL and (self.frozen_blocks or self.frozen_embeddings):
             raise TunemarkError("frozen_blocks", self.frozen_blocks, f"with {self.method.value} all base weights are frozen already")
+        self._check_formats()
+        self._check_levers()
+        if self.document_lengths is not None:
+            self._check_documents(self.document_lengths)
+        _ = self.adapted
+
+    def _check_formats(self) -> None:
+        """Refuse formats in which nothing is trained this way: quantised formats are not formats of activations."""
+        for field, value in (("activations", self.activations), ("autocast", self.autocast), ("parameters", self.parameters)):
+            if value in {Dtype.NF4, Dtype.INT8} or (value is Dtype.FP8 and field != "parameters"):
+                raise TunemarkError(field, value.value, "must be fp32, bf16 or fp16; 4-bit weights are those of qlora")
+        if self.autocast in {Dtype.FP32, Dtype.TF32}:
+            raise TunemarkError("autocast", self.autocast.value, "must be bf16 or fp16, the format that matrix products are cast to")
+        if self.autocast is not None and BYTES[self.activations] < BYTES[self.autocast]:
+            raise TunemarkError("autocast", self.autocast.value, f"activations are in {self.activations.value} already; leave autocast out")
+
+    def _check_levers(self) -> None:
+        if self.offload and self.sharding == "single":
+            raise TunemarkError("offload", value=True, fix="parameters are offloaded by a sharding strategy; choose fsdp1, fsdp2 or zero3")
+        if not 0 <= self.lora_dropout < 1:
+            raise TunemarkError("lora_dropout", self.lora_dropout, "must be at least 0 and below 1")
         if self.optimizer_in_backward and self.gradient_accumulation > 1:
             raise TunemarkError(
                 "gradient_accumulation", self.gradient_accumulation, "an optimizer in the backward pass keeps no gradients to add up"
+            )
+        if self.optimizer_in_backward and self.sharding in {"ddp", "zero1", "zero2"}:
+            raise TunemarkError(
+                "optimizer_in_backward", value=True, fix=f"{self.sharding} reduces whole gradients first; choose fsdp1, fsdp2 or one device"
             )
         if self.activation_offload and self.checkpointing is not Checkpointing.FULL:
             raise TunemarkError(
                 "activation_offload", value=True, fix="offloads the inputs of checkpointed blocks; set checkpointing to full"
             )
-        if self.document_lengths is not None:
-            self._check_documents(self.document_lengths)
-        _ = self.adapted
 
     def _check_documents(self, lengths: tuple[int, ...]) -> None:
         if any(not 0 < length <= self.sequence_length for length in lengths) or sum(lengths) > self.slots:

@@ -22,7 +22,12 @@ REFERENCE = re.compile(r"\{([^{}/]+)/([^{}/]+)\}")
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the list of documents and a page for each."""
-    yield Page("documents/index", "Documents", "documents.md.j2", {"table": _list(catalogue), "count": sum(row["trust"] != "measured" for row in catalogue.results)})
+    yield Page(
+        "documents/index",
+        "Documents",
+        "documents.md.j2",
+        {"table": _list(catalogue), "count": sum(row["trust"] != "measured" for row in catalogue.results)},
+    )
     for row in catalogue.sources:
         source = row["source"]
         results = catalogue.results_where(source=source)

@@ -132,6 +132,12 @@ def entries_table(catalogue: Catalogue, rows: Sequence[Row]) -> Table:
             explained="Packed rows per second while training. Below: the 95% interval over the runs.",
         ),
         Column(
+            "MFU",
+            lambda item: tables.quantity("mfu", item.row["mfu"]),
+            numeric=True,
+            explained="Against the 16-bit peak, since logs do not record the number format: entries in 8 bits look better than they are.",
+        ),
+        Column(
             "Energy per run",
             lambda item: tables.quantity("energy_per_run_j", item.row["energy_per_run_j"]),
             numeric=True,

@@ -228,9 +228,14 @@ def _memory(catalogue: Catalogue) -> dict[str, object]:
         Column("Published", lambda row: tables.number(row["published_bytes"], formats.gb), numeric=True),
         Column(
             "Predicted",
-            lambda row: Cell(formats.gb(row["predicted_bytes"]), small=f"{row['error']:+.0%}", sort=row["predicted_bytes"]),
+            lambda row: Cell(
+                formats.gb(row["predicted_bytes"]),
+                small=f"{formats.gb(row['predicted_low'])} to {formats.gb(row['predicted_high'])}",
+                sort=row["predicted_bytes"],
+            ),
             numeric=True,
         ),
+        Column("Error", lambda row: _percent(row["error"]), numeric=True),
     ]
     return {
         "memory": _error_table("Errors of the memory model by document and figure", "Document", _by_source(rows), decimals=1),
