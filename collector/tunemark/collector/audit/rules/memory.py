@@ -25,7 +25,9 @@ PEAK = "peak_memory_bytes"
 OFFLOADS = {"activation_offload", "unsloth"}
 """Settings and frameworks with which the inputs of checkpointed blocks may wait in host memory."""
 HOST_MEMORY = ("host_memory_peak_share", "host_memory_total_bytes")
-MEMORY_SETTINGS = frozenset({"gradient_checkpointing", "fsdp_cpu_offload", "quantisation", "lora_r", "variant"})
+MEMORY_SETTINGS = frozenset(
+    {"gradient_checkpointing", "fsdp_cpu_offload", "quantisation", "lora_r", "variant", "framework_config", "strategy"}
+)
 """Settings that change the memory of a micro-step."""
 
 
@@ -184,7 +186,11 @@ def model_memory(evidence: Evidence) -> Iterator[Finding]:
         if result.conditions.method is Method.QLORA:
             low, _ = weight_bytes(result.model, Method.QLORA)
             not_quantised = count.total - count.attention - count.feed_forward
-            expected = {"4 bits, the rest in 16": low, "4 bits, the rest in 32": low + 2.0 * not_quantised}
+            expected = {
+                "4 bits, the rest in 16": low,
+                "4 bits, the rest in 32": low + 2.0 * not_quantised,
+                "4 bits throughout": 0.5 * count.total,
+            }
         claimed_sizes = [size.widened(MODEL_MEMORY_TOLERANCE) for _, size in readings]
         if any(size.overlaps(Interval.exact(amount)) for size in claimed_sizes for amount in expected.values()):
             continue
