@@ -313,8 +313,10 @@ def repeated_runs(evidence: Evidence) -> Iterator[Finding]:
     limit = evidence.facts.known.practice("same-run")
     printed = ("epochs", "steps", "total_steps", "train_time_s", "wall_s")
     for result, other in evidence.published_pairs():
+        if not _same_conditions(result, other):
+            continue
         first, last = _seconds_per_row(result), _seconds_per_row(other)
-        if first is None or last is None or not _same_conditions(result, other):
+        if first is None or last is None:
             continue
         fast, slow = sorted((first[0], last[0]))
         if slow > limit * fast:

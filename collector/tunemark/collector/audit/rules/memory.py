@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from tunemark.collector.audit.bounds import weight_bytes
-from tunemark.collector.audit.evidence import AuditedResult, Evidence
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.published_shape import published_shape
@@ -143,6 +143,28 @@ def _floor(result: AuditedResult, model: ModelCard) -> tuple[float, str]:
     return size, " + ".join(parts)
 
 
+@rule(id="communication-memory", family="memory", verdicts=(SUSPICIOUS,))
+def room_for_communication(evidence: Evidence) -> Iterator[Finding]:
+    """Tensors of several devices that leave no room for communication.
+
+    Beside the tensors of the allocator, a device holds the context of its driver and the buffers through which devices exchange
+    gradients and weights. Memory that the driver reports as used contains both.
+    """
+    usable, needed = evidence.facts.known.practice("usable-memory"), evidence.facts.known.practice("communication-memory")
+    for result in evidence.published:
+        capacity, peak = result.accelerator.memory_gib if result.accelerator else None, result.interval(PEAK)
+        if capacity is None or peak is None or result.devices == 1 or evidence.facts.known.memory_reading(result.source).quantity == "used":
+            continue
+        limit = (capacity * usable - needed) * GIB
+        if limit < peak.low <= capacity * usable * GIB:
+            left = capacity * usable - peak.value / GIB
+            words = (
+                f"{peak.value / GIB:.2f} GiB of tensors leave {left:.2f} of {capacity * usable:.1f} GiB on each of {result.devices} devices; the "
+                f"driver's context and communication need at least {needed:g} GiB"
+            )
+            yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": peak.value, "usable_bytes": limit})
+
+
 @rule(id="memory-failure", family="memory", verdicts=(INCONSISTENT,))
 def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
     """Out of memory although the same work fits elsewhere.
@@ -150,13 +172,14 @@ def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
     The same micro-step needs about the same memory on any device.
     """
     usable = evidence.facts.known.practice("usable-memory")
+    measured = grouped((result for result in evidence.published if PEAK in result.claims), _micro_step)
     for result in evidence.results:
         if not result.out_of_memory or result.accelerator is None or result.accelerator.memory_gib is None or result.model is None:
             continue
-        limit, work = result.accelerator.memory_gib * GIB * usable, _micro_step(result)
-        for other in evidence.published:
+        limit = result.accelerator.memory_gib * GIB * usable
+        for other in measured.get(_micro_step(result), []):
             readings = other.readings(PEAK)
-            if readings and max(peak.high for _, peak in readings) < limit and _micro_step(other) == work:
+            if readings and max(peak.high for _, peak in readings) < limit:
                 needed, claim = readings[0][1].value, f"out of memory, and {other.printed(PEAK)} elsewhere"
                 words = f"{needed / GIB:.1f} GiB of the same work fit into {limit / GIB:.1f} GiB"
                 numbers = {"needed_bytes": needed, "usable_bytes": limit}

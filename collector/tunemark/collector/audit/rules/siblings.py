@@ -77,7 +77,7 @@ def _alike(result: AuditedResult, other: AuditedResult) -> bool:
 
 @rule(id="share-of-table", family="comparison", verdicts=(INCONSISTENT,))
 def shares_of_a_table(evidence: Evidence) -> Iterator[Finding]:
-    """Printed utilisation that leaves the convention of its table.
+    """Utilisation in print that leaves the convention of its table.
 
     MFU, HFU and FLOP/s are tokens per second times the FLOPs of a token, over the same peak in all rows. Conventions differ
     (attention left out, causal half or whole square, recomputed work), but a table keeps to one.
