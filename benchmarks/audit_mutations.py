@@ -3,7 +3,7 @@
     python benchmarks/audit_mutations.py [--kind NAME] [--half tuned|held-out] [--json]
 
 The rows come from the collection of published results (sources 010 to 899). Each kind of error is planted into rows that the
-audit accepts, spread over sources by a hash. The same hash divides the cases: rules were tuned on one half only. A case is found
+audit accepts, spread over sources by a hash. Rules were tuned on one half of the cases; the other half has other rows. A case is found
 when a finding about the changed record appears that was not there before, with a verdict of its kind. The share of unchanged
 rows that the audit calls suspicious, inconsistent or impossible is printed for each source.
 """
@@ -33,6 +33,8 @@ RATES = ("tokens_per_s", "samples_per_s", "samples_per_s_reported", "tokens_per_
 WRONG = frozenset({AuditVerdict.SUSPICIOUS, AuditVerdict.INCONSISTENT, AuditVerdict.IMPOSSIBLE})
 UNCLEAR = frozenset({AuditVerdict.AMBIGUOUS})
 WRONG_SUM = frozenset({AuditVerdict.INCONSISTENT})
+HALVES: dict[str, tuple[str, ...]] = {"tuned": (), "held-out": ("held-out",)}
+"""Halves of the cases with the words that their hash begins with."""
 HELD_OUT_SOURCES = frozenset({"015", "016"})
 """Sources whose rows were not looked at while the rules were tuned."""
 
@@ -47,11 +49,8 @@ class Case:
     change: str
     evidence: Evidence
     verdicts: frozenset[AuditVerdict]
-
-    @property
-    def half(self) -> str:
-        """The half of the cases that it belongs to."""
-        return "tuned" if _hash(self.kind, self.record)[0] in "01234567" else "held-out"
+    half: str
+    """`tuned`, or `held-out` for rows that were drawn after the rules were written."""
 
 
 def _hash(*words: str) -> str:
@@ -200,9 +199,9 @@ def no_room(evidence: Evidence, result: AuditedResult) -> Planted:
 def unsupported_figure(evidence: Evidence, result: AuditedResult) -> Planted:
     """Plant a sentence with a rate that no row has."""
     values = sorted(other.claims["tokens_per_s"].value for other in evidence.published if other.source == result.source and "tokens_per_s" in other.claims)
-    if len(values) < 3 or result.id != min(other.id for other in evidence.published if other.source == result.source):
+    if len(values) < 3:
         return None
-    best = values[-1] * 1.3
+    best = values[-1] * (1.1 + int(_hash(result.id)[1], 16) / 20)
     labels = {"claim": f"up to {best:,.0f} tokens per second"}
     changed, statement = with_statement(evidence, result.source, "Text", labels=labels, claims={"tokens_per_s": exact(best, "tokens/s")})
     return changed, statement, labels["claim"]
@@ -223,18 +222,22 @@ KINDS: dict[str, tuple[Callable[[Evidence, AuditedResult], Planted], frozenset[A
 
 
 def cases(evidence: Evidence, credible: set[str]) -> Iterator[Case]:
-    """Yield the planted cases of all kinds."""
+    """Yield the planted cases of all kinds, in two halves without a common row."""
     rows = [result for result in evidence.published if result.id in credible]
     for kind, (plant, verdicts) in KINDS.items():
-        by_source: Counter[str] = Counter()
-        for result in sorted(rows, key=lambda row: _hash(kind, row.id)):
-            if by_source.total() == CASES_PER_KIND:
-                break
-            planted = plant(evidence, result) if by_source[result.source] < CASES_PER_SOURCE else None
-            if planted:
-                by_source[result.source] += 1
-                changed, record, words = planted
-                yield Case(kind, record, f"{result.id}: {words}", changed, verdicts)
+        used: set[str] = set()
+        for half, salt in HALVES.items():
+            by_source: Counter[str] = Counter()
+            for result in sorted(rows, key=lambda row, salt=salt: _hash(*salt, kind, row.id)):
+                if by_source.total() == CASES_PER_KIND:
+                    break
+                free = result.id not in used and by_source[result.source] < CASES_PER_SOURCE
+                planted = plant(evidence, result) if free else None
+                if planted:
+                    by_source[result.source] += 1
+                    used.add(result.id)
+                    changed, record, words = planted
+                    yield Case(kind, record, f"{result.id}: {words}", changed, verdicts, half)
 
 
 def found_by(case: Case, before: set[tuple[object, ...]]) -> tuple[str, ...]:

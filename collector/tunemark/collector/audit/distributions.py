@@ -8,6 +8,7 @@ may be wrong: the limit is the utilisation that a second source reaches too.
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from tunemark.collector.audit.bounds import rates_below_peak, utilisation
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
@@ -120,7 +121,15 @@ class UsualUtilisation:
         return Limit(self._fallback, f"tuned stacks stay below {self._fallback:.0%}")
 
 
-def similar_size(first: Attained, second: Attained) -> bool:
+class Sized(Protocol):
+    """Anything with a number of parameters."""
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+
+
+def similar_size(first: Sized, second: Sized) -> bool:
     """Return True if two models have about the same number of parameters: utilisation changes slowly with size."""
     return max(first.parameters, second.parameters) <= SIMILAR_SIZE * min(first.parameters, second.parameters)
 

@@ -1,35 +1,57 @@
 """Siblings: a rate against like rows of its document, and a printed share against the rate of its row."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from statistics import median
 
-from tunemark.collector.audit.bounds import flop_conventions
-from tunemark.collector.audit.distributions import Attained, attained, similar_size
+from tunemark.collector.audit.bounds import flop_conventions, flop_per_token, least_flop_per_token, rates_below_peak
+from tunemark.collector.audit.distributions import similar_size, states_recompute
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.token_rates import samples_per_s
+from tunemark.schema.physics.architecture import count_parameters
 
 SETUP = attrgetter(
-    *("source", "conditions.method", "conditions.accelerator", "conditions.precision", "conditions.packing"),
-    "offloads_to_host",
+    *("source", "conditions.method", "conditions.accelerator", "conditions.precision", "conditions.packing", "conditions.padding"),
+    *("conditions.dataset", "offloads_to_host"),
 )
 """Conditions that siblings share. Software may differ: its versions change a rate by less than the limit."""
-OFFLOADS = ("offload", "activation_offload", "peft_method")
+OFFLOADS = ("offload", "activation_offload")
 """Settings that change a rate by more than the limit."""
+OTHER_ADAPTERS = 2
+"""Factor that kinds of adapters may add to the limit: some need several small matrix products each."""
 SIMILAR_ROWS = 4
 """Factor within which the length of rows, and the tokens of a micro-step, are alike."""
 SIMILAR_DEVICES = 8
 """Factor within which numbers of devices are alike: communication slows steps down."""
 FEWEST_SIBLINGS = 3
 """Minimum number of siblings with a median that one wrong row does not set."""
-PLACE = attrgetter("source", "section", "conditions.accelerator", "conditions.precision", "conditions.method")
+ONE_PEAK = attrgetter("source", "conditions.accelerator", "conditions.precision", "conditions.method")
+"""Conditions that rows with one convention and one peak share."""
+ONE_CONVENTION = attrgetter("source", "conditions.method")
+"""Conditions that rows with one convention share."""
 FEWEST_ROWS = 5
 """Minimum number of rows that show by which convention a table counts."""
 AGREEING = 0.8
 """Share of the rows of a table that must follow one convention."""
-RELATION_TOLERANCE = 0.03
+RELATION_TOLERANCE = 0.05
 """Share by which a printed utilisation may differ from its table's convention beyond its digits: rates are rounded as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """Work of a result per second and device, by its only possible rate. No peak is needed."""
+
+    result: AuditedResult
+    quantity: str
+    """The figure that the rate follows from."""
+    unit: str
+    """`tokens`, or `rows` whose length is not known."""
+    parameters: int
+    flop_per_s: float
+    """Model FLOPs per second and device; of rows of unknown length, of one token of each."""
 
 
 @rule(id="far-from-siblings", family="comparison", verdicts=(SUSPICIOUS,))
@@ -40,33 +62,51 @@ def far_from_siblings(evidence: Evidence) -> Iterator[Finding]:
     means another unit, another device, or rows that were not alike: per core and per device, per device and all, per step and row.
     """
     limit = evidence.facts.known.practice("siblings")
-    published = (each for each in attained(evidence) if not each.result.measured and not each.result.converted)
-    for rows in grouped(published, _setup).values():
+    paces = [pace for result in evidence.published if (pace := _pace(result))]
+    for rows in grouped(paces, lambda pace: (pace.unit, *SETUP(pace.result), *map(pace.result.conditions.settings.get, OFFLOADS))).values():
         for each in rows:
             siblings = [other for other in rows if other is not each and similar_size(each, other) and _alike(each.result, other.result)]
+            adapters = [other for other in siblings if _adapters(other.result) == _adapters(each.result)]
+            allowed = limit if len(adapters) >= FEWEST_SIBLINGS or len(adapters) == len(siblings) else limit * OTHER_ADAPTERS
+            siblings = adapters if len(adapters) >= FEWEST_SIBLINGS else siblings
             if len(siblings) < FEWEST_SIBLINGS:
                 continue
-            middle = median(other.share for other in siblings)
-            if middle / limit <= each.share <= middle * limit:
+            middle = median(other.flop_per_s for other in siblings)
+            factor = max(each.flop_per_s / middle, middle / each.flop_per_s)
+            if factor <= allowed:
                 continue
             words = (
-                f"{each.share:.1%} of the dense peak. The median of {len(siblings)} results with the same method and device, and models of this size, is "
-                f"{middle:.1%}: {max(each.share / middle, middle / each.share):.1f} times {'less' if each.share > middle else 'more'}"
+                f"{each.flop_per_s / 1e12:.3g} TFLOP/s on each device. The median of {len(siblings)} results with the same method and device, "
+                f"and models of this size, is {middle / 1e12:.3g}: {factor:.1f} times {'less' if each.flop_per_s > middle else 'more'}"
             )
             records = (each.result.id, *(other.result.id for other in siblings))
-            numbers = {"utilisation": each.share, "siblings": middle}
-            claim, quantity = f"{each.result.printed(each.rate.quantity)} on {each.result.device_name}", each.rate.quantity
-            yield Finding(SUSPICIOUS, records, claim, words, numbers, quantities=(quantity,))
+            numbers = {"flop_per_s": each.flop_per_s, "siblings": middle}
+            claim = f"{each.result.printed(each.quantity)} on {each.result.device_name or each.result.labels.get('accelerator', 'a device')}"
+            yield Finding(SUSPICIOUS, records, claim, words, numbers, quantities=(each.quantity,))
 
 
-def _setup(each: Attained) -> tuple[object, ...]:
-    return (*SETUP(each.result), *(each.result.conditions.settings.get(name) for name in OFFLOADS))
+def _pace(result: AuditedResult) -> _Pace | None:
+    """Return the work of a result per second and device, or None if its model or rate is unknown, or its rate ambiguous."""
+    model, length, rates = result.model, result.conditions.sequence_length, rates_below_peak(result)
+    rows = samples_per_s(result) if length is None and not rates else None
+    if model is None or (len(rates) != 1 and rows is None):
+        return None
+    rate, quantity, unit = (rates[0].tokens_per_s, rates[0].quantity, "tokens") if rates else (rows[0], "samples_per_s", "rows") if rows else (None, "", "")
+    if rate is None:
+        return None
+    # Without a length, attention is left out.
+    each = flop_per_token(result, model, length) if length else least_flop_per_token(model, result.conditions.method, 1)
+    return _Pace(result, quantity, unit, count_parameters(model).total, rate.value * each / result.devices)
+
+
+def _adapters(result: AuditedResult) -> object:
+    return result.conditions.settings.get("peft_method")
 
 
 def _alike(result: AuditedResult, other: AuditedResult) -> bool:
     """Return True if the length of rows, the tokens of a micro-step, and the number of devices are similar."""
     first, second = result.conditions, other.conditions
-    tokens = ((each.micro_batch or 0) * (each.sequence_length or 0) for each in (first, second))
+    tokens = ((each.micro_batch or 0) * (each.sequence_length or 1) for each in (first, second))
     pairs = (
         (*tokens, SIMILAR_ROWS),
         (first.sequence_length, second.sequence_length, SIMILAR_ROWS),
@@ -83,9 +123,11 @@ def shares_of_a_table(evidence: Evidence) -> Iterator[Finding]:
     (attention left out, causal half or whole square, recomputed work), but a table keeps to one.
     """
     for quantity in ("mfu", "hfu", "model_flop_per_s"):
-        rows = [result for result in evidence.with_figure(quantity) if result.interval("tokens_per_s") and result.model]
-        for results in grouped(rows, PLACE).values():
-            yield from _off_convention(quantity, [result for result in results if result.conditions.sequence_length])
+        published = (result for result in evidence.with_figure(quantity) if not result.measured)
+        rows = [result for result in published if result.interval("tokens_per_s") and result.model and result.conditions.sequence_length]
+        shared = ONE_CONVENTION if quantity == "model_flop_per_s" else ONE_PEAK
+        for results in grouped(rows, lambda row, shared=shared: (*shared(row), quantity == "hfu" and states_recompute(row))).values():
+            yield from _off_convention(quantity, results)
 
 
 def _off_convention(quantity: str, results: Sequence[AuditedResult]) -> Iterator[Finding]:
@@ -96,7 +138,7 @@ def _off_convention(quantity: str, results: Sequence[AuditedResult]) -> Iterator
     off = {
         name: [not ratio.widened(RELATION_TOLERANCE).overlaps(Interval.exact(middles[name])) for ratio in ratios[name]] for name in ratios
     }
-    convention = min(off, key=lambda name: sum(off[name]))
+    convention = min(off, key=lambda name: (sum(off[name]), _spread(ratios[name], middles[name])))
     if sum(off[convention]) > (1 - AGREEING) * len(results):
         return
     for result, ratio, wrong in zip(results, ratios[convention], off[convention], strict=True):
@@ -111,6 +153,10 @@ def _off_convention(quantity: str, results: Sequence[AuditedResult]) -> Iterator
             )
             claim, numbers = result.printed(quantity, "tokens_per_s"), {f"{label(quantity)}, relative": factor}
             yield Finding(INCONSISTENT, (result.id,), claim, words, numbers, quantities=(quantity, "tokens_per_s"))
+
+
+def _spread(ratios: Sequence[Interval], middle: float) -> float:
+    return sum(abs(ratio.value / middle - 1) for ratio in ratios)
 
 
 def _conventions(result: AuditedResult) -> tuple[str, ...]:
