@@ -198,7 +198,11 @@ def no_room(evidence: Evidence, result: AuditedResult) -> Planted:
 
 def unsupported_figure(evidence: Evidence, result: AuditedResult) -> Planted:
     """Plant a sentence with a rate that no row has."""
-    values = sorted(other.claims["tokens_per_s"].value for other in evidence.published if other.source == result.source and "tokens_per_s" in other.claims)
+    values = sorted(
+        other.claims["tokens_per_s"].value
+        for other in evidence.published
+        if other.source == result.source and "tokens_per_s" in other.claims
+    )
     if len(values) < 3:
         return None
     best = values[-1] * (1.1 + int(_hash(result.id)[1], 16) / 20)
@@ -267,7 +271,9 @@ def main() -> None:
     chosen = [case for case in cases(evidence, rows - flagged) if options.kind in {None, case.kind} and options.half in {None, case.half}]
     answers = [(case, found_by(case, before)) for case in chosen]
     if options.json:
-        print(json.dumps([{"kind": case.kind, "half": case.half, "change": case.change, "rules": rules} for case, rules in answers], indent=1))
+        print(
+            json.dumps([{"kind": case.kind, "half": case.half, "change": case.change, "rules": rules} for case, rules in answers], indent=1)
+        )
         return
     for kind, of_kind in grouped(answers, lambda answer: answer[0].kind).items():
         counts: dict[str, list[bool]] = defaultdict(list)
@@ -279,7 +285,9 @@ def main() -> None:
             print(f"    {case.half:9} {case.change:60} {', '.join(rules) or 'MISSED'}")
     for half, of_half in sorted(grouped(answers, lambda answer: answer[0].half).items()):
         print(f"{half}: {sum(bool(rules) for _, rules in of_half)} of {len(of_half)} found")
-    print(f"\nunchanged rows flagged above ambiguous: {len(flagged)} of {len(rows)} ({len(flagged) / len(rows):.1%}); audited in {took:.2f} s")
+    print(
+        f"\nunchanged rows flagged above ambiguous: {len(flagged)} of {len(rows)} ({len(flagged) / len(rows):.1%}); audited in {took:.2f} s"
+    )
     for source, ids in sorted(grouped(sorted(rows), lambda record: record[:3]).items()):
         print(f"    {source}{' (held out)' if source in HELD_OUT_SOURCES else ''}: {len(flagged & set(ids))} of {len(ids)}")
 

@@ -20,9 +20,9 @@ from tunemark.schema.vocabulary import Method
 
 HIGH_QUANTILE = 0.95
 """Quantile of a source's results that counts as its best, so that one wrong row does not."""
-FEWEST_SOURCES = 3
-"""Other sources that a class needs. With two, a wrong one would set the limit."""
-FEWEST_RESULTS = 10
+FEWEST_SOURCES = 4
+"""Other sources that a class needs: with fewer, all may be slow."""
+FEWEST_RESULTS = 20
 """Other results that a class needs."""
 MARGIN = 1.1
 """Factor by which a credible result may exceed what other sources reach: clocks above the nominal one, and better kernels."""
@@ -65,6 +65,8 @@ class Limit:
     share: float
     words: str
     """The origin of the limit, for a sentence."""
+    measured: bool = True
+    """False if too few results are stored, so that the limit is that of practice."""
 
 
 def software_of(run: AuditedResult, facts: FactBase) -> Software:
@@ -118,7 +120,7 @@ class UsualUtilisation:
             if len(best) >= FEWEST_SOURCES and count >= FEWEST_RESULTS:
                 share = MARGIN * sorted(best.values())[-2]
                 return Limit(share, f"{count} results of {len(best)} other sources ({', '.join(name)}) rarely exceed {share:.0%}")
-        return Limit(self._fallback, f"tuned stacks stay below {self._fallback:.0%}")
+        return Limit(self._fallback, f"tuned stacks stay below {self._fallback:.0%}", measured=False)
 
 
 class Sized(Protocol):

@@ -222,14 +222,17 @@ class Evidence:
         return self.statements[record].claims if record in self.statements else {}
 
 
-def same_software(result: AuditedResult, other: AuditedResult, besides: frozenset[str] = frozenset()) -> bool:
+def same_settings(result: AuditedResult, other: AuditedResult, besides: frozenset[str]) -> bool:
+    """Return True if two results have the same settings. Some may differ besides descriptions; what is not stated is off."""
+    first, second = result.conditions.settings, other.conditions.settings
+    names = (set(first) | set(second)) - besides - DESCRIPTIONS
+    return all((first.get(name) or None) == (second.get(name) or None) for name in names)
+
+
+def same_software(result: AuditedResult, other: AuditedResult, besides: frozenset[str]) -> bool:
     """Return True if two results have the same versions, number format and settings. Some settings may differ besides descriptions."""
     a, b = result.conditions, other.conditions
-    if a.framework != b.framework or a.precision != b.precision:
-        return False
-    # What is not stated is off.
-    names = (set(a.settings) | set(b.settings)) - besides - DESCRIPTIONS
-    return all((a.settings.get(name) or None) == (b.settings.get(name) or None) for name in names)
+    return a.framework == b.framework and a.precision == b.precision and same_settings(result, other, besides)
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:

@@ -293,11 +293,11 @@ def across_sources(evidence: Evidence) -> Iterator[Finding]:
             peers = [other for other in published if other.result.source != item.result.source and similar_size(item, other)]
             middle = sorted(other.share for other in peers)[len(peers) // 2] if peers else item.share
             limit = usual.limit(item.result)
-            if item.share > factor * middle and item.hardware_share > limit.share:
+            if item.share > factor * middle and (item.hardware_share > limit.share or not limit.measured):
                 claim = f"{item.result.printed(item.rate.quantity)} on {item.result.device_name}"
                 words = (
                     f"{item.share:.1%} of the dense peak. {len(peers)} results of other sources with the same device, method, software level "
-                    f"and model size reach {middle:.1%}: {item.share / middle:.1f} times less; {limit.words}"
+                    f"and model size reach {middle:.1%}: {item.share / middle:.1f} times less{f'; {limit.words}' if limit.measured else ''}"
                 )
                 numbers = {"utilisation": item.share, "peers": middle}
                 records = (item.result.id, *(other.result.id for other in peers))

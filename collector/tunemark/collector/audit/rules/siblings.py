@@ -7,7 +7,7 @@ from statistics import median
 
 from tunemark.collector.audit.bounds import flop_conventions, flop_per_token, least_flop_per_token, rates_below_peak
 from tunemark.collector.audit.distributions import similar_size, states_recompute
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label
+from tunemark.collector.audit.evidence import DEVICES_SETTINGS, AuditedResult, Evidence, grouped, label, same_settings
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import samples_per_s
@@ -17,11 +17,13 @@ SETUP = attrgetter(
     *("source", "conditions.method", "conditions.accelerator", "conditions.precision", "conditions.packing", "conditions.padding"),
     *("conditions.dataset", "offloads_to_host"),
 )
-"""Conditions that siblings share. Software may differ: its versions change a rate by less than the limit."""
+"""Conditions that siblings share. Versions of software change a rate by less than the limit."""
 OFFLOADS = ("offload", "activation_offload")
 """Settings that change a rate by more than the limit."""
-OTHER_ADAPTERS = 2
-"""Factor that kinds of adapters may add to the limit: some need several small matrix products each."""
+NEAR, COMPANY = 1.5, 1 / 3
+"""Factor within which siblings support a rate, and the share of siblings that makes it one of two usual rates."""
+OTHER_SETTINGS = 2
+"""Factor that other settings may add to the limit: kernels for experts, and kinds of adapters, change rates by up to five times."""
 SIMILAR_ROWS = 4
 """Factor within which the length of rows, and the tokens of a micro-step, are alike."""
 SIMILAR_DEVICES = 8
@@ -66,14 +68,16 @@ def far_from_siblings(evidence: Evidence) -> Iterator[Finding]:
     for rows in grouped(paces, lambda pace: (pace.unit, *SETUP(pace.result), *map(pace.result.conditions.settings.get, OFFLOADS))).values():
         for each in rows:
             siblings = [other for other in rows if other is not each and similar_size(each, other) and _alike(each.result, other.result)]
-            adapters = [other for other in siblings if _adapters(other.result) == _adapters(each.result)]
-            allowed = limit if len(adapters) >= FEWEST_SIBLINGS or len(adapters) == len(siblings) else limit * OTHER_ADAPTERS
-            siblings = adapters if len(adapters) >= FEWEST_SIBLINGS else siblings
+            close = [other for other in siblings if same_settings(each.result, other.result, DEVICES_SETTINGS)]
+            if len(close) >= FEWEST_SIBLINGS:
+                siblings = close
+            allowed = limit if siblings == close else limit * OTHER_SETTINGS
             if len(siblings) < FEWEST_SIBLINGS:
                 continue
             middle = median(other.flop_per_s for other in siblings)
-            factor = max(each.flop_per_s / middle, middle / each.flop_per_s)
-            if factor <= allowed:
+            factor = _factor(each.flop_per_s, middle)
+            near = sum(_factor(each.flop_per_s, other.flop_per_s) <= NEAR for other in siblings)
+            if factor <= allowed or near >= COMPANY * len(siblings):
                 continue
             words = (
                 f"{each.flop_per_s / 1e12:.3g} TFLOP/s on each device. The median of {len(siblings)} results with the same method and device, "
@@ -81,7 +85,9 @@ def far_from_siblings(evidence: Evidence) -> Iterator[Finding]:
             )
             records = (each.result.id, *(other.result.id for other in siblings))
             numbers = {"flop_per_s": each.flop_per_s, "siblings": middle}
-            claim = f"{each.result.printed(each.quantity)} on {each.result.device_name or each.result.labels.get('accelerator', 'a device')}"
+            claim = (
+                f"{each.result.printed(each.quantity)} on {each.result.device_name or each.result.labels.get('accelerator', 'a device')}"
+            )
             yield Finding(SUSPICIOUS, records, claim, words, numbers, quantities=(each.quantity,))
 
 
@@ -91,7 +97,9 @@ def _pace(result: AuditedResult) -> _Pace | None:
     rows = samples_per_s(result) if length is None and not rates else None
     if model is None or (len(rates) != 1 and rows is None):
         return None
-    rate, quantity, unit = (rates[0].tokens_per_s, rates[0].quantity, "tokens") if rates else (rows[0], "samples_per_s", "rows") if rows else (None, "", "")
+    rate, quantity, unit = (
+        (rates[0].tokens_per_s, rates[0].quantity, "tokens") if rates else (rows[0], "samples_per_s", "rows") if rows else (None, "", "")
+    )
     if rate is None:
         return None
     # Without a length, attention is left out.
@@ -99,8 +107,8 @@ def _pace(result: AuditedResult) -> _Pace | None:
     return _Pace(result, quantity, unit, count_parameters(model).total, rate.value * each / result.devices)
 
 
-def _adapters(result: AuditedResult) -> object:
-    return result.conditions.settings.get("peft_method")
+def _factor(first: float, second: float) -> float:
+    return max(first / second, second / first)
 
 
 def _alike(result: AuditedResult, other: AuditedResult) -> bool:

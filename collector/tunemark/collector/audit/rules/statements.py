@@ -196,17 +196,15 @@ def figures_without_rows(evidence: Evidence) -> Iterator[Finding]:
     never measured.
     """
     for statement in evidence.statements.values():
-        if statement.assertion is not None and not isinstance(statement.assertion, Conclusion):
+        # Only sentences have this label: a row of a table that is no result of a run has figures of its own.
+        if "claim" not in statement.labels or not isinstance(statement.assertion, Conclusion | None):
             continue
         source = [result for result in evidence.published if result.source == source_of(statement.id)]
-        if any(result.section == statement.section for result in source):
-            # A row of a table that is no result of a run.
-            continue
         named = isinstance(statement.assertion, Conclusion) and evidence.with_ids(statement.assertion.records)
         for quantity, claim in statement.claims.items():
             rows = [(result, value) for result in named or source for _, value in result.readings(quantity)]
             printed = Interval.of(claim).widened(TEXT_TOLERANCE)
-            if len(rows) < FEWEST_ROWS or any(value.overlaps(printed) for _, value in rows):
+            if claim.value <= 0 or len(rows) < FEWEST_ROWS or any(value.overlaps(printed) for _, value in rows):
                 continue
             nearest, value = min(rows, key=lambda row: abs(math.log(row[1].value / claim.value)))
             words = (

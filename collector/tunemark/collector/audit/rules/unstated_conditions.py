@@ -32,10 +32,13 @@ def devices(evidence: Evidence) -> Iterator[Finding]:
     """
     cards = list(evidence.facts.accelerators.values())
     spelled = {card.key: _words(" ".join((card.key, card.name, *card.aliases))) for card in cards}
-    for rows in grouped(_not_said(evidence), lambda row: (row[0].source, row[1].key, row[0].section, row[2])).values():
+    known = frozenset().union(*spelled.values())
+    for (_, _, _, words), rows in grouped(
+        _not_said(evidence), lambda row: (row[0].source, row[1].key, row[0].section, _words(row[2]) & known)
+    ).items():
         results, card, printed = [result for result, *_ in rows], rows[0][1], rows[0][2]
         peaks_printed = [result.claims["peak_memory_bytes"].value for result in results if "peak_memory_bytes" in result.claims]
-        needed, words = FITS * max(peaks_printed, default=0.0), _words(printed) & spelled[card.key]
+        needed = FITS * max(peaks_printed, default=0.0)
         # A card without a peak cannot change the meaning of a time.
         kinds = [
             kind
