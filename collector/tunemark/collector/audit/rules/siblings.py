@@ -1,6 +1,6 @@
 """Siblings: a rate against like rows of its document, and a printed share against the rate of its row."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from statistics import median
@@ -30,14 +30,17 @@ SIMILAR_DEVICES = 8
 """Factor within which numbers of devices are alike: communication slows steps down."""
 FEWEST_SIBLINGS = 3
 """Minimum number of siblings with a median that one wrong row does not set."""
-ONE_PEAK = attrgetter("source", "conditions.accelerator", "conditions.precision", "conditions.method")
-"""Conditions that rows with one convention and one peak share."""
-ONE_CONVENTION = attrgetter("source", "conditions.method")
-"""Conditions that rows with one convention share."""
+ONE_PEAK = ("source", "conditions.method", "conditions.accelerator", "conditions.precision")
+KINDS_OF_ROWS: dict[str, Callable[[AuditedResult], tuple[object, ...]]] = {
+    "model_flop_per_s": attrgetter(*ONE_PEAK[:2]),
+    "mfu": attrgetter(*ONE_PEAK),
+    "hfu": lambda result: (*attrgetter(*ONE_PEAK)(result), states_recompute(result)),
+}
+"""What rows share that follow one convention, and for shares of a peak, one peak."""
 FEWEST_ROWS = 5
 """Minimum number of rows that show by which convention a table counts."""
-AGREEING = 0.8
-"""Share of the rows of a table that must follow one convention."""
+ONE_WRONG_OF = 5
+"""Rows of a table among which at most one may leave the convention."""
 RELATION_TOLERANCE = 0.05
 """Share by which a printed utilisation may differ from its table's convention beyond its digits: rates are rounded as well."""
 
@@ -133,8 +136,7 @@ def shares_of_a_table(evidence: Evidence) -> Iterator[Finding]:
     for quantity in ("mfu", "hfu", "model_flop_per_s"):
         published = (result for result in evidence.with_figure(quantity) if not result.measured)
         rows = [result for result in published if result.interval("tokens_per_s") and result.model and result.conditions.sequence_length]
-        shared = ONE_CONVENTION if quantity == "model_flop_per_s" else ONE_PEAK
-        for results in grouped(rows, lambda row, shared=shared: (*shared(row), quantity == "hfu" and states_recompute(row))).values():
+        for results in grouped(rows, KINDS_OF_ROWS[quantity]).values():
             yield from _off_convention(quantity, results)
 
 
@@ -147,7 +149,7 @@ def _off_convention(quantity: str, results: Sequence[AuditedResult]) -> Iterator
         name: [not ratio.widened(RELATION_TOLERANCE).overlaps(Interval.exact(middles[name])) for ratio in ratios[name]] for name in ratios
     }
     convention = min(off, key=lambda name: (sum(off[name]), _spread(ratios[name], middles[name])))
-    if sum(off[convention]) > (1 - AGREEING) * len(results):
+    if sum(off[convention]) * ONE_WRONG_OF > len(results):
         return
     for result, ratio, wrong in zip(results, ratios[convention], off[convention], strict=True):
         if wrong:
