@@ -2,7 +2,8 @@
 
 Results are classed by method, software, architecture of the device, and size of the model. The yardstick of a result comes
 from the narrowest class with enough other sources; its own source never counts. One source alone cannot set a limit, since it
-may be wrong: the limit is the utilisation that a second source reaches too.
+may be wrong: the limit is the utilisation that a second source reaches too. A document that prints the utilisation of a rate
+beside it has checked its unit: it is held against the limit of practice.
 """
 
 from collections import defaultdict
@@ -26,6 +27,8 @@ FEWEST_RESULTS = 20
 """Other results that a class needs."""
 MARGIN = 1.1
 """Factor by which a credible result may exceed what other sources reach: clocks above the nominal one, and better kernels."""
+SAME_UTILISATION = 1.25
+"""Factor within which a printed utilisation is that of the rate: conventions of counting differ."""
 SMALL_MODEL = 1e9
 """Parameters below which a model is small: its matrices fill a device less."""
 
@@ -117,7 +120,7 @@ class UsualUtilisation:
         for name in each.classes if each else ((_kind(result),),):
             best = {source: share for source, share in self._best.get(name, {}).items() if source != _source(result)}
             count = sum(len(self._shares[name][source]) for source in best)
-            if len(best) >= FEWEST_SOURCES and count >= FEWEST_RESULTS:
+            if len(best) >= FEWEST_SOURCES and count >= FEWEST_RESULTS and not (each and _printed_too(each)):
                 share = MARGIN * sorted(best.values())[-2]
                 return Limit(share, f"{count} results of {len(best)} other sources ({', '.join(name)}) rarely exceed {share:.0%}")
         return Limit(self._fallback, f"tuned stacks stay below {self._fallback:.0%}", measured=False)
@@ -134,6 +137,12 @@ class Sized(Protocol):
 def similar_size(first: Sized, second: Sized) -> bool:
     """Return True if two models have about the same number of parameters: utilisation changes slowly with size."""
     return max(first.parameters, second.parameters) <= SIMILAR_SIZE * min(first.parameters, second.parameters)
+
+
+def _printed_too(each: Attained) -> bool:
+    """Return True if the document itself prints a utilisation as high as its rate implies: its authors knew that it is high."""
+    printed = each.result.interval("hfu") or each.result.interval("mfu")
+    return printed is not None and printed.value * SAME_UTILISATION >= each.hardware_share
 
 
 def _kind(result: AuditedResult) -> str:

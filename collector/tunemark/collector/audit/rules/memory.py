@@ -8,7 +8,7 @@ from tunemark.collector.audit.bounds import weight_bytes
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import precision_class
-from tunemark.collector.audit.published_shape import published_shape
+from tunemark.collector.audit.published_shape import levers_of, published_shape
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
@@ -17,11 +17,14 @@ from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import block_linears, count_parameters
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.records.claims import Metric
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 MODEL_MEMORY_TOLERANCE = 0.1
 """Share for buffers, rounding of the allocator, and adapters counted with the model."""
 PEAK = "peak_memory_bytes"
+USED, USED_QUANTITY = "used of the device", "device_memory_bytes"
+"""A peak that is memory used of the device, by the driver, contains its context and communication."""
 OFFLOADS = {"activation_offload", "unsloth"}
 """Settings and frameworks with which the inputs of checkpointed blocks may wait in host memory."""
 HOST_MEMORY = ("host_memory_peak_share", "host_memory_total_bytes")
@@ -107,10 +110,12 @@ def _usual_shape(result: AuditedResult, facts: FactBase) -> TrainingShape | None
         return None
     if shape is None or shape.model.family == "bert":
         return None
-    fixed = {name for lever in convention.levers for name in lever.shape}
+    fixed = {name for lever in levers_of(conditions, convention) for name in lever.shape}
     usual: dict[str, Any] = {"loss": "plain", "adapters": Dtype.BF16, "attention": "flash"}
     if "gradient_checkpointing" not in conditions.settings:
         usual["checkpointing"] = Checkpointing.FULL
+    if "loss" in conditions.settings:
+        del usual["loss"]
     if shape.optimizer == "adamw":
         usual["optimizer"] = "adamw-fused"
     if "mixed" in (conditions.precision or "").lower():
@@ -151,9 +156,13 @@ def room_for_communication(evidence: Evidence) -> Iterator[Finding]:
     gradients and weights. Memory that the driver reports as used contains both.
     """
     usable, needed = evidence.facts.known.practice("usable-memory"), evidence.facts.known.practice("communication-memory")
+    used = {record for _, metric in evidence.assertions(Metric) if metric.counts == USED for record in metric.records}
     for result in evidence.published:
         capacity, peak = result.accelerator.memory_gib if result.accelerator else None, result.interval(PEAK)
-        if capacity is None or peak is None or result.devices == 1 or evidence.facts.known.memory_reading(result.source).quantity == "used":
+        if capacity is None or peak is None or result.devices == 1:
+            continue
+        driver = result.interval(USED_QUANTITY)
+        if result.id in used or (driver and driver.value == peak.value):
             continue
         limit = (capacity * usable - needed) * GIB
         if limit < peak.low <= capacity * usable * GIB:

@@ -8,7 +8,7 @@ from operator import attrgetter
 from tunemark.collector.audit.bounds import rates_below_peak
 from tunemark.collector.audit.evidence import METHOD_SETTINGS, AuditedResult, Evidence, Pair, grouped, same_software, with_model
 from tunemark.collector.audit.interval import MORE_MEMORY, Interval
-from tunemark.collector.audit.published_shape import published_shape
+from tunemark.collector.audit.published_shape import levers_of, published_shape
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.rules.memory import MODEL_MEMORY_TOLERANCE
 from tunemark.collector.audit.token_rates import Rate, token_rates
@@ -77,11 +77,18 @@ def lora_memory(evidence: Evidence) -> Iterator[Finding]:
 def _more_memory(evidence: Evidence, method: Method, reference: Method, reason: str) -> Iterator[Finding]:
     for result, other in _pairs(evidence, method, reference):
         mine, theirs = result.readings(PEAK), other.readings(PEAK)
-        if mine and theirs and mine[0][1].low > theirs[0][1].high * MORE_MEMORY:
+        offloaded = any(("offload", True) in _levers(each, evidence) for each in (result, other))
+        if mine and theirs and not offloaded and mine[0][1].low > theirs[0][1].high * MORE_MEMORY:
             ratio = mine[0][1].value / theirs[0][1].value
             claim = f"{result.method_name}: {result.printed(PEAK)}; {other.method_name}: {other.printed(PEAK)}"
             words = f"{result.method_name} needs {ratio:.2f} times the memory of {other.method_name}; {reason}"
             yield Finding(SUSPICIOUS, (result.id, other.id), claim, words, {"ratio": ratio}, quantities=(PEAK,))
+
+
+def _levers(result: AuditedResult, evidence: Evidence) -> frozenset[tuple[str, object]]:
+    """Return the settings of memory that only the code of a document states."""
+    levers = levers_of(result.conditions, evidence.facts.known.memory_reading(result.source))
+    return frozenset((name, value if isinstance(value, bool) else str(value)) for lever in levers for name, value in lever.shape.items())
 
 
 @rule(id="slower-with-less-work", family="ordering", verdicts=(SUSPICIOUS,))

@@ -245,9 +245,9 @@ def devices_of_a_bill(evidence: Evidence) -> Iterator[Finding]:
         for result in evidence.with_ids(offer.used_for):
             if result.devices > offer.accelerators:
                 words = f"{result.id} used {result.devices} devices, but the price covers {offer.accelerators}"
-                numbers = {"devices": result.devices, "paid": offer.accelerators}
+                counts = {"devices": result.devices, "paid": offer.accelerators}
                 claim = f"{_printed_price(statement)} for {offer.accelerators} x {_device_name(evidence, offer.accelerator)}"
-                yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, numbers, (HOURLY,), ("accelerator_count",))
+                yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, counts, (HOURLY,), ("accelerator_count",))
     for result in evidence.published:
         price = _hourly(result)
         rows = [row for row in evidence.facts.prices if price and row.instance == result.conditions.instance and row.accelerator_count > 1]
