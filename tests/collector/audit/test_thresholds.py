@@ -15,6 +15,7 @@ from audit_factories import (
     effect,
     evidence,
     formula,
+    gb,
     offer,
     pair,
     result,
@@ -297,7 +298,7 @@ OTHERS = (("901", [0.44] * 7), ("902", [0.2] * 5 + [0.43, 0.44]), ("903", [0.1] 
         "one source alone raises no limit",
     ],
 )
-def test_a_rate_is_held_against_what_two_other_sources_reach(share, others, flagged):
+def test_a_rate_is_compared_with_what_two_other_sources_reach(share, others, flagged):
     (judged,) = plain_loras(("900", [share]))
     findings = list(RULES["utilisation"].findings(evidence(judged, *plain_loras(*others))))
     assert ("900-001" in {finding.records[0] for finding in findings}) == flagged
@@ -338,6 +339,77 @@ def test_a_claimed_utilisation_far_below_the_rate_is_flagged():
 def test_a_printed_name_must_tell_variants_apart(printed, flagged):
     row = result(claims={"tokens_per_s": 3_000.0}, labels={"accelerator": printed})
     assert bool(list(RULES["device-not-said"].findings(evidence(row)))) == flagged
+
+
+def test_a_document_that_prints_its_utilisation_is_compared_with_the_limit_of_practice():
+    (plain,) = plain_loras(("900", [0.7]))
+    printed = plain.model_copy(update={"claims": {**plain.claims, "hfu": exact(0.69)}})
+    for row, flagged in ((plain, True), (printed, False)):
+        findings = RULES["utilisation"].findings(evidence(row, *plain_loras(*OTHERS)))
+        assert ("900-001" in {finding.records[0] for finding in findings}) == flagged
+
+
+def rates(*values, settings=ON, **conditions):
+    return [result(n, claims={"tokens_per_s": exact(rate)}, settings=settings, **conditions) for n, rate in enumerate(values, start=1)]
+
+
+@pytest.mark.parametrize(
+    ("values", "flagged"),
+    [
+        ((3_000.0, 3_000.0, 3_000.0, 1_010.0), set()),
+        ((3_000.0, 3_000.0, 3_000.0, 990.0), {"900-004"}),
+        ((3_000.0, 3_000.0, 990.0), set()),
+        ((4_000.0, 3_900.0, 4_100.0, 900.0, 950.0, 920.0), set()),
+        ((4_000.0, 3_900.0, 4_100.0, 4_000.0, 3_950.0, 900.0, 950.0), {"900-006", "900-007"}),
+    ],
+    ids=["within three times", "beyond three times", "two siblings are too few", "half of the rows are company", "two of seven are not"],
+)
+def test_a_rate_is_compared_with_its_siblings(values, flagged):
+    assert {finding.records[0] for finding in RULES["far-from-siblings"].findings(evidence(*rates(*values)))} == flagged
+
+
+def test_siblings_have_the_same_device_and_similar_rows_but_other_settings_only_double_the_limit():
+    slow = result(9, claims={"tokens_per_s": exact(700.0)}, settings=ON)
+    flagged = RULES["far-from-siblings"].findings
+    assert list(flagged(evidence(*rates(3_000.0, 3_000.0, 3_000.0), slow)))
+    assert not list(flagged(evidence(*rates(3_000.0, 3_000.0, 3_000.0, settings=OFF), slow)))
+    assert not list(flagged(evidence(*rates(3_000.0, 3_000.0, 3_000.0, accelerator=H100), slow)))
+    assert not list(flagged(evidence(*rates(3_000.0, 3_000.0, 3_000.0, sequence_length=16_384), slow)))
+
+
+def test_a_rate_without_a_known_peak_has_siblings_too():
+    rows = rates(3_000.0, 3_000.0, 3_000.0, 300.0, accelerator=None)
+    (finding,) = RULES["far-from-siblings"].findings(evidence(*rows))
+    assert finding.records[0] == "900-004"
+
+
+def test_trainers_count_rows_that_they_leave_out():
+    """2,000 rows in 62 steps of 32: 16 rows are left out, and the rates count them."""
+    claims = {"samples_per_s": exact(20.0), "steps_per_s": exact(0.62), "train_time_s": exact(100.0), "epochs": claim(0.98, "0.98")}
+    row = result(claims=claims, micro_batch=32, model="bert-base-uncased", method="full", dataset="a set (2,000 rows)")
+    assert not list(RULES["rows-of-a-step"].findings(evidence(row)))
+    assert not list(RULES["rate-times-time"].findings(evidence(row)))
+
+
+def test_a_price_for_one_device_does_not_pay_for_a_run_on_eight():
+    row = result(accelerator_count=8)
+    (finding,) = RULES["bill-for-all-devices"].findings(evidence(row, offer(5.12, used_for=["900-001"])))
+    assert finding.records == ("900-S01", "900-001")
+    assert not list(RULES["bill-for-all-devices"].findings(evidence(row, offer(40.97, accelerators=8, used_for=["900-001"]))))
+
+
+def test_memory_that_the_driver_reports_contains_communication():
+    used = claim(79.2 * 2**30, "79.2 GiB")
+    row = result(accelerator_count=8, claims={"peak_memory_bytes": used, "device_memory_bytes": used})
+    assert not list(RULES["communication-memory"].findings(evidence(row)))
+
+
+def test_strategies_and_stated_losses_change_memory():
+    ddp, fsdp = (
+        result(n, claims={"peak_memory_bytes": gb(size)}, accelerator=key, settings={"strategy": name})
+        for n, size, key, name in ((1, 60, A100, "ddp"), (2, 30, H100, "fsdp"))
+    )
+    assert not list(RULES["memory-across-devices"].findings(evidence(ddp, fsdp)))
 
 
 def test_four_bit_products_have_no_known_peak():

@@ -3,7 +3,7 @@
 Results are classed by method, software, architecture of the device, and size of the model. The yardstick of a result comes
 from the narrowest class with enough other sources; its own source never counts. One source alone cannot set a limit, since it
 may be wrong: the limit is the utilisation that a second source reaches too. A document that prints the utilisation of a rate
-beside it has checked its unit: it is held against the limit of practice.
+beside it has checked its unit: it is compared with the limit of practice.
 """
 
 from collections import defaultdict
