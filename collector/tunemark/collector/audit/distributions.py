@@ -8,7 +8,7 @@ beside it has checked its unit: it is compared with the limit of practice.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tunemark.collector.audit.bounds import rates_below_peak, utilisation
@@ -116,14 +116,16 @@ class UsualUtilisation:
 
     def limit(self, result: AuditedResult) -> Limit:
         """Return the utilisation, recomputed work included, that two sources besides the result's own reach in its class."""
-        each = self.attained.get(result.id)
+        each, practice = self.attained.get(result.id), Limit(self._fallback, f"tuned stacks stay below {self._fallback:.0%}")
+        if each and _printed_too(each):
+            return practice
         for name in each.classes if each else ((_kind(result),),):
             best = {source: share for source, share in self._best.get(name, {}).items() if source != _source(result)}
             count = sum(len(self._shares[name][source]) for source in best)
-            if len(best) >= FEWEST_SOURCES and count >= FEWEST_RESULTS and not (each and _printed_too(each)):
+            if len(best) >= FEWEST_SOURCES and count >= FEWEST_RESULTS:
                 share = MARGIN * sorted(best.values())[-2]
                 return Limit(share, f"{count} results of {len(best)} other sources ({', '.join(name)}) rarely exceed {share:.0%}")
-        return Limit(self._fallback, f"tuned stacks stay below {self._fallback:.0%}", measured=False)
+        return replace(practice, measured=False)
 
 
 class Sized(Protocol):

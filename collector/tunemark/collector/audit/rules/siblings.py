@@ -77,6 +77,7 @@ def far_from_siblings(evidence: Evidence) -> Iterator[Finding]:
             allowed = limit if siblings == close else limit * OTHER_SETTINGS
             if len(siblings) < FEWEST_SIBLINGS:
                 continue
+            usual = sorted(siblings, key=lambda other: other.flop_per_s)[len(siblings) // 2]
             middle = median(other.flop_per_s for other in siblings)
             factor = _factor(each.flop_per_s, middle)
             near = sum(_factor(each.flop_per_s, other.flop_per_s) <= NEAR for other in siblings)
@@ -84,14 +85,14 @@ def far_from_siblings(evidence: Evidence) -> Iterator[Finding]:
                 continue
             words = (
                 f"{each.flop_per_s / 1e12:.3g} TFLOP/s on each device. The median of {len(siblings)} results with the same method and device, "
-                f"and models of this size, is {middle / 1e12:.3g}: {factor:.1f} times {'less' if each.flop_per_s > middle else 'more'}"
+                f"and models of this size, such as {usual.result.id}, is {middle / 1e12:.3g}: {factor:.1f} times {'less' if each.flop_per_s > middle else 'more'}"
             )
-            records = (each.result.id, *(other.result.id for other in siblings))
             numbers = {"flop_per_s": each.flop_per_s, "siblings": middle}
             claim = (
                 f"{each.result.printed(each.quantity)} on {each.result.device_name or each.result.labels.get('accelerator', 'a device')}"
             )
-            yield Finding(SUSPICIOUS, records, claim, words, numbers, quantities=(each.quantity,))
+            # A finding concerns all of its records, and siblings are right.
+            yield Finding(SUSPICIOUS, (each.result.id,), claim, words, numbers, quantities=(each.quantity,))
 
 
 def _pace(result: AuditedResult) -> _Pace | None:
