@@ -594,7 +594,7 @@ def test_a_price_that_equals_the_price_of_another_device_by_chance_is_accepted()
     assert not verdicts("price-scope", evidence(same))
 
 
-def test_efficiency_above_one_is_suspicious_and_above_two_impossible():
+def test_efficiency_above_a_limit_is_suspicious_and_above_two_inconsistent():
     def base(rate):
         return evidence(
             *(result(n, accelerator_count=count, claims={"tokens_per_s": one}) for n, count, one in ((1, 1, 1_000), (2, 2, rate)))
@@ -603,7 +603,7 @@ def test_efficiency_above_one_is_suspicious_and_above_two_impossible():
     assert verdicts("scaling-efficiency", base(1_960)) == set()
     assert verdicts("scaling-efficiency", base(2_300)) == set()
     assert verdicts("scaling-efficiency", base(2_700)) == {"suspicious"}
-    assert verdicts("scaling-efficiency", base(5_000)) == {"impossible"}
+    assert verdicts("scaling-efficiency", base(5_000)) == {"inconsistent"}
 
 
 @given(st.floats(min_value=0.01, max_value=100))

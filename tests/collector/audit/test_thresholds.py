@@ -416,8 +416,8 @@ def test_four_bit_products_have_no_known_peak():
     assert not list(RULES["utilisation"].findings(evidence(result(claims={"tokens_per_s": 14_000.0}, precision="NVFP4"))))
 
 
-@pytest.mark.parametrize(("factor", "verdict"), [(1.95, "suspicious"), (2.05, "impossible")])
-def test_an_efficiency_above_two_is_impossible(factor, verdict):
+@pytest.mark.parametrize(("factor", "verdict"), [(1.95, "suspicious"), (2.05, "inconsistent")])
+def test_rates_with_an_efficiency_above_two_are_inconsistent(factor, verdict):
     (finding,) = RULES["scaling-efficiency"].findings(scaled_rate(factor))
     assert finding.verdict.value == verdict
 

@@ -5,7 +5,7 @@ from itertools import product
 
 from tunemark.collector.audit.evidence import DEVICES_SETTINGS, SETUP, AuditedResult, Evidence, Pair, grouped, same_software, with_model
 from tunemark.collector.audit.interval import MORE_MEMORY
-from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.rules.comparison import TABLE, wrong_column
 from tunemark.collector.audit.rules.memory import HOST_MEMORY, host_bytes
 from tunemark.schema.formats import GIB
@@ -16,7 +16,7 @@ GATHERED_BLOCKS = 2
 COMMUNICATION_BYTES = GIB
 """Memory of communication buffers, and of gradient buckets, that one device alone does not need."""
 TWICE = 2.0
-"""Efficiency above which a speed-up is impossible, and growth per process above which host memory is suspicious."""
+"""Efficiency above which one of two rates must be wrong or starved of memory, and growth per process above which host memory is suspicious."""
 TIMES = ("train_time_s", "wall_s", "epoch_time_s", "step_time_s")
 
 
@@ -42,7 +42,7 @@ def _larger_steps(few: AuditedResult, many: AuditedResult) -> bool:
     return bool(before and after and after / many.devices > before / few.devices)
 
 
-@rule(id="scaling-efficiency", family="scaling", verdicts=(SUSPICIOUS, IMPOSSIBLE))
+@rule(id="scaling-efficiency", family="scaling", verdicts=(SUSPICIOUS, INCONSISTENT))
 def efficiency(evidence: Evidence) -> Iterator[Finding]:
     """Speed-up above the number of devices.
 
@@ -64,7 +64,7 @@ def efficiency(evidence: Evidence) -> Iterator[Finding]:
                 speedup, words = after / before, f"tokens/s {after.value:,.0f} / {before.value:,.0f}"
             share = speedup / factor
             if share.low > superlinear:
-                verdict, claim = IMPOSSIBLE if share.low > TWICE else SUSPICIOUS, f"{many.devices} devices compared with {few.devices}"
+                verdict, claim = INCONSISTENT if share.low > TWICE else SUSPICIOUS, f"{many.devices} devices compared with {few.devices}"
                 calculation = f"{words} = {speedup.value:.2f}x with {factor:g} times the devices: efficiency {share.value:.0%}"
                 numbers = {"speedup": speedup.value, "efficiency": share.value}
                 yield Finding(verdict, (many.id, few.id), claim, calculation, numbers, quantities=(quantity,))
