@@ -53,7 +53,8 @@ class Machine:
     cpu_physical_cores: int | None
     cpu_logical_cores: int
     cpu_usable_cores: int
-    memory_bytes: int
+    memory_bytes: int | None
+    """Memory of the host; None where it is unknown, of another machine."""
     free_disk_bytes: int
     swap_bytes: int | None = None
     """Swap space of the host."""
