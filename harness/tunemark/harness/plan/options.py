@@ -1,6 +1,7 @@
 """The options that plan, run and the studies share: a user's requests, and how a command receives them from typer."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -8,7 +9,8 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from tunemark.harness.plan.machine import Machine, detect
+from tunemark.harness.plan.machine import Machine, detect, masks_without_devices
+from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.records.plan import Launcher
 from tunemark.schema.vocabulary import Backend
 
@@ -69,8 +71,12 @@ class Options:
         return any(assignment.partition("=")[0] == name for assignment in self.overrides)
 
     def machine(self) -> Machine:
-        """Return this machine, with the requested device family."""
-        return detect(self.backend)
+        """Return this machine, with the requested device family. Warn if an environment variable chooses among devices and it has none."""
+        found = detect(self.backend)
+        absent = masks_without_devices() if self.backend is None and vendor_of(found.backend).on_host else []
+        if absent:
+            sys.stderr.write(f"tunemark: warning: {'; '.join(absent)}: the CPU is used; --backend cpu or an empty value requests it\n")
+        return found
 
 
 Family = StrEnum("Family", {backend.name: backend.value for backend in Backend if backend is not Backend.FAKE})  # type: ignore[misc]
