@@ -27,6 +27,7 @@ SET = "Change a setting of the workload card, such as batch.micro_batch=16. The 
 WEIGHTS = "Use card, random, pretrained, or pretrained:HUB_ID_OR_DIRECTORY."
 DATA = "Use card, synthetic, file:PATH (a .txt, .csv or .jsonl file, or a folder with train and test files), or hub:NAME."
 UNTIL_CI = "Stop once the 95% interval of throughput is within this fraction, such as 1%; the default without --steps."
+STEPS = "Run exactly N optimizer steps. The run ends with status ok without steady steps too, but then it is not ranked."
 TIMEOUT = "Stop the worker after N seconds in total. Default: no limit."
 NO_STEP = "Stop the worker after N seconds without a completed step, or after 4 N while it loads, compiles or evaluates. Default: 900."
 STRICT = "Wait for the device after each step instead of at the window's ends."
@@ -44,7 +45,7 @@ class Options:
     weights: Annotated[str, _option("--weights", WEIGHTS, WORK)] = "card"
     data: Annotated[str, _option("--data", DATA, WORK)] = "card"
     seed: Annotated[int | None, _option("--seed", "Set the seed of weights, samples and their order.", WORK, min=0)] = None
-    max_steps: Annotated[int | None, _option("--steps", "Run exactly N optimizer steps.", TIME, min=1)] = None
+    max_steps: Annotated[int | None, _option("--steps", STEPS, TIME, min=1)] = None
     epochs: Annotated[int | None, _option("--epochs", "Make N passes over the data.", TIME, min=1)] = None
     max_train_s: Annotated[float | None, _option("--seconds", "Train for at most N seconds.", TIME, min=1)] = None
     until_ci: Annotated[float | None, _option("--until-ci", UNTIL_CI, TIME)] = None
