@@ -282,6 +282,21 @@ def test_rows_that_need_not_be_full_give_no_rate_of_tokens(tmp_path: Path, facts
         assert any("no count of tokens" in str(problem) for problem in log.problems) is (packing is None)
 
 
+def test_the_time_of_a_resumed_session_gives_no_rate_of_all_tokens(tmp_path: Path, facts: FactBase):
+    session = FINAL | {"train_runtime": 4.0, "train_steps_per_second": 0.5}
+    log = trainer_state._read(state_in(tmp_path, log_history=[session]))
+    result = record_of(log, H100, facts, "999-001")
+    assert {"tokens", "tokens_per_s", "step_time_s"}.isdisjoint(result.claims)
+    assert [str(problem) for problem in log.problems] == [
+        "trainer_state.json: 10 steps in 4 s are 2.5 a second, and 0.5 are printed. A resumed training: its tokens and steps give no rate."
+    ]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_history(tmp_path: Path):
+    (tmp_path / "plain.csv").write_text("_runtime,train/global_step,train/loss\n1,5,2.0\n3,7,1.9\n", encoding="utf-8-sig")
+    assert values(wandb_export._read(tmp_path / "plain.csv"))["step_time_s"] == 1.0
+
+
 def test_the_judgement_has_rate_utilisation_prediction_and_neighbours_without_the_record_itself(tmp_path: Path, facts: FactBase):
     path = state_in(tmp_path, log_history=[FINAL | {"num_input_tokens_seen": 163_840, "train_samples_per_second": 4.0}])
     result = record_of(trainer_state._read(path), H100, facts, "999-001")

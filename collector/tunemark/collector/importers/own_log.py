@@ -19,6 +19,7 @@ from tunemark.collector.commands.audit import print_finding
 from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
 from tunemark.collector.importers.import_io import LogProblem, refuse_existing, write_out
 from tunemark.collector.importers.trainer_log import LARGEST_NUMBER, write_records
+from tunemark.collector.importers.trainer_output import contradictions
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -173,6 +174,8 @@ def _conditions(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> 
     settings: dict[str, str | int | bool] = {"data_parallel": stated.devices} if stated.devices else {}
     if stated.lora_rank is not None:
         settings["lora_r"] = stated.lora_rank
+    if stated.software is not None:
+        settings["software"] = stated.software
     if stated.checkpointing is not None:
         recomputed = chosen("--checkpointing", stated.checkpointing, Checkpointing)
         settings["gradient_checkpointing"] = "selective" if recomputed is Checkpointing.SELECTIVE else recomputed is Checkpointing.FULL
@@ -208,6 +211,13 @@ def _model_key(log: OwnLog, name: str | None, facts: FactBase, *, given: bool) -
 
 def _add_figures(log: OwnLog, stated: Stated, conditions: Conditions) -> None:
     """Add the figures that follow from conditions and from the losses."""
+    resumed = False
+    for note in contradictions(log.claims):
+        # The Trainer times one session, and counts the steps and tokens of all of them.
+        resumed, advice = True, f"{note} A resumed training: its tokens and steps give no rate."
+        log.claims.pop("tokens", None)
+        log.notes.append(advice)
+        log.problem(None, advice, noted=True)
     rate = log.device_rate
     if rate is not None and stated.devices is None:
         raise TunemarkError("--devices", "", "the log has tokens per second of one device; give the number of devices")
@@ -222,10 +232,10 @@ def _add_figures(log: OwnLog, stated: Stated, conditions: Conditions) -> None:
             log.claim("train_loss", sum(last) / len(last), note=f"Mean of the last {count} logged losses.", signed=True)
     steps, seconds = (log.claims.get(name) for name in ("steps", "train_time_s"))
     full = stated.packing or conditions.padding in {Padding.STATIC, Padding.NONE}
-    if full and "step_time_s" not in log.claims and steps and seconds and steps.value:
+    if full and not resumed and "step_time_s" not in log.claims and steps and seconds and steps.value:
         note = f"{seconds.printed} s over {steps.printed} steps. {FULL_ROWS}"
         log.claim("step_time_s", seconds.value / steps.value, printed=f"{seconds.value / steps.value:.6g}", note=note)
-    if not full and "tokens" not in log.claims and "tokens_per_s" not in log.claims:
+    if not full and not resumed and "tokens" not in log.claims and "tokens_per_s" not in log.claims:
         # Rows may be shorter than --seq, so no rate of tokens may follow from rows and a step time.
         step = log.claims.pop("step_time_s", None)
         if step is not None:

@@ -1,6 +1,8 @@
 """The `trainer_state.json` of the Hugging Face Trainer, and of trainers that are built on it."""
 
+import codecs
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,7 +55,7 @@ def _read(path: Annotated[Path, typer.Argument(metavar="FILE", help=NAME, show_d
 
 def json_of(path: Path) -> Any:  # noqa: ANN401 - any JSON
     """Return the content of a JSON file; raises TunemarkError (exit code 3) with line and column of what is not JSON."""
-    content = read_bytes(path)
+    content = read_bytes(path).removeprefix(codecs.BOM_UTF8)
     if len(content) > LARGEST_TEXT:
         raise TunemarkError(path.name, f"{len(content):,} bytes", f"larger than {LARGEST_TEXT:,} bytes", exit_code=Exit.INVALID)
     try:
@@ -124,7 +126,7 @@ def _add_entries(log: OwnLog, entries: list[tuple[str, Mapping[str, Any]]]) -> N
 
 def add_figure(log: OwnLog, name: str, value: object, place: str) -> None:
     """Add a figure of the Trainer by its own name."""
-    if name == "train_loss" and isinstance(value, float) and value != value:  # noqa: PLR0124 - NaN
+    if name == "train_loss" and isinstance(value, float) and not math.isfinite(value):
         log.not_a_number = log.not_a_number or f"{place} is {value}"
         return
     number = log.number(value, place)

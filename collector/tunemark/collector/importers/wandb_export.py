@@ -51,7 +51,7 @@ def _read(path: Annotated[Path, typer.Argument(metavar="FILE", help="The CSV or 
     points: list[Point] = []
     devices: dict[str, dict[str, list[float]]] = {}
     last_time = 0.0
-    for line, row in _rows(log, read_text(str(path))):
+    for line, row in _rows(log, read_text(str(path)).removeprefix("\ufeff")):
         cells = {name: value for name, value in row.items() if value not in (None, "")}
         time = log.number(cells[TIME], TIME, line) if TIME in cells else None
         last_time = max(last_time, time or 0.0)

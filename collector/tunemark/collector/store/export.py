@@ -129,9 +129,10 @@ def _write_table(folder: Path, name: str, table: "pa.Table") -> None:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV (RFC 4180, with line feeds). NULL is empty, lists are JSON, and no text begins like a formula."""
+    """Return rows as CSV (RFC 4180). NULL is empty, lists are JSON, and no text begins like a formula."""
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
+    # Python 3.11 quotes a carriage return in a text only if it is part of the line ending.
+    writer = csv.writer(buffer, lineterminator="\r\n")
     writer.writerow(columns)
     writer.writerows([_cell(value) for value in row] for row in rows)
     return buffer.getvalue()
