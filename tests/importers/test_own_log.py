@@ -312,6 +312,14 @@ def test_the_judgement_has_rate_utilisation_prediction_and_neighbours_without_th
     assert [place.among for place in judged.places] == ["lora on H100 SXM5 80GB", "lora on any accelerator"]
 
 
+def test_rows_that_are_padded_dynamically_may_be_shorter_than_the_longest(logs: Path, facts: FactBase):
+    result = record_of(llamafactory._read(logs / "llamafactory"), Stated(accelerator="nvidia-h100-80gb-sxm", devices=1), facts, "999-001")
+    assert (result.conditions.padding, result.conditions.assumed) == ("dynamic", ("rows are padded to the longest of their batch",))
+    judged = judge(result, "plain", facts)
+    assert judged.findings == ()
+    assert "samples_per_s" not in judged.derived
+
+
 def test_an_impossible_rate_is_found(tmp_path: Path, facts: FactBase):
     path = state_in(tmp_path, log_history=[FINAL | {"num_input_tokens_seen": 2_000_000}])
     judged = judge(record_of(trainer_state._read(path), H100, facts, "999-001"), "tuned", facts)

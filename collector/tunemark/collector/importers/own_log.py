@@ -41,6 +41,8 @@ OWN_SOURCE = "999"
 NEAREST = 6
 LOSSES = 10
 """Most logged losses that the loss at the start and at the end is the mean of: a quarter of all, if that is less."""
+GIVEN = ("samples_per_s", "step_time_s")
+"""Figures of the log that need no derivation."""
 FULL_ROWS = "Rows are full, so tokens follow from rows and their length."
 
 # A log and the conditions of its training -------------------------------------------------------------
@@ -179,6 +181,10 @@ def _conditions(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> 
     if stated.checkpointing is not None:
         recomputed = chosen("--checkpointing", stated.checkpointing, Checkpointing)
         settings["gradient_checkpointing"] = "selective" if recomputed is Checkpointing.SELECTIVE else recomputed is Checkpointing.FULL
+    padding = None if stated.padding is None else chosen("--padding", stated.padding, Padding)
+    # Without a statement rows need not be full: the collators of these trainers pad to the longest row of a batch.
+    dynamic = padding is None and not stated.packing
+    replicas = ("all devices are data-parallel",) if (stated.devices or 1) > 1 else ()
     from_log = [name for name in OPTIONS if getattr(given, name) is None and getattr(log.stated, name) is not None]
     return Conditions(
         model=_model_key(log, stated.model, facts, given=given.model is not None),
@@ -189,12 +195,12 @@ def _conditions(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> 
         gradient_accumulation=stated.gradient_accumulation,
         sequence_length=stated.sequence_length,
         packing=stated.packing,
-        padding=None if stated.padding is None else chosen("--padding", stated.padding, Padding),
+        padding=Padding.DYNAMIC if dynamic else padding,
         precision=stated.precision,
         dataset=stated.dataset,
         settings=settings,
         from_repository=tuple(f"{name}, from the log" for name in from_log),
-        assumed=("all devices are data-parallel",) if (stated.devices or 1) > 1 else (),
+        assumed=(*replicas, *(("rows are padded to the longest of their batch",) if dynamic else ())),
     )
 
 
@@ -300,10 +306,14 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> Jud
     findings = audit(evidence)
     calibration = calibrate(facts.root.parent, facts, evidence, findings)
     observed = calibration.by_result
-    rows: dict[str, list[dict[str, Any]]] = {"result_rows": [{"result_id": key} for key in {*observed, result.id}], "result_facts": []}
+    rows: dict[str, list[dict[str, Any]]] = {
+        "result_rows": [{"result_id": key} for key in observed if key != result.id],
+        "result_facts": [],
+    }
+    own: dict[str, Any] = {"result_id": result.id} | {name: result.claims[name].value for name in GIVEN if name in result.claims}
+    rows["result_rows"].append(own)
     add_derived_figures(rows, observed, calibration.refused, evidence, findings)
     mfu = {row["result_id"]: row["mfu"] for row in rows["result_rows"] if row.get("mfu") is not None}
-    own = next(row for row in rows["result_rows"] if row["result_id"] == result.id)
     derived = {row["name"]: (own[row["name"]], row["reason"]) for row in rows["result_facts"] if row["result_id"] == result.id}
     known = without_copies(row for key, row in observed.items() if key != result.id)
     config = _combination(result, observed.get(result.id), level, facts)
