@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "collect": (COLLECTOR, "Load all results and facts into the database."),
     "audit": (COLLECTOR, "Check figures against physics, arithmetic and catalogues."),
     "query": (COLLECTOR, "Query the database with SQL."),
+    "export": (COLLECTOR, "Write the whole collection as Parquet and CSV."),
     "prices": (COLLECTOR, "Show the price of an instance or accelerator on a date."),
     "estimate": (COLLECTOR, "Estimate memory, speed and cost before anything runs."),
     "import": ("tunemark.collector.commands.import_group", "Import results, workloads and prices from other tools."),

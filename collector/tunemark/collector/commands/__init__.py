@@ -2,10 +2,19 @@
 
 import typer
 
-from tunemark.collector.commands import audit, collect, estimate, prices, query, schema, validate
+from tunemark.collector.commands import audit, collect, estimate, export, prices, query, schema, validate
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}
 )
-for command in (validate.validate, collect.collect, audit.audit, query.query, prices.prices, estimate.estimate, schema.schema):
+for command in (
+    validate.validate,
+    collect.collect,
+    audit.audit,
+    query.query,
+    export.export,
+    prices.prices,
+    estimate.estimate,
+    schema.schema,
+):
     app.command()(command)

@@ -97,14 +97,15 @@ def audit(
         print_json([{"rule": finding.rule} | asdict(finding) for finding in findings])
         return
     for finding in findings:
-        _print(finding)
+        print_finding(finding)
     counts = ", ".join(f"{sum(finding.verdict is each for finding in findings)} {each.value}" for each in AuditVerdict)
     subjects = len({finding.records[0] for finding in findings})
     say(f"Audited {counted(len(evidence.results), 'result')} and {counted(len(evidence.statements), 'statement')}.")
     say(f"Findings: {len(findings)} about {counted(subjects, 'record')} ({counts}).")
 
 
-def _print(finding: "Finding") -> None:
+def print_finding(finding: "Finding") -> None:
+    """Print a finding as paragraphs: verdict, claim, calculation, and what it applies to."""
     records = ", ".join(finding.records[:SHOWN_RECORDS])
     if len(finding.records) > SHOWN_RECORDS:
         records += f" and {len(finding.records) - SHOWN_RECORDS} more"

@@ -19,7 +19,7 @@ app.add_typer(imports, name="import")
 
 @imports.callback()
 def import_group() -> None:
-    """Import results, workloads, prices and release dates from other tools.
+    """Import results, logs of your own training, workloads, prices and release dates from other tools.
 
     Nothing in a file is ever executed. Anything that cannot be read is reported with its file and line, and never stops the rest.
 
@@ -34,6 +34,8 @@ def import_group() -> None:
     - `tunemark import table README.md --map data/tables/012/map.toml`
 
     - `tunemark import peft-comparison method_comparison/MetaMathQA/results --source 011`
+
+    - `tunemark import trainer-state out/trainer_state.json --method lora --model llama-3.1-8b --accelerator "H100 80GB"`
 
     - `tunemark import releases torch.json transformers.json --out data/known/pypi.toml`
     """

@@ -71,7 +71,7 @@ def trainer_log(
     wanted = source is not None and (stated.method is not None or out is not None)
     records = [record(run, index, stated, facts) for index, run in enumerate(log.runs)] if wanted else []
     if out is not None and records:
-        _write(out, records)
+        write_records(out, records)
     names = [f"{source}-{first_number + index:03d}" if source else f"run {index + 1}" for index in range(len(log.runs))]
     claims = [(name, dict(sorted(run.claims.items()))) for name, run in zip(names, log.runs, strict=True)]
     if as_json and records:
@@ -139,8 +139,8 @@ def record(run: TrainerRun, index: int, stated: StatedConditions, facts: FactBas
     )
 
 
-def _write(out: Path, records: list[PublishedResult]) -> None:
-    """Write all records and their document, or nothing."""
+def write_records(out: Path, records: list[PublishedResult]) -> None:
+    """Write all records of a source and their document to a folder of published results, or nothing."""
     folder = out / records[0].source
     paths = [folder / f"{result.id}.json" for result in records]
     for path in paths:

@@ -1,0 +1,139 @@
+"""The export: the whole collection as files that other tools read, the same bytes for the same database."""
+
+import csv
+import io
+import json
+import shutil
+from datetime import date
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from factories import CHECKOUT, Tunemark
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunemark.collector.store import export as module
+from tunemark.collector.store.export import FILES, FORMULA, RELATIONS, csv_text, export
+from tunemark.collector.store.loading import collect
+from tunemark.schema.errors import TunemarkError
+
+DAY = date(2026, 11, 22)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with the published results of two documents."""
+    root = tmp_path_factory.mktemp("checkout")
+    for folder in ("accelerators", "known", "models", "workloads", "prices", "published/001", "published/004"):
+        shutil.copytree(CHECKOUT / "data" / folder, root / "data" / folder)
+    collect(root, root / "tunemark.duckdb", lambda: None, DAY)
+    return root / "tunemark.duckdb"
+
+
+@pytest.fixture(scope="module")
+def exported(database: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The export of that database."""
+    return export(database, tmp_path_factory.mktemp("export") / "data").folder
+
+
+def test_every_table_is_there_whole_as_parquet_and_as_csv(database: Path, exported: Path):
+    assert {path.name for path in exported.iterdir()} == FILES
+    with duckdb.connect(str(database), read_only=True) as connection:
+        for name in RELATIONS:
+            ((count,),) = connection.sql(f"select count(*) from {name}").fetchall()  # noqa: S608 - our own tables
+            table = pq.read_table(exported / f"{name}.parquet")
+            with (exported / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+                header, *rows = csv.reader(file)
+            assert (table.num_rows, len(rows), header) == (count, count, table.schema.names)
+
+
+def test_the_same_database_gives_the_same_bytes(database: Path, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    again = export(database, tmp_path / "again").folder
+    assert all((again / name).read_bytes() == (exported / name).read_bytes() for name in FILES)
+
+
+def test_a_rebuilt_database_gives_the_same_bytes(database: Path, exported: Path, tmp_path: Path):
+    collect(database.parent, tmp_path / "rebuilt.duckdb", lambda: None, DAY)
+    again = export(tmp_path / "rebuilt.duckdb", tmp_path / "again").folder
+    assert [name for name in sorted(FILES) if (again / name).read_bytes() != (exported / name).read_bytes()] == []
+
+
+def test_csv_and_parquet_have_the_same_figures(exported: Path):
+    table = pq.read_table(exported / "claims.parquet").to_pylist()
+    with (exported / "claims.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["value"]) for row in rows] == [row["value"] for row in table]
+
+
+def test_the_readme_describes_every_column_of_every_table(exported: Path):
+    text = (exported / "README.md").read_text(encoding="utf-8")
+    for name in RELATIONS:
+        section = text.split(f"\n## {name}\n")[1].split("\n## ")[0]
+        for column in pq.read_schema(exported / f"{name}.parquet").names:
+            assert f"| `{column}` |" in section
+    assert "| `step_time_s` | double | Wall time of one optimizer step" in text
+    assert "2026-11-22" in text
+
+
+def test_the_citation_names_every_source_of_the_export(exported: Path):
+    content = yaml.safe_load((exported / "CITATION.cff").read_text(encoding="utf-8"))
+    sources = pq.read_table(exported / "sources.parquet").to_pylist()
+    assert (content["cff-version"], content["type"], content["date-released"]) == ("1.2.0", "dataset", DAY)
+    assert [reference["title"] for reference in content["references"]] == [source["title"] for source in sources]
+    assert all(reference["authors"][0]["name"] for reference in content["references"])
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+0.35%", "-x", "@sum", "\t=1", "\r=1"])
+def test_a_text_that_a_spreadsheet_takes_for_a_formula_begins_with_an_apostrophe(text: str):
+    (_, row) = csv.reader(io.StringIO(csv_text(["a", "b"], [(text, -1.5)]), newline=""))
+    assert row == [f"'{text}", "-1.5"]
+
+
+@given(st.lists(st.text(), min_size=2, max_size=2))
+def test_no_text_begins_like_a_formula_and_no_other_text_is_changed(texts: list[str]):
+    (_, cells) = csv.reader(io.StringIO(csv_text(["a", "b"], [texts]), newline=""))
+    assert cells == [f"'{text}" if text.startswith(FORMULA) else text for text in texts]
+    assert not any(cell.startswith(FORMULA) for cell in cells)
+
+
+def test_a_folder_with_an_export_is_replaced_only_by_force(database: Path, tmp_path: Path, tunemark: Tunemark):
+    arguments = ("export", tmp_path / "data", "--db", database)
+    assert tunemark(*arguments).code == 0
+    (tmp_path / "data" / "results.csv").write_text("stale", encoding="utf-8")
+    refused = tunemark(*arguments)
+    assert (refused.code, "--force" in refused.err) == (2, True)
+    assert (tmp_path / "data" / "results.csv").read_text(encoding="utf-8") == "stale"
+    said = tunemark(*arguments, "--force", "--json")
+    assert json.loads(said.out)["rows"]["sources"] == 2
+    assert (tmp_path / "data" / "results.csv").read_text(encoding="utf-8").startswith("result_id,")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_other_files_are_never_replaced(database: Path, tmp_path: Path):
+    (tmp_path / "thesis.tex").write_text("mine", encoding="utf-8")
+    with pytest.raises(TunemarkError, match=r"thesis\.tex"):
+        export(database, tmp_path, force=True)
+    assert (tmp_path / "thesis.tex").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_failed_export_leaves_the_old_one_and_nothing_else(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "README.md").write_text("old", encoding="utf-8")
+
+    def full(*_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "citation", full)
+    with pytest.raises(TunemarkError, match="No space left on device"):
+        export(database, tmp_path / "data", force=True)
+    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["data", "data/README.md"]
+
+
+def test_without_a_database_the_fix_is_named(tmp_path: Path, tunemark: Tunemark):
+    said = tunemark("export", tmp_path / "data", "--db", tmp_path / "none.duckdb")
+    assert (said.code, "run `tunemark collect` first" in said.err) == (2, True)
+    assert not (tmp_path / "data").exists()
