@@ -19,7 +19,7 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> tuple[int | No
 
 
 def too_large(plan: Plan, card: ModelCard, machine: Machine) -> tuple[str, str] | None:
-    """Return the memory that the plan needs, and the smaller one of each device with the fix, in words; None if it fits or is unknown."""
+    """Return two texts: the memory that the plan needs, and the memory of each device with the fix. None if it fits or is unknown."""
     needed, has = step_memory(plan, card, machine)
     if needed is None or has is None or needed <= has:
         return None
