@@ -11,12 +11,14 @@ from harness_making import ScriptedNvml, make_machine, run_json, tunemark
 
 from tunemark.harness.commands import doctor as commands
 from tunemark.harness.commands.doctor import doctor, runnable
+from tunemark.harness.plan import memory_check
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run import self_test
 from tunemark.harness.run.run_outcome import describe
 from tunemark.harness.run.self_test import self_tests
 from tunemark.harness.vendors.cuda import Cuda
 from tunemark.schema import VERSION
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import duration
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import shape_of_plan
@@ -41,6 +43,45 @@ def test_a_device_with_its_own_memory_is_compared_with_that_and_not_with_the_hos
     rows = {row["workload"]: row for row in runnable(facts, large)}
     assert not rows["full-8b"]["too_large"]
     assert rows["full-8b"]["memory_bytes"] == 141 * 10**9
+
+
+OFFLOADED = "trainer-8k-llama-2-13b-full"
+
+
+def test_processes_on_a_cpu_share_its_memory_and_offload_frees_none_of_it(facts):
+    def row(gib):
+        here = make_machine(memory_bytes=gib * 2**30, devices=(DeviceFacts(name="Plain CPU", memory_bytes=gib * 2**30),))
+        return {row["workload"]: row for row in runnable(facts, here)}[OFFLOADED]
+
+    small, large = row(64), row(256)
+    assert small["memory_bytes"] == 32 * 2**30
+    # Weights, gradients and two moments of 13 billion parameters, 2 bytes each, over two processes.
+    assert small["needed_bytes"] == large["needed_bytes"] > 4 * 2 * 13e9 / 2
+    assert (small["too_large"], large["too_large"]) == (True, False)
+    assert small["memory_problem"].endswith("in each process, and each of the 2 processes has 32.0 GiB")
+    assert large["memory_problem"] is None
+
+
+def test_states_that_gpus_offload_must_fit_into_host_memory(facts):
+    def refused(gib):
+        gpus = (DeviceFacts(name="NVIDIA H200", memory_bytes=141 * 10**9),) * 2
+        here = make_machine(backend=Backend.CUDA, devices=gpus, target="9.0", memory_bytes=gib and gib * 2**30)
+        plan = resolve(OFFLOADED, facts, here, Options()).plan
+        return memory_check.too_large(plan, facts.model(plan.model.key), here)
+
+    needed, fix = refused(64)
+    assert needed == f"about 97.0 GiB of host memory for {OFFLOADED}"
+    assert fix.startswith("the host has 64.0 GiB; choose method=lora")
+    assert refused(128) is None
+    assert refused(None) is None
+
+
+def test_a_plan_with_offload_that_does_not_fit_is_refused(facts):
+    here = make_machine()
+    plan = resolve(OFFLOADED, facts, here, Options()).plan
+    with pytest.raises(TunemarkError, match=r"each of the 2 processes has 4\.00 GiB") as refused:
+        memory_check.refuse_too_large(plan, facts.model(plan.model.key), here)
+    assert refused.value.exit_code is Exit.OUT_OF_MEMORY
 
 
 def test_a_plan_that_does_not_fit_is_refused_before_anything_is_loaded_unless_forced(tmp_path):

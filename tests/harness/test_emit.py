@@ -255,6 +255,11 @@ def test_a_step_that_does_not_fit_is_noted_in_the_script(facts, kind, capsys):
     assert "# Note: " not in emit(facts, kind, workload="lora-1b", accelerator="nvidia-h100-80gb-sxm")
 
 
+def test_offloaded_states_are_compared_with_the_memory_of_the_instance_and_not_of_this_machine(facts):
+    assert find_target(facts, None, "p4d.24xlarge", None, 1).machine().memory_bytes == 1152 * 2**30
+    assert find_target(facts, "nvidia-l4", None, 1, 1).machine().memory_bytes is None
+
+
 def test_a_core_has_its_part_of_the_memory_of_its_chip(facts):
     target = find_target(facts, None, "trn1.2xlarge", None, 1)
     assert [device.memory_bytes for device in target.machine().devices] == [16 * 2**30] * 2

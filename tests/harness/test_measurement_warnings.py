@@ -133,9 +133,14 @@ def test_a_run_that_ended_well_stays_so_whatever_the_kernel_killed_meanwhile():
         (Measurement(), Status.OK),
     ],
 )
-def test_a_run_that_its_time_limit_ends_before_20_steady_steps_is_not_ok(rules, status):
+def test_a_run_with_fewer_than_20_steady_steps_is_a_timeout_by_its_time_limit_and_else_not_rankable(rules, status):
     outcome = outcome_of(finished(run_log((0.1,) * 29)), rules)
     assert outcome.status is status
     if status is Status.TIMEOUT:
         assert outcome.message == "the time limit of 40 s left 19 steps after warm-up; a result needs 20"
         assert "--seconds" in outcome.fix
+    elif rules.min_warmup_steps == 10:
+        assert outcome.message == "not rankable: 19 steps after warm-up, and a rank needs 20"
+        assert outcome.fix == "train 30 steps or more, or leave out --steps"
+    else:
+        assert (outcome.message, outcome.fix) == (None, None)

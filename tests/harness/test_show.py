@@ -31,6 +31,14 @@ def test_a_short_run_says_that_it_has_too_few_steps_for_an_interval(capsys, step
     assert summary(submission)["tokens_per_s_interval"] is None
 
 
+def test_a_run_of_a_given_number_of_steps_without_steady_ones_is_ok_and_says_why_it_is_not_rankable(capsys):
+    short = resolve("smoke-lora", FACTS, make_machine(packages={"torch": "2", "peft": "0"}), Options(max_steps=3))
+    print_summary(make_run(short, steps=3), "somewhere.json")
+    shown = capsys.readouterr().out
+    assert "smoke-lora: ok, not rankable: 0 steps after warm-up, and a rank needs 20\n" in shown
+    assert "what to do: train 30 steps or more" in shown
+
+
 def test_a_failed_run_shows_its_status_message_and_fix(capsys):
     print_summary(make_submission(status=Status.OOM_DEVICE), "somewhere.json")
     shown = capsys.readouterr().out

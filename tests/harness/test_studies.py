@@ -9,11 +9,14 @@ from study_making import FACTS, ScriptedBench
 from tunemark.harness.plan.resolve import Options
 from tunemark.harness.run.process import stop_signals
 from tunemark.harness.run.record import MEASURING, source_content
+from tunemark.harness.studies.report import points_table
 from tunemark.harness.studies.settings_grid import ALIASES, OPTIONS, Point, axis_of, field_named, grid, settings_of, star_of_card
 from tunemark.harness.studies.sweep import run_sweep
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.formats import significant
 from tunemark.schema.records.submission import Harness
 from tunemark.schema.records.upgrade import read_record
+from tunemark.schema.statistics.intervals import one_more_run
 from tunemark.schema.vocabulary import Division, Status
 
 CARD = FACTS.workload("smoke-lora")
@@ -215,9 +218,25 @@ def test_repeats_are_runs_of_one_point_with_median_and_ends(tmp_path):
     (row,) = result.rows
     assert (result.kind, row.runs, row.ok) == ("repeat", 3, 3)
     assert (row.step_time_s, row.tokens_per_s) == (pytest.approx(0.2), pytest.approx(2560))
-    assert (row.tokens_per_s_low, row.tokens_per_s_high) == (pytest.approx(1280), pytest.approx(5120))
+    assert (row.tokens_per_s_lowest, row.tokens_per_s_highest) == (pytest.approx(1280), pytest.approx(5120))
+    further = one_more_run([1280, 2560, 5120])
+    assert (row.tokens_per_s_low, row.tokens_per_s_high) == (pytest.approx(further.low), pytest.approx(further.high))
+    table = points_table(result.rows)
+    cells = {column.header: next(iter(column.cells)).plain for column in table.columns}
+    assert cells["lowest to highest"] == "1,280 to 5,120"
+    assert cells["95% for one more run"] == f"{significant(further.low)} to {significant(further.high)}"
     assert records(tmp_path)[1].study.point == "as given, repeat 2"
     assert {record.division for record in records(tmp_path)} == {Division.STANDARD}
+
+
+def test_a_point_with_one_run_has_the_interval_within_it_and_one_rate_of_several_runs_none(tmp_path):
+    (single,) = run_sweep("smoke-lora", ["batch_size=2"], Options(), ScriptedBench(tmp_path / "1").bench).rows
+    assert single.tokens_per_s_low < single.tokens_per_s < single.tokens_per_s_high
+    assert single.tokens_per_s_lowest == single.tokens_per_s == single.tokens_per_s_highest
+    assert "95% interval" in [column.header for column in points_table([single]).columns]
+    failing = ScriptedBench(tmp_path / "2", lambda _plan, ran: {"status": Status.OK if ran else Status.CRASH})
+    (row,) = run_sweep("smoke-lora", [], Options(), failing.bench, repeats=2).rows
+    assert (row.ok, row.tokens_per_s_low, row.tokens_per_s_lowest) == (1, None, row.tokens_per_s)
 
 
 def test_repeats_of_several_points_are_made_in_turn(tmp_path):

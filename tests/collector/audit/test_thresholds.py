@@ -15,6 +15,7 @@ from audit_factories import (
     effect,
     evidence,
     formula,
+    gb,
     offer,
     pair,
     result,
@@ -204,8 +205,8 @@ def samples_of_training(share):
 
 
 def profiled_mfu(factor):
-    """4,000 tokens/s of the default run are 36.1% of the dense peak."""
-    share = 4_000 * 28.1226e9 / 312e12
+    """4,000 tokens/s of the default run are 55.0% of the dense peak by the convention with the most work, as a full run."""
+    share = 4_000 * 42.8653e9 / 312e12
     return evidence(result(claims={"mfu": exact(share * factor), "tokens_per_s": exact(4_000.0)}))
 
 
@@ -219,7 +220,7 @@ CASES = {
     "tables agree within a quarter": ("memory-tables", requirements, 1.24, 1.26),
     "slightly means less than a quarter": ("words-against-figures", slightly_higher, 1.24, 1.26),
     "memory is higher above 5%": ("lora-memory", lambda factor: evidence(*peaks(60 * factor, 60, **FULL)), 1.045, 1.055),
-    "memory per device is higher above 5%": ("memory-with-devices", scaled_memory, 1.045, 1.055),
+    "memory per device may grow by 5%, gathered blocks and buffers": ("memory-with-devices", scaled_memory, 1.11, 1.115),
     "GB and GiB and rounding are 9% apart": ("instance-holds", host_memory, 0.085, 0.095),
     "bandwidth and power agree within 5%": ("device-data", printed_power, 0.045, 0.055),
     "a run of three steps is short": ("short-run", short_run, 4, 3),
@@ -245,10 +246,10 @@ CASES = {
         (A100, H100, "nvidia-t4"),
     ),
     "model memory agrees within 10%": ("model-memory", model_memory, 0.09, 0.1001),
-    "a method is slower above 2%": ("slower-with-less-work", slower_lora, 1.018, 1.022),
+    "a method is slower above 10%": ("slower-with-less-work", slower_lora, 1.098, 1.102),
     "prices of a device move by a factor of 2": ("price-scope", device_price, 1.95, 2.05),
     "prices of an instance move by 10%": ("price-scope", instance_price, 1.095, 1.105),
-    "efficiency may exceed one by 5%": ("scaling-efficiency", scaled_rate, 1.045, 1.055),
+    "efficiency may exceed one by a quarter": ("scaling-efficiency", scaled_rate, 1.245, 1.255),
     "host memory may grow twice as fast as processes": ("host-memory-with-devices", scaled_host_memory, 1.95, 2.05),
     "differences are significant from two errors": ("significance", lambda second: accuracies(0.9430, second), 0.9270, 0.9280),
     "a device should have a tenth more memory": ("not-the-least", smaller_device, 14.6, 14.5),
@@ -268,8 +269,155 @@ def test_a_value_inside_a_threshold_is_accepted_and_one_outside_is_flagged(name)
     assert list(RULES[rule].findings(made(flagged)))
 
 
-@pytest.mark.parametrize(("factor", "verdict"), [(1.95, "suspicious"), (2.05, "impossible")])
-def test_an_efficiency_above_two_is_impossible(factor, verdict):
+def plain_loras(*shares):
+    """LoRA runs of plain software by source: shares of the dense peak."""
+    return [
+        result(number, source=source, claims={"tokens_per_s": exact(share * 312e12 / 28.0428544e9)})
+        for source, of_source in shares
+        for number, share in enumerate(of_source, start=1)
+    ]
+
+
+OTHERS = (("901", [0.44] * 7), ("902", [0.2] * 5 + [0.43, 0.44]), ("903", [0.1] * 4), ("904", [0.3] * 4))
+
+
+@pytest.mark.parametrize(
+    ("share", "others", "flagged"),
+    [
+        (0.45, OTHERS, False),
+        (0.50, OTHERS, True),
+        (0.70, OTHERS[:2], False),
+        (0.85, OTHERS[:2], True),
+        (0.70, (*OTHERS[:3], ("904", [0.99] * 4)), True),
+    ],
+    ids=[
+        "as much as two sources reach",
+        "more than a second source reaches",
+        "too few sources: below the limit of practice",
+        "too few sources: above the limit of practice",
+        "one source alone raises no limit",
+    ],
+)
+def test_a_rate_is_compared_with_what_two_other_sources_reach(share, others, flagged):
+    (judged,) = plain_loras(("900", [share]))
+    findings = list(RULES["utilisation"].findings(evidence(judged, *plain_loras(*others))))
+    assert ("900-001" in {finding.records[0] for finding in findings}) == flagged
+
+
+def test_results_of_the_same_source_set_no_limit():
+    rows = plain_loras(("900", [0.75] * 20), *OTHERS)
+    assert len(list(RULES["utilisation"].findings(evidence(*rows)))) >= 20
+
+
+def test_a_series_of_lengths_measures_speed_and_pretraining_has_no_context():
+    series = [result(number, sequence_length=length) for number, length in ((1, 4_096), (2, 8_192), (3, 16_384))]
+    assert {finding.verdict.value for finding in RULES["context-length"].findings(evidence(*series))} == {"ambiguous"}
+    assert {finding.verdict.value for finding in RULES["context-length"].findings(evidence(series[1]))} == {"suspicious"}
+    built = result(1, sequence_length=8_192, settings={"task": "pre-training steps"})
+    assert not list(RULES["context-length"].findings(evidence(built)))
+
+
+def test_devices_are_compared_only_with_the_same_settings_and_no_larger_steps():
+    rates = ((1, 1, 1_000.0, {}), (2, 4, 6_000.0, {"settings": {"compile": True}}), (3, 4, 6_000.0, {"global_batch": 64}))
+    few, compiled, larger = (
+        result(n, accelerator_count=count, claims={"tokens_per_s": exact(rate)}, **{"global_batch": 4, **more})
+        for n, count, rate, more in rates
+    )
+    assert not list(RULES["scaling-efficiency"].findings(evidence(few, compiled)))
+    assert not list(RULES["scaling-efficiency"].findings(evidence(few, larger)))
+
+
+def test_a_claimed_utilisation_far_below_the_rate_is_flagged():
+    claims = {"mfu": exact(0.1), "tokens_per_s": exact(4_000.0)}
+    (finding,) = RULES["mfu-and-rate"].findings(evidence(result(claims=claims)))
+    assert "times more than the claimed" in finding.calculation
+
+
+@pytest.mark.parametrize(
+    ("printed", "flagged"), [("A100", True), ("A100-SXM4-80GB", False), ("A100 40GB", False), ("DGX A100 80GB", False)]
+)
+def test_a_printed_name_must_tell_variants_apart(printed, flagged):
+    row = result(claims={"tokens_per_s": 3_000.0}, labels={"accelerator": printed})
+    assert bool(list(RULES["device-not-said"].findings(evidence(row)))) == flagged
+
+
+def test_a_document_that_prints_its_utilisation_is_compared_with_the_limit_of_practice():
+    (plain,) = plain_loras(("900", [0.7]))
+    printed = plain.model_copy(update={"claims": {**plain.claims, "hfu": exact(0.69)}})
+    for row, flagged in ((plain, True), (printed, False)):
+        findings = RULES["utilisation"].findings(evidence(row, *plain_loras(*OTHERS)))
+        assert ("900-001" in {finding.records[0] for finding in findings}) == flagged
+
+
+def rates(*values, settings=ON, **conditions):
+    return [result(n, claims={"tokens_per_s": exact(rate)}, settings=settings, **conditions) for n, rate in enumerate(values, start=1)]
+
+
+@pytest.mark.parametrize(
+    ("values", "flagged"),
+    [
+        ((3_000.0, 3_000.0, 3_000.0, 1_010.0), set()),
+        ((3_000.0, 3_000.0, 3_000.0, 990.0), {"900-004"}),
+        ((3_000.0, 3_000.0, 990.0), set()),
+        ((4_000.0, 3_900.0, 4_100.0, 900.0, 950.0, 920.0), set()),
+        ((4_000.0, 3_900.0, 4_100.0, 4_000.0, 3_950.0, 900.0, 950.0), {"900-006", "900-007"}),
+    ],
+    ids=["within three times", "beyond three times", "two siblings are too few", "half of the rows are company", "two of seven are not"],
+)
+def test_a_rate_is_compared_with_its_siblings(values, flagged):
+    assert {finding.records[0] for finding in RULES["far-from-siblings"].findings(evidence(*rates(*values)))} == flagged
+
+
+def test_siblings_have_the_same_device_and_similar_rows_but_other_settings_only_double_the_limit():
+    slow = result(9, claims={"tokens_per_s": exact(700.0)}, settings=ON)
+    flagged = RULES["far-from-siblings"].findings
+    assert list(flagged(evidence(*rates(3_000.0, 3_000.0, 3_000.0), slow)))
+    assert not list(flagged(evidence(*rates(3_000.0, 3_000.0, 3_000.0, settings=OFF), slow)))
+    assert not list(flagged(evidence(*rates(3_000.0, 3_000.0, 3_000.0, accelerator=H100), slow)))
+    assert not list(flagged(evidence(*rates(3_000.0, 3_000.0, 3_000.0, sequence_length=16_384), slow)))
+
+
+def test_a_rate_without_a_known_peak_has_siblings_too():
+    rows = rates(3_000.0, 3_000.0, 3_000.0, 300.0, accelerator=None)
+    (finding,) = RULES["far-from-siblings"].findings(evidence(*rows))
+    assert finding.records[0] == "900-004"
+
+
+def test_trainers_count_rows_that_they_leave_out():
+    """2,000 rows in 62 steps of 32: 16 rows are left out, and the rates count them."""
+    claims = {"samples_per_s": exact(20.0), "steps_per_s": exact(0.62), "train_time_s": exact(100.0), "epochs": claim(0.98, "0.98")}
+    row = result(claims=claims, micro_batch=32, model="bert-base-uncased", method="full", dataset="a set (2,000 rows)")
+    assert not list(RULES["rows-of-a-step"].findings(evidence(row)))
+    assert not list(RULES["rate-times-time"].findings(evidence(row)))
+
+
+def test_a_price_for_one_device_does_not_pay_for_a_run_on_eight():
+    row = result(accelerator_count=8)
+    (finding,) = RULES["bill-for-all-devices"].findings(evidence(row, offer(5.12, used_for=["900-001"])))
+    assert finding.records == ("900-S01", "900-001")
+    assert not list(RULES["bill-for-all-devices"].findings(evidence(row, offer(40.97, accelerators=8, used_for=["900-001"]))))
+
+
+def test_memory_that_the_driver_reports_contains_communication():
+    used = claim(79.2 * 2**30, "79.2 GiB")
+    row = result(accelerator_count=8, claims={"peak_memory_bytes": used, "device_memory_bytes": used})
+    assert not list(RULES["communication-memory"].findings(evidence(row)))
+
+
+def test_strategies_and_stated_losses_change_memory():
+    ddp, fsdp = (
+        result(n, claims={"peak_memory_bytes": gb(size)}, accelerator=key, settings={"strategy": name})
+        for n, size, key, name in ((1, 60, A100, "ddp"), (2, 30, H100, "fsdp"))
+    )
+    assert not list(RULES["memory-across-devices"].findings(evidence(ddp, fsdp)))
+
+
+def test_four_bit_products_have_no_known_peak():
+    assert not list(RULES["utilisation"].findings(evidence(result(claims={"tokens_per_s": 14_000.0}, precision="NVFP4"))))
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.95, "suspicious"), (2.05, "inconsistent")])
+def test_rates_with_an_efficiency_above_two_are_inconsistent(factor, verdict):
     (finding,) = RULES["scaling-efficiency"].findings(scaled_rate(factor))
     assert finding.verdict.value == verdict
 

@@ -1,5 +1,6 @@
 """Bounds from physics: minimum FLOPs, minimum memory, and dense peaks. An unknown setting takes its cheapest value."""
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -17,6 +18,8 @@ from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 SIXTEEN_BIT = (Dtype.BF16, Dtype.FP16)
+FOUR_BIT_PRODUCTS = re.compile(r"(?:nv|mx)fp4|\bfp4\b|float4", re.IGNORECASE)
+"""Names of 4-bit floating-point formats that matrix units multiply. NF4 only stores weights."""
 FIRST_LORA_TARGETS = {"gpt2": ("c_attn",), "phi3": ("qkv_proj",), "bert": ("query", "value")}
 """Projections for queries and values, which the first LoRA recipes adapted, where a family names them differently."""
 
@@ -63,6 +66,24 @@ def least_flop_per_token(
     return (flops - (0 if attention else ledger.of("forward_attention", "backward_attention"))) / ledger.tokens
 
 
+@lru_cache(maxsize=4_096)
+def flop_conventions(model: ModelCard, method: Method, sequence_length: int) -> dict[str, float]:
+    """Return the FLOPs per token by the conventions of published utilisation.
+
+    Attention is left out (6 N), counted for the causal half, or over the whole square (Chowdhery et al. 2022, appendix B). Some
+    documents count frozen weights as if they were trained. HFU adds a second forward pass.
+    """
+    counted: dict[str, float] = {}
+    for words, as_method in {"": method, ", as if all weights were trained": Method.FULL}.items():
+        for ending, recompute in (("", False), (", blocks computed twice", True)):
+            plain, causal = (
+                least_flop_per_token(model, as_method, sequence_length, recompute=recompute, attention=on) for on in (False, True)
+            )
+            by_attention = {"without attention": plain, "causal attention": causal, "attention over the whole square": 2 * causal - plain}
+            counted |= {f"{name}{words}{ending}": flop for name, flop in by_attention.items()}
+    return counted
+
+
 def flop_per_token(result: AuditedResult, model: ModelCard, sequence_length: int, *, recompute: bool = False) -> float:
     """Return the minimum FLOPs per token of a result."""
     # Documents that share a row may not attend to each other, and their lengths are unknown, so attention is excluded.
@@ -85,6 +106,9 @@ def fastest_format(card: AcceleratorCard, formats: Iterable[Dtype]) -> Dtype | N
 
 def peak_flop_per_s(result: AuditedResult) -> float | None:
     """Return the dense peak of all devices in FLOP/s: of the named formats, else of the fastest format. None for unknown cards."""
+    if FOUR_BIT_PRODUCTS.search(result.conditions.precision or ""):
+        # No card lists a peak for it.
+        return None
     named = precision_class(result.conditions.precision)
     formats = [Dtype(name) for name in named.split("/")] if named else [*SIXTEEN_BIT, Dtype.FP8]
     # A format without matrix units is emulated: it cannot be faster than the fastest 16-bit format.

@@ -31,6 +31,26 @@ METHOD_NAME = {
     Method.QLORA: "QLoRA",
     Method.PEFT: "another parameter-efficient method",
 }
+DEVICES_SETTINGS = frozenset(
+    {"data_parallel", "strategy", "nodes", "devices_per_node", "processes", "nproc", "deepspeed", "sharding", "fsdp", "replicas"}
+)
+"""Settings that follow from the number of devices."""
+METHOD_SETTINGS = frozenset(
+    {
+        "lora_r",
+        "lora_alpha",
+        "lora_dropout",
+        "lora_targets",
+        "quantisation",
+        "double_quantisation",
+        "peft_method",
+        "target_modules",
+        "optimizer",
+    }
+)
+"""Settings that follow from the method."""
+DESCRIPTIONS = frozenset({"config_file", "learning_rate", "weight_decay", "steps", "measured_on", "max_steps", "seed"})
+"""Settings that change neither the work nor the speed of a step."""
 COUNTS = frozenset({"steps", "total_steps", "epochs", "tokens"})
 """Counted quantities; their whole numbers are exact."""
 
@@ -200,6 +220,19 @@ class Evidence:
         if record in self.by_id:
             return self.by_id[record].claims
         return self.statements[record].claims if record in self.statements else {}
+
+
+def same_settings(result: AuditedResult, other: AuditedResult, besides: frozenset[str]) -> bool:
+    """Return True if two results have the same settings. Some may differ besides descriptions; what is not stated is off."""
+    first, second = result.conditions.settings, other.conditions.settings
+    names = (set(first) | set(second)) - besides - DESCRIPTIONS
+    return all((first.get(name) or None) == (second.get(name) or None) for name in names)
+
+
+def same_software(result: AuditedResult, other: AuditedResult, besides: frozenset[str]) -> bool:
+    """Return True if two results have the same versions, number format and settings. Some settings may differ besides descriptions."""
+    a, b = result.conditions, other.conditions
+    return a.framework == b.framework and a.precision == b.precision and same_settings(result, other, besides)
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:

@@ -5,6 +5,7 @@ All figures of the audit are positive, so the bounds of a product or quotient ar
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Union
 
 from tunemark.schema.records.claims import Claim
@@ -71,12 +72,17 @@ def half_digit(claim: Claim) -> float:
     The last part of a duration sets its precision. Words such as `about` double the width. In a sentence
     (`76.3% of the available 40GB`) the first number sets the precision.
     """
-    factor = 2.0 if APPROXIMATE.search(claim.printed) else 1.0
-    clock, parts = CLOCK.fullmatch(claim.printed.strip()), PARTS.findall(claim.printed)
-    if claim.value > 0 and (clock or parts):
+    return _half_digit(claim.printed, claim.value)
+
+
+@lru_cache(maxsize=16_384)
+def _half_digit(printed: str, value: float) -> float:
+    factor = 2.0 if APPROXIMATE.search(printed) else 1.0
+    clock, parts = CLOCK.fullmatch(printed.strip()), PARTS.findall(printed)
+    if value > 0 and (clock or parts):
         decimals, unit = (clock[1], "s") if clock else parts[-1][1:]
-        return factor * _half(decimals) * UNIT_S.get(unit.lower(), 1.0) / claim.value
-    match = NUMBER.search(claim.printed)
+        return factor * _half(decimals) * UNIT_S.get(unit.lower(), 1.0) / value
+    match = NUMBER.search(printed)
     number = float(match[0].replace(",", "")) if match else 0.0
     return factor * _half(match[1]) / number if match and number else 0.0
 

@@ -1,13 +1,13 @@
 """The shape of a published training step: from its printed conditions, and what is known of its training code."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.world_facts import MemoryConvention
+from tunemark.schema.facts.world_facts import MemoryConvention, MemoryLever
 from tunemark.schema.physics.memory_states import SHARDED, MemoryLedger
 from tunemark.schema.physics.training_shape import ALL_LINEAR, OptimizerKind, Sharding, TrainingShape
 from tunemark.schema.records.published import Conditions
@@ -71,14 +71,20 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
         "tensor_parallel": ranks,
         "offload": bool(offloaded),
     }
-    for lever in convention.levers if convention else ():
-        if all(re.fullmatch(pattern, str(_condition(conditions, name))) for name, pattern in lever.when.items()):
-            given |= {name: ENUMS[name](value) if name in ENUMS else value for name, value in lever.shape.items()}
+    for lever in levers_of(conditions, convention) if convention else ():
+        given |= {name: ENUMS[name](value) if name in ENUMS else value for name, value in lever.shape.items()}
     try:
         return TrainingShape(facts.model(conditions.model), conditions.method, conditions.sequence_length, conditions.micro_batch, **given)
     except TunemarkError:
         # For example an adapter on a layer that the model does not have.
         return None
+
+
+def levers_of(conditions: Conditions, convention: MemoryConvention) -> Iterator[MemoryLever]:
+    """Yield the levers of a document's convention that apply to these conditions."""
+    for lever in convention.levers:
+        if all(re.fullmatch(pattern, str(_condition(conditions, name))) for name, pattern in lever.when.items()):
+            yield lever
 
 
 def expected_bytes(ledger: MemoryLedger, quantity: str, device_bytes: int | None) -> int:

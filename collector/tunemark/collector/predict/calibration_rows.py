@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tunemark.collector.audit.distributions import software_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, source_of
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.published_shape import published_shape
@@ -131,16 +132,6 @@ def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
         if finding.excluded:
             excluded[document] = excluded.get(document, frozenset()) | frozenset(finding.excluded)
     return excluded
-
-
-def software_of(run: AuditedResult, facts: FactBase) -> Software:
-    """Return the software of a run of a document."""
-    conditions = run.conditions
-
-    def value_of(name: str) -> object:
-        return run.section if name == "section" else conditions.settings.get(name, getattr(conditions, name, None))
-
-    return facts.known.software_of(run.source, value_of)
 
 
 def stack_of(run: AuditedResult, software: Software) -> str:

@@ -160,7 +160,7 @@ FACTORS: dict[Term, Prior] = {
 }
 """Term -> prior of its factor, how many times longer than at the limit it takes."""
 EFFECTS: dict[str, float] = {
-    "level": 0.25,
+    "level": 0.2,
     "level, method": 0.06,
     "stack": 0.25,
     "stack, method": 0.12,

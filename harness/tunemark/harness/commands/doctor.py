@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tunemark.harness.plan.capabilities import generation_of
 from tunemark.harness.plan.machine import PACKAGES, Machine, detect
-from tunemark.harness.plan.memory_check import step_memory
+from tunemark.harness.plan.memory_check import StepMemory, step_memory
 from tunemark.harness.plan.options import Json, Options
 from tunemark.harness.plan.resolve import missing_card, resolve
 from tunemark.harness.run.show import answers, print_json
@@ -74,8 +74,7 @@ def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
         if row["reason"] is not None:
             verdict, why = "[red]cannot run[/red]   ", row["reason"]
         elif row["too_large"]:
-            needed, has = formats.gib(row["needed_bytes"]), formats.gib(row["memory_bytes"])
-            verdict, why = "[yellow]too large[/yellow]    ", f"needs about {needed} on each device, and each has {has}"
+            verdict, why = "[yellow]too large[/yellow]    ", row["memory_problem"]
         elif (row["products_s"] or 0.0) > SLOW_STEP_S:
             verdict = "[yellow]can run, slow[/yellow]"
             why = f"the matrix products of a step take {formats.duration(row['products_s'])} at the {tests[0].dtype} rate of the self-test"
@@ -127,15 +126,15 @@ def workloads(*, as_json: Json = False) -> None:
 
 
 def runnable(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = ()) -> list[dict[str, Any]]:
-    """Return a row per workload: the reason why this machine cannot run it, or None, and the bytes that each device needs and has.
+    """Return a row per workload: the reason why this machine cannot run it, or None, and the bytes that a step needs and has.
 
-    The memory model predicts `needed_bytes`, or None. `memory_bytes` is that of a device, or a process's share of host memory.
+    The memory model predicts `needed_bytes`, or None. `memory_bytes` is that of a device, or a process's share of host memory, or
+    host memory if offloaded states do not fit there. `memory_problem` names both if the step does not fit.
     `products_s` is the time of a step's FLOPs at the rate of the slowest self-test, in its number format; None without one.
     """
     rows = []
     for key, workload in facts.workloads.items():
-        needed: int | None = None
-        has: int | None = None
+        memory = StepMemory(None, None)
         products_s: float | None = None
         try:
             resolved = resolve(key, facts, machine, Options())
@@ -144,13 +143,13 @@ def runnable(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = ()
             reason = str(error)
         else:
             plan, card = resolved.plan, facts.model(resolved.plan.model.key)
-            needed, has = step_memory(plan, card, machine)
+            memory = step_memory(plan, card, machine)
             rates = [test.flop_per_s for test in tests if test.flop_per_s]
             if rates and not shape_problem(plan, card):
                 products_s = flops_ledger(shape_of_plan(plan, card)).executed * plan.batch.gradient_accumulation / min(rates)
-        too_large = needed is not None and has is not None and needed > has
-        row: dict[str, Any] = {"workload": key, "title": workload.title, "reason": reason, "needed_bytes": needed, "memory_bytes": has}
-        rows.append(row | {"too_large": too_large, "products_s": products_s})
+        row: dict[str, Any] = {"workload": key, "title": workload.title, "reason": reason, "products_s": products_s}
+        sizes = {"needed_bytes": memory.needed, "memory_bytes": memory.has}
+        rows.append(row | sizes | {"too_large": memory.too_large, "memory_problem": memory.problem})
     return rows
 
 

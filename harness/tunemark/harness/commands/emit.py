@@ -121,6 +121,7 @@ class Target:
     def machine(self) -> Machine:
         """Return one of these machines for planning, with all packages: the script installs them."""
         memory = None if self.card.memory_gib is None else int(self.card.memory_gib * GIB) // _devices_in(self.card, self.vendor)
+        host_gib = self.row.memory_gib if self.row else None
         return replace(
             detect(),
             backend=self.vendor.backend,
@@ -128,6 +129,7 @@ class Target:
             devices=(DeviceFacts(name=self.card.name, memory_bytes=memory),) * self.per_node,
             compute_dtypes=self.vendor.formats,
             target=None,
+            memory_bytes=None if host_gib is None else int(host_gib * GIB),
             packages=dict.fromkeys((*PACKAGES, *VENDOR_PACKAGES) if self.on_neuron else PACKAGES, "to be installed"),
         )
 

@@ -80,7 +80,12 @@ def run(
         str | None, typer.Option("--supersedes", metavar="ID", help="Replace an earlier result of this machine, given by its id.")
     ] = None,
     repeats: Annotated[
-        int, typer.Option("--repeats", min=1, help="Repeat N times, each in a fresh process; report the median and range.")
+        int,
+        typer.Option(
+            "--repeats",
+            min=1,
+            help="Repeat N times, each in a fresh process; report the median, the range, and the 95% interval for one more run.",
+        ),
     ] = 1,
     force: Annotated[bool, typer.Option("--force", help="Run even if the plan needs more memory than each device has.")] = False,
     as_json: Json = False,

@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,9 @@ from pathlib import Path
 import psutil
 
 from tunemark.harness.vendors.protocol import FoundDevice, Vendor, all_vendors
-from tunemark.harness.vendors.vendor_tools import UnusableMask, cpu_model
+from tunemark.harness.vendors.vendor_tools import UnusableMask, cpu_model, hides_all
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.privacy import scrub
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -31,7 +33,8 @@ PACKAGES = (
     "nvidia-ml-py",
     "numpy",
 )
-DEVICE_MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+SERIAL = re.compile(r"(?<=[0-9a-fA-F]{8})(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|(?<=[0-9a-fA-F]{8})[0-9a-fA-F]{8,}")
+"""The serial number of a GPU or of a part of it, after the first eight digits."""
 VENDOR_PACKAGES = ("torch-xla", "torch-neuronx", "neuronx-cc", "neuronx-distributed")
 """Packages of a vendor's stack, which are not reported as missing elsewhere."""
 
@@ -53,7 +56,8 @@ class Machine:
     cpu_physical_cores: int | None
     cpu_logical_cores: int
     cpu_usable_cores: int
-    memory_bytes: int
+    memory_bytes: int | None
+    """Memory of the host; None where it is unknown, of another machine."""
     free_disk_bytes: int
     swap_bytes: int | None = None
     """Swap space of the host."""
@@ -75,7 +79,8 @@ def detect(requested: Backend | None = None) -> Machine:
         here = ", ".join(vendor.backend.value for vendor, _ in vendors)
         raise TunemarkError("--backend", str(requested), f"this machine has {here}{_missing_tools()}", exit_code=Exit.UNSUPPORTED)
     vendor, devices = chosen
-    reason = vendor.found_by + (_missing_tools() + _hidden() if vendor.on_host else "")
+    absent = "".join(f"; {mask}" for mask in masks_without_devices()) if vendor.on_host else ""
+    reason = vendor.found_by + (_missing_tools() + _hidden() + absent if vendor.on_host else "")
     release = platform.release().split("-")[0].split(".")
     return Machine(
         backend=vendor.backend,
@@ -115,8 +120,27 @@ def _missing_tools() -> str:
 
 def _hidden() -> str:
     """Return the environment variables that hide all devices, as the end of a sentence."""
-    values = ((name, os.environ.get(name)) for name in DEVICE_MASKS)
-    return "".join(f"; {name}={value!r} hides all devices" for name, value in values if value is not None and value.strip() in {"", "-1"})
+    masks = (mask for vendor in all_vendors() for mask in _masks_set(vendor).items())
+    return "".join(f"; {name}={value!r} hides all devices" for name, value in masks if hides_all(value))
+
+
+def masks_without_devices() -> list[str]:
+    """Return a clause for each environment variable that chooses among devices, on a machine that has no accelerator.
+
+    Silent for a family with a variable that hides all devices: then the CPU is wanted.
+    """
+    clauses = []
+    for vendor in all_vendors():
+        masks = _masks_set(vendor)
+        if not any(map(hides_all, masks.values())):
+            why = vendor.missing_tool() or f"no {vendor.card_vendor} driver was found"
+            # Part of a serial number does not identify a device.
+            clauses += [f"{name}={SERIAL.sub('..', scrub(value))!r} chooses devices, and {why}" for name, value in masks.items()]
+    return clauses
+
+
+def _masks_set(vendor: Vendor) -> dict[str, str]:
+    return {name: os.environ[name] for name in vendor.masks if name in os.environ}
 
 
 def package_versions() -> dict[str, str]:

@@ -1,34 +1,84 @@
 """Does a plan fit into the memory of a machine, by the memory model? Shown by `doctor`, and checked by `run`."""
 
+from dataclasses import dataclass, replace
+
 from tunemark.harness.plan.machine import Machine
+from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
+from tunemark.schema.physics.memory import CONTEXT, estimate_memory
+from tunemark.schema.physics.memory_states import state_lines
+from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
 from tunemark.schema.records.plan import Plan
 
+LESS = "lower batch.micro_batch or data.sequence_length with --set, choose method=lora or qlora"
+FEWER_STATES = "choose method=lora or qlora, or a smaller model"
 
-def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> tuple[int | None, int | None]:
-    """Return the bytes that a step needs on each device by the memory model, and those that each has; None where unknown.
 
-    Processes on the CPU share the host's memory.
+@dataclass(frozen=True, slots=True)
+class StepMemory:
+    """The memory that a training step needs by the memory model, and the memory that there is."""
+
+    needed: int | None
+    """Bytes; None where the model does not apply."""
+    has: int | None
+    """Bytes; None where unknown."""
+    place: str = "on each device"
+    owner: str = "each device"
+    fix: str = LESS
+
+    @property
+    def too_large(self) -> bool:
+        """Return True if more is needed than there is."""
+        return self.problem is not None
+
+    @property
+    def problem(self) -> str | None:
+        """Return the two amounts in words if more is needed than there is, else None."""
+        if self.needed is None or self.has is None or self.needed <= self.has:
+            return None
+        return f"needs about {formats.gib(self.needed)} {self.place}, and {self.owner} has {formats.gib(self.has)}"
+
+
+def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
+    """Return the memory of a step on each device, or in host memory if the step fits the devices and its offloaded states do not fit there.
+
+    Processes on the CPU share the host's memory, and states that they offload stay in it.
     """
-    has = machine.devices[0].memory_bytes or machine.memory_bytes // (plan.device.count // plan.device.nodes)
-    return None if shape_problem(plan, card) else estimate_memory(shape_of_plan(plan, card)).needed, has
+    processes, host = plan.device.count // plan.device.nodes, machine.memory_bytes
+    share = host and host // processes
+    shape = None if shape_problem(plan, card) else shape_of_plan(plan, card)
+    if vendor_of(machine.backend).on_host:
+        # Without the buffers of NCCL: gloo keeps none.
+        needed = estimate_memory(replace(shape, offload=False)).peak_allocated + CONTEXT if shape else None
+        if processes == 1:
+            return StepMemory(needed, share)
+        return StepMemory(needed, share, "in each process", f"each of the {processes} processes")
+    on_device = StepMemory(estimate_memory(shape).needed if shape else None, machine.devices[0].memory_bytes or share)
+    if shape is None or not shape.offload or on_device.too_large:
+        return on_device
+    on_host = StepMemory(processes * offloaded_bytes(shape), host, "of host memory", "the host", FEWER_STATES)
+    return on_host if on_host.too_large else on_device
+
+
+def offloaded_bytes(shape: TrainingShape) -> int:
+    """Return the bytes of parameters, gradients and optimizer states that a device keeps in host memory."""
+    kept, offloaded = (sum(line.bytes for line in state_lines(replace(shape, offload=there))) for there in (False, True))
+    return kept - offloaded
 
 
 def too_large(plan: Plan, card: ModelCard, machine: Machine) -> tuple[str, str] | None:
-    """Return two texts: the memory that the plan needs, and the memory of each device with the fix. None if it fits or is unknown."""
-    needed, has = step_memory(plan, card, machine)
-    if needed is None or has is None or needed <= has:
+    """Return two texts: the memory that the plan needs, and the available memory with the fix. None if it fits or is unknown."""
+    memory = step_memory(plan, card, machine)
+    if memory.needed is None or memory.has is None or memory.needed <= memory.has:
         return None
-    fix = f"each device has {formats.gib(has)}; lower batch.micro_batch or data.sequence_length with --set, choose method=lora or qlora"
-    return f"about {formats.gib(needed)} for {plan.workload}", fix
+    place = "" if memory.fix == LESS else f" {memory.place}"
+    return f"about {formats.gib(memory.needed)}{place} for {plan.workload}", f"{memory.owner} has {formats.gib(memory.has)}; {memory.fix}"
 
 
 def refuse_too_large(plan: Plan, card: ModelCard, machine: Machine) -> None:
-    """Raise TunemarkError if the plan needs more memory than each device has."""
+    """Raise TunemarkError if the plan needs more memory than each device has, or more for offloaded states than the host has."""
     words = too_large(plan, card, machine)
     if words is not None:
         needed, fix = words

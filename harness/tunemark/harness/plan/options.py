@@ -1,6 +1,7 @@
 """The options that plan, run and the studies share: a user's requests, and how a command receives them from typer."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -8,7 +9,8 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from tunemark.harness.plan.machine import Machine, detect
+from tunemark.harness.plan.machine import Machine, detect, masks_without_devices
+from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.records.plan import Launcher
 from tunemark.schema.vocabulary import Backend
 
@@ -25,6 +27,7 @@ SET = "Change a setting of the workload card, such as batch.micro_batch=16. The 
 WEIGHTS = "Use card, random, pretrained, or pretrained:HUB_ID_OR_DIRECTORY."
 DATA = "Use card, synthetic, file:PATH (a .txt, .csv or .jsonl file, or a folder with train and test files), or hub:NAME."
 UNTIL_CI = "Stop once the 95% interval of throughput is within this fraction, such as 1%; the default without --steps."
+STEPS = "Run exactly N optimizer steps. The run ends with status ok without steady steps too, but then it is not ranked."
 TIMEOUT = "Stop the worker after N seconds in total. Default: no limit."
 NO_STEP = "Stop the worker after N seconds without a completed step, or after 4 N while it loads, compiles or evaluates. Default: 900."
 STRICT = "Wait for the device after each step instead of at the window's ends."
@@ -42,7 +45,7 @@ class Options:
     weights: Annotated[str, _option("--weights", WEIGHTS, WORK)] = "card"
     data: Annotated[str, _option("--data", DATA, WORK)] = "card"
     seed: Annotated[int | None, _option("--seed", "Set the seed of weights, samples and their order.", WORK, min=0)] = None
-    max_steps: Annotated[int | None, _option("--steps", "Run exactly N optimizer steps.", TIME, min=1)] = None
+    max_steps: Annotated[int | None, _option("--steps", STEPS, TIME, min=1)] = None
     epochs: Annotated[int | None, _option("--epochs", "Make N passes over the data.", TIME, min=1)] = None
     max_train_s: Annotated[float | None, _option("--seconds", "Train for at most N seconds.", TIME, min=1)] = None
     until_ci: Annotated[float | None, _option("--until-ci", UNTIL_CI, TIME)] = None
@@ -69,8 +72,12 @@ class Options:
         return any(assignment.partition("=")[0] == name for assignment in self.overrides)
 
     def machine(self) -> Machine:
-        """Return this machine, with the requested device family."""
-        return detect(self.backend)
+        """Return this machine, with the requested device family. Warn if an environment variable chooses among devices and it has none."""
+        found = detect(self.backend)
+        absent = masks_without_devices() if self.backend is None and vendor_of(found.backend).on_host else []
+        if absent:
+            sys.stderr.write(f"tunemark: warning: {'; '.join(absent)}: the CPU is used; --backend cpu or an empty value requests it\n")
+        return found
 
 
 Family = StrEnum("Family", {backend.name: backend.value for backend in Backend if backend is not Backend.FAKE})  # type: ignore[misc]

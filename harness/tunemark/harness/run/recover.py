@@ -6,6 +6,7 @@ gone and its worker has ended, which takes seconds: until then the worker still 
 
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ from tunemark.schema.records.trace import Study
 NOTE_FILE = "recovery.json"
 WORKER_ENDS_S = 15.0
 """Time for a worker to notice that its parent is gone, and for its launcher to end."""
+POLL_S = 0.1
 
 
 class RecoveryNote(BaseModel):
@@ -66,7 +68,10 @@ def orphans() -> Iterator[tuple[Path, RecoveryNote]]:
 
 def running(folder: Path, wait_s: float) -> list[int]:
     """Return the processes of a run that are still alive after `wait_s`; they end by themselves once they notice that the parent is gone."""
-    _, alive = psutil.wait_procs(processes_of(folder), timeout=wait_s)
+    until = time.monotonic() + wait_s
+    # A process that has ended but was not collected by its parent has no arguments any longer, so it is not listed.
+    while (alive := processes_of(folder)) and time.monotonic() < until:
+        time.sleep(POLL_S)
     return sorted(process.pid for process in alive)
 
 

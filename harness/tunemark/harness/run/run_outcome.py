@@ -100,10 +100,13 @@ def _completed(log: RunLog, rules: Measurement) -> Ending:
         return Status.CRASH, "no step was completed: the samples end before the first", "give more rows or a smaller global batch"
     steady = max(0, len(log.steps) - rules.min_warmup_steps)
     planned = rules.epochs is not None or (rules.max_steps is not None and len(log.steps) >= rules.max_steps)
-    if rules.max_train_s is not None and not planned and steady < RANKABLE_STEPS:
+    if steady >= RANKABLE_STEPS:
+        return Status.OK, None, None
+    if rules.max_train_s is not None and not planned:
         message = f"the time limit of {rules.max_train_s:g} s left {steady} steps after warm-up; a result needs {RANKABLE_STEPS}"
         return Status.TIMEOUT, message, "raise the limit with --seconds, or set the number of steps with --steps"
-    return Status.OK, None, None
+    message = f"not rankable: {counted(steady, 'step')} after warm-up, and a rank needs {RANKABLE_STEPS}"
+    return Status.OK, message, f"train {rules.min_warmup_steps + RANKABLE_STEPS} steps or more, or leave out --steps"
 
 
 def killed_by(finished: Finished) -> tuple[str, signal.Signals] | None:

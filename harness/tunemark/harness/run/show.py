@@ -131,7 +131,8 @@ def print_summary(submission: Submission, place: str) -> None:
     """Print the headline numbers and the submission's file."""
     screen, derived, outcome = answers(), derive(submission), submission.outcome
     unsupported = outcome.status is Status.UNSUPPORTED
-    where = "" if not outcome.message else ", nothing was started: " if unsupported else f" in phase {outcome.phase.value}: "
+    failed = ", nothing was started: " if unsupported else f" in phase {outcome.phase.value}: "
+    where = "" if not outcome.message else ", " if outcome.status is Status.OK else failed
     screen.print(f"[bold]{escape(submission.workload)}[/bold]: {outcome.status.value}{where}{escape(outcome.message or '')}")
     if outcome.fix:
         screen.print(f"  what to do: {escape(outcome.fix)}")

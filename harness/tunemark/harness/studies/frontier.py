@@ -59,8 +59,9 @@ class Frontier:
         """Return a search that resumes an earlier one with the same settings."""
         card = card_with(bench.facts.workload(workload), options)
         short = short_options(card, options)
-        if question.limit_bytes is None and vendor_of(bench.machine.backend).on_host:
-            question = replace(question, limit_bytes=int(HOST_SHARE * bench.machine.memory_bytes))
+        host_bytes = bench.machine.memory_bytes
+        if question.limit_bytes is None and host_bytes is not None and vendor_of(bench.machine.backend).on_host:
+            question = replace(question, limit_bytes=int(HOST_SHARE * host_bytes))
         base = limited(bench.plan(workload, short), question.limit_bytes)
         if base.unsupported:
             raise TunemarkError("workload", workload, base.unsupported, exit_code=Exit.UNSUPPORTED)

@@ -12,7 +12,7 @@ from tunemark.harness.run.show import as_text
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.statistics.comparison import SIGN_TEST_PAIRS, Change
-from tunemark.schema.statistics.intervals import Interval
+from tunemark.schema.statistics.intervals import Interval, one_more_run
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Status, WarningKind
 
@@ -30,7 +30,7 @@ ALL_RUNS = (WarningKind.RANDOM_WEIGHTS, WarningKind.UNKNOWN_ACCELERATOR, Warning
 class Row:
     """One point, summarised over its runs.
 
-    With several runs, times, rates and losses are medians, and the interval of the rate is their range.
+    With several runs, times, rates and losses are medians.
     """
 
     point: str
@@ -43,8 +43,11 @@ class Row:
     """Median step."""
     tokens_per_s: float | None
     tokens_per_s_low: float | None
-    """Lower end of the 95% interval."""
+    """Lower end of the 95% interval: of the run, or with several runs for one more run (see `one_more_run`)."""
     tokens_per_s_high: float | None
+    tokens_per_s_lowest: float | None
+    """The slowest run."""
+    tokens_per_s_highest: float | None
     peak_memory_bytes: int | None
     """The highest."""
     train_loss: float | None
@@ -75,9 +78,7 @@ def _row(point: str, runs: Sequence["Done"], first: float | None) -> Row:
     derived = [derive(submission) for submission in good]
     rates = [figures.tokens_per_s for figures in derived if figures.tokens_per_s]
     values = [rate.value for rate in rates]
-    low, high = min(values, default=None), max(values, default=None)
-    if len(runs) == 1 and rates:
-        low, high = (rates[0].low, rates[0].high) if rates[0].bounded else (None, None)
+    interval = _interval(rates, len(runs))
     rate = median(values) if values else None
     peaks = [derive(run.record.submission).peak_memory.peak_bytes for run in runs]
     losses = [figures.train_loss for figures in derived if figures.train_loss is not None]
@@ -91,8 +92,10 @@ def _row(point: str, runs: Sequence["Done"], first: float | None) -> Row:
         ok=len(good),
         step_time_s=median(steps) if steps else None,
         tokens_per_s=rate,
-        tokens_per_s_low=low,
-        tokens_per_s_high=high,
+        tokens_per_s_low=interval.low if interval else None,
+        tokens_per_s_high=interval.high if interval else None,
+        tokens_per_s_lowest=min(values, default=None),
+        tokens_per_s_highest=max(values, default=None),
         peak_memory_bytes=max((peak for peak in peaks if peak is not None), default=None),
         train_loss=median(losses) if losses else None,
         speed=rate / (first or rate) if rate and comparable else None,
@@ -102,24 +105,32 @@ def _row(point: str, runs: Sequence["Done"], first: float | None) -> Row:
     )
 
 
+def _interval(rates: Sequence[Interval], runs: int) -> Interval | None:
+    """Return the 95% interval of the rate within the only run, or that for one more run; None with too few steps or rates."""
+    if runs > 1:
+        return one_more_run([rate.value for rate in rates]) if len(rates) > 1 else None
+    return rates[0] if rates and rates[0].bounded else None
+
+
 def points_table(rows: Sequence[Row]) -> Table:
     """Return the rows as a table."""
-    spread = "lowest to highest" if any(row.runs > 1 for row in rows) else "95% interval"
-    numbers = ("step time", "tokens/s", spread, "peak memory", "loss", "speed")
+    repeated = any(row.runs > 1 for row in rows)
+    spread = ("95% for one more run", "lowest to highest") if repeated else ("95% interval",)
+    numbers = ("step time", "tokens/s", *spread, "peak memory", "loss", "speed")
     columns = [Column("point", overflow="fold"), Column("status", no_wrap=True)]
     columns += [Column(heading, justify="right", no_wrap=True) for heading in numbers]
     table = Table(*columns, Column("warnings", overflow="fold"), box=None, padding=(0, 2, 0, 0))
     missing = formats.MISSING
     for row in rows:
-        interval = missing
-        if row.tokens_per_s_low is not None and row.tokens_per_s_high is not None:
-            interval = f"{formats.significant(row.tokens_per_s_low)} to {formats.significant(row.tokens_per_s_high)}"
+        ranges = [_range(row.tokens_per_s_low, row.tokens_per_s_high)]
+        if repeated:
+            ranges.append(_range(row.tokens_per_s_lowest, row.tokens_per_s_highest))
         cells = (
             row.point,
             row.status if row.runs == 1 else f"{row.status} ({row.ok} of {row.runs})",
             formats.duration(row.step_time_s) if row.step_time_s else missing,
             formats.significant(row.tokens_per_s) if row.tokens_per_s else missing,
-            interval,
+            *ranges,
             formats.gib(row.peak_memory_bytes) if row.peak_memory_bytes else missing,
             f"{row.train_loss:.3f}" if row.train_loss is not None else missing,
             formats.ratio(row.speed) if row.speed else missing,
@@ -127,6 +138,10 @@ def points_table(rows: Sequence[Row]) -> Table:
         )
         table.add_row(*as_text(*cells))
     return table
+
+
+def _range(low: float | None, high: float | None) -> str:
+    return formats.MISSING if low is None or high is None else f"{formats.significant(low)} to {formats.significant(high)}"
 
 
 def edges_table(edges: Sequence["Edge"]) -> Table:

@@ -192,6 +192,7 @@ VENDOR = Vendor(
     formats=(Dtype.BF16, Dtype.FP16, Dtype.TF32, Dtype.FP32),
     find=find,
     found_by="NVML lists a device",
+    masks=("CUDA_VISIBLE_DEVICES",),
     missing_tool=missing_tool,
     preference=50,
     monitor=NvmlMonitor.open,

@@ -32,6 +32,7 @@ from tunemark.schema.vocabulary import Backend, Dtype
 
 DRIVER_INFO = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture")
 DRIVER_VERSION = Path("/sys/module/neuron/version")
+MASK = "NEURON_RT_VISIBLE_CORES"
 NO_PEAK = "the runtime counts no peak of tensors; neuron-monitor reports current use only"
 
 
@@ -122,7 +123,7 @@ def parse(answer: Any, chip: str | None, driver: str | None) -> list[FoundDevice
         # A core does not have the chip's name: the chip's peak and price are for all of its cores.
         name = f"{chip or 'Neuron'} core (1 of {count})"
         cores += [DeviceFacts(name=name, memory_bytes=int(memory / count) if memory and count else None, driver=driver)] * count
-    return [FoundDevice(index, cores[index]) for index in tools.visible_ranges(len(cores), "NEURON_RT_VISIBLE_CORES")]
+    return [FoundDevice(index, cores[index]) for index in tools.visible_ranges(len(cores), MASK)]
 
 
 METRICS = [{"type": "neuroncore_counters"}, {"type": "memory_used"}]
@@ -197,6 +198,7 @@ VENDOR = Vendor(
     preference=30,
     monitor=NeuronMonitor.open,
     card_vendor="AWS",
+    masks=(MASK,),
     probe_size=None,  # The compiler keeps one of several equal products in a graph, so the rate would be a multiple.
     needs=dict.fromkeys((Feature.FULL, Feature.LORA, *PARTS_OF_TRAINER), TRAINER),
     cannot={

@@ -332,6 +332,8 @@ class Vendor:
     """Return the visible devices of this machine; empty without a driver."""
     found_by: str = ""
     """Reason that a plan gives when `find` returns devices."""
+    masks: tuple[str, ...] = ()
+    """Environment variables that choose among its devices."""
     missing_tool: Callable[[], str | None] = lambda: None
     """Return the missing requirement on a machine that seems to have such devices, or None."""
     preference: int = 0

@@ -188,6 +188,7 @@ VENDOR = Vendor(
     preference=40,
     monitor=AmdMonitor.open,
     card_vendor="AMD",
+    masks=(RUNTIME_MASK, HIP_MASKS[0]),
     cannot=NO_MODEL_PARALLEL | {Feature.FLASH_ATTENTION_3: HOPPER_ONLY, Feature.TF32: "a format of NVIDIA GPUs; use compute=bf16 or fp32"},
     # LLVM's processor table for AMDGPU: matrix instructions on bf16 in gfx908 and later of CDNA, gfx11 and later of RDNA.
     generations=(

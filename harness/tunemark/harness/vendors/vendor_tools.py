@@ -104,6 +104,11 @@ PART_OF_DEVICE = re.compile(r"\d+(\.\d+)?|GPU-.+")
 """An index, an index with a tile, or a name."""
 
 
+def hides_all(value: str) -> bool:
+    """Return True for the usual values of an environment variable that hide all devices: nothing, or -1."""
+    return not value.strip(", ") or value.strip(", ").startswith("-")
+
+
 def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: Sequence[str] = ()) -> list[int]:
     """Return the indexes of the devices that an environment variable leaves visible, in its order.
 
@@ -125,7 +130,7 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
         if not matches or matches[0] >= count:
             break
         visible.append(matches[0])
-    if not visible and parts and not parts[0].startswith("-"):
+    if not visible and not hides_all(value):
         here = "0" if count == 1 else f"0 to {count - 1}"
         fix = f"selects none of the {count} device{'s' * (count > 1)} here; give {here}, unset it, or set it to '' to use the CPU"
         raise UnusableMask(variable, value, MIG_PART if parts[0].startswith("MIG-") else fix, exit_code=Exit.UNSUPPORTED)

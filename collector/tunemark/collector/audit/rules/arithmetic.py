@@ -49,7 +49,9 @@ def rate_times_time(evidence: Evidence) -> Iterator[Finding]:
     for result in evidence.results:
         rows, steps, batch = expected_rows(result), result.interval("steps"), rows_per_step(result)
         if rows is not None and result.finished:
-            work = Interval(rows.value, rows.low, rows.high * (1 + LAST_BATCH))
+            # Trainers count all rows of the data, but drop the last steps that are not full.
+            left_out = (batch or 0) / rows.value
+            work = Interval(rows.value, rows.low, rows.high * (1 + max(LAST_BATCH, left_out)))
             meaning = f"epochs x rows of the dataset = {result.claims['epochs'].value:g} x {result.training_rows:,}"
         elif rows is None and steps is not None and batch is not None:
             work, meaning = steps * batch, f"steps x rows per step = {steps.value:g} x {batch}"
@@ -72,9 +74,15 @@ def rows_of_a_step(evidence: Evidence) -> Iterator[Finding]:
             continue
         accumulation = conditions.gradient_accumulation or 1
         expected = conditions.micro_batch * accumulation * result.replicas
+        # Trainers count all rows of the data, so the rate of rows may hold a last step that was not full.
+        number, time = result.interval("steps"), result.interval("train_time_s")
+        number = number or (steps * time if time else None)
+        last = 1 / number.value if number else 0.0
         # Only the literal reading is a printed rate. With known rows of the dataset, rate-times-time settles an ambiguous rate.
         ratio = readings[0][1] / steps
-        if ratio.widened(slack).overlaps(Interval.exact(float(expected))) or (len(readings) > 1 and expected_rows(result) is not None):
+        if ratio.widened(max(slack, last)).overlaps(Interval.exact(float(expected))) or (
+            len(readings) > 1 and expected_rows(result) is not None
+        ):
             continue
         claim = result.printed("samples_per_s", "steps_per_s", "steps", "train_time_s")
         words = (

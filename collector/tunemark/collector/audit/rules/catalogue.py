@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from operator import attrgetter
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, source_of
 from tunemark.collector.audit.interval import GB_OR_GIB, Interval
 from tunemark.collector.audit.printed_figures import precision_class
-from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
+from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.schema.errors import bare
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.facts.names import agrees, suggest_instance
@@ -20,6 +21,12 @@ PERFORMANCE_STATE = re.compile(r"/\s*(P(?:[2-9]|1[0-5]))\b")
 NUMBER = re.compile(r"[0-9]+")
 INSTANCE = re.compile(r"\b[a-z]{1,3}\d[a-z0-9]*(?:-[a-z0-9]+)?[.-]\d*x?large\b", re.IGNORECASE)
 """AWS instance names within other words, such as a device named after its instance."""
+CHECKPOINT = attrgetter("source", "conditions.model", "conditions.method")
+SERIES_LENGTH = 3
+"""Minimum number of lengths of one model in a document that are a series."""
+SPLIT_ROWS = ("sequence_parallel", "context_parallel")
+"""Settings that split a long row over devices."""
+PRE_TRAINING = "pre-training steps"
 DATA_TOLERANCE = 0.05
 """Share by which printed bandwidth and power may differ from the card."""
 
@@ -105,12 +112,14 @@ def _wrong_totals(result: AuditedResult, row: PriceRow, memory_each: float) -> I
             yield about_figures(INCONSISTENT, result, (quantity,), words, numbers, ("instance",))
 
 
-@rule(id="context-length", family="catalogue", verdicts=(SUSPICIOUS, INCONSISTENT))
+@rule(id="context-length", family="catalogue", verdicts=(AMBIGUOUS, SUSPICIOUS, INCONSISTENT))
 def context_length(evidence: Evidence) -> Iterator[Finding]:
     """Rows longer than the model's context.
 
-    A model is designed for a fixed number of positions. Learned positions do not exist beyond it.
+    A checkpoint is trained for a fixed number of positions. Learned positions do not exist beyond it. A series of lengths measures
+    speed, which does not depend on what the checkpoint has learned. Pre-training builds the model for the length of its rows.
     """
+    lengths = grouped(evidence.published, CHECKPOINT)
     beyond = [
         (result, result.model, length)
         for result in evidence.results
@@ -119,17 +128,22 @@ def context_length(evidence: Evidence) -> Iterator[Finding]:
         and length > result.model.context_length
         # A length that is fixed by the rules of a benchmark is no choice of its entries.
         and not (result.converted and "sequence_length" in result.conditions.assumed)
+        and result.conditions.settings.get("task") != PRE_TRAINING
     ]
     for rows in grouped(beyond, lambda row: (row[0].source, row[1].key, row[2])).values():
         results, (_, model, length) = [result for result, *_ in rows], rows[0]
         learned = FAMILIES[model.family].learned_positions
-        reason = (
-            "its position table has that size, so the run fails at once"
-            if learned
-            else "rotary positions beyond it run, but the model was never trained on them"
-        )
+        series = {other.conditions.sequence_length for other in lengths.get(CHECKPOINT(results[0]), [])}
+        verdict, reason = SUSPICIOUS, "rotary positions beyond it run, but the model was never trained on them"
+        if learned:
+            verdict, reason = INCONSISTENT, "its position table has that size, so the run fails at once"
+        elif len(series) >= SERIES_LENGTH or any((results[0].setting(name) or 1) > 1 for name in SPLIT_ROWS):
+            verdict, reason = (
+                AMBIGUOUS,
+                f"{reason}. Read as a measurement of speed, the figure stands; the text does not say how positions are scaled",
+            )
         yield Finding(
-            INCONSISTENT if learned else SUSPICIOUS,
+            verdict,
             tuple(result.id for result in results),
             f"{model.name} at {length:,} tokens",
             f"{length:,} > {model.context_length:,}, the context of {model.name}: {reason}",

@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from operator import attrgetter
 
-from tunemark.collector.audit.bounds import rates_below_peak, utilisation
+from tunemark.collector.audit.distributions import UsualUtilisation, similar_size
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, quoted
 from tunemark.collector.audit.interval import ROUGHLY, Interval
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import rows_per_step, training_or_wall_time
-from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.records.claims import Claim, Comparison, Extreme, Range
 from tunemark.schema.records.published import Statement
 from tunemark.schema.vocabulary import Method
@@ -20,13 +19,13 @@ COLUMN_TOLERANCE = 0.006
 """The same share for a column of a table in which both figures are rounded."""
 TIMES_TOLERANCE = 0.05
 """Share by which a ratio of rates may differ from the ratio of the times of the same work."""
-SIMILAR_SIZE = 1.6
-"""Factor within which models have about the same size: utilisation changes slowly with size."""
 FEWEST_STEPS = 20
 """A run of fewer steps is mostly warm-up (definitions#steady-window)."""
 TIMES = frozenset({"train_time_s", "wall_s", "epoch_time_s", "step_time_s"})
 TIMES_AND_RATES = TIMES | {"tokens_per_s", "samples_per_s", "samples_per_s_reported", "relative_speed"}
 TABLE = attrgetter("source", "section")
+LIKE = attrgetter("level", "result.conditions.accelerator", "result.conditions.method", "result.devices")
+"""What results of different sources must share to be compared."""
 TOTAL_OF = {"host_memory_peak_share": "host_memory_total_bytes", "device_memory_peak_share": "device_memory_total_bytes"}
 CONDITION_OF = {
     "model": "model",
@@ -283,34 +282,26 @@ def _comparability_keys(result: AuditedResult) -> dict[str, object]:
 def across_sources(evidence: Evidence) -> Iterator[Finding]:
     """Far better than other sources on the same device.
 
-    For one method on one device, utilisation changes slowly with the model and the software. Large factors need an explanation.
+    For one method, device and level of software, utilisation changes slowly with the model. A large factor needs an explanation,
+    unless two other sources reach as much with like devices.
     """
-    limit = evidence.facts.known.practice("cross-source")
-    utilised = []
-    for result in evidence.results:
-        rates = rates_below_peak(result)
-        attained = utilisation(result, rates[0]) if len(rates) == 1 else None
-        if attained is not None and result.model is not None:
-            utilised.append((result, attained[0].value, rates[0].quantity, count_parameters(result.model).total))
-    device_and_method = attrgetter("conditions.accelerator", "conditions.method", "devices")
-    for group in grouped(utilised, lambda item: device_and_method(item[0])).values():
-        published = [item for item in group if not item[0].measured]
-        for result, share, quantity, size in group:
+    factor, usual = evidence.facts.known.practice("cross-source"), UsualUtilisation(evidence)
+    for group in grouped(usual.attained.values(), LIKE).values():
+        published = [item for item in group if not item.result.measured]
+        for item in group:
             # Measured results may be many: each is compared with documents only.
-            peers = [
-                (other.id, other_share)
-                for other, other_share, _, other_size in (published if result.measured else group)
-                if other.source != result.source and max(size, other_size) <= SIMILAR_SIZE * min(size, other_size)
-            ]
-            middle = sorted(other_share for _, other_share in peers)[len(peers) // 2] if peers else share
-            if share > limit * middle:
-                claim = f"{result.printed(quantity)} on {result.device_name}"
+            peers = [other for other in published if other.result.source != item.result.source and similar_size(item, other)]
+            middle = sorted(other.share for other in peers)[len(peers) // 2] if peers else item.share
+            limit = usual.limit(item.result)
+            if item.share > factor * middle and (item.hardware_share > limit.share or not limit.measured):
+                claim = f"{item.result.printed(item.rate.quantity)} on {item.result.device_name}"
                 words = (
-                    f"{share:.1%} of the dense peak. {len(peers)} results of other sources with the same device, method and model size reach "
-                    f"{middle:.1%}: {share / middle:.1f} times less"
+                    f"{item.share:.1%} of the dense peak. {len(peers)} results of other sources with the same device, method, software level "
+                    f"and model size reach {middle:.1%}: {item.share / middle:.1f} times less{f'; {limit.words}' if limit.measured else ''}"
                 )
-                numbers = {"utilisation": share, "peers": middle}
-                yield Finding(SUSPICIOUS, (result.id, *(record for record, _ in peers)), claim, words, numbers, quantities=(quantity,))
+                numbers = {"utilisation": item.share, "peers": middle}
+                records = (item.result.id, *(other.result.id for other in peers))
+                yield Finding(SUSPICIOUS, records, claim, words, numbers, quantities=(item.rate.quantity,))
 
 
 @rule(id="same-run", family="comparison", verdicts=(INCONSISTENT,))
@@ -322,8 +313,10 @@ def repeated_runs(evidence: Evidence) -> Iterator[Finding]:
     limit = evidence.facts.known.practice("same-run")
     printed = ("epochs", "steps", "total_steps", "train_time_s", "wall_s")
     for result, other in evidence.published_pairs():
+        if not _same_conditions(result, other):
+            continue
         first, last = _seconds_per_row(result), _seconds_per_row(other)
-        if first is None or last is None or not _same_conditions(result, other):
+        if first is None or last is None:
             continue
         fast, slow = sorted((first[0], last[0]))
         if slow > limit * fast:

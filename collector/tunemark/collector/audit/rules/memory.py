@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from tunemark.collector.audit.bounds import weight_bytes
-from tunemark.collector.audit.evidence import AuditedResult, Evidence
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import precision_class
-from tunemark.collector.audit.published_shape import published_shape
+from tunemark.collector.audit.published_shape import levers_of, published_shape
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
@@ -16,15 +16,20 @@ from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import block_linears, count_parameters
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.records.claims import Metric
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 MODEL_MEMORY_TOLERANCE = 0.1
 """Share for buffers, rounding of the allocator, and adapters counted with the model."""
 PEAK = "peak_memory_bytes"
+USED, USED_QUANTITY = "used of the device", "device_memory_bytes"
+"""A peak that is memory used of the device, by the driver, contains its context and communication."""
 OFFLOADS = {"activation_offload", "unsloth"}
 """Settings and frameworks with which the inputs of checkpointed blocks may wait in host memory."""
 HOST_MEMORY = ("host_memory_peak_share", "host_memory_total_bytes")
-MEMORY_SETTINGS = frozenset({"gradient_checkpointing", "fsdp_cpu_offload", "quantisation", "lora_r", "variant"})
+MEMORY_SETTINGS = frozenset(
+    {"gradient_checkpointing", "fsdp_cpu_offload", "quantisation", "lora_r", "variant", "framework_config", "strategy"}
+)
 """Settings that change the memory of a micro-step."""
 
 
@@ -101,10 +106,12 @@ def _usual_shape(result: AuditedResult, facts: FactBase) -> TrainingShape | None
     shape = published_shape(conditions, facts, convention)
     if shape is None or shape.model.family == "bert":
         return None
-    fixed = {name for lever in convention.levers for name in lever.shape}
+    fixed = {name for lever in levers_of(conditions, convention) for name in lever.shape}
     usual: dict[str, Any] = {"loss": "plain", "adapters": Dtype.BF16, "attention": "flash"}
     if "gradient_checkpointing" not in conditions.settings:
         usual["checkpointing"] = Checkpointing.FULL
+    if "loss" in conditions.settings:
+        del usual["loss"]
     if shape.optimizer == "adamw":
         usual["optimizer"] = "adamw-fused"
     if "mixed" in (conditions.precision or "").lower():
@@ -137,6 +144,32 @@ def _floor(result: AuditedResult, model: ModelCard) -> tuple[float, str]:
     return size, " + ".join(parts)
 
 
+@rule(id="communication-memory", family="memory", verdicts=(SUSPICIOUS,))
+def room_for_communication(evidence: Evidence) -> Iterator[Finding]:
+    """Tensors of several devices that leave no room for communication.
+
+    Beside the tensors of the allocator, a device holds the context of its driver and the buffers through which devices exchange
+    gradients and weights. Memory that the driver reports as used contains both.
+    """
+    usable, needed = evidence.facts.known.practice("usable-memory"), evidence.facts.known.practice("communication-memory")
+    used = {record for _, metric in evidence.assertions(Metric) if metric.counts == USED for record in metric.records}
+    for result in evidence.published:
+        capacity, peak = result.accelerator.memory_gib if result.accelerator else None, result.interval(PEAK)
+        if capacity is None or peak is None or result.devices == 1:
+            continue
+        driver = result.interval(USED_QUANTITY)
+        if result.id in used or (driver and driver.value == peak.value):
+            continue
+        limit = (capacity * usable - needed) * GIB
+        if limit < peak.low <= capacity * usable * GIB:
+            left = capacity * usable - peak.value / GIB
+            words = (
+                f"{peak.value / GIB:.2f} GiB of tensors leave {left:.2f} of {capacity * usable:.1f} GiB on each of {result.devices} devices; the "
+                f"driver's context and communication need at least {needed:g} GiB"
+            )
+            yield about_figures(SUSPICIOUS, result, (PEAK,), words, {"claimed_bytes": peak.value, "usable_bytes": limit})
+
+
 @rule(id="memory-failure", family="memory", verdicts=(INCONSISTENT,))
 def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
     """Out of memory although the same work fits elsewhere.
@@ -144,13 +177,14 @@ def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
     The same micro-step needs about the same memory on any device.
     """
     usable = evidence.facts.known.practice("usable-memory")
+    measured = grouped((result for result in evidence.published if PEAK in result.claims), _micro_step)
     for result in evidence.results:
         if not result.out_of_memory or result.accelerator is None or result.accelerator.memory_gib is None or result.model is None:
             continue
-        limit, work = result.accelerator.memory_gib * GIB * usable, _micro_step(result)
-        for other in evidence.published:
+        limit = result.accelerator.memory_gib * GIB * usable
+        for other in measured.get(_micro_step(result), []):
             readings = other.readings(PEAK)
-            if readings and max(peak.high for _, peak in readings) < limit and _micro_step(other) == work:
+            if readings and max(peak.high for _, peak in readings) < limit:
                 needed, claim = readings[0][1].value, f"out of memory, and {other.printed(PEAK)} elsewhere"
                 words = f"{needed / GIB:.1f} GiB of the same work fit into {limit / GIB:.1f} GiB"
                 numbers = {"needed_bytes": needed, "usable_bytes": limit}
@@ -180,7 +214,11 @@ def model_memory(evidence: Evidence) -> Iterator[Finding]:
         if result.conditions.method is Method.QLORA:
             low, _ = weight_bytes(result.model, Method.QLORA)
             not_quantised = count.total - count.attention - count.feed_forward
-            expected = {"4 bits, the rest in 16": low, "4 bits, the rest in 32": low + 2.0 * not_quantised}
+            expected = {
+                "4 bits, the rest in 16": low,
+                "4 bits, the rest in 32": low + 2.0 * not_quantised,
+                "4 bits throughout": 0.5 * count.total,
+            }
         claimed_sizes = [size.widened(MODEL_MEMORY_TOLERANCE) for _, size in readings]
         if any(size.overlaps(Interval.exact(amount)) for size in claimed_sizes for amount in expected.values()):
             continue

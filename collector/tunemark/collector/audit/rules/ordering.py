@@ -6,9 +6,9 @@ from itertools import permutations, product
 from operator import attrgetter
 
 from tunemark.collector.audit.bounds import rates_below_peak
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, Pair, grouped, with_model
+from tunemark.collector.audit.evidence import METHOD_SETTINGS, AuditedResult, Evidence, Pair, grouped, same_software, with_model
 from tunemark.collector.audit.interval import MORE_MEMORY, Interval
-from tunemark.collector.audit.published_shape import published_shape
+from tunemark.collector.audit.published_shape import levers_of, published_shape
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.rules.memory import MODEL_MEMORY_TOLERANCE
 from tunemark.collector.audit.token_rates import Rate, token_rates
@@ -16,8 +16,6 @@ from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.vocabulary import Dtype, Method
 
-SLOWER = 1.02
-"""Factor above which a method counts as slower: runs differ by chance."""
 MORE_PARAMETERS = 1.03
 """Factor above which a model counts as larger."""
 PEAK, MODEL_MEMORY = "peak_memory_bytes", "model_memory_bytes"
@@ -39,7 +37,8 @@ def _pairs(evidence: Evidence, first: Method, second: Method) -> Iterator[Pair]:
     """Yield results of two methods with the same model, device and micro-step, from one table."""
     for group in grouped(with_model(evidence.published), SAME_STEP).values():
         for result, other in product(group, group):
-            if result.conditions.method is first and other.conditions.method is second:
+            methods = result.conditions.method is first and other.conditions.method is second
+            if methods and same_software(result, other, METHOD_SETTINGS | {"framework_config"}):
                 yield result, other
 
 
@@ -78,11 +77,18 @@ def lora_memory(evidence: Evidence) -> Iterator[Finding]:
 def _more_memory(evidence: Evidence, method: Method, reference: Method, reason: str) -> Iterator[Finding]:
     for result, other in _pairs(evidence, method, reference):
         mine, theirs = result.readings(PEAK), other.readings(PEAK)
-        if mine and theirs and mine[0][1].low > theirs[0][1].high * MORE_MEMORY:
+        offloaded = any(("offload", True) in _levers(each, evidence) for each in (result, other))
+        if mine and theirs and not offloaded and mine[0][1].low > theirs[0][1].high * MORE_MEMORY:
             ratio = mine[0][1].value / theirs[0][1].value
             claim = f"{result.method_name}: {result.printed(PEAK)}; {other.method_name}: {other.printed(PEAK)}"
             words = f"{result.method_name} needs {ratio:.2f} times the memory of {other.method_name}; {reason}"
             yield Finding(SUSPICIOUS, (result.id, other.id), claim, words, {"ratio": ratio}, quantities=(PEAK,))
+
+
+def _levers(result: AuditedResult, evidence: Evidence) -> frozenset[tuple[str, object]]:
+    """Return the settings of memory that only the code of a document states."""
+    levers = levers_of(result.conditions, evidence.facts.known.memory_reading(result.source))
+    return frozenset((name, value if isinstance(value, bool) else str(value)) for lever in levers for name, value in lever.shape.items())
 
 
 @rule(id="slower-with-less-work", family="ordering", verdicts=(SUSPICIOUS,))
@@ -91,9 +97,9 @@ def slower(evidence: Evidence) -> Iterator[Finding]:
 
     Frozen weights need no weight gradients. This saves a third of the work of full fine-tuning, or a quarter with recomputation.
     """
-    limit = evidence.facts.known.practice("qlora-slowdown")
+    slower, limit = (evidence.facts.known.practice(key) for key in ("lora-slowdown", "qlora-slowdown"))
     cases = (
-        (Method.LORA, Method.FULL, SLOWER, "It executes 6 N FLOPs per token, and full fine-tuning executes 8 N (definitions#hfu)"),
+        (Method.LORA, Method.FULL, slower, "It executes 6 N FLOPs per token, and full fine-tuning executes 8 N (definitions#hfu)"),
         (Method.QLORA, Method.LORA, limit, f"Its only additional work is unpacking weights, so it is less than {limit:g} times slower"),
     )
     for method, reference, allowed, reason in cases:
@@ -126,7 +132,10 @@ def memory_across_devices(evidence: Evidence) -> Iterator[Finding]:
     """
     limit = evidence.facts.known.practice("same-work-memory")
     known = [result for result in _on_known_device(evidence, PEAK) if result.conditions.micro_batch]
-    groups = grouped(known, lambda result: (*SAME_WORK(result), result.conditions.settings.get("gradient_checkpointing")))
+    # Strategies such as FSDP and DDP divide tensors differently.
+    groups = grouped(
+        known, lambda result: (*SAME_WORK(result), *map(result.conditions.settings.get, ("gradient_checkpointing", "strategy")))
+    )
     for results in groups.values():
         by_size = sorted(results, key=lambda result: result.claims[PEAK].value)
         low, high = by_size[0].claims[PEAK], by_size[-1].claims[PEAK]

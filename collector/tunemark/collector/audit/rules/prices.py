@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from tunemark.collector.audit.bounds import dense_peak, least_flop_per_token
-from tunemark.collector.audit.evidence import METHOD_NAME, Evidence, grouped, source_of
+from tunemark.collector.audit.evidence import METHOD_NAME, AuditedResult, Evidence, grouped, source_of
 from tunemark.collector.audit.interval import Interval
-from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.collector.audit.token_rates import plain_rate
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.formats import HOUR_S
@@ -233,6 +233,45 @@ def _wrong_cost(record: str, claims: dict[str, Claim], price: Price | None, cost
         numbers = {"computed_usd": computed.value, "printed_usd": printed.value}
         shown = f"{claims[cost].printed} for {claims[time].printed}"
         yield Finding(INCONSISTENT, (record, price[0]), shown, words, numbers, quantities=(cost, time))
+
+
+@rule(id="bill-for-all-devices", family="prices", verdicts=(INCONSISTENT,))
+def devices_of_a_bill(evidence: Evidence) -> Iterator[Finding]:
+    """Cost of fewer devices than the result used.
+
+    An instance is rented with all of its devices, and every device of a run is paid for.
+    """
+    for statement, offer in evidence.assertions(Offer):
+        for result in evidence.with_ids(offer.used_for):
+            if result.devices > offer.accelerators:
+                words = f"{result.id} used {result.devices} devices, but the price covers {offer.accelerators}"
+                counts = {"devices": result.devices, "paid": offer.accelerators}
+                claim = f"{_printed_price(statement)} for {offer.accelerators} x {_device_name(evidence, offer.accelerator)}"
+                yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, counts, (HOURLY,), ("accelerator_count",))
+    for result in evidence.published:
+        price = _hourly(result)
+        rows = [row for row in evidence.facts.prices if price and row.instance == result.conditions.instance and row.accelerator_count > 1]
+        whole = any(_same_price(evidence, price[0], row.usd_per_hour) for row in rows) if price else False
+        row = next((row for row in rows if price and _same_price(evidence, price[0], _per_device(row))), None)
+        if price is None or row is None or whole:
+            continue
+        words = (
+            f"{price[1]} is the price of one device of {row.instance}, which is rented whole with {row.accelerator_count:g} devices for "
+            f"${row.usd_per_hour:.5g} an hour ({row.effective_on})"
+        )
+        numbers = {"claimed_usd_per_hour": price[0], "usd_per_hour": row.usd_per_hour}
+        yield about_figures(INCONSISTENT, result, price[2], words, numbers, ("instance", "accelerator_count"))
+
+
+def _hourly(result: AuditedResult) -> tuple[float, str, tuple[str, ...]] | None:
+    """Return the hourly price of a result, in words, with its quantities: as printed, else its cost over its time."""
+    price, cost, time = (result.interval(name) for name in (HOURLY, "cost_usd", "train_time_s"))
+    if price:
+        return price.value, f"${price.value:.4g} an hour", (HOURLY,)
+    if cost and time:
+        hourly = cost.value / time.value * HOUR_S
+        return hourly, f"${cost.value:.4g} for {time.value / HOUR_S:.4g} h, ${hourly:.4g} an hour,", ("cost_usd", "train_time_s")
+    return None
 
 
 @rule(id="time-of-a-bill", family="prices", verdicts=(INCONSISTENT,))

@@ -46,6 +46,10 @@ EFFECT_TOLERANCE = 0.05
 """Tolerance in points, since printed effects are round numbers."""
 PROPERTY = {"memory_bandwidth_gb_s": ("memory bandwidth", "GB/s"), "memory_gib": ("memory", "GiB")}
 """Properties of devices with their name and unit."""
+FEWEST_ROWS = 3
+"""Minimum number of rows with a figure for a document to be its origin."""
+TEXT_TOLERANCE = 0.03
+"""Share by which a text may round a figure of a table beyond its own digits."""
 POWER = {"linear": 1.0, "quadratic": 2.0}
 UNKNOWN_LENGTHS = (1_024, 4_096)
 """Lengths that bound the utilisation implied by a rate of samples of unknown length."""
@@ -182,6 +186,33 @@ def _attained(results: list[AuditedResult]) -> str:
             at = ", ".join(f"{share:.0%} at {length:,} tokens per row" for length, share in shares.items())
             parts.append(f"{result.id} attains, of the dense peak, {at}")
     return "; ".join(parts) or "the attained FLOP/s are unknown"
+
+
+@rule(id="figure-without-row", family="statements", verdicts=(SUSPICIOUS,))
+def figures_without_rows(evidence: Evidence) -> Iterator[Finding]:
+    """Figure in the text that no row of the document supports.
+
+    A summary repeats figures of its tables. One that none of them contains was rounded away, comes from another version, or was
+    never measured.
+    """
+    for statement in evidence.statements.values():
+        # Only sentences have this label: a row of a table that is no result of a run has figures of its own.
+        if "claim" not in statement.labels or not isinstance(statement.assertion, Conclusion | None):
+            continue
+        source = [result for result in evidence.published if result.source == source_of(statement.id)]
+        named = isinstance(statement.assertion, Conclusion) and evidence.with_ids(statement.assertion.records)
+        for quantity, claim in statement.claims.items():
+            rows = [(result, value) for result in named or source for _, value in result.readings(quantity)]
+            printed = Interval.of(claim).widened(TEXT_TOLERANCE)
+            if claim.value <= 0 or len(rows) < FEWEST_ROWS or any(value.overlaps(printed) for _, value in rows):
+                continue
+            nearest, value = min(rows, key=lambda row: abs(math.log(row[1].value / claim.value)))
+            words = (
+                f"none of {len(rows)} rows with this figure has it; the nearest is {nearest.claims[quantity].printed} ({nearest.id}), "
+                f"{abs(value.value / claim.value - 1):.0%} {'more' if value.value > claim.value else 'less'}"
+            )
+            claimed, numbers = f"{label(quantity)} {claim.printed}{quoted(statement)}", {"claimed": claim.value, "nearest": value.value}
+            yield Finding(SUSPICIOUS, (statement.id, nearest.id), claimed, words, numbers, quantities=(quantity,))
 
 
 @rule(id="advice-contradicts", family="statements", verdicts=(INCONSISTENT,))

@@ -1,18 +1,25 @@
 """Unstated conditions: the device or checkpoint behind a name, the length of a sample, and whether a batch is per device or global."""
 
+import re
 from collections.abc import Iterator
+from itertools import combinations
 
 from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, weight_bytes
-from tunemark.collector.audit.evidence import METHOD_NAME, Evidence, grouped
+from tunemark.collector.audit.evidence import METHOD_NAME, AuditedResult, Evidence, grouped
 from tunemark.collector.audit.rule import AMBIGUOUS, Finding, rule
 from tunemark.collector.audit.token_rates import samples_per_s
+from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import GIB
 from tunemark.schema.vocabulary import Dtype, Method
 
 SAME_PEAK = 1.1
-"""Factor within which the peaks of two devices with one name count as equal."""
+"""Factor within which the peaks, bandwidths and memories of two devices with one name count as equal."""
+FIRST_NUMBER = re.compile(r"(?<=\d)(?= )")
+"""The end of the first word with a number, which ends the name that variants share: `A100 SXM4 40GB` is an A100."""
 FITS = 0.9
 """Share of a printed peak memory that a device must have to be a possible reading."""
+SXM_SYSTEMS = frozenset({"dgx", "hgx"})
+"""Words for NVIDIA's systems, whose devices are SXM modules."""
 SAMPLE_LENGTHS = (1_024, 2_048, 4_096)
 """Lengths that show how utilisation depends on an unstated length."""
 
@@ -21,28 +28,65 @@ SAMPLE_LENGTHS = (1_024, 2_048, 4_096)
 def devices(evidence: Evidence) -> Iterator[Finding]:
     """Device name with several variants.
 
-    Devices with the same name can differ in peak and bandwidth, which changes the meaning of a time.
+    Devices with the same name can differ in peak, bandwidth and memory, which changes the meaning of a time and of a peak memory.
     """
-    assumed = [
-        (result, result.accelerator) for result in evidence.published if result.accelerator and "accelerator" in result.conditions.assumed
-    ]
-    for rows in grouped(assumed, lambda row: (row[0].source, row[1].key, row[0].section)).values():
-        results, card = [result for result, _ in rows], rows[0][1]
+    cards = list(evidence.facts.accelerators.values())
+    spelled = {card.key: _words(" ".join((card.key, card.name, *card.aliases))) for card in cards}
+    known = frozenset().union(*spelled.values())
+    for (_, _, _, words), rows in grouped(
+        _not_said(evidence), lambda row: (row[0].source, row[1].key, row[0].section, _words(row[2]) & known)
+    ).items():
+        results, card, printed = [result for result, *_ in rows], rows[0][1], rows[0][2]
         peaks_printed = [result.claims["peak_memory_bytes"].value for result in results if "peak_memory_bytes" in result.claims]
-        needed, name = FITS * max(peaks_printed, default=0.0), (card.vendor, card.name.split()[0])
-        same_name = [other for other in evidence.facts.accelerators.values() if (other.vendor, other.name.split()[0]) == name]
+        needed = FITS * max(peaks_printed, default=0.0)
         # A card without a peak cannot change the meaning of a time.
-        kinds = [kind for kind in same_name if (kind.memory_gib or 0) * GIB >= needed and Dtype.BF16 in kind.peak_tflops]
-        peaks = [kind.peak_tflops[Dtype.BF16] for kind in kinds]
-        if len(kinds) < 2 or max(peaks) <= min(peaks) * SAME_PEAK:  # noqa: PLR2004 - one kind leaves nothing open
+        kinds = [
+            kind
+            for kind in cards
+            if kind.vendor == card.vendor
+            and words <= spelled[kind.key]
+            and (kind.memory_gib or 0) * GIB >= needed
+            and Dtype.BF16 in kind.peak_tflops
+        ]
+        if len(kinds) < 2 or not any(_differ(first, second) for first, second in combinations(kinds, 2)):  # noqa: PLR2004 - one kind leaves nothing open
             continue
-        claim = f"device {results[0].labels.get('accelerator', card.name)!r}"
-        words = "; ".join(
-            f"read as {kind.name}: {peak:g} TFLOP/s in bf16, {kind.memory_bandwidth_gb_s or 0:g} GB/s"
+        peaks = [kind.peak_tflops[Dtype.BF16] for kind in kinds]
+        shown = "; ".join(
+            f"read as {kind.name}: {peak:g} TFLOP/s in bf16, {kind.memory_bandwidth_gb_s or 0:g} GB/s, {kind.memory_gib or 0:g} GiB"
             for kind, peak in zip(kinds, peaks, strict=True)
         )
         numbers = {f"bf16_tflops, {kind.key}": peak for kind, peak in zip(kinds, peaks, strict=True)}
-        yield Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, numbers, conditions=("accelerator",))
+        records = tuple(result.id for result in results)
+        yield Finding(AMBIGUOUS, records, f"device {printed!r}", shown, numbers, conditions=("accelerator",))
+
+
+def _not_said(evidence: Evidence) -> Iterator[tuple[AuditedResult, AcceleratorCard, str]]:
+    """Yield results with the printed name of their device, unless the instance or the repository states which one it is."""
+    for result in evidence.published:
+        card, conditions = result.accelerator, result.conditions
+        printed = result.labels.get("accelerator")
+        if card is None or conditions.instance or "accelerator" in conditions.from_repository:
+            continue
+        if printed or "accelerator" in conditions.assumed:
+            yield result, card, f"{printed or FIRST_NUMBER.split(card.name)[0]}"
+
+
+def _words(name: str) -> frozenset[str]:
+    """Return the parts of a name that can tell cards apart: `A100-SXM4-80GB` is a100, sxm4, sxm, 80gb."""
+    joined = re.sub(r"(\d+)[ -]?g(?:i?b)?\b", r"\1gb", name.lower())
+    parts = {part for part in re.split(r"[^a-z0-9]+", joined) if len(part) > 1}
+    sockets = {part.rstrip("0123456789") for part in parts if part.startswith("sxm")} | {"sxm" for _ in parts & SXM_SYSTEMS}
+    return frozenset(parts | sockets)
+
+
+def _differ(first: AcceleratorCard, second: AcceleratorCard) -> bool:
+    """Return True if the peak, bandwidth or memory of two cards differ."""
+    pairs = (
+        (first.peak_tflops[Dtype.BF16], second.peak_tflops[Dtype.BF16]),
+        (first.memory_bandwidth_gb_s, second.memory_bandwidth_gb_s),
+        (first.memory_gib, second.memory_gib),
+    )
+    return any(a and b and max(a, b) > SAME_PEAK * min(a, b) for a, b in pairs)
 
 
 @rule(id="checkpoint-not-said", family="definitions", verdicts=(AMBIGUOUS,))

@@ -1,8 +1,9 @@
-"""Utilisation: no device exceeds its dense peak, and few runs exceed six tenths of it."""
+"""Utilisation: no device exceeds its dense peak, and few runs come near it."""
 
 from collections.abc import Iterator
 
-from tunemark.collector.audit.bounds import activations_kept, utilisation, weight_bytes
+from tunemark.collector.audit.bounds import activations_kept, flop_conventions, flop_per_token, utilisation, weight_bytes
+from tunemark.collector.audit.distributions import UsualUtilisation, states_recompute
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
@@ -11,6 +12,11 @@ from tunemark.collector.audit.token_rates import Rate, settled_reading, token_ra
 PROFILE_TO_RUN = 1.5
 """Factor by which a profiled step may be faster than the whole run: the waiting that a profile excludes is below a third of the time."""
 
+OTHER_PEAK = 1.25
+"""Factor by which the peak of a claimed utilisation may be higher: boost clocks, and variants of one device."""
+TWICE = "computed twice"
+"""Words of the conventions that MFU does not follow."""
+
 
 @rule(id="utilisation", family="utilisation", verdicts=(IMPOSSIBLE, SUSPICIOUS, AMBIGUOUS))
 def above_peak(evidence: Evidence) -> Iterator[Finding]:
@@ -18,8 +24,9 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
 
     The FLOPs of a token follow from the model (6 N for full fine-tuning, 4 N for adapters, plus attention: Kaplan et al. 2020, Hu et al.
     2021). Multiplied by tokens per second, they cannot exceed the dense peak. Impossible readings of an ambiguous figure are excluded.
+    Below the peak, a rate is suspicious above what two other sources reach with like method, software and device.
     """
-    high, low = evidence.facts.known.practice("high-utilisation"), evidence.facts.known.practice("low-utilisation")
+    usual, low = UsualUtilisation(evidence), evidence.facts.known.practice("low-utilisation")
     for result in evidence.results:
         for quantity, rates in grouped(token_rates(result), lambda rate: rate.quantity).items():
             shares = [(rate, utilised) for rate in rates if (utilised := utilisation(result, rate))]
@@ -28,12 +35,17 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
             if len(shares) != 1:
                 continue
             share, words = shares[0][1]
-            ending = f"; tuned stacks stay below {high:.0%}" if share.low > high else "; at this rate the device is almost idle"
-            numbers = {"utilisation": share.value}
             if share.low > 1:
-                yield about_figures(IMPOSSIBLE, result, (quantity,), words, numbers)
-            elif share.low > high or (share.high < low and not result.measured):
-                yield about_figures(SUSPICIOUS, result, (quantity,), words + ending, numbers)
+                yield about_figures(IMPOSSIBLE, result, (quantity,), words, {"utilisation": share.value})
+                continue
+            recomputed = utilisation(result, shares[0][0], recompute=True) if states_recompute(result) else None
+            share, words = recomputed or (share, words)
+            limit = usual.limit(result)
+            if share.low > limit.share:
+                yield about_figures(SUSPICIOUS, result, (quantity,), f"{words}; {limit.words}", {"utilisation": share.value})
+            elif share.high < low and not result.measured:
+                ending = "; at this rate the device is almost idle"
+                yield about_figures(SUSPICIOUS, result, (quantity,), words + ending, {"utilisation": share.value})
 
 
 def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[Rate, tuple[Interval, str]]]) -> Finding:
@@ -60,7 +72,7 @@ def with_recompute(evidence: Evidence) -> Iterator[Finding]:
     The results of matrix products are kept for the backward pass or recomputed (Chen et al. 2016). If they do not fit into
     the printed memory, they were recomputed, and the FLOPs including that work must stay below the peak.
     """
-    high = evidence.facts.known.practice("high-utilisation")
+    usual = UsualUtilisation(evidence)
     for result in evidence.results:
         model, memory, conditions = result.model, result.readings("peak_memory_bytes"), result.conditions
         if not memory or model is None or not conditions.sequence_length or not conditions.micro_batch or result.devices > 1:
@@ -71,10 +83,11 @@ def with_recompute(evidence: Evidence) -> Iterator[Finding]:
             continue
         for rate in token_rates(result):
             plain, twice = utilisation(result, rate), utilisation(result, rate, recompute=True)
-            if rate.meaning or plain is None or twice is None or plain[0].low > 1 or twice[0].low <= high:
+            limit = usual.limit(result)
+            if rate.meaning or plain is None or twice is None or plain[0].low > 1 or twice[0].low <= limit.share:
                 continue
             verdict = IMPOSSIBLE if twice[0].low > 1 else SUSPICIOUS
-            ending = "" if verdict is IMPOSSIBLE else f"; tuned stacks stay below {high:.0%}"
+            ending = "" if verdict is IMPOSSIBLE else f"; {limit.words}"
             calculation = (
                 f"weights {weights / 1e9:.1f} GB ({weight_words}) and activations without recompute {activations / 1e9:.1f} GB ({words}) do not "
                 f"fit into {result.claims['peak_memory_bytes'].printed}. So blocks are computed twice: {twice[1]}{ending}"
@@ -103,16 +116,28 @@ def claimed_shares(evidence: Evidence) -> Iterator[Finding]:
 def claimed_against_rate(evidence: Evidence) -> Iterator[Finding]:
     """Claimed utilisation that the result's own rate contradicts.
 
-    MFU is model FLOPs over time x peak, and the rate of the same result gives both (definitions#mfu).
+    MFU is model FLOPs over time x peak, and the rate of the same result gives both (definitions#mfu). Conventions of counting
+    attention and frozen weights are allowed for.
     """
     for result in evidence.results:
         mfu, rates = result.interval("mfu"), [rate for rate in token_rates(result) if rate.quantity in {"tokens_per_s", "samples_per_s"}]
+        if mfu is None or result.measured:
+            continue
         settled = settled_reading(result, "samples_per_s")
         rate = next((rate for rate in rates if settled and rate.meaning == settled[0]), rates[0] if len(rates) == 1 else None)
-        utilised = utilisation(result, rate) if rate is not None else None
-        if result.measured or mfu is None or utilised is None or mfu.low <= utilised[0].high * PROFILE_TO_RUN:
+        utilised, length = utilisation(result, rate) if rate is not None else None, result.conditions.sequence_length
+        if utilised is None or result.model is None or length is None:
             continue
-        share, words = utilised
-        words = f"{words}: {mfu.value / share.value:.1f} times less than the claimed {mfu.value:.2%}, which describes a profiled graph, not the run"
+        (share, words), own = utilised, flop_per_token(result, result.model, length)
+        counted = [
+            flop / own for name, flop in flop_conventions(result.model, result.conditions.method, length).items() if TWICE not in name
+        ]
+        high, low = share.high * max(counted), share.low * min(counted)
+        if mfu.low > high * PROFILE_TO_RUN:
+            words = f"{words}: {mfu.value / share.value:.1f} times less than the claimed {mfu.value:.2%}, which describes a profiled graph, not the run"
+        elif mfu.high < low / OTHER_PEAK:
+            words = f"{words}: {share.value / mfu.value:.1f} times more than the claimed {mfu.value:.2%}, whose peak is higher or whose rate is lower"
+        else:
+            continue
         claim, numbers = result.printed("mfu", "samples_per_s", "profile_step_time_s"), {"claimed": mfu.value, "utilisation": share.value}
         yield Finding(SUSPICIOUS, (result.id,), claim, words, numbers, quantities=("mfu",))
