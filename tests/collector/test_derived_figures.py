@@ -46,9 +46,7 @@ def test_all_finished_results_of_source_003_have_rate_utilisation_and_a_reason(c
         select reason from result_facts where result_id = '003-002' and topic = 'derived' and name = 'tokens_per_s'
     """).fetchall()
     assert reasons == [
-        (
-            "64 rows x 8,192 tokens / 204.8 s per step; read as micro-step, the only reading that the audit excludes for no result of this document",
-        )
+        ("64 rows x 8,192 tokens / 204.8 s per step; read as micro-step, the only reading that no audit finding on this document excludes",)
     ]
 
 

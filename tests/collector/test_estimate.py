@@ -14,7 +14,7 @@ def test_each_line_has_its_formula_and_each_accelerator_its_margin(tunemark: Tun
     done = tunemark(*BASE, "-a", "nvidia-rtx-4090", "-a", "A100 80GB")
     assert done.code == 0
     assert "8,030,261,248 x 2 bytes" in done.out
-    assert "needed of a device" in done.out
+    assert "needed on each device" in done.out
     small, large = done.out.splitlines()[-2:]
     assert " no " in small
     assert "-23." in small
@@ -106,17 +106,17 @@ def test_rows_longer_than_the_context_are_a_warning(tunemark: Tunemark) -> None:
 
 def test_rows_longer_than_a_table_of_positions_are_an_error_and_never_the_default(tunemark: Tunemark) -> None:
     done = tunemark("estimate", "-m", "gpt2", "--seq", 1025)
-    assert (done.code, done.err) == (2, "tunemark: --seq: 1025: GPT-2 small has positions for 1,024 tokens; give that or less\n")
+    assert (done.code, done.err) == (2, "tunemark: --seq: 1025: GPT-2 small has positions for 1,024 tokens; give at most that number\n")
     assert json.loads(tunemark("estimate", "-m", "gpt2", "--json").out)["shape"]["sequence_length"] == 1024
     assert json.loads(tunemark("estimate", "-m", "llama-3.1-8b", "--json").out)["shape"]["sequence_length"] == 2048
 
 
 def test_the_software_that_memory_and_speed_assume_is_named_for_each(tunemark: Tunemark) -> None:
     memory = "a transformers and peft loop with attention sdpa, loss upcast, optimizer adamw, checkpointing full"
-    speed = "003 (plain), with the kernels and the loss of its results, whatever the memory estimate assumes"
+    speed = "003 (plain) with the kernels and loss of its results, which can differ from those of the memory estimate"
     shown = tunemark(*BASE, "-a", "A100 SXM4 80GB", "--like", "003").out
-    assert f"Memory is that of {memory}." in shown
-    assert f"Speed is that of {speed}." in shown
+    assert f"Memory assumes {memory}." in shown
+    assert f"Speed assumes {speed}." in shown
     answer = json.loads(tunemark(*BASE, "-a", "A100 SXM4 80GB", "--like", "003", "--json").out)
     assert (answer["assumes"], answer["throughput"]["assumes"]) == (memory, speed)
 

@@ -200,7 +200,7 @@ def test_neuron_cores_are_the_ones_that_the_environment_leaves(monkeypatch, vari
 
 def test_cores_that_do_not_exist_are_an_error(monkeypatch):
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "8-9")
-    with pytest.raises(vendor_tools.UnusableMask, match="NEURON_RT_VISIBLE_CORES: '8-9': chooses none of the 4 cores here; give 0 to 3"):
+    with pytest.raises(vendor_tools.UnusableMask, match="NEURON_RT_VISIBLE_CORES: '8-9': selects none of the 4 cores here; give 0 to 3"):
         neuron.parse(sample("neuron-ls.json"), None, None)
 
 

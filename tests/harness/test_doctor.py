@@ -118,7 +118,9 @@ def test_a_working_device_has_its_rate_and_slow_workloads_have_the_time_of_their
     doctor()
     printed = capsys.readouterr().out
     assert "works         device 0, Plain CPU: 100 GFLOP/s fp32, forward and backward" in printed
-    assert f"can run, slow full-1b: the products of a step take {duration(flops / 1e11)} at the fp32 rate of the self-test" in printed
+    assert (
+        f"can run, slow full-1b: the matrix products of a step take {duration(flops / 1e11)} at the fp32 rate of the self-test" in printed
+    )
 
 
 def test_each_gpu_is_tested_and_one_that_fails_is_named_with_the_fix(monkeypatch, capsys):

@@ -250,7 +250,7 @@ def test_the_trainium_run_of_document_000_is_one_command(facts):
 @pytest.mark.parametrize("kind", ["slurm", "skypilot"])
 def test_a_step_that_does_not_fit_is_noted_in_the_script(facts, kind, capsys):
     text = emit(facts, kind, workload="full-8b", accelerator="nvidia-l4")
-    assert "# Note: the step needs about 7" in text
+    assert "# Note: by the memory model, a step needs about 7" in text
     assert "each device has 24.0 GiB" in capsys.readouterr().err
     assert "# Note: " not in emit(facts, kind, workload="lora-1b", accelerator="nvidia-h100-80gb-sxm")
 

@@ -79,7 +79,7 @@ def test_energy_is_summed_and_every_device_is_listed_with_its_machine():
 def test_a_machine_that_does_not_report_makes_energy_and_use_null():
     total = joined({0: use_of()}, 3)
     assert (total.energy.joules, total.devices, total.cpu_busy_mean) == (None, (), None)
-    assert total.energy.reason == "no samples of node 1, 2 of 3, so the energy of all devices is unknown"
+    assert total.energy.reason == "no samples from node 1, 2 of 3, so the energy of all devices is unknown"
 
 
 def test_energy_needs_every_machine_and_is_a_counter_only_if_all_are():
@@ -125,5 +125,5 @@ def test_a_record_of_two_machines_warns_if_one_of_them_did_not_report(facts, rep
     assert record.utilisation.energy.joules == (400.0 if complete else None)
     assert len(record.utilisation.devices) == (4 if complete else 0)
     warned = [warned.message for warned in record.warnings if warned.kind is WarningKind.PARTIAL_TELEMETRY]
-    assert warned == ([] if complete else ["no samples of node 1 of 2, so the energy of all devices is unknown"])
+    assert warned == ([] if complete else ["no samples from node 1 of 2, so the energy of all devices is unknown"])
     assert ("of the first machine" in record.memory.host_rss.method) is not complete

@@ -147,8 +147,8 @@ def test_devices_are_the_ones_that_the_environment_leaves_visible(monkeypatch, v
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("7", "chooses none of the 3 devices here; give 0 to 2, unset it, or set it to '' to use the CPU"),
-        ("odd", "chooses none of the 3 devices here"),
+        ("7", "selects none of the 3 devices here; give 0 to 2, unset it, or set it to '' to use the CPU"),
+        ("odd", "selects none of the 3 devices here"),
         ("MIG-5c89852c-d268-c3f3-1b07-005d5ae1dc3f", "names a part of a GPU (MIG)"),
         ("MIG-GPU-1234/1/0,0", "name a GPU without MIG, or use --backend cpu"),
     ],

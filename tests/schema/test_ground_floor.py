@@ -130,7 +130,7 @@ def test_a_checkout_that_the_user_did_not_name_is_announced_once(
     monkeypatch.chdir(tmp_path)
     files._announce.cache_clear()
     assert project_root() == project_root() == CHECKOUT
-    announced = f"tunemark: the current folder is in no checkout; using {CHECKOUT} (change into a checkout, or set TUNEMARK_ROOT)\n"
+    announced = f"tunemark: the current folder is not in a checkout; using {CHECKOUT} (change into a checkout, or set TUNEMARK_ROOT)\n"
     assert capsys.readouterr().err == announced
     monkeypatch.setenv("TUNEMARK_ROOT", str(CHECKOUT))
     files._announce.cache_clear()

@@ -442,7 +442,7 @@ def test_a_set_holds_results_of_one_source_in_order() -> None:
     assert PublishedSet.model_validate_json(whole.lines()) == whole
     assert whole.lines().count(b"\n") == 4
     for wrong in ((second, first), (first, first), (make_published(id="902-001", source="902"),)):
-        with pytest.raises(ValueError, match=r"order of their ids|another one"):
+        with pytest.raises(ValueError, match=r"not sorted by id|another one"):
             PublishedSet(source="901", results=wrong)
 
 

@@ -39,7 +39,9 @@ def project_root() -> Path:
 @lru_cache
 def _announce(folder: Path) -> None:
     """Say once that files are read from and written to a checkout that the user has not named."""
-    sys.stderr.write(f"tunemark: the current folder is in no checkout; using {folder} (change into a checkout, or set {ROOT_VARIABLE})\n")
+    sys.stderr.write(
+        f"tunemark: the current folder is not in a checkout; using {folder} (change into a checkout, or set {ROOT_VARIABLE})\n"
+    )
 
 
 def _is_checkout(folder: Path) -> bool:

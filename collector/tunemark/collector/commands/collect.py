@@ -32,8 +32,8 @@ def collect(
     """Load all results and facts into the database.
 
     All or nothing: the new database replaces the old one once it is complete. A submission with a problem is reported,
-    noted in the table `load_problems` and left out. A problem in the facts of data/ stops the command. If no file, no code and not the
-    day has changed since, the database stays as it is.
+    noted in the table `load_problems` and left out. A problem in the facts of data/ stops the command. If the files, the code
+    and the day are unchanged, the existing database is kept.
 
     Exit codes: 0 all loaded, 3 a file is invalid.
 

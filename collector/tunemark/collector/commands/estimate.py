@@ -40,7 +40,7 @@ def estimate(
         typer.Option("--accelerator", "-a", help="An accelerator card; may be repeated. Default: all.", show_default=False),
     ] = None,
     checkpointing: Annotated[str, typer.Option("--checkpointing", help="none, selective or full.")] = "none",
-    reentrant: Annotated[bool, typer.Option("--reentrant", help="Checkpointing is torch's older, re-entrant one.")] = False,
+    reentrant: Annotated[bool, typer.Option("--reentrant", help="Use torch's older, re-entrant checkpointing.")] = False,
     activation_offload: Annotated[
         bool, typer.Option("--activation-offload", help="Keep the inputs of checkpointed blocks in host memory.")
     ] = False,
@@ -107,7 +107,7 @@ def estimate(
         str,
         typer.Option(
             "--like",
-            help="Software to predict for: plain (transformers and peft), tuned (fused kernels or torch.compile) or vendor; or one with results: a document such as 003, mlperf, or measured.",
+            help="Software to predict for: plain (transformers and peft), tuned (fused kernels or torch.compile) or vendor; or a training loop with results: a document such as 003, mlperf, or measured.",
         ),
     ] = "plain",
     as_json: AsJson = False,
@@ -116,7 +116,7 @@ def estimate(
 
     Nothing is run or fetched: everything follows from the model card. A step needs its live tensors and the memory that the device
     holds outside the allocator, with a 90% interval from published peaks. It `fits` if there is also room for the cache of the
-    allocator, `probably` fits if the upper end of the interval does, is `tight` if only the lower end does, and else `no`.
+    allocator, `probably` fits if the upper end of the interval does, is `tight` if only the lower end does, and is otherwise `no`.
 
     With --throughput, --samples or --tokens the command also predicts speed, time and cost where the step fits, each with a 90%
     interval, from the results that the audit accepts. Where nothing similar was measured, it gives the reason. The accuracy of
@@ -194,12 +194,12 @@ def estimate(
 
 
 def _check_length(shape: TrainingShape) -> list[str]:
-    """Return a warning, also said, if rows are longer than the model's context. Raises TunemarkError if the model has no such positions."""
+    """Print and return a warning if rows are longer than the model's context. Raises TunemarkError if its positions are learned."""
     model, length = shape.model, shape.sequence_length
     if length <= model.context_length:
         return []
     if FAMILIES[model.family].learned_positions:
-        raise TunemarkError("--seq", length, f"{model.name} has positions for {model.context_length:,} tokens; give that or less")
+        raise TunemarkError("--seq", length, f"{model.name} has positions for {model.context_length:,} tokens; give at most that number")
     warning = f"--seq: rows of {length:,} tokens are longer than the context of {model.name}, {model.context_length:,} tokens"
     say(f"tunemark: warning: {warning}")
     return [warning]
@@ -213,7 +213,7 @@ def _memory_software(shape: TrainingShape) -> str:
 
 def _speed_software(like: "Like") -> str:
     """Return the software that the speed is predicted for."""
-    return f"{like.name}, with the kernels and the loss of its results, whatever the memory estimate assumes"
+    return f"{like.name} with the kernels and loss of its results, which can differ from those of the memory estimate"
 
 
 # Tables for readers ---------------------------------------------------------------------------------
@@ -223,12 +223,14 @@ def _print_memory(shape: TrainingShape, ledger: MemoryLedger, fits: "Sequence[Me
     def when(moments: tuple[str, ...]) -> str:
         return "always" if len(moments) == len(MOMENTS) else ", ".join(moments)
 
-    title = f"{shape.model.name}, {shape.method.value}, {shape.micro_batch} x {shape.sequence_length} tokens, per device. Memory is that of {_memory_software(shape)}."
+    title = f"{shape.model.name}, {shape.method.value}, {shape.micro_batch} x {shape.sequence_length} tokens, per device. Memory assumes {_memory_software(shape)}."
     lines = [(gib(line.bytes), line.key, when(line.moments), line.formula) for line in ledger.lines]
     print_table(["memory", "what", "when", "how"], lines, title=title)
     typer.echo("")
     interval = f"{gib(ledger.needed_low)} to {gib(ledger.needed_high)}"
-    needed = f"needed of a device, 90% interval {interval}: the peak ({ledger.peak_moment}) and {gib(ledger.outside)} outside the allocator"
+    needed = (
+        f"needed on each device, 90% interval {interval}: the peak ({ledger.peak_moment}) and {gib(ledger.outside)} outside the allocator"
+    )
     peaks = [(gib(ledger.allocated_at(moment)), f"live tensors, {moment}") for moment in MOMENTS]
     low, high = ledger.reserved_interval
     held = (gib(ledger.peak_reserved), f"reserved by a caching allocator with memory to spare, 90% interval {gib(low)} to {gib(high)}")
@@ -248,7 +250,7 @@ def _print_jobs(jobs: "Sequence[JobEstimate]", like: "Like") -> None:
     predicted.sort(key=lambda pair: -pair[1].tokens_per_s.value)
     if predicted:
         columns = ["accelerator", "predicted tokens/s", "90% interval", "tuned", "time", "90% interval", "usd", "90% interval", "at"]
-        title = f"Predicted, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving. Speed is that of {_speed_software(like)}."
+        title = f"Predicted, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving. Speed assumes {_speed_software(like)}."
         rows = [
             (
                 job.name,

@@ -63,7 +63,7 @@ def validate(
         for file, problem in done.problems:
             say(f"{file}: {problem}")
         if not done.judged:
-            say("records are checked once the facts are right")
+            say("records were not checked; correct the facts first")
         facts_too = f" and {counted(done.facts, 'fact file')}" if cards else ""
         typer.echo(f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid")
     raise typer.Exit(Exit.INVALID if done.problems else Exit.OK)

@@ -106,7 +106,7 @@ def basis_of(rate: Rate) -> str:
     formula = rate.formula or "as claimed"
     if not rate.meaning:
         return formula
-    return f"{formula}; read as {rate.meaning_words}, the only reading that the audit excludes for no result of this document"
+    return f"{formula}; read as {rate.meaning_words}, the only reading that no audit finding on this document excludes"
 
 
 def possible_rates(run: AuditedResult, excluded: Collection[str]) -> list[Rate]:

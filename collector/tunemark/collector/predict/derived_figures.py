@@ -34,8 +34,8 @@ def add_derived_figures(
 ) -> None:
     """Fill in the derived figures of published and converted results in `result_rows`, and add their calculations to `result_facts`.
 
-    `observed` has the calibration row of each result, and `refused` the reason why a result has none. A result with neither has the
-    figures of its rows per second, if the token lengths of its dataset are known.
+    `observed` has the calibration row of each result, and `refused` the reason why a result has none. If a result has neither,
+    its figures are derived from rows per second, provided that the token lengths of its dataset are known.
     """
     records = {record.id: record for record in evidence.records}
     for row in rows["result_rows"]:
@@ -101,7 +101,9 @@ def _of_padded_rows(
     lengths = result.dataset.lengths_for(conditions.model) if result.dataset and not conditions.packing else None
     if rate is None or result.dataset is None or conditions.sequence_length is None or lengths is None:
         unknown = (
-            "the document has no rate of tokens or rows for it" if rate is None else "the number of real tokens in its rows is not known"
+            "the document states no rate of tokens or rows for this result"
+            if rate is None
+            else "the number of real tokens in its rows is not known"
         )
         yield "mfu", (None, unknown)
         return
@@ -123,7 +125,7 @@ def _of_padded_rows(
     )
     peak, words = _peak_flop_per_s(result.accelerator, result.devices, shape.method, result, model_flop_per_s)
     yield "mfu", (None if peak is None else model_flop_per_s / peak, words if peak is None else f"model FLOP/s / {words}")
-    yield "hfu", (None, "it is not stated how rows are padded")
+    yield "hfu", (None, "the padding of rows is not stated")
 
 
 def _refutes(finding: Finding, result_id: str) -> bool:

@@ -149,7 +149,7 @@ def no_data(rows: Sequence[Observed], config: Combination) -> Missing | None:
     if not alike:
         return Missing(f"no accepted result of {method.value}")
     if FAMILIES[shape.model.family].encoder and not any(FAMILIES[row.config.shape.model.family].encoder for row in alike):
-        return Missing(f"{shape.model.name} is an encoder, and no accepted result of {method.value} is of one")
+        return Missing(f"{shape.model.name} is an encoder, and no accepted {method.value} result is for an encoder")
     if not any(row.config.accelerator.vendor == config.accelerator.vendor for row in rows):
         return Missing(f"no accepted result on a device of {config.accelerator.vendor}")
     lengths = [row.config.shape.sequence_length for row in alike]

@@ -8,8 +8,8 @@ prior in log space (`FACTORS`, `EFFECTS`, `SLOPES`, `SPREADS`). A parameter with
 the mean of its generation, an unseen training loop the mean of its level, each with the uncertainty of an unseen one. The posterior is
 Laplace's approximation, found by Gauss-Newton steps (Gelman et al., Bayesian Data Analysis, chapters 4 and 15).
 
-Noise has Student's t distribution, so that a row far from all others moves little (Lange, Little and Taylor 1989). All rows of a
-software together count at most as `MOST_ROWS`, so that one benchmark with many entries does not decide for the others.
+Noise has Student's t distribution, so that an outlier has little influence (Lange, Little and Taylor 1989). All rows of a
+training loop together have at most the weight of `MOST_ROWS` rows, so that one benchmark with many entries does not dominate.
 
 Standard deviations were chosen by leaving out whole sources, levels, accelerators and models (`cross_validation`).
 """

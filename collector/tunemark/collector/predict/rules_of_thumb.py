@@ -1,6 +1,6 @@
 """Public calculators and rules of thumb for memory and speed, compared with the same published results as our own models.
 
-Each rule is written as its source states it, with the reading that suits the results best where the source leaves one open. A rule
+Each rule is written as its source states it. If the source is ambiguous, the reading that fits the results best is used. A rule
 gives None where it does not apply.
 """
 

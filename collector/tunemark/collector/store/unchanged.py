@@ -1,4 +1,4 @@
-"""Skip a collection whose inputs are those of the database that is there: same files, same code, same day."""
+"""Skip a collection if the existing database was built from the same inputs: files, code and day."""
 
 import hashlib
 from collections import Counter
@@ -40,7 +40,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def counts_if_unchanged(database: Path, digest: str, as_of: date, tables: Iterable[str]) -> tuple[dict[str, int], dict[str, int]] | None:
-    """Return the rows by table and the results by source of a database with these inputs; None if it is missing or of other inputs.
+    """Return the rows by table and the results by source of a database with these inputs; None if it is missing or has other inputs.
 
     A database that left out a file, or noted something about one, counts as changed, so that this is reported again.
     """

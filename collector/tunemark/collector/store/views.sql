@@ -46,7 +46,7 @@ comment on column accelerators.aliases is 'Names that devices report and documen
 comment on column accelerators.unit is 'device | chip | core | cpu: what one accelerator is.';
 comment on column accelerators.peak_bf16_tflops is 'Dense peak, as are the other peaks.';
 comment on column accelerators.cpu_cores is 'Physical cores of a CPU.';
-comment on column accelerators.cpu_clock is 'Clocks of the peak of a CPU, and what kind of clock they are.';
+comment on column accelerators.cpu_clock is 'Clocks from which the peak of a CPU is computed, and their kind.';
 comment on column accelerators.read_on is 'Day on which the source was read.';
 comment on column accelerators.unverified is 'Columns that were not read at a source.';
 
@@ -376,7 +376,7 @@ comment on column result_rows.model is 'Model card.';
 comment on column result_rows.accelerator is 'Accelerator card.';
 comment on column result_rows.accelerator_printed is 'Name reported by the device or printed in the document.';
 comment on column result_rows.accelerator_count is 'Number of accelerators on all machines.';
-comment on column result_rows.accelerator_units is 'Of measured results: the accelerators in units of the card. On a CPU it is the part of its cores that the run could use.';
+comment on column result_rows.accelerator_units is 'Accelerators of a measured result, in units of the card. For a CPU, the part of its cores that the run could use.';
 comment on column result_rows.nodes is 'Number of machines; NULL if not stated, which counts as one.';
 comment on column result_rows.backend is 'cpu | cuda | ...; measured results only.';
 comment on column result_rows.strategy is 'single | ddp | ...; measured results only.';
@@ -539,7 +539,7 @@ create table device_use (
 comment on table device_use is 'Devices of measured results over the steady window, sampled from outside the process.';
 comment on column device_use.busy_mean is 'Share of time in which the device was busy.';
 comment on column device_use.node is 'Machine; 0 is the one that writes the record.';
-comment on column device_use.throttle_share is 'Share of the time of the most frequent throttle reason; null without reasons, and in older records.';
+comment on column device_use.throttle_share is 'Share of time with the most frequent throttle reason; null without reasons, and in older records.';
 comment on column device_use.memory_used_peak_bytes is 'Includes other processes.';
 
 create table flops (
@@ -722,7 +722,7 @@ create table rule_errors (
     error double not null,
     primary key (kind, rule, result_id, quantity)
 );
-comment on table rule_errors is 'Public calculators and rules of thumb, and our own models, on the same published results.';
+comment on table rule_errors is 'Predictions of public calculators, rules of thumb and our own models for the same published results.';
 comment on column rule_errors.kind is 'memory: bytes of a device; speed: tokens/s of all devices.';
 comment on column rule_errors.source is 'Where the rule is published.';
 comment on column rule_errors.error is 'Predicted / published - 1.';

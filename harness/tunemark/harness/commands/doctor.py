@@ -39,7 +39,7 @@ SLOW_STEP_S = 30.0
 def doctor(
     *,
     self_test: Annotated[
-        bool, typer.Option("--self-test/--no-self-test", help="Let torch multiply matrices on each device for five seconds.")
+        bool, typer.Option("--self-test/--no-self-test", help="Test torch on each device with five seconds of matrix products.")
     ] = True,
     as_json: Json = False,
 ) -> None:
@@ -77,7 +77,7 @@ def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
             verdict, why = "[yellow]too large[/yellow]    ", row["memory_problem"]
         elif (row["products_s"] or 0.0) > SLOW_STEP_S:
             verdict = "[yellow]can run, slow[/yellow]"
-            why = f"the products of a step take {formats.duration(row['products_s'])} at the {tests[0].dtype} rate of the self-test"
+            why = f"the matrix products of a step take {formats.duration(row['products_s'])} at the {tests[0].dtype} rate of the self-test"
         screen.print(f"  {verdict} {row['workload']}: {escape(why)}")
     if content["missing_required"]:
         screen.print(f"[red]missing: {', '.join(content['missing_required'])}[/red]; install with `make setup-run`")

@@ -90,7 +90,7 @@ def script_notes(resolved: Resolved, options: Options, facts: FactBase, machine:
             yield f"{override.field} is {override.run} instead of the card's {override.card}: {reason}"
     words = too_large(plan, facts.model(plan.model.key), machine)
     if words is not None:
-        yield f"the step needs {words[0]} by the memory model, and {words[1]}; `tunemark run` refuses it without --force"
+        yield f"by the memory model, a step needs {words[0]}; {words[1]}; `tunemark run` refuses it without --force"
 
 
 # The target machines and the job

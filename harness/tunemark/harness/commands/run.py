@@ -46,7 +46,7 @@ def plan(
         return
     facts = FactBase.of_project()
     if accelerator is not None or instance is not None:
-        # A misspelt name is reported first: with the right one, the same would be typed again.
+        # Report a misspelt name first, so that it is not typed again with --emit.
         find_target(facts, accelerator, instance, options.devices, options.nodes)
         option, value = ("--accelerator", accelerator) if instance is None else ("--instance", instance)
         raise TunemarkError(option, value, "applies only to scripts; add --emit slurm or --emit skypilot")
@@ -135,7 +135,7 @@ def recover(*, as_json: Json = False) -> None:
     written: list[dict[str, Any]] = []
     for folder, note in recovery.orphans():
         if recovery.running(folder, 0.0):
-            say(f"tunemark: {folder}: its worker is still running; waiting for its end")
+            say(f"tunemark: {folder}: its worker is still running; waiting for it to end")
         still = recovery.running(folder, recovery.WORKER_ENDS_S)
         if still:
             failed, numbers = True, " ".join(map(str, still))

@@ -52,7 +52,7 @@ LEARNED_POSITIONS = ("bert", "gpt2")
 LIGER_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
 """Model families that Liger has kernels for. It silently leaves other models unchanged."""
 FUSED_EXPERTS = 5
-"""Release of transformers since which the experts of a layer are one parameter."""
+"""First major release of transformers that keeps the experts of a layer in one parameter."""
 NEURON_FAMILIES = ("llama", "granite", "qwen3")
 """Model families that optimum-neuron can train."""
 NEURON_LOOP_NEEDS = dict.fromkeys(
@@ -170,7 +170,7 @@ def _model_problems(plan: Plan, card: ModelCard) -> Iterator[str]:
 
 
 def _expert_problems(plan: Plan, card: ModelCard, machine: Machine) -> Iterator[str]:
-    """Yield a problem for four-bit experts: tried with transformers 5.23 and bitsandbytes 0.50, which left them as they were."""
+    """Yield a problem for 4-bit experts: in a test, transformers 5.23 with bitsandbytes 0.50 left them in 16 bits."""
     release = machine.packages.get("transformers", "").partition(".")[0]
     if plan.method is Method.QLORA and card.experts and not (release.isdecimal() and int(release) < FUSED_EXPERTS):
         cause = "transformers 5 keeps all experts of a layer in one parameter, which bitsandbytes does not quantise"

@@ -70,8 +70,8 @@ class Machine:
 def detect(requested: Backend | None = None) -> Machine:
     """Return the facts of this machine. Takes well under a second and imports no torch.
 
-    Raises TunemarkError when the requested device family is not here, and UnusableMask when an environment variable is to choose
-    among devices and chooses none of them.
+    Raises TunemarkError when the requested device family is not here, and UnusableMask when a device mask
+    selects none of its devices.
     """
     vendors = [(vendor, devices) for vendor in all_vendors() if (devices := _find(vendor, requested))]
     chosen = next(((vendor, devices) for vendor, devices in vendors if requested in {None, vendor.backend}), None)

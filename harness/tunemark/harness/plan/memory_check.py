@@ -69,7 +69,7 @@ def offloaded_bytes(shape: TrainingShape) -> int:
 
 
 def too_large(plan: Plan, card: ModelCard, machine: Machine) -> tuple[str, str] | None:
-    """Return the memory that the plan needs, and the memory that there is with the fix, in words; None if it fits or is unknown."""
+    """Return two texts: the memory that the plan needs, and the available memory with the fix. None if it fits or is unknown."""
     memory = step_memory(plan, card, machine)
     if memory.needed is None or memory.has is None or memory.needed <= memory.has:
         return None

@@ -122,7 +122,7 @@ def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> R
 def neuron_point(card: WorkloadCard, options: Options, reasons: Reasons) -> tuple[str, ...]:
     """Return the card's own settings for Neuron devices as assignments: its first point with tensor parallel devices.
 
-    Settings of the user come first: with one of the point's fields set, none of the others is.
+    The user's settings take precedence: if one of the point's fields is set, the point is not used.
     """
     point = next((point for point in card.points if "devices.tensor_parallel" in point), {})
     if any(options.sets(field) for field in point):
@@ -354,7 +354,7 @@ def missing_card(machine: Machine) -> str:
     """Return the reason why the devices of a machine have no card."""
     name = machine.devices[0].name
     if machine.backend is Backend.CPU and not names_cpu_model(name):
-        return f"the CPU reports the name {name!r}, which is that of many models; peaks and prices are unknown"
+        return f"the CPU reports the name {name!r}, which many models share; peaks and prices are unknown"
     return f"no card in data/accelerators has the alias {name!r}; peaks and prices are unknown"
 
 

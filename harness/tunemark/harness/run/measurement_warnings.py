@@ -19,7 +19,7 @@ RISEN_PEAK = 0.2
 SLOW_RANK = 0.05
 BUSY_DEVICE_BYTES = GIB
 THROTTLED_SHARE = 0.05
-"""Share of the steady window from which a throttle reason is a warning, a power cap included. A clock lowered by a fifth for
+"""Share of the steady window from which a throttle reason, including a power cap, causes a warning. A clock lowered by a fifth for
 this share of the time changes the rate by 1%, which is what `stable` allows."""
 RANDOM_WEIGHTS = "weights are random: speed and memory are representative, loss and accuracy are not"
 Warnings = Iterator[tuple[WarningKind, str]]
@@ -28,7 +28,7 @@ Warnings = Iterator[tuple[WarningKind, str]]
 def find_warnings(
     submission: Submission, derived: Derived, machine: Machine, *, torn: bool, foreign: Mapping[str, int]
 ) -> Iterator[MeasurementWarning]:
-    """Yield the warnings of a submission; `foreign` counts the processes on each device, in words, that are not the worker's."""
+    """Yield the warnings of a submission; `foreign` maps the name of a device to the number of other processes on it."""
     kinds = (
         _steps(derived),
         _gates_and_settings(submission),

@@ -1,8 +1,8 @@
-"""Telemetry of several machines: the parent on each one summarises its samples, and the workers bring the summaries to the first.
+"""Telemetry of several machines: the parent on each one summarises its samples, and the workers send the summaries to the first.
 
 The steady window is known when training ends. The first process then announces it, as seconds before a barrier, since the
-clocks of two machines have nothing in common. The first process of each machine writes it into the folder of its run, where
-its parent answers. A machine that does not answer makes energy and device use null: they are of all machines or of none.
+clocks of two machines are unrelated. The first process of each machine writes it into the folder of its run, where
+its parent answers. If a machine does not answer, energy and device use are null: they cover all machines or none.
 """
 
 import contextlib
@@ -133,7 +133,7 @@ def joined(uses: dict[int, NodeUse], nodes: int) -> Utilisation:
     parts = {node: use.utilisation for node, use in sorted(uses.items()) if use.utilisation is not None}
     missing = [str(node) for node in range(nodes) if node not in parts]
     if missing:
-        reason = f"no samples of node {', '.join(missing)} of {nodes}, so the energy of all devices is unknown"
+        reason = f"no samples from node {', '.join(missing)} of {nodes}, so the energy of all devices is unknown"
         return Utilisation(samples=0, interval_s=INTERVAL_S, energy=Energy(source="none", reason=reason))
     devices = [device.model_copy(update={"node": node}) for node, part in parts.items() for device in part.devices]
     return Utilisation(

@@ -97,7 +97,7 @@ class RunLog:
     events: list[dict[str, Any]] = field(default_factory=list)
     ranks: list[dict[str, Any]] = field(default_factory=list)
     nodes: list[dict[str, Any]] = field(default_factory=list)
-    """Summaries of the samples of each machine, with several."""
+    """Summary of each machine's samples, for a run on several machines."""
     notes: list[dict[str, Any]] = field(default_factory=list)
     """Library messages that are kept out of the output."""
     compile_cache: dict[str, Any] | None = None
@@ -114,7 +114,7 @@ class RunLog:
         return StepTrace(started_at_s=self.started_at_s, **columns, micro_completed_at_s=self._micro_steps())
 
     def _micro_steps(self) -> tuple[tuple[float, ...], ...]:
-        """Return the times of the micro-steps of each step: of the last steps, as far as a record holds them."""
+        """Return the micro-step times by step. In a long run only the last steps have them, to limit the size of the record."""
         columns, left = [], MOST_MICRO_STEPS
         for step in reversed(self.steps):
             times = tuple(step.get("micro_completed_at_s", ()))

@@ -1,4 +1,4 @@
-"""Does torch really train on each device? A self-test of a few seconds per device, each in a process of its own, with the fix.
+"""Self-test of torch on each device: a few seconds in a separate process per device, and the fix if it fails.
 
 The process multiplies square matrices forward and backward in the format of the run, compares one row with the CPU's result,
 and prints its answer as JSON. A crash, a hang or a missing package is an answer too.
@@ -74,7 +74,7 @@ def self_tests(machine: Machine, dtype: Dtype, ask: Ask | None = None) -> list[S
 
 
 def ask_process(backend: Backend, place: int, dtype: Dtype, threads: int) -> Answer:
-    """Run the self-test in a process and return its answer; for a process without one, why."""
+    """Run the self-test in a process and return its answer, or the cause if it gives none."""
     command = [sys.executable, "-m", MODULE, backend.value, str(place), dtype.value, str(threads)]
     variables = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     try:
@@ -136,7 +136,7 @@ def work(backend: Backend, place: int, dtype: Dtype, threads: int, seconds: floa
     return {"flop_per_s": PRODUCTS * rounds * 2 * size**3 / elapsed_s, "seconds": elapsed_s}
 
 
-WRONG = "install a release of torch that supports this device; if it stays, the device may be faulty"
+WRONG = "install a release of torch that supports this device; if the error remains, the device may be faulty"
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def text_of(value: Any) -> str | None:  # noqa: ANN401 - any JSON value
 
 
 class UnusableMask(TunemarkError):
-    """An environment variable is to choose some devices, and chooses none of those that exist."""
+    """A device mask selects none of the existing devices."""
 
 
 MIG_PART = "names a part of a GPU (MIG), and this version measures whole GPUs only; name a GPU without MIG, or use --backend cpu"
@@ -132,7 +132,7 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
         visible.append(matches[0])
     if not visible and not hides_all(value):
         here = "0" if count == 1 else f"0 to {count - 1}"
-        fix = f"chooses none of the {count} device{'s' * (count > 1)} here; give {here}, unset it, or set it to '' to use the CPU"
+        fix = f"selects none of the {count} device{'s' * (count > 1)} here; give {here}, unset it, or set it to '' to use the CPU"
         raise UnusableMask(variable, value, MIG_PART if parts[0].startswith("MIG-") else fix, exit_code=Exit.UNSUPPORTED)
     return visible
 
@@ -151,7 +151,7 @@ def visible_ranges(count: int, variable: str) -> list[int]:
             return list(range(count))
         visible += [index for index in range(int(first), int(last or first) + 1) if index < count]
     if not visible and value.strip() and count:
-        fix = f"chooses none of the {count} core{'s' * (count > 1)} here; give 0 to {count - 1}, or unset it"
+        fix = f"selects none of the {count} core{'s' * (count > 1)} here; give 0 to {count - 1}, or unset it"
         raise UnusableMask(variable, value, fix, exit_code=Exit.UNSUPPORTED)
     return visible
 

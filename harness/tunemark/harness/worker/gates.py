@@ -99,7 +99,7 @@ def matrix_rate(device: Device, backend: Backend, dtype: Dtype) -> dict[str, Any
     """Return `dtype`, `size` and `flop_per_s` of products of square matrices over at least half a second; None without memory for them.
 
     The rate is the median of all rounds, which a short burst or a short disturbance does not change. It reveals a device that
-    is throttled, shared or a poor specimen. MAFU is measured against it (definitions#mfu).
+    is throttled, shared or slower than others of its kind. MAFU is measured against it (definitions#mfu).
     """
     size = vendor_of(backend).probe_size
     if size is None:

@@ -20,7 +20,7 @@ class CoreCluster(Frozen):
     cores: PositiveCount
     """Number of cores."""
     clock_ghz: float | None = Field(default=None, gt=0)
-    """Clock of which the peak is computed, of the kind that `CpuFacts.clock` names."""
+    """Clock from which the peak is computed; `CpuFacts.clock` names its kind."""
     boost_clock_ghz: float | None = Field(default=None, gt=0)
     """Highest clock of a single core."""
     vector_bits: PositiveCount | None = None
@@ -57,7 +57,7 @@ class CpuFacts(Frozen):
     def peak_tflops(self) -> dict[Dtype, float]:
         """Return the dense peak by number format, TFLOP/s: the sum of cores x clock x FLOP per cycle over the kinds of cores.
 
-        A format that a kind of core lacks, or a kind without a clock, has no peak.
+        A format that one kind of core lacks has no peak. If a kind has no clock, no format has a peak.
         """
         shared = set.intersection(*(set(cluster.flop_per_cycle()) for cluster in self.clusters))
         clocks = [cluster.clock_ghz for cluster in self.clusters]
@@ -102,7 +102,7 @@ class AcceleratorCard(Frozen):
     memory_bandwidth_gb_s: float | None = Field(default=None, gt=0)
     """Memory bandwidth in GB/s."""
     peak_tflops: dict[Dtype, float] = Field(default_factory=dict)
-    """Dense peak by number format; of a CPU it follows from `cpu`."""
+    """Dense peak by number format; for a CPU it follows from `cpu`."""
     cpu: CpuFacts | None = None
     """Cores, clocks and memory channels of a CPU."""
     tdp_w: float | None = Field(default=None, gt=0)
@@ -212,7 +212,7 @@ class PriceRow(Frozen):
     accelerator: Key
     """The accelerator card."""
     accelerator_count: float = Field(gt=0)
-    """Accelerators in the instance; a fraction if the provider sells one. Of a CPU, physical cores / cores of its card."""
+    """Accelerators in the instance; a fraction if the provider sells one. For a CPU, physical cores / cores of its card."""
     vcpus: PositiveCount | None = None
     """Virtual CPUs."""
     memory_gib: float | None = Field(default=None, gt=0)

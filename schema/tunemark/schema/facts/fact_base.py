@@ -147,8 +147,8 @@ class FactBase:
     def recognise_cpu(self, reported: str) -> AcceleratorCard | None:
         """Return the card of a CPU by the name that the system reports, or None.
 
-        Trademark signs, clock and number of cores in the name do not count. A name without a model has no card: a wrong one would
-        silently be used for others.
+        Trademark signs, clock and number of cores in the name do not count. A name without a model has no card: it would
+        also match other CPUs.
         """
         return self._cpus.get(cpu_name(reported))
 

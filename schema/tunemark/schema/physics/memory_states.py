@@ -81,7 +81,7 @@ class MemoryLedger:
     def reserved_on(self, device_bytes: int | None) -> int:
         """Return the peak reserved on a device of this memory.
 
-        Short of memory, the allocator returns cached blocks: in the middle between what it needs and what there is.
+        An allocator short of memory returns cached blocks; assume the middle between what it needs and what is there.
         """
         if device_bytes is None or self.peak_reserved + self.outside <= device_bytes:
             return self.peak_reserved

@@ -132,10 +132,10 @@ class TrainingShape:
         _ = self.adapted
 
     def _check_formats(self) -> None:
-        """Refuse formats in which nothing is trained this way: quantised formats are not formats of activations."""
+        """Raise TunemarkError for a number format that is not used in training for activations, autocast or weights."""
         for field, value in (("activations", self.activations), ("autocast", self.autocast), ("parameters", self.parameters)):
             if value in {Dtype.NF4, Dtype.INT8} or (value is Dtype.FP8 and field != "parameters"):
-                raise TunemarkError(field, value.value, "must be fp32, bf16 or fp16; 4-bit weights are those of qlora")
+                raise TunemarkError(field, value.value, "must be fp32, bf16 or fp16; for 4-bit weights use qlora")
         if self.autocast in {Dtype.FP32, Dtype.TF32}:
             raise TunemarkError("autocast", self.autocast.value, "must be bf16 or fp16, the format that matrix products are cast to")
         if self.autocast is not None and BYTES[self.activations] < BYTES[self.autocast]:
@@ -148,7 +148,9 @@ class TrainingShape:
             raise TunemarkError("lora_dropout", self.lora_dropout, "must be at least 0 and below 1")
         if self.optimizer_in_backward and self.gradient_accumulation > 1:
             raise TunemarkError(
-                "gradient_accumulation", self.gradient_accumulation, "an optimizer in the backward pass keeps no gradients to add up"
+                "gradient_accumulation",
+                self.gradient_accumulation,
+                "must be 1: an optimizer in the backward pass cannot accumulate gradients",
             )
         if self.optimizer_in_backward and self.sharding in {"ddp", "zero1", "zero2"}:
             raise TunemarkError(

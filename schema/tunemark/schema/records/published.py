@@ -138,7 +138,7 @@ class PublishedSet(Frozen):
     def _in_order(self) -> Self:
         ids = [result.id for result in self.results]
         if ids != sorted(set(ids)):
-            msg = "results are not in the order of their ids, or an id is there twice; import the table again"
+            msg = "results are not sorted by id, or an id occurs twice; import the table again"
             raise ValueError(msg)
         if any(result.source != self.source for result in self.results):
             msg = f"source is {self.source!r} and a result has another one; a set holds the results of one source"

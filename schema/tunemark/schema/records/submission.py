@@ -209,7 +209,7 @@ class Memory(Frozen):
 class Utilisation(Frozen):
     """CPU use over the steady window (over all of training without one), sampled from outside the worker.
 
-    With several machines: of all of them, or null if one did not report.
+    With several machines, it covers all of them, or is null if one did not report.
     """
 
     samples: Count
@@ -314,7 +314,7 @@ class Submission(Frozen):
     study: Study | None = None
     """The study that the run belongs to; null for a single run."""
     row_lengths: RowLengths | None = None
-    """Null for synthetic rows without an end, and if the run ended before the data was read."""
+    """Null for endless synthetic rows, and if the run ended before the data was read."""
     model: ModelFacts | None = None
     """Null if the run ended before the model was built."""
     effective: Effective | None = None

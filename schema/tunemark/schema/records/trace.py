@@ -12,7 +12,7 @@ from tunemark.schema.records.base import Bytes, Count, Frozen, PositiveCount, Se
 from tunemark.schema.vocabulary import Dtype
 
 MOST_MICRO_STEPS = 20_000
-"""Micro-step times in a record, about half a MiB. Of longer runs the last steps have theirs."""
+"""Micro-step times in a record, about half a MiB. In longer runs only the last steps have them."""
 COUNT_COLUMNS = ("slot_tokens", "real_tokens", "supervised_tokens", "documents", "rows")
 
 
@@ -88,7 +88,7 @@ class StepTrace(Frozen):
         return tuple(after - before for before, after in pairwise(times))
 
     def micro_step_times_s(self, first: int, stop: int) -> tuple[float, ...]:
-        """Wall time of each micro-step of the steps from index `first` to before `stop`. The update of the optimizer is not in them."""
+        """Wall time of each micro-step of the steps from index `first` to before `stop`. The optimizer's update is not included."""
         starts = (self.started_at_s, *self.completed_at_s)[first:stop]
         steps = zip(starts, self.micro_completed_at_s[first:stop], strict=False)
         return tuple(after - before for start, inside in steps for before, after in pairwise((start, *inside)))

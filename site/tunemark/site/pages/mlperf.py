@@ -135,7 +135,7 @@ def entries_table(catalogue: Catalogue, rows: Sequence[Row]) -> Table:
             "MFU",
             lambda item: tables.quantity("mfu", item.row["mfu"]),
             numeric=True,
-            explained="Against the 16-bit peak, since logs do not record the number format: entries in 8 bits look better than they are.",
+            explained="Against the 16-bit peak, since logs do not record the number format. For entries in 8 bits this MFU is too high.",
         ),
         Column(
             "Energy per run",

@@ -257,7 +257,11 @@ def _rule_table(kind: str, rows: list[Row]) -> Table | None:
         Column(
             "Median error", lambda group: _percent(median(map(abs, group[1]))), numeric=True, explained="Median of the absolute errors."
         ),
-        Column("Half of the errors", lambda group: _middle_half(group[1]), explained="From the lower to the upper quartile of the errors."),
+        Column(
+            "Middle half of the errors",
+            lambda group: _middle_half(group[1]),
+            explained="From the lower to the upper quartile of the errors.",
+        ),
         Column("Formula", lambda group: tables.text(group[0]["formula"], small=group[0]["source"])),
     ]
     groups = grouped(rows, lambda row: row["rule"])
