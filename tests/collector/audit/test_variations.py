@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.rule import Finding, all_rules
 from tunemark.schema.records.published import Claim, Conditions, Reading, Statement
+from tunemark.schema.vocabulary import Method
 
 NONE = "no finding"
 READ_BY_HAND = ("000", "001", "002", "003", "004")
@@ -36,7 +37,7 @@ FIGURES = {
 """Figures that are added to all results of an example, rising or falling from result to result."""
 OTHER_CONDITIONS: tuple[tuple[str, object], ...] = (
     ("instance", "p4d.24xlarge"), ("accelerator_count", 4), ("packing", True), ("dataset", "tatsu-lab/alpaca"), ("padding", "longest"),
-    ("precision", "fp16"), ("precision", "Mixed precision (bf16)"), ("precision", "fp32"), ("method", "full"), ("method", "qlora"),
+    ("precision", "fp16"), ("precision", "Mixed precision (bf16)"), ("precision", "fp32"), ("method", Method.FULL), ("method", Method.QLORA),
     ("model", "a-new-model"), ("model", "bert-base-uncased"), ("model", "gemma-2-9b"), ("model", "mixtral-8x7b"), ("model", "llama-3-70b"),
     ("accelerator", "a-new-device"), ("accelerator", A100), ("accelerator", "nvidia-t4"), ("accelerator", "nvidia-b200"), ("accelerator", "aws-trainium1"),
     ("global_batch", 64), ("micro_batch", 1), ("sequence_length", 16_384), ("assumed", ["accelerator"]), ("assumed", ["method"]),
@@ -141,7 +142,7 @@ def changed_together(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
         [{"accelerator": "nvidia-rtx-4090"}, {"accelerator": "nvidia-b200"}],
         [{"accelerator_count": 2}, {"accelerator_count": 8}],
         [{"model": "mistral-7b"}, {"model": "llama-3-70b"}],
-        [{"method": "full"}, {"method": "qlora"}],
+        [{"method": Method.FULL}, {"method": Method.QLORA}],
         [{}, {"sequence_length": 512}],
     ):
         copies = [
