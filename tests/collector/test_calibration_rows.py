@@ -99,6 +99,13 @@ def test_cost_follows_from_the_price_that_is_given(tunemark: Tunemark) -> None:
     assert one["price"] is None
 
 
+def test_a_cost_without_a_list_price_says_so(tunemark: Tunemark) -> None:
+    job = ("estimate", "-m", "llama-3.1-8b", "--devices", "16", "--tokens", "1000000", "-a", "nvidia-h100-80gb-sxm")
+    assert "no list price for this number of devices; give --usd-per-hour" in tunemark(*job).out
+    one = json.loads(tunemark(*job, "--json").out)["throughput"]["accelerators"][0]
+    assert (one["usd"], one["no_price"]) == (None, "no list price for this number of devices; give --usd-per-hour")
+
+
 def test_the_table_shows_the_label_the_interval_and_the_nearest_results(tunemark: Tunemark) -> None:
     shown = tunemark(*JOB, "--throughput", "-a", "nvidia-h100-80gb-sxm", "--like", "003").out
     assert "Predicted, with an interval of 90%" in shown

@@ -33,7 +33,7 @@ def build_site(database: Path, out: Path, config: Path, *, strict: bool, progres
     """Build the site into `out/site` and return the number of pages. On an error, the previous site is kept."""
     for name in ("docs", "site"):
         _refuse_foreign(out / name)
-    progress(f"building the site from {database}; several hundred pages take up to a minute")
+    progress(f"building the site from {database}; two thousand pages take one to two minutes")
     with Database(database) as opened:
         number = _swap(out / "docs", lambda folder: _write_docs(Catalogue.read(opened), folder))
     progress(f"wrote {number} pages to {out / 'docs'}; running MkDocs")

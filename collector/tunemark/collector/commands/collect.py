@@ -17,6 +17,7 @@ from tunemark.collector.commands.terminal import (
 )
 from tunemark.schema.errors import Exit
 from tunemark.schema.files import project_root
+from tunemark.schema.formats import counted
 
 
 def collect(
@@ -67,4 +68,7 @@ def collect(
             if done.unchanged
             else f"wrote {database}"
         )
+        if done.problems:
+            count = len({file for file, _ in done.problems})
+            say(f"{counted(count, 'file')} left out, with the problems above; they are also in the table load_problems")
     raise typer.Exit(Exit.INVALID if done.problems else Exit.OK)

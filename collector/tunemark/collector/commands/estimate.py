@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 USUAL_LENGTH = 2048
 
+NO_PRICE = "no list price for this number of devices; give --usd-per-hour"
+
 # The predictor needs numpy and the audit; it is imported by the functions that use it, to keep --help fast.
 # ruff: noqa: PLC0415
 
@@ -258,7 +260,7 @@ def _print_jobs(jobs: "Sequence[JobEstimate]", like: "Like") -> None:
                 "" if job.tuned is None else formats.significant(job.tuned.value),
                 *_with_interval(job.seconds, formats.duration),
                 *_with_interval(job.usd, formats.usd),
-                "" if job.price is None else f"{job.price.usd_per_hour:g}/h {job.price.provider} {job.price.instance}",
+                _offer(job),
             )
             for job, throughput in predicted
         ]
@@ -266,14 +268,21 @@ def _print_jobs(jobs: "Sequence[JobEstimate]", like: "Like") -> None:
         print_table(columns, rows, title=title)
         typer.echo("")
         nearest = [
-            (job.name, ", ".join(row.id for row in throughput.neighbours), ", ".join(throughput.unseen) or "(all seen)")
+            (job.name, ", ".join(row.id for row in throughput.neighbours), ", ".join(throughput.unseen) or "(none)")
             for job, throughput in predicted
         ]
-        print_table(["accelerator", "nearest results", "no result has its"], nearest)
+        print_table(["accelerator", "nearest results", "properties without any result"], nearest)
     reasons = [(job.name, job.reason) for job in jobs if job.throughput is None]
     if reasons:
         typer.echo("")
         print_table(["accelerator", "no data"], reasons)
+
+
+def _offer(job: "JobEstimate") -> str:
+    """Return the offer behind a cost, or the reason why there is no cost."""
+    if job.price is not None:
+        return f"{job.price.usd_per_hour:g}/h {job.price.provider} {job.price.instance}"
+    return NO_PRICE if job.seconds is not None and job.usd is None else ""
 
 
 def _with_interval(figure: "Range | None", show: Any) -> tuple[str, str]:  # noqa: ANN401 - a formatter of one number
@@ -322,6 +331,7 @@ def _jobs_json(jobs: "Sequence[JobEstimate]", like: "Like") -> dict[str, Any]:
             "seconds": job.seconds and asdict(job.seconds),
             "usd": job.usd and asdict(job.usd),
             "price": job.price and job.price.model_dump(mode="json"),
+            "no_price": NO_PRICE if job.seconds is not None and job.usd is None else None,
             "rests_on": [row.id for row in job.throughput.neighbours] if job.throughput else [],
             "unseen": list(job.throughput.unseen) if job.throughput else [],
             "no_data": job.reason,
