@@ -58,7 +58,7 @@ def test_a_known_cpu_is_planned_with_its_card(facts):
 def test_an_anonymous_cpu_has_no_card_and_the_reason_says_why(facts, name):
     plan = resolve("smoke-lora", facts, machine_with(name), Options()).plan
     assert plan.device.accelerator is None
-    assert "that of many models; peaks and prices are unknown" in plan.reasons["device.accelerator"]
+    assert "which many models share; peaks and prices are unknown" in plan.reasons["device.accelerator"]
 
 
 def test_an_unknown_cpu_is_told_from_an_anonymous_one(facts):

@@ -50,7 +50,7 @@ def test_a_run_whose_parent_was_killed_is_recovered_with_all_of_its_steps(tmp_pa
         [sys.executable, "-m", "tunemark.cli", "recover", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
     )  # fmt: skip
-    assert f"{folder}: its worker is still running; waiting for its end" in recovering.stderr.readline()
+    assert f"{folder}: its worker is still running; waiting for it to end" in recovering.stderr.readline()
     for worker in workers:
         worker.resume()
     answer, _ = recovering.communicate(timeout=60)
