@@ -74,12 +74,11 @@ class Limit:
 
 def software_of(run: AuditedResult, facts: FactBase) -> Software:
     """Return the software of a run of a document."""
-    conditions = run.conditions
 
     def value_of(name: str) -> object:
-        return run.section if name == "section" else conditions.settings.get(name, getattr(conditions, name, None))
+        return run.section if name == "section" else run.conditions.stated(name)
 
-    return facts.known.software_of("mlperf" if run.converted else run.source, value_of)
+    return facts.known.software_of(_source(run), value_of)
 
 
 def states_recompute(result: AuditedResult) -> bool:

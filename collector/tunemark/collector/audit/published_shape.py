@@ -7,7 +7,7 @@ from typing import Any, get_args
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.world_facts import MemoryConvention, MemoryLever
+from tunemark.schema.facts.world_facts import MemoryConvention, MemoryLever, applies
 from tunemark.schema.physics.memory_states import SHARDED, MemoryLedger
 from tunemark.schema.physics.training_shape import ALL_LINEAR, OptimizerKind, Sharding, TrainingShape
 from tunemark.schema.records.published import Conditions
@@ -83,7 +83,7 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
 def levers_of(conditions: Conditions, convention: MemoryConvention) -> Iterator[MemoryLever]:
     """Yield the levers of a document's convention that apply to these conditions."""
     for lever in convention.levers:
-        if all(re.fullmatch(pattern, str(_condition(conditions, name))) for name, pattern in lever.when.items()):
+        if applies(lever.when, conditions.stated):
             yield lever
 
 
@@ -99,10 +99,6 @@ def _checkpointing(printed: object) -> Checkpointing:
     if printed == "selective":
         return Checkpointing.SELECTIVE
     return Checkpointing.FULL if printed else Checkpointing.NONE
-
-
-def _condition(conditions: Conditions, name: str) -> object:
-    return conditions.settings[name] if name in conditions.settings else getattr(conditions, name, None)
 
 
 def _targets(printed: object) -> tuple[str, ...]:

@@ -63,6 +63,11 @@ class Finding:
     rule: str = ""
     """The rule that yielded it; set by the engine."""
 
+    def refutes(self, quantities: Collection[str], conditions: Collection[str]) -> bool:
+        """Return True if it refutes one of these quantities, or a condition that they rest on."""
+        concerned = not set(self.quantities).isdisjoint(quantities) or not set(self.conditions).isdisjoint(conditions)
+        return self.verdict in REFUTED and concerned
+
 
 def about_figures(
     verdict: AuditVerdict,

@@ -8,7 +8,7 @@ from tunemark.collector.audit.distributions import software_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, source_of
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.published_shape import published_shape
-from tunemark.collector.audit.rule import REFUTED, Finding
+from tunemark.collector.audit.rule import Finding
 from tunemark.collector.audit.token_rates import Rate, token_rates
 from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.collector.predict.fit import Combination, Observed, observe, without_copies
@@ -118,10 +118,7 @@ def possible_rates(run: AuditedResult, excluded: Collection[str]) -> list[Rate]:
 
 def concerns(finding: Finding, rate: Rate) -> bool:
     """Return True if a finding refutes a rate: a claim or a condition that the rate follows from."""
-    conditions = RUN_CONDITIONS.union(rate.conditions)
-    return finding.verdict in REFUTED and (
-        not FOLLOWS_FROM[rate.quantity].isdisjoint(finding.quantities) or not conditions.isdisjoint(finding.conditions)
-    )
+    return finding.refutes(FOLLOWS_FROM[rate.quantity], RUN_CONDITIONS.union(rate.conditions))
 
 
 def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:

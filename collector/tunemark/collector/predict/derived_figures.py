@@ -11,7 +11,7 @@ from tunemark.collector.audit.bounds import SIXTEEN_BIT, fastest_format
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.published_shape import published_shape
-from tunemark.collector.audit.rule import REFUTED, Finding
+from tunemark.collector.audit.rule import Finding
 from tunemark.collector.audit.token_rates import rows_per_step, samples_per_s
 from tunemark.collector.predict.fit import Observed
 from tunemark.collector.store.rows import Rows, fact
@@ -107,7 +107,8 @@ def _of_padded_rows(
         )
         yield "mfu", (None, unknown)
         return
-    refutation = next((finding for finding in findings if _refutes(finding, result.id)), None)
+    own = (finding for finding in findings if finding.records[0] == result.id)
+    refutation = next((finding for finding in own if finding.refutes(RATE_OF_ROWS, CONDITIONS_OF_ROWS)), None)
     convention = evidence.facts.known.memory_reading(result.source)
     shape = published_shape(conditions, evidence.facts, convention) if isinstance(record, PublishedResult) else None
     if refutation is not None or shape is None or result.accelerator is None:
@@ -126,12 +127,6 @@ def _of_padded_rows(
     peak, words = _peak_flop_per_s(result.accelerator, result.devices, shape.method, result, model_flop_per_s)
     yield "mfu", (None if peak is None else model_flop_per_s / peak, words if peak is None else f"model FLOP/s / {words}")
     yield "hfu", (None, "the padding of rows is not stated")
-
-
-def _refutes(finding: Finding, result_id: str) -> bool:
-    """Return True if a finding refutes the rows per second of a result."""
-    concerned = not RATE_OF_ROWS.isdisjoint(finding.quantities) or not CONDITIONS_OF_ROWS.isdisjoint(finding.conditions)
-    return finding.records[0] == result_id and finding.verdict in REFUTED and concerned
 
 
 def _peak_flop_per_s(card: AcceleratorCard, devices: int, method: Method, result: AuditedResult, needed: float) -> tuple[float | None, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tunemark.collector.gate.cross_file_checks import committed_files
 from tunemark.collector.gate.read import SUBMISSIONS
 from tunemark.collector.store.database import open_database
+from tunemark.schema import errors
 from tunemark.schema.errors import TunemarkError
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 CODE = Path(__file__).parents[2]
 """The package of the collector."""
-SCHEMA = Path(__file__).parents[4] / "schema" / "tunemark" / "schema"
+SCHEMA = Path(errors.__file__).parent
+"""The package of the schema, wherever it is installed."""
 
 
 def inputs_sha256(root: Path) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.formats import counted
 
 QUERY_TIMEOUT_S = 10.0
 LONGEST_NAME = 200
@@ -132,7 +133,7 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
         visible.append(matches[0])
     if not visible and not hides_all(value):
         here = "0" if count == 1 else f"0 to {count - 1}"
-        fix = f"selects none of the {count} device{'s' * (count > 1)} here; give {here}, unset it, or set it to '' to use the CPU"
+        fix = f"selects none of the {counted(count, 'device')} here; give {here}, unset it, or set it to '' to use the CPU"
         raise UnusableMask(variable, value, MIG_PART if parts[0].startswith("MIG-") else fix, exit_code=Exit.UNSUPPORTED)
     return visible
 
@@ -151,7 +152,7 @@ def visible_ranges(count: int, variable: str) -> list[int]:
             return list(range(count))
         visible += [index for index in range(int(first), int(last or first) + 1) if index < count]
     if not visible and value.strip() and count:
-        fix = f"selects none of the {count} core{'s' * (count > 1)} here; give 0 to {count - 1}, or unset it"
+        fix = f"selects none of the {counted(count, 'core')} here; give 0 to {count - 1}, or unset it"
         raise UnusableMask(variable, value, fix, exit_code=Exit.UNSUPPORTED)
     return visible
 

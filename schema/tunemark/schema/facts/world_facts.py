@@ -4,7 +4,7 @@ One file per kind in data/known, each fact with its source.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 from itertools import pairwise
 from typing import Literal, Self
@@ -160,6 +160,11 @@ class SharedName(Frozen):
     """False if it was not read at the source."""
 
 
+def applies(when: Mapping[str, str], value_of: Callable[[str], object]) -> bool:
+    """Return True if each value named in `when` matches its regular expression as a whole."""
+    return all(re.fullmatch(pattern, str(value_of(name))) for name, pattern in when.items())
+
+
 class MemoryLever(Frozen):
     """Fields of `TrainingShape` for the results whose conditions match."""
 
@@ -240,11 +245,7 @@ class WorldFacts(Frozen):
 
     def software_of(self, source: str, value_of: Callable[[str], object]) -> Software:
         """Return the software of a result; `value_of` returns a condition, a setting or the section. By default it is plain."""
-        matching = (
-            entry
-            for entry in reversed(self.software)
-            if entry.source == source and all(re.fullmatch(pattern, str(value_of(name))) for name, pattern in entry.when.items())
-        )
+        matching = (entry for entry in reversed(self.software) if entry.source == source and applies(entry.when, value_of))
         return next(matching, Software(source=source, level="plain", because="not known"))
 
     def dataset(self, printed: str | None) -> DatasetFact | None:

@@ -85,6 +85,10 @@ class Conditions(Frozen):
     assumed: tuple[Text, ...] = ()
     """Conditions that are implied, not stated."""
 
+    def stated(self, name: str) -> object:
+        """Return a setting or, if there is none of this name, a condition; None if neither is stated."""
+        return self.settings[name] if name in self.settings else getattr(self, name, None)
+
 
 class PublishedResult(Frozen):
     """One row of a document."""
