@@ -158,7 +158,7 @@ def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[tuple[
 def _interval(ledger: MemoryLedger, quantity: str, predicted: int) -> tuple[int, int]:
     """Return the 90% interval of a predicted figure; memory outside the allocator is taken as exact."""
     outside = ledger.outside if quantity == "in use" else 0
-    low, high = ledger.error if quantity == "allocated" else tuple(end / ledger.peak_reserved for end in ledger.reserved_interval)
+    low, high = ledger.error if quantity == "allocated" else ledger.reserved_error
     return int((predicted - outside) * low) + outside, int((predicted - outside) * high) + outside
 
 

@@ -6,8 +6,6 @@ from tunemark.schema.formats import MIB
 from tunemark.schema.physics.activations import FP32, BlockActivations, block_activations, head_line, stored_per_block
 from tunemark.schema.physics.architecture import block_linears, count_parameters
 from tunemark.schema.physics.memory_states import (
-    ERROR,
-    SHARDED_ERROR,
     Group,
     MemoryLedger,
     MemoryLine,
@@ -40,7 +38,7 @@ def estimate_memory(shape: TrainingShape) -> MemoryLedger:
     block = block_activations(shape)
     outside = CONTEXT + (COLLECTIVES if shape.world_size * shape.tensor_parallel > 1 else 0)
     lines = (*state_lines(shape), *_activations(shape, block), head_line(shape), *_gathered(shape), _framework())
-    return MemoryLedger(kept(*lines), outside, ERROR if divided(shape, "parameters") == 1 else SHARDED_ERROR)
+    return MemoryLedger(kept(*lines), outside, sharded=divided(shape, "parameters") != 1)
 
 
 def largest_micro_batch(shape: TrainingShape, memory_bytes: int) -> int:

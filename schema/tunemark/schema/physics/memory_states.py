@@ -50,8 +50,18 @@ class MemoryLedger:
     """All lines except empty ones."""
     outside: int
     """Memory outside the allocator: the device context and communication buffers."""
-    error: tuple[float, float] = ERROR
-    """Interval of the live tensors: their true peak is between these multiples of the predicted one. `needed` adds a constant."""
+    sharded: bool = False
+    """True if the weights are divided among devices: the errors are larger."""
+
+    @property
+    def error(self) -> tuple[float, float]:
+        """Interval of the live tensors: their true peak is between these multiples of the predicted one. `needed` adds a constant."""
+        return SHARDED_ERROR if self.sharded else ERROR
+
+    @property
+    def reserved_error(self) -> tuple[float, float]:
+        """The same of reserved memory."""
+        return SHARDED_RESERVED_ERROR if self.sharded else RESERVED_ERROR
 
     def allocated_at(self, moment: Moment) -> int:
         """Return the bytes of live tensors at a moment."""
@@ -95,7 +105,7 @@ class MemoryLedger:
     @property
     def reserved_interval(self) -> tuple[int, int]:
         """90% interval of `peak_reserved`."""
-        low, high = RESERVED_ERROR if self.error == ERROR else SHARDED_RESERVED_ERROR
+        low, high = self.reserved_error
         return int(self.peak_reserved * low), int(self.peak_reserved * high)
 
     @property
