@@ -94,6 +94,24 @@ def test_a_wrong_word_gets_a_suggestion(tunemark: Tunemark, arguments: tuple[str
     assert complaint in done.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("--reentrant",), "--reentrant"),
+        (("--method", "full", "--rank", "8"), "--rank"),
+        (("--method", "full", "--targets", "q_proj"), "--targets"),
+        (("--single-quantisation",), "--single-quantisation"),
+        (("--epochs", "3"), "--epochs"),
+        (("--usd-per-hour", "2.5"), "--usd-per-hour"),
+    ],
+)
+def test_an_option_without_effect_is_an_error_not_ignored(tunemark: Tunemark, arguments: tuple[str, ...], option: str) -> None:
+    done = tunemark("estimate", "--model", "llama-3.1-8b", *arguments)
+    assert done.code == 2
+    assert f"{option}: " in done.err
+    assert "no effect" in done.err
+
+
 def test_rows_longer_than_the_context_are_a_warning(tunemark: Tunemark) -> None:
     long = ("estimate", "-m", "llama-3.1-8b", "-a", "L4", "--json", "--seq")
     done = tunemark(*long, 131_073)

@@ -1,6 +1,6 @@
 """The command `estimate`: the memory of a training step, the accelerators it fits on, and the predicted time and cost of a job."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +28,21 @@ NO_PRICE = "no list price for this number of devices; give --usd-per-hour"
 # ruff: noqa: PLC0415
 
 
+UNUSED = {
+    "reentrant": ("--reentrant", "blocks are not checkpointed; add --checkpointing full or selective"),
+    "rank": ("--rank", "full fine-tuning has no adapters; use it with --method lora or qlora"),
+    "targets": ("--targets", "full fine-tuning has no adapters; use it with --method lora or qlora"),
+    "dropout": ("--dropout", "full fine-tuning has no adapters; use it with --method lora or qlora"),
+    "adapters": ("--adapters", "full fine-tuning has no adapters; use it with --method lora or qlora"),
+    "single_quantisation": ("--single-quantisation", "only qlora quantises weights; use it with --method qlora"),
+    "epochs": ("--epochs", "give the size of the data too, with --samples or --tokens"),
+    "usd_per_hour": ("--usd-per-hour", "a cost needs the size of the data; give --samples or --tokens"),
+}
+"""Parameter -> its option, and the reason why it has no effect on this job."""
+
+
 def estimate(
+    context: typer.Context,
     model: Annotated[str, typer.Option("--model", "-m", help="A model card, by key or name.", show_default=False)],
     method: Annotated[str, typer.Option("--method", help="full, lora or qlora.")] = "lora",
     sequence_length: Annotated[
@@ -138,6 +152,15 @@ def estimate(
     """
     facts = FactBase.of_project()
     card, method_used = facts.model(model), chosen("--method", method, Method)
+    _refuse_unused(
+        context,
+        {
+            "reentrant": checkpointing == Checkpointing.NONE.value,
+            **dict.fromkeys(("rank", "targets", "dropout", "adapters"), method_used is Method.FULL),
+            "single_quantisation": method_used is not Method.QLORA,
+            **dict.fromkeys(("epochs", "usd_per_hour"), samples is None and tokens is None),
+        },
+    )
     stored = chosen("--parameters", parameters or ("fp32" if method_used is Method.QLORA else "bf16"), Dtype)
     shape = TrainingShape(
         card,
@@ -193,6 +216,15 @@ def estimate(
     _print_memory(shape, ledger, fits)
     if software:
         _print_jobs(jobs, software)
+
+
+def _refuse_unused(context: typer.Context, unused: Mapping[str, bool]) -> None:
+    """Raise TunemarkError for an option that was given but has no effect on this job."""
+    for name, without_effect in unused.items():
+        source = context.get_parameter_source(name)
+        if without_effect and source is not None and source.name == "COMMANDLINE":
+            option, fix = UNUSED[name]
+            raise TunemarkError(option, context.params[name], f"has no effect here: {fix}")
 
 
 def _check_length(shape: TrainingShape) -> list[str]:

@@ -29,16 +29,19 @@ class StepMemory:
     fix: str = LESS
 
     @property
-    def too_large(self) -> bool:
-        """Return True if more is needed than there is."""
-        return self.problem is not None
+    def shortage(self) -> tuple[int, int] | None:
+        """Needed and available bytes if more is needed than there is; None if it fits or either is unknown."""
+        if self.needed is None or self.has is None or self.needed <= self.has:
+            return None
+        return self.needed, self.has
 
     @property
     def problem(self) -> str | None:
         """Return the two amounts in words if more is needed than there is, else None."""
-        if self.needed is None or self.has is None or self.needed <= self.has:
+        if self.shortage is None:
             return None
-        return f"needs about {formats.gib(self.needed)} {self.place}, and {self.owner} has {formats.gib(self.has)}"
+        needed, has = map(formats.gib, self.shortage)
+        return f"needs about {needed} {self.place}, and {self.owner} has {has}"
 
 
 def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
@@ -56,10 +59,10 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
             return StepMemory(needed, share)
         return StepMemory(needed, share, "in each process", f"each of the {processes} processes")
     on_device = StepMemory(estimate_memory(shape).needed if shape else None, machine.devices[0].memory_bytes or share)
-    if shape is None or not shape.offload or on_device.too_large:
+    if shape is None or not shape.offload or on_device.shortage:
         return on_device
     on_host = StepMemory(processes * offloaded_bytes(shape), host, "of host memory", "the host", FEWER_STATES)
-    return on_host if on_host.too_large else on_device
+    return on_host if on_host.shortage else on_device
 
 
 def offloaded_bytes(shape: TrainingShape) -> int:
@@ -71,10 +74,11 @@ def offloaded_bytes(shape: TrainingShape) -> int:
 def too_large(plan: Plan, card: ModelCard, machine: Machine) -> tuple[str, str] | None:
     """Return two texts: the memory that the plan needs, and the available memory with the fix. None if it fits or is unknown."""
     memory = step_memory(plan, card, machine)
-    if memory.needed is None or memory.has is None or memory.needed <= memory.has:
+    if memory.shortage is None:
         return None
+    needed, has = map(formats.gib, memory.shortage)
     place = "" if memory.fix == LESS else f" {memory.place}"
-    return f"about {formats.gib(memory.needed)}{place} for {plan.workload}", f"{memory.owner} has {formats.gib(memory.has)}; {memory.fix}"
+    return f"about {needed}{place} for {plan.workload}", f"{memory.owner} has {has}; {memory.fix}"
 
 
 def refuse_too_large(plan: Plan, card: ModelCard, machine: Machine) -> None:
