@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "query": (COLLECTOR, "Query the database with SQL."),
     "export": (COLLECTOR, "Write the whole collection as Parquet and CSV."),
     "prices": (COLLECTOR, "Show the price of an instance or accelerator on a date."),
+    "recommend": (COLLECTOR, "Recommend what to rent or use for a job, with time, cost and evidence."),
     "estimate": (COLLECTOR, "Estimate memory, speed and cost before anything runs."),
     "import": ("tunemark.collector.commands.import_group", "Import results, workloads and prices from other tools."),
     "schema": (COLLECTOR, "Write the JSON Schema files and show the fields of a record."),

@@ -118,7 +118,7 @@ def test_the_table_shows_the_label_the_interval_and_the_nearest_results(tunemark
     [
         (("--samples", "10", "--tokens", "10"), "--samples or --tokens"),
         (("--samples", "0"), "must be 1 or more"),
-        (("--usd-per-hour", "-1"), "must be above 0"),
+        (("--samples", "10", "--usd-per-hour", "-1"), "must be above 0"),
         (("--like", "mlprf"), "did you mean 'mlperf'"),
     ],
 )

@@ -284,8 +284,8 @@ def test_many_submissions_load_through_a_pool_of_processes(checkout: Path, db: P
         save(checkout, make_submission(20, run_id=run_id(number)), f"run{number}")
     collect(checkout, db)
     alone = contents(db)
-    in_pool = loading.over_files
-    monkeypatch.setattr(loading, "over_files", lambda work, files: in_pool(work, files, parallel_above=1))
+    in_pool = loading.in_processes
+    monkeypatch.setattr(loading, "in_processes", lambda work, files: in_pool(work, files, parallel_above=1))
     collect(checkout, db)
     assert contents(db) == alone
 

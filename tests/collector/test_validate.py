@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tunemark.collector.gate import read
 from tunemark.collector.gate.check import LARGEST_FILE_BYTES, judge, judge_bytes
-from tunemark.collector.gate.read import over_files
+from tunemark.collector.gate.read import in_processes
 from tunemark.schema.records.base import canonical_json, content_id
 
 ANYWHERE = Path("record.json")
@@ -245,7 +245,7 @@ def test_many_files_go_through_a_pool_with_the_same_verdicts(checkout: Path) -> 
     for number in range(6):
         save(checkout, make_submission(20, run_id=run_id(number)), f"run{number}")
     files = sorted((checkout / "submissions").rglob("*.json"))
-    assert list(over_files(content_size, files, parallel_above=2)) == [path.stat().st_size for path in files]
+    assert list(in_processes(content_size, files, parallel_above=2)) == [path.stat().st_size for path in files]
     assert read.PARALLEL_ABOVE == 200
 
 

@@ -2,7 +2,7 @@
 
 import typer
 
-from tunemark.collector.commands import audit, collect, estimate, export, prices, query, schema, validate
+from tunemark.collector.commands import audit, collect, estimate, export, prices, query, recommend, schema, validate
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}
@@ -18,3 +18,4 @@ for command in (
     schema.schema,
 ):
     app.command()(command)
+app.command("recommend")(recommend.recommend_command)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,10 @@ Database = Annotated[
 Word = TypeVar("Word", bound=str)
 MANY = 200
 """Number of items above which progress is shown."""
+SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+NUMBER = re.compile(r"(\d[\d,_]*\.?\d*)\s*([a-zA-Z]?)")
+SECONDS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(min|s|m|h|d)")
 LARGEST_PLAIN = 1e6
 """Numbers below this are shown with six digits, larger ones without decimals; exponents are avoided."""
 
@@ -51,6 +56,30 @@ def chosen(option: str, word: str, known: Iterable[Word]) -> Word:
     if word.lower() in members:
         return next(member for member in members if member == word.lower())
     raise TunemarkError(option, word, did_you_mean(word, members))
+
+
+def parse_count(option: str, text: str) -> int:
+    """Return a whole number of 1 or more from text such as `10000`, `82k`, `10M` or `1.5B`. Raises TunemarkError that names the option."""
+    match = NUMBER.fullmatch(text.strip())
+    size = SIZES.get(match[2].lower()) if match else None
+    if match is None or size is None:
+        raise TunemarkError(option, text, "give a number, with k, M or B for thousands, millions or billions; for example 10M")
+    value = round(float(match[1].replace(",", "").replace("_", "")) * size)
+    if value < 1:
+        raise TunemarkError(option, text, "must be 1 or more")
+    return value
+
+
+def parse_seconds(option: str, text: str) -> float:
+    """Return seconds from text such as `90s`, `30min`, `2h`, `2h30min` or `1.5d`. Raises TunemarkError that names the option."""
+    compact = text.replace(" ", "").lower()
+    parts = TIME.findall(compact)
+    if not parts or "".join(number + unit for number, unit in parts) != compact:
+        raise TunemarkError(option, text, "give a time with its unit, such as 90min, 2h or 1.5d")
+    seconds = sum(float(number) * SECONDS[unit] for number, unit in parts)
+    if seconds <= 0:
+        raise TunemarkError(option, text, "must be above 0")
+    return seconds
 
 
 def say(message: str) -> None:

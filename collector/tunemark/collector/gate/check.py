@@ -19,7 +19,7 @@ from tunemark.collector.gate import card_checks
 from tunemark.collector.gate.checks import record_problems
 from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
-from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, over_files, shown_path
+from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, in_processes, shown_path
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -187,7 +187,7 @@ def validate_all(records: RecordFiles, cards: Sequence[Path], root: Path, facts:
     candidates = []
     try:
         facts.read_all()
-        for candidate in over_files(partial(_candidate, root=root, facts=facts), records.files):
+        for candidate in in_processes(partial(_candidate, root=root, facts=facts), records.files):
             candidates.append(candidate)
             advance()
         accepted = accept(candidates, committed_files(root), partial(_in_checkout, root=root, facts=facts))

@@ -27,6 +27,7 @@ CHUNK = 50
 MAX_WORKERS = 8
 """Each worker needs the memory of a Python process with numpy and pyarrow."""
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -110,18 +111,20 @@ def shown_path(path: Path, root: Path) -> str:
     return absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else path.as_posix()
 
 
-def over_files(work: Callable[[Path], Result], files: Sequence[Path], *, parallel_above: int = PARALLEL_ABOVE) -> Iterator[Result]:
-    """Yield `work(file)` for each file, in order; many files go through a pool of processes, so `work` must be picklable."""
+def in_processes(
+    work: Callable[[Item], Result], items: Sequence[Item], *, parallel_above: int = PARALLEL_ABOVE, chunk: int = CHUNK
+) -> Iterator[Result]:
+    """Yield `work(item)` for each item, in order; many go through a pool of processes, `chunk` at a time, so `work` must be picklable."""
     # In a container fewer cores may be usable than the machine has.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(cores, MAX_WORKERS)
-    if len(files) <= parallel_above or workers == 1:
-        yield from map(work, files)
+    if len(items) <= parallel_above or workers == 1:
+        yield from map(work, items)
         return
     # Spawned, not forked: this process has threads of numpy and DuckDB. Interrupts are left to this process.
     ignored = (signal.SIGINT, signal.SIG_IGN)
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=signal.signal, initargs=ignored)
     try:
-        yield from pool.map(work, files, chunksize=CHUNK)
+        yield from pool.map(work, items, chunksize=chunk)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -13,14 +13,14 @@ from tunemark.collector.predict.fit import Combination, Estimate, Fit, Observed
 from tunemark.collector.predict.roofline import Missing
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts.cards import AcceleratorCard, PriceRow
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB, HOUR_S
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory, largest_micro_batch
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.vocabulary import SoftwareLevel
+from tunemark.schema.vocabulary import Method, SoftwareLevel
 
 # Memory --------------------------------------------------------------------------------------------
 
@@ -139,27 +139,30 @@ def interval_of(estimate: Estimate, devices: int) -> Range:
 
 
 def no_data(rows: Sequence[Observed], config: Combination) -> Missing | None:
-    """Return the reason why nothing similar is known, or None.
+    """Return the reason why nothing similar to a combination is known, or None; see `unmeasured`."""
+    shape = config.shape
+    return unmeasured(rows, shape.model, shape.method, config.accelerator.vendor, length=shape.sequence_length, slots=shape.slots)
+
+
+def unmeasured(rows: Sequence[Observed], model: ModelCard, method: Method, vendor: str, *, length: int, slots: int) -> Missing | None:
+    """Return the reason why nothing similar is known, or None. `slots` is the tokens of a micro-batch.
 
     There is no prediction for a method or a vendor without results, for an encoder without results of encoders, and for rows far
     shorter or longer than any calibration row of the method, where other costs dominate.
     """
-    method, shape = config.shape.method, config.shape
     alike = [row for row in rows if row.config.shape.method is method]
     if not alike:
         return Missing(f"no accepted result of {method.value}")
-    if FAMILIES[shape.model.family].encoder and not any(FAMILIES[row.config.shape.model.family].encoder for row in alike):
-        return Missing(f"{shape.model.name} is an encoder, and no accepted {method.value} result is for an encoder")
-    if not any(row.config.accelerator.vendor == config.accelerator.vendor for row in rows):
-        return Missing(f"no accepted result on a device of {config.accelerator.vendor}")
+    if FAMILIES[model.family].encoder and not any(FAMILIES[row.config.shape.model.family].encoder for row in alike):
+        return Missing(f"{model.name} is an encoder, and no accepted {method.value} result is for an encoder")
+    if not any(row.config.accelerator.vendor == vendor for row in rows):
+        return Missing(f"no accepted result on a device of {vendor}")
     lengths = [row.config.shape.sequence_length for row in alike]
-    if not SMALLEST_PART * min(lengths) <= shape.sequence_length <= LARGEST_TIMES * max(lengths):
-        return Missing(f"rows of {shape.sequence_length:,} tokens; accepted results have {min(lengths):,} to {max(lengths):,}")
-    slots = min(row.config.shape.slots for row in alike)
-    if shape.slots < SMALLEST_PART * slots:
-        return Missing(
-            f"micro-batches of {shape.slots:,} tokens; accepted results have {slots:,} or more, and smaller ones wait for launches"
-        )
+    if not SMALLEST_PART * min(lengths) <= length <= LARGEST_TIMES * max(lengths):
+        return Missing(f"rows of {length:,} tokens; accepted results have {min(lengths):,} to {max(lengths):,}")
+    fewest = min(row.config.shape.slots for row in alike)
+    if slots < SMALLEST_PART * fewest:
+        return Missing(f"micro-batches of {slots:,} tokens; accepted results have {fewest:,} or more, and smaller ones wait for launches")
     return None
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tunemark.collector.predict.roofline import MEANING, TERMS, Missing, Term, work_seconds
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import SoftwareLevel
 
@@ -75,11 +75,15 @@ class Combination:
 
     @property
     def architecture(self) -> str:
-        """The numbers of the model that determine the time per token, except the vocabulary; Llama 3 and 3.1 have the same."""
-        model = self.shape.model
-        experts = f", {model.experts} experts" if model.experts else ""
-        heads = f"{model.attention_heads}/{model.key_value_heads} heads of {model.head_dim}"
-        return f"{model.layers} blocks of {model.hidden_size}/{model.intermediate_size}, {heads}{experts}"
+        """The numbers of the model that determine the time per token."""
+        return architecture_of(self.shape.model)
+
+
+def architecture_of(model: ModelCard) -> str:
+    """Return the numbers that determine the time per token, except the vocabulary; Llama 3 and 3.1 have the same."""
+    experts = f", {model.experts} experts" if model.experts else ""
+    heads = f"{model.attention_heads}/{model.key_value_heads} heads of {model.head_dim}"
+    return f"{model.layers} blocks of {model.hidden_size}/{model.intermediate_size}, {heads}{experts}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,17 +259,24 @@ class Fit:
 
     def predict(self, config: Combination) -> Estimate | Missing:
         """Return the prediction for a combination, or the reason why there is none."""
-        terms = work_seconds(config.shape, config.accelerator)
-        if isinstance(terms, Missing):
-            return terms
-        unseen = tuple(name for name in parameters(config, terms) if name not in set(self.names))
-        mean = np.concatenate([self.posterior.mean, [prior_of(name).mean for name in unseen]])
-        value, slopes = Design([(config, terms)], (*self.names, *unseen)).linear(mean)
-        known, new = slopes[0, : len(self.names)], slopes[0, len(self.names) :]
-        variance = float(known @ self.posterior.covariance @ known)
-        # A parameter without rows keeps the variance of its prior.
-        variance += sum((float(slope) * prior_of(name).sd) ** 2 for name, slope in zip(unseen, new, strict=True))
-        return Estimate(float(value[0]), math.sqrt(variance + ROW_VARIANCE))
+        return self.predict_all([config])[0]
+
+    def predict_all(self, configs: Sequence[Combination]) -> list[Estimate | Missing]:
+        """Return the prediction for each combination, or the reason why there is none."""
+        work = [work_seconds(config.shape, config.accelerator) for config in configs]
+        rows = [(config, terms) for config, terms in zip(configs, work, strict=True) if not isinstance(terms, Missing)]
+        seen = set(self.names)
+        unseen = tuple(sorted({name for config, terms in rows for name in parameters(config, terms)} - seen))
+        # A parameter without rows keeps the mean and the variance of its prior.
+        priors = [prior_of(name) for name in unseen]
+        mean = np.concatenate([self.posterior.mean, [prior.mean for prior in priors]])
+        values, slopes = Design(rows, (*self.names, *unseen)).linear(mean)
+        known, new = slopes[:, : len(self.names)], slopes[:, len(self.names) :]
+        variances = ((known @ self.posterior.covariance) * known).sum(axis=1) + new**2 @ np.array([prior.sd**2 for prior in priors])
+        estimates = iter(
+            Estimate(float(value), math.sqrt(float(variance) + ROW_VARIANCE)) for value, variance in zip(values, variances, strict=True)
+        )
+        return [terms if isinstance(terms, Missing) else next(estimates) for terms in work]
 
     def without(self, lines: Sequence[int]) -> Posterior:
         """Return the posterior without some rows, by their numbers."""

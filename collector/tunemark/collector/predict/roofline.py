@@ -6,6 +6,7 @@ sum instead of the larger term, because real training loops overlap little. FLOP
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, get_args
 
 from tunemark.schema.facts.cards import AcceleratorCard
@@ -54,16 +55,22 @@ def work_seconds(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Ter
         return Missing(f"the card of {accelerator.name} has no dense peak for {computed.value}")
     if bandwidth is None:
         return Missing(f"the card of {accelerator.name} has no memory bandwidth")
+    link = HOST_LINK_BYTES_PER_S if shape.offload else (accelerator.interconnect_gb_s or 64) / 2 * GIGA
+    flops, moved = work_of(shape)
+    seconds = {term: amount / (peak * TERA * shape.tokens) for term, amount in flops.items()}
+    for term, size in moved.items():
+        seconds[term] = size / ((link if term == "exchange" else bandwidth * GIGA) * shape.tokens)
+    return seconds
+
+
+@lru_cache(maxsize=4096)
+def work_of(shape: TrainingShape) -> tuple[dict[Term, float], dict[Term, float]]:
+    """Return the FLOPs and the moved bytes of a micro-step of one device, by class of work. They are the same on every accelerator."""
     # All s^2 pairs count, recomputed ones included. Kernels work in tiles: a head of 96 takes as long as one of 128.
     ledger, recomputes = flops_ledger(shape, "square"), shape.checkpointing is Checkpointing.FULL
     attention = ledger.of("forward_attention", "backward_attention") + (ledger.of("forward_attention") if recomputes else 0)
     tile = 2 ** math.ceil(math.log2(shape.model.head_dim)) / shape.model.head_dim
-    link = HOST_LINK_BYTES_PER_S if shape.offload else (accelerator.interconnect_gb_s or 64) / 2 * GIGA
-    flops: dict[Term, float] = {"matmul": ledger.executed - attention, "attention": attention * tile}
-    seconds = {term: amount / (peak * TERA * shape.tokens) for term, amount in flops.items()}
-    for term, size in moved_bytes(shape).items():
-        seconds[term] = size / ((link if term == "exchange" else bandwidth * GIGA) * shape.tokens)
-    return seconds
+    return {"matmul": ledger.executed - attention, "attention": attention * tile}, moved_bytes(shape)
 
 
 def moved_bytes(shape: TrainingShape) -> dict[Term, float]:

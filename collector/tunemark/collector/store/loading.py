@@ -1,9 +1,10 @@
 """From files to the database: facts, documents, published and converted results, submissions; all or nothing."""
 
 import ast
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime
 from functools import partial
@@ -16,17 +17,17 @@ from tunemark.collector.audit.rule import Finding, Rule
 from tunemark.collector.gate.check import Verdict, judge
 from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files
 from tunemark.collector.gate.fact_files import missing_document, wrong_count
-from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, RecordFiles, over_files, records_in, shown_path
+from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, RecordFiles, in_processes, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
 from tunemark.collector.predict.derived_figures import add_derived_figures
 from tunemark.collector.predict.predicted_vs_measured import memory_errors
 from tunemark.collector.store.configurations import pool_configurations
-from tunemark.collector.store.database import arrow_schemas, as_arrow, build_database
+from tunemark.collector.store.database import arrow_schemas, as_arrow, build_database, open_database
 from tunemark.collector.store.fact_rows import fact_rows
 from tunemark.collector.store.measured_rows import measured_rows
 from tunemark.collector.store.published_rows import converted_rows, document_rows, known_dataset_rows, published_rows
 from tunemark.collector.store.rows import Row, Rows, merge
-from tunemark.collector.store.unchanged import counts_if_unchanged, inputs_sha256
+from tunemark.schema import errors
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.converted import ConvertedResult
@@ -35,7 +36,13 @@ from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.upgrade import Problem
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
+
+CODE = Path(__file__).parents[2]
+"""The package of the collector."""
+SCHEMA = Path(errors.__file__).parent
+"""The package of the schema, wherever it is installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,7 @@ def collect(
 
     from tunemark.collector.audit.rule import all_rules, audit  # noqa: PLC0415
     from tunemark.collector.predict.cross_validation import cross_validate, throughput_rows  # noqa: PLC0415
+    from tunemark.collector.predict.option_rates import option_rows  # noqa: PLC0415
     from tunemark.collector.predict.rules_of_thumb import rule_rows  # noqa: PLC0415
 
     facts = FactBase(root / "data")
@@ -93,7 +101,7 @@ def collect(
     undescribed = _add_documents(rows, root, facts)
     _add_converted(rows, root, facts)
     submissions = []
-    for loaded in over_files(partial(load_submission, root=root, facts=facts, schemas=schemas), submission_files(root).files):
+    for loaded in in_processes(partial(load_submission, root=root, facts=facts, schemas=schemas), submission_files(root).files):
         submissions.append(loaded)
         advance()
     accepted = accept(submissions, committed_files(root))
@@ -108,6 +116,7 @@ def collect(
     fitted, held_out = cross_validate(calibration.rows)
     merge(rows, throughput_rows(fitted, held_out, calibration.refused))
     add_derived_figures(rows, calibration.by_result, calibration.refused, evidence, findings)
+    rows["option_rates"] = list(option_rows(facts, fitted, {row["result_id"]: row["trust"] for row in rows["result_rows"]}))
     memory = list(memory_errors(facts, evidence.records))
     rows["memory_errors"] = [row for row, _ in memory]
     rows["rule_errors"] = list(rule_rows(memory, (one for one in held_out if one.left_out == "source")))
@@ -265,3 +274,55 @@ def _refuse_repeated_ids(ids: Iterable[tuple[str, str]]) -> None:
             fix = f"is already in {files[result_id]}; give each result a unique number"
             raise TunemarkError(f"{file}: id", result_id, fix, exit_code=Exit.INVALID)
         files[result_id] = file
+
+
+# A collection is skipped if the database was built from the same inputs: files, code and day -----------
+
+
+def inputs_sha256(root: Path) -> str:
+    """Return the hash of all inputs of a collection: the files of data and submissions, which of them git tracks, and the code."""
+    digest = hashlib.sha256()
+    folders = (root / "data", root / SUBMISSIONS, CODE, SCHEMA)
+    for folder in folders:
+        for path in sorted(_files(folder)):
+            digest.update(f"{path.relative_to(folder)}\0".encode(errors="surrogateescape"))
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    digest.update("\0".join(sorted(committed_files(root))).encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder that could be inputs, without caches."""
+    for path in folder.rglob("*"):
+        if path.is_file() and path.suffix != ".pyc":
+            yield path
+
+
+def counts_if_unchanged(database: Path, digest: str, as_of: date, tables: Iterable[str]) -> tuple[dict[str, int], dict[str, int]] | None:
+    """Return the rows by table and the results by source of a database with these inputs; None if it is missing or has other inputs.
+
+    A database that left out a file, or noted something about one, counts as changed, so that this is reported again.
+    """
+    try:
+        with open_database(database) as connection:
+            same = _row(connection, "select inputs_sha256 = ? and as_of = ? and complete from collection", [digest, as_of])
+            if not same:
+                return None
+            rows = {name: _row(connection, f"select count(*) from {name}") for name in tables}  # noqa: S608 - our own tables
+            sources = connection.execute("select source from result_rows").fetchall()
+    except (TunemarkError, LookupError):
+        return None
+    return rows, dict(Counter(source for (source,) in sources))
+
+
+def _row(connection: "duckdb.DuckDBPyConnection", sql: str, values: list[object] | None = None) -> int:
+    """Return the single value of a query. Raises LookupError if there is none, such as in a database of an older version."""
+    import duckdb  # noqa: PLC0415 - not needed to import this module
+
+    try:
+        row = connection.execute(sql, values or []).fetchone()
+    except duckdb.Error as error:
+        raise LookupError(str(error)) from error
+    if row is None:
+        raise LookupError(sql)
+    return int(row[0])

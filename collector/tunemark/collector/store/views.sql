@@ -709,6 +709,44 @@ create table throughput_refused (
 );
 comment on table throughput_refused is 'Results with a rate that is not used for calibration.';
 
+create table option_rates (
+    model varchar not null,
+    method varchar not null,
+    sequence_length integer not null,
+    software varchar not null,
+    accelerator varchar not null,
+    devices integer not null,
+    evidence varchar not null,
+    tokens_per_s double,
+    tokens_per_s_low double,
+    tokens_per_s_high double,
+    memory varchar,
+    needed_bytes bigint,
+    memory_bytes bigint,
+    micro_batch integer,
+    checkpointing varchar,
+    sharding varchar,
+    trust varchar,
+    result_ids varchar[] not null,
+    results integer not null,
+    reason varchar,
+    primary key (model, method, sequence_length, software, accelerator, devices)
+);
+comment on table option_rates is 'Rates from which `tunemark recommend` and the home page choose.';
+comment on column option_rates.sequence_length is 'Tokens of a row; a question about another length uses the next longer one.';
+comment on column option_rates.software is 'plain | tuned | vendor';
+comment on column option_rates.evidence is 'direct: results of this model, method, length, accelerator and count; near: another length or count; predicted; none';
+comment on column option_rates.tokens_per_s is 'Rate of all devices; NULL without evidence.';
+comment on column option_rates.tokens_per_s_low is 'Lower end of the 90% interval of one more result.';
+comment on column option_rates.memory is 'fits | probably | tight | no; ran: a result ran, though the estimate is higher. NULL without any similar result.';
+comment on column option_rates.needed_bytes is 'Memory that the step needs on each device.';
+comment on column option_rates.memory_bytes is 'Memory of each device.';
+comment on column option_rates.micro_batch is 'Rows of a micro-batch in the configuration that was chosen.';
+comment on column option_rates.trust is 'Best trust level of the results.';
+comment on column option_rates.result_ids is 'Results that the rate is based on, at most six.';
+comment on column option_rates.results is 'Number of these results.';
+comment on column option_rates.reason is 'Why there is no rate.';
+
 create table rule_errors (
     kind varchar not null,
     rule varchar not null,

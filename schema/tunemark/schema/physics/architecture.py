@@ -6,6 +6,7 @@ transformers builds on the meta device.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
@@ -180,11 +181,13 @@ class Linear:
         return self.inputs * self.outputs * self.active
 
 
+@lru_cache(maxsize=256)
 def block_linears(card: ModelCard) -> tuple[Linear, ...]:
     """Return the linear layers of one block in the order of a forward pass."""
     return _attention(card) + _feed_forward(card)
 
 
+@lru_cache(maxsize=256)
 def adapted_linears(card: ModelCard, targets: tuple[str, ...]) -> tuple[Linear, ...]:
     """Return the linear layers of a block that get an adapter. Names match as in peft: whole, or as the end of a dotted path.
 

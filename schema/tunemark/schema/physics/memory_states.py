@@ -75,7 +75,7 @@ class MemoryLedger:
     @property
     def peak_allocated(self) -> int:
         """Peak of live tensors (`max_memory_allocated`)."""
-        return self.allocated_at(self.peak_moment)
+        return max(map(self.allocated_at, MOMENTS))
 
     @property
     def peak_reserved(self) -> int:
@@ -84,9 +84,10 @@ class MemoryLedger:
         Tensors of the other moments have other sizes, so that the blocks freed at the peak hold only a part of them. Gathered
         weights belong to the stream of the collectives, and the allocator never shares blocks between streams.
         """
-        elsewhere = [line for line in self.lines if self.peak_moment not in line.moments]
+        peak = self.peak_moment
+        elsewhere = [line for line in self.lines if peak not in line.moments]
         gathered = sum(line.bytes for line in elsewhere if line.group == "gathered")
-        return int(self.peak_allocated + gathered + NOT_REUSED * (sum(line.bytes for line in elsewhere) - gathered))
+        return int(self.allocated_at(peak) + gathered + NOT_REUSED * (sum(line.bytes for line in elsewhere) - gathered))
 
     def reserved_on(self, device_bytes: int | None) -> int:
         """Return the peak reserved on a device of this memory.
@@ -118,17 +119,22 @@ class MemoryLedger:
         """Upper end of the 90% interval of `needed`."""
         return int(self.peak_allocated * self.error[1]) + self.outside
 
-    def fit_on(self, device_bytes: int) -> MemoryVerdict:
-        """Return the verdict on a device of this memory.
+    @property
+    def fit_limits(self) -> dict[MemoryVerdict, int]:
+        """The smallest memory of a device for each verdict other than `no`, in bytes, best first.
 
         - `fits`: there is room for all that the allocator would reserve, and for the upper end of the interval.
         - `probably`: the upper end of the interval fits.
         - `tight`: the lower end fits.
         - `no`: not even that.
         """
-        if self.needed_high > device_bytes:
-            return "tight" if self.needed_low <= device_bytes else "no"
-        return "fits" if self.peak_reserved + self.outside <= device_bytes else "probably"
+        peak, (low, high) = self.peak_allocated, self.error
+        probably = int(peak * high) + self.outside
+        return {"fits": max(probably, self.peak_reserved + self.outside), "probably": probably, "tight": int(peak * low) + self.outside}
+
+    def fit_on(self, device_bytes: int) -> MemoryVerdict:
+        """Return the verdict on a device of this memory; see `fit_limits`."""
+        return next((verdict for verdict, least in self.fit_limits.items() if device_bytes >= least), "no")
 
     @property
     def model_memory(self) -> int:

@@ -1,0 +1,254 @@
+"""The command `recommend`: what to rent or use for a fine-tuning job, with time, cost and evidence."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+
+from tunemark.collector.commands.terminal import AsJson, Database, chosen, database_of, parse_count, parse_seconds, print_json, print_table
+from tunemark.schema import formats, recommendation_words
+from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.recommendation import ANY, OBJECTIVES, OWN, TRUSTS, Answer, Offer, Option, Question, Rate, offers_of, recommend
+from tunemark.schema.vocabulary import Method, PriceKind, SoftwareLevel
+
+USUAL_LENGTH = 2_048
+SHOWN = 10
+RATES = "select * exclude (model) from option_rates where model = '{}' order by all"
+PRICES = "select * from current_prices order by price"
+PRICE_KINDS = tuple(kind for kind in PriceKind if kind.value != "owned")
+
+
+def recommend_command(
+    model: Annotated[str, typer.Option("--model", "-m", help="A model, by key or name.", show_default=False)],
+    tokens: Annotated[str | None, typer.Option("--tokens", help="Tokens of the data, such as 10M.", show_default=False)] = None,
+    samples: Annotated[
+        str | None, typer.Option("--samples", help="Rows of the data, such as 50k, taken as full; instead of --tokens.", show_default=False)
+    ] = None,
+    method: Annotated[str, typer.Option("--method", help="full, lora, qlora or any.")] = "lora",
+    sequence_length: Annotated[
+        int | None,
+        typer.Option("--seq", help="Tokens of a row. Default: 2048, or the model's context if that is shorter.", show_default=False),
+    ] = None,
+    *,
+    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 1,
+    objective: Annotated[str, typer.Option("--objective", help="cheapest, fastest or value (the knee between both).")] = "cheapest",
+    deadline: Annotated[str | None, typer.Option("--deadline", help="Longest time, such as 90min or 2h.", show_default=False)] = None,
+    budget: Annotated[float | None, typer.Option("--budget", help="Highest cost in US dollars.", show_default=False)] = None,
+    software: Annotated[
+        str, typer.Option("--software", help="plain (transformers and peft), tuned (fused kernels or torch.compile) or vendor.")
+    ] = "plain",
+    provider: Annotated[
+        list[str] | None, typer.Option("--provider", help="A cloud provider; may be repeated. Default: all.", show_default=False)
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind", help="on_demand, spot, reserved or marketplace; may be repeated. Default: on_demand list prices.", show_default=False
+        ),
+    ] = None,
+    most_devices: Annotated[int | None, typer.Option("--max-devices", help="Most accelerators.", show_default=False)] = None,
+    trust: Annotated[
+        str, typer.Option("--trust", help="measured: only measured rates; published: any result; predicted: predictions too.")
+    ] = "predicted",
+    startup: Annotated[
+        str, typer.Option("--start-up", help="Assumed time until training runs, paid for: machine, data, weights, compiling.")
+    ] = "5min",
+    own: Annotated[str | None, typer.Option("--own", help="Your own accelerator, to compare with renting.", show_default=False)] = None,
+    own_devices: Annotated[int, typer.Option("--own-devices", help="Number of your own accelerators.")] = 1,
+    own_usd_per_hour: Annotated[
+        float | None, typer.Option("--own-usd-per-hour", help="Cost of an hour of use of all of them.", show_default=False)
+    ] = None,
+    owned: Annotated[
+        str | None,
+        typer.Option(
+            "--owned", metavar="FIGURES", help="The same from purchase, years, utilisation, watts and electricity.", show_default=False
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Options to show.")] = SHOWN,
+    db: Database = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recommend what to rent or use for a fine-tuning job: options with time, cost, memory and evidence, best first.
+
+    Rates are those of accepted results where there are any, otherwise predictions from them, each with a 90% interval. Limits are kept
+    with 90% certainty; options that keep them only by the middle of the interval are listed apart. Where nothing similar was measured,
+    the answer is "no data". Time is training and the assumed start-up; evaluation, saving, minimum billing and data transfer are not
+    included. Prices are those of whole instances.
+
+    Exit codes: 0 answered, also if nothing can be recommended; 2 an unknown word, or no database.
+
+    Examples
+    --------
+    - `tunemark recommend -m llama-3.1-8b --tokens 10M`
+
+    - `tunemark recommend -m qwen3-8b --method any --samples 50k --seq 2048 --epochs 3 --deadline 2h --budget 40`
+
+    - `tunemark recommend -m llama-3.1-8b --method qlora --tokens 10M --own "RTX 4090" --owned purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`
+
+    - `tunemark recommend -m llama-2-70b --tokens 100M --software vendor --seq 8192 --objective fastest --json`
+    """
+    facts = FactBase.of_project()
+    card = facts.model(model)
+    length = min(USUAL_LENGTH, card.context_length) if sequence_length is None else sequence_length
+    question = Question(
+        ANY if method.lower() == ANY else chosen("--method", method, Method).value,
+        _size(tokens, samples, length, epochs),
+        length,
+        chosen("--software", software, get_args(SoftwareLevel)),
+        chosen("--objective", objective, OBJECTIVES),
+        None if deadline is None else parse_seconds("--deadline", deadline),
+        budget,
+        tuple(provider or ()),
+        tuple(chosen("--kind", word.replace("-", "_"), PRICE_KINDS).value for word in kind or ("on_demand",)),
+        most_devices,
+        chosen("--trust", trust, TRUSTS),
+        0.0 if startup == "0" else parse_seconds("--start-up", startup),
+        _own(facts, own, own_devices, own_usd_per_hour, owned),
+    )
+    rates, offers = read_options(database_of(db), facts, card)
+    _check_providers(question.providers, offers)
+    answer = recommend(question, rates, offers)
+    tuned = recommend(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
+    if as_json:
+        print_json(as_data(card, question, answer, tuned))
+        return
+    _print(card, question, answer, tuned, limit)
+
+
+def _size(tokens: str | None, samples: str | None, length: int, epochs: int) -> int:
+    """Return the tokens of all epochs."""
+    if (tokens is None) == (samples is None):
+        raise TunemarkError("--tokens", tokens, "give the size of the data once: --tokens or --samples")
+    if epochs < 1:
+        raise TunemarkError("--epochs", epochs, "must be 1 or more")
+    size = parse_count("--tokens", tokens) if tokens is not None else parse_count("--samples", samples or "") * length
+    return size * epochs
+
+
+def _own(facts: FactBase, name: str | None, devices: int, usd_per_hour: float | None, figures: str | None) -> tuple[Offer, ...]:
+    """Return the reader's own machine as an offer."""
+    from tunemark.collector.predict.owned_hardware_cost import parse_owned  # noqa: PLC0415 - not needed for --help
+
+    if name is None:
+        for option, value in (("--own-usd-per-hour", usd_per_hour), ("--owned", figures)):
+            if value is not None:
+                raise TunemarkError(option, value, "name the accelerator with --own")
+        return ()
+    if (usd_per_hour is None) == (figures is None):
+        raise TunemarkError("--own", name, "give the cost of an hour of use: --own-usd-per-hour, or --owned with its figures")
+    if devices < 1:
+        raise TunemarkError("--own-devices", devices, "must be 1 or more")
+    hourly = usd_per_hour if usd_per_hour is not None else devices * parse_owned(figures or "").usd_per_hour()
+    if hourly <= 0:
+        raise TunemarkError("--own-usd-per-hour", hourly, "must be above 0")
+    card = facts.accelerator(name)
+    return (Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly),)
+
+
+def read_options(database: Path, facts: FactBase, card: ModelCard) -> tuple[list[Rate], list[Offer]]:
+    """Return the rates of a model and all offers. Raises TunemarkError without a database, and for a model without rates."""
+    from tunemark.collector.store.sql_query import run_query  # noqa: PLC0415 - needs duckdb, which --help does not
+
+    rates = [_rate(row) for row in run_query(RATES.format(card.key), database).records()]
+    if not rates:
+        fix = "the database has no rates for it; run `tunemark collect` if it is old. Models without a hub repository have none"
+        raise TunemarkError("--model", card.key, fix)
+    names = {key: known.name for key, known in facts.accelerators.items() if known.unit != "cpu"}
+    return rates, offers_of(run_query(PRICES, database).records(), names)
+
+
+def _rate(row: dict[str, Any]) -> Rate:
+    return Rate(**row | {"result_ids": tuple(row["result_ids"])})
+
+
+def _check_providers(providers: Iterable[str], offers: Iterable[Offer]) -> None:
+    known = sorted({offer.provider for offer in offers})
+    for provider in providers:
+        if provider not in known:
+            raise TunemarkError("--provider", provider, did_you_mean(provider, known))
+
+
+# Output ---------------------------------------------------------------------------------------------
+
+
+def as_data(card: ModelCard, question: Question, answer: Answer, tuned: Answer | None) -> dict[str, Any]:
+    """Return the answer as plain data."""
+    return {
+        "question": {"model": card.key} | asdict(question),
+        "headline": recommendation_words.headline(question, answer),
+        "alternatives": recommendation_words.alternatives(answer),
+        "changes": _changes(question, answer, tuned),
+        **asdict(answer),
+    }
+
+
+def _changes(question: Question, answer: Answer, tuned: Answer | None) -> list[str]:
+    tuned_words = [recommendation_words.with_tuned(tuned)] if tuned is not None else []
+    return [*recommendation_words.changes(question, answer), *filter(None, tuned_words)]
+
+
+def _print(card: ModelCard, question: Question, answer: Answer, tuned: Answer | None, limit: int) -> None:
+    words = recommendation_words
+    size = words.tokens_in_words(question.tokens)
+    typer.echo(f"{card.name}, {words.METHODS.get(question.method, 'any method')}, {size}, rows of {question.sequence_length:,} tokens")
+    if answer.sequence_length != question.sequence_length:
+        typer.echo(f"Rates are those of rows of {answer.sequence_length:,} tokens.")
+    typer.echo("")
+    typer.echo(words.headline(question, answer))
+    if answer.best is not None:
+        typer.echo(words.evidence(answer.best))
+        typer.echo(f"Memory {words.memory(answer.best)} ({words.configuration(answer.best)}).")
+    for line in words.alternatives(answer):
+        typer.echo(line)
+    for title, options in (
+        (f"Options, {question.objective} first", answer.ranked),
+        ("May exceed a limit", answer.may_exceed),
+        ("Over a limit", answer.exceeding),
+    ):
+        if options:
+            _print_options(f"{title}: {min(limit, len(options))} of {len(options)}", options[:limit])
+    lines = [*_changes(question, answer, tuned), words.not_fitting(answer), words.unknown(answer)]
+    if any(lines):
+        typer.echo("")
+    for line in filter(None, lines):
+        typer.echo(line)
+    typer.echo(f"{words.startup(question)} {words.NOT_INCLUDED}")
+
+
+def _print_options(title: str, options: Iterable[Option]) -> None:
+    words = recommendation_words
+    columns = ["rank", "hardware", "where", "usd/h", "time", "90% interval", "cost", "90% interval", "memory", "evidence", "limit"]
+    rows = [
+        (
+            ""
+            if not option.rank_low
+            else f"{option.rank_low}"
+            if option.rank_low == option.rank_high
+            else f"{option.rank_low} to {option.rank_high}",
+            words.hardware(option),
+            words.place(option),
+            formats.usd(option.offer.usd_per_hour * option.instances),
+            formats.duration(option.seconds),
+            f"{formats.duration(option.seconds_low)} to {formats.duration(option.seconds_high)}",
+            formats.usd(option.usd),
+            f"{formats.usd(option.usd_low)} to {formats.usd(option.usd_high)}",
+            option.rate.memory,
+            _cited(option.rate),
+            ", ".join(dict.fromkeys((*option.exceeds, *option.limits))),
+        )
+        for option in options
+    ]
+    typer.echo("")
+    print_table(columns, rows, title=title)
+
+
+def _cited(rate: Rate) -> str:
+    """Return the kind of evidence with the first results."""
+    if not rate.result_ids:
+        return rate.evidence
+    more = f" and {rate.results - 2} more" if rate.results > 2 else ""  # noqa: PLR2004 - two are named
+    return f"{rate.evidence}: {', '.join(rate.result_ids[:2])}{more}"

@@ -1,0 +1,350 @@
+"""Rates of options: how fast, and whether it fits, for each model, method, row length, accelerator, device count and software.
+
+`tunemark recommend` and the home page select from these rows and multiply by the size of the data and by a price. The evidence of a row
+is the best there is, in this order:
+
+- `direct`: results of this model, method, row length, accelerator and device count. The rate is their geometric mean.
+- `near`: results of this model, method and accelerator with another length or count. The rate is the prediction, corrected by the mean
+  error of the prediction for these results.
+- `predicted`: the prediction of the throughput model alone.
+- `none`: nothing similar was measured, or the step does not fit; there is a reason instead of a rate.
+
+Intervals are 90% intervals for one more result. Those of direct and near rates are the 90% quantile of the errors that the same
+calculation makes for each stored result from the others.
+"""
+
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from itertools import product
+
+import numpy as np
+
+from tunemark.collector.gate.read import in_processes
+from tunemark.collector.predict.estimate import QUANTILE, unmeasured
+from tunemark.collector.predict.fit import ROW_VARIANCE, Combination, Estimate, Fit, Observed, architecture_of
+from tunemark.collector.predict.roofline import Missing
+from tunemark.collector.store.rows import Row
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow, current_prices
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.formats import GIB, gib
+from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.memory_states import MemoryVerdict
+from tunemark.schema.physics.training_shape import Sharding, TrainingShape
+from tunemark.schema.recommendation import NODES
+from tunemark.schema.vocabulary import Checkpointing, Method, SoftwareLevel
+
+LENGTHS = (512, 2048, 4096, 8192)
+"""Row lengths of decoders, in tokens. A question about another length uses the next longer one."""
+ENCODER_LENGTHS = (128, 512)
+METHODS = (Method.FULL, Method.LORA, Method.QLORA)
+LEVELS: tuple[SoftwareLevel, ...] = ("plain", "tuned", "vendor")
+SAME_LENGTH = 1.1
+"""Results with rows longer or shorter by at most this factor are direct evidence."""
+MOST_SLOTS = 4096
+"""Tokens of a micro-batch above which more rows hardly change the rate of tokens."""
+RANK = 16
+"""Rank of adapters, on all linear layers."""
+FEW = 3
+"""Groups of results from which an error is estimated; with fewer it is the noise of the model."""
+COVERED = 0.90
+SHOWN = 6
+"""Most result ids of a row."""
+PARALLEL_ABOVE = 4
+"""With more models than this, several processes compute the rows."""
+
+Place = tuple[str, int]
+"""Accelerator and device count."""
+Group = tuple[object, ...]
+
+
+# Configurations ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A step with the memory that it needs."""
+
+    shape: TrainingShape
+    needed_bytes: int
+    fit_limits: Mapping[MemoryVerdict, int]
+    """Smallest memory of a device for each verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A training step, before its configuration is chosen."""
+
+    model: ModelCard
+    method: Method
+    length: int
+    devices: int
+    tuned: bool
+    """With fused kernels."""
+
+
+@cache
+def configuration(step: Step, rows: int, checkpointing: Checkpointing, sharding: Sharding) -> Configuration:
+    """Return a configuration of a step with micro-batches of this many rows."""
+    model = step.model
+    shape = TrainingShape(
+        model,
+        step.method,
+        step.length,
+        rows,
+        lora_rank=RANK,
+        checkpointing=checkpointing,
+        sharding=sharding,
+        world_size=step.devices,
+        loss="fused" if step.tuned else "upcast",
+        attention="eager" if model.family == "gemma2" else "sdpa",
+    )
+    ledger = estimate_memory(shape)
+    return Configuration(shape, ledger.needed, ledger.fit_limits)
+
+
+@cache
+def best_on(step: Step, memory_bytes: int) -> tuple[Configuration, MemoryVerdict]:
+    """Return the fastest configuration that fits or probably fits devices of this memory, else one that is tight, else the smallest.
+
+    Fastest first: without sharding before sharded, without recomputation before with it, then larger micro-batches.
+    """
+    shardings: tuple[Sharding, ...] = ("single",)
+    if step.devices > 1:
+        shardings = ("fsdp2",) if step.method is Method.FULL else ("ddp", "fsdp2")
+    sizes = dict.fromkeys((max(1, MOST_SLOTS // step.length), 1))
+    tried: list[tuple[Configuration, MemoryVerdict]] = []
+    for sharding, checkpointing, rows in product(shardings, (Checkpointing.NONE, Checkpointing.FULL), sizes):
+        candidate = configuration(step, rows, checkpointing, sharding)
+        verdict: MemoryVerdict = next((word for word, least in candidate.fit_limits.items() if memory_bytes >= least), "no")
+        if verdict in {"fits", "probably"}:
+            return candidate, verdict
+        tried.append((candidate, verdict))
+    return min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes))
+
+
+# Evidence ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Calibration rows by what they have in common, and the errors of rates that follow from them."""
+
+    fitted: Fit
+    residuals: Mapping[str, float]
+    """Result id -> logarithm of its time / the predicted time for its software level."""
+    groups: Mapping[Group, tuple[Observed, ...]]
+    """Model, method, accelerator and software level -> rows."""
+    direct_error: float
+    """Error of a direct rate in log space, not exceeded by 90% of the results."""
+    near_error: float
+    """The same for a near rate."""
+    longest: Mapping[str, int]
+    """Architecture of a model -> tokens of the longest rows."""
+    reasons: dict[Group, Missing | None] = field(default_factory=dict)
+    """Reasons of `missing`, by the properties that they depend on."""
+
+    @classmethod
+    def of(cls, fitted: Fit) -> "Evidence":
+        """Group the rows of a fit and compute the errors of direct and near rates, each result from the others."""
+        predicted = fitted.predict_all([replace(row.config, stack="", release="") for row in fitted.rows])
+        residuals = {
+            row.id: row.log_seconds - estimate.log_seconds
+            for row, estimate in zip(fitted.rows, predicted, strict=True)
+            if isinstance(estimate, Estimate)
+        }
+        grouped: dict[Group, list[Observed]] = defaultdict(list)
+        for row in fitted.rows:
+            if row.id in residuals:
+                grouped[group_of(row.config)].append(row)
+        direct, near = [], []
+        for rows in grouped.values():
+            for row in rows:
+                same = [
+                    other for other in rows if other is not row and is_direct(other, row.config.devices, row.config.shape.sequence_length)
+                ]
+                other_size = [other for other in rows if not is_direct(other, row.config.devices, row.config.shape.sequence_length)]
+                if same:
+                    direct.append(row.log_seconds - mean(other.log_seconds for other in same))
+                if other_size:
+                    near.append(residuals[row.id] - mean(residuals[other.id] for other in other_size))
+        longest: dict[str, int] = {}
+        for row in fitted.rows:
+            longest[row.config.architecture] = max(row.config.shape.sequence_length, longest.get(row.config.architecture, 0))
+        groups = {key: tuple(rows) for key, rows in grouped.items()}
+        return cls(fitted, residuals, groups, quantile_of(direct), quantile_of(near), longest)
+
+    def missing(self, model: ModelCard, method: Method, vendor: str, length: int, slots: int) -> Missing | None:
+        """Return the reason why nothing similar was measured, or None; `slots` is the tokens of a micro-batch."""
+        key = (method, FAMILIES[model.family].encoder, vendor, length, slots)
+        if key not in self.reasons:
+            self.reasons[key] = unmeasured(self.fitted.rows, model, method, vendor, length=length, slots=slots)
+        return self.reasons[key]
+
+
+def group_of(config: Combination) -> Group:
+    """Return the properties that direct and near evidence share."""
+    return config.architecture, config.shape.method, config.accelerator.key, config.level
+
+
+def is_direct(row: Observed, devices: int, length: int) -> bool:
+    """Return True if a row has this device count and nearly this row length."""
+    ratio = row.config.shape.sequence_length / length
+    return row.config.devices == devices and 1 / SAME_LENGTH <= ratio <= SAME_LENGTH
+
+
+def mean(values: Iterable[float]) -> float:
+    """Return the arithmetic mean of one or more values."""
+    listed = list(values)
+    return sum(listed) / len(listed)
+
+
+def quantile_of(errors: Sequence[float]) -> float:
+    """Return the size that 90% of the errors do not exceed; the noise of the model with fewer than three errors."""
+    return QUANTILE * math.sqrt(ROW_VARIANCE) if len(errors) < FEW else float(np.quantile(np.abs(errors), COVERED))
+
+
+# Rows ----------------------------------------------------------------------------------------------
+
+
+def places(facts: FactBase) -> list[Place]:
+    """Return accelerator and device count of each offer, of several instances where a fabric joins them, and of each single device."""
+    found: set[Place] = set()
+    for key, card in facts.accelerators.items():
+        if card.unit != "cpu" and card.memory_gib is not None:
+            found.add((key, 1))
+    for price in current_prices(facts.prices):
+        card = facts.accelerators[price.accelerator]
+        if card.unit != "cpu" and card.memory_gib is not None and price.accelerator_count == int(price.accelerator_count):
+            found.update((price.accelerator, int(price.accelerator_count) * nodes) for nodes in nodes_of(facts, price))
+    return sorted(found)
+
+
+def nodes_of(facts: FactBase, price: PriceRow) -> tuple[int, ...]:
+    """Return the numbers of instances that can be rented together for one training."""
+    return NODES if facts.price_basis.fabric_of(price.provider, price.instance) else NODES[:1]
+
+
+def models_asked(facts: FactBase) -> list[ModelCard]:
+    """Return the models that are on a model hub, so that a reader can fine-tune them."""
+    return [card for card in facts.models.values() if card.hub_id is not None]
+
+
+def lengths_of(model: ModelCard, evidence: Evidence) -> tuple[int, ...]:
+    """Return the row lengths of a model's rows: none is longer than its context, unless there are results of such rows."""
+    lengths = ENCODER_LENGTHS if FAMILIES[model.family].encoder else LENGTHS
+    longest = max(evidence.longest.get(architecture_of(model), 0), model.context_length)
+    return tuple(length for length in lengths if length <= longest)
+
+
+def option_rows(facts: FactBase, fitted: Fit, trust: Mapping[str, str]) -> Iterator[Row]:
+    """Yield the rows of the table `option_rates`. `trust` is the trust level of each result."""
+    work = partial(rows_of_model, facts=facts, evidence=Evidence.of(fitted), trust=trust)
+    # Starting processes takes longer than a table without any prediction.
+    several = PARALLEL_ABOVE if fitted.rows else sys.maxsize
+    for rows in in_processes(work, models_asked(facts), parallel_above=several, chunk=1):
+        yield from rows
+
+
+def rows_of_model(model: ModelCard, facts: FactBase, evidence: Evidence, trust: Mapping[str, str]) -> list[Row]:
+    """Return the rows of a model."""
+    rows: list[Row] = []
+    pending: list[tuple[Row, Combination, Sequence[Observed]]] = []
+    offered = [(facts.accelerators[key], devices) for key, devices in places(facts)]
+    for method, level, length, (card, devices) in product(METHODS, LEVELS, lengths_of(model, evidence), offered):
+        found = evidence.groups.get((architecture_of(model), method, card.key, level), ())
+        if level == "vendor" and not found:
+            continue
+        row = _row(model, method, length, level, card, devices)
+        # Memory takes longest to compute, so it comes after what makes it useless.
+        missing = evidence.missing(model, method, card.vendor, length, MOST_SLOTS)
+        if missing is not None:
+            rows.append(row | {"reason": missing.reason})
+            continue
+        memory = int((card.memory_gib or 0) * GIB)
+        chosen, verdict = best_on(Step(model, method, length, devices, level != "plain"), memory)
+        row |= _memory(chosen, verdict, memory)
+        direct = [each for each in found if is_direct(each, devices, length)]
+        missing = evidence.missing(model, method, card.vendor, length, chosen.shape.slots)
+        if direct:
+            # A result has run there, in whatever configuration.
+            ran: Row = {"memory": "ran"} if verdict in {"tight", "no"} else {}
+            rows.append(row | ran | _direct(evidence, devices, direct) | _cited(direct, trust))
+        elif verdict == "no":
+            rows.append(row | {"reason": f"does not fit: {gib(chosen.needed_bytes - memory)} short on each device"})
+        elif missing is not None:
+            rows.append(row | {"reason": missing.reason})
+        else:
+            pending.append((row, Combination(card, devices, chosen.shape, level), found))
+    return [*rows, *_predicted(evidence, pending, trust)]
+
+
+def _row(model: ModelCard, method: Method, length: int, level: SoftwareLevel, card: AcceleratorCard, devices: int) -> Row:
+    """Return a row without a rate and without memory."""
+    return {
+        "model": model.key,
+        "method": method.value,
+        "sequence_length": length,
+        "software": level,
+        "accelerator": card.key,
+        "devices": devices,
+        "evidence": "none",
+        **dict.fromkeys(("tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "memory", "needed_bytes", "memory_bytes")),
+        **dict.fromkeys(("micro_batch", "checkpointing", "sharding", "trust", "reason")),
+        "result_ids": [],
+        "results": 0,
+    }
+
+
+def _memory(chosen: Configuration, verdict: MemoryVerdict, memory_bytes: int) -> Row:
+    """Return the configuration and its memory."""
+    shape = chosen.shape
+    return {
+        "memory": verdict,
+        "needed_bytes": chosen.needed_bytes,
+        "memory_bytes": memory_bytes,
+        "micro_batch": shape.micro_batch,
+        "checkpointing": shape.checkpointing.value,
+        "sharding": shape.sharding,
+    }
+
+
+def _direct(evidence: Evidence, devices: int, rows: Sequence[Observed]) -> Row:
+    """Return the geometric mean of the rates of some results. One further result deviates from the mean of n by sqrt(1 + 1/n)."""
+    width = evidence.direct_error * math.sqrt((1 + 1 / len(rows)) / 2)
+    return _rate("direct", math.log(devices) - mean(row.log_seconds for row in rows), width)
+
+
+def _predicted(
+    evidence: Evidence, pending: Sequence[tuple[Row, Combination, Sequence[Observed]]], trust: Mapping[str, str]
+) -> Iterator[Row]:
+    """Yield rows with their predictions, corrected by the results near them."""
+    estimates = evidence.fitted.predict_all([config for _, config, _ in pending]) if pending else []
+    for (row, config, near), estimate in zip(pending, estimates, strict=True):
+        if isinstance(estimate, Missing):
+            yield row | {"reason": estimate.reason}
+            continue
+        log_rate = math.log(config.devices) - estimate.log_seconds
+        if near:
+            correction = mean(evidence.residuals[each.id] for each in near)
+            yield row | _rate("near", log_rate - correction, evidence.near_error) | _cited(near, trust)
+        else:
+            yield row | _rate("predicted", log_rate, QUANTILE * estimate.sd)
+
+
+def _rate(kind: str, log_rate: float, width: float) -> Row:
+    low, middle, high = (math.exp(log_rate + shift) for shift in (-width, 0.0, width))
+    # Six digits, so that the page and the command line compute with the same numbers.
+    low, middle, high = (float(f"{rate:.6g}") for rate in (low, middle, high))
+    return {"evidence": kind, "tokens_per_s": middle, "tokens_per_s_low": low, "tokens_per_s_high": high}
+
+
+def _cited(rows: Sequence[Observed], trust: Mapping[str, str]) -> Row:
+    """Return the results that a rate is based on, and the best of their trust levels."""
+    levels = [trust.get(row.id, "published") for row in rows]
+    best = next(level for level in ("reproduced", "measured", "converted", "published", levels[0]) if level in levels)
+    return {"result_ids": [row.id for row in rows][:SHOWN], "results": len(rows), "trust": best}

@@ -1,0 +1,339 @@
+"""The recommendation: options for a fine-tuning job, ranked by cost, time or value, from rates and offers that are already computed.
+
+`tunemark recommend` and the first version of the home page use this module; the script of the home page repeats it, and a test holds
+both against each other. All arithmetic here is selection, multiplication and comparison. See definitions#recommendation.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.formats import HOUR_S
+
+Objective = Literal["cheapest", "fastest", "value"]
+Trust = Literal["measured", "published", "predicted"]
+OBJECTIVES: tuple[Objective, ...] = ("cheapest", "fastest", "value")
+TRUSTS: tuple[Trust, ...] = ("measured", "published", "predicted")
+ANY = "any"
+"""Every method."""
+NODES = (1, 2, 4, 8)
+"""Numbers of instances that are considered where a training fabric joins them."""
+FIRST, SAME = 5, 2
+"""Of the first five options, at most two have the same accelerator."""
+MEASURED = {"measured", "reproduced"}
+PROVEN = {"direct", "near"}
+"""Kinds of evidence that are based on results of this model, method and accelerator."""
+OWN = "own hardware"
+"""Provider of the reader's own machine."""
+
+
+# Inputs --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast a step runs on some devices: a row of the table `option_rates`."""
+
+    method: str
+    sequence_length: int
+    software: str
+    accelerator: str
+    devices: int
+    evidence: str
+    """direct | near | predicted | none"""
+    tokens_per_s: float | None
+    """Of all devices; None without evidence."""
+    tokens_per_s_low: float | None
+    tokens_per_s_high: float | None
+    memory: str | None
+    """fits | probably | tight | no | ran; None without any similar result."""
+    needed_bytes: int | None
+    memory_bytes: int | None
+    micro_batch: int | None = None
+    checkpointing: str | None = None
+    sharding: str | None = None
+    trust: str | None = None
+    """Best trust level of the results that the rate is based on."""
+    result_ids: tuple[str, ...] = ()
+    results: int = 0
+    reason: str | None = None
+    """Why there is no rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Hardware at a price."""
+
+    accelerator: str
+    name: str
+    """Name of the accelerator for readers."""
+    devices: int
+    """Accelerators of one instance."""
+    provider: str
+    instance: str
+    kind: str
+    """on_demand | spot | reserved | marketplace | owned"""
+    usd_per_hour: float
+    """Price of one whole instance."""
+    region: str | None = None
+    effective_on: str | None = None
+    fabric: bool = False
+    """True if a training fabric joins several instances."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the reader wants to train, and the limits. `tokens` counts every epoch."""
+
+    method: str
+    tokens: float
+    sequence_length: int
+    software: str = "plain"
+    objective: Objective = "cheapest"
+    deadline_s: float | None = None
+    budget_usd: float | None = None
+    providers: tuple[str, ...] = ()
+    """Providers to choose from; empty for all."""
+    kinds: tuple[str, ...] = ("on_demand",)
+    most_devices: int | None = None
+    trust: Trust = "predicted"
+    """`measured`: only rates from measured results; `published`: from any result; `predicted`: predictions too."""
+    startup_s: float = 300.0
+    """Assumed time, paid for, until training runs: machine, data, weights, compiling."""
+    own: tuple[Offer, ...] = ()
+    """The reader's own machines, with the cost of an hour of use."""
+
+    def __post_init__(self) -> None:
+        """Refuse sizes and limits that are not above zero."""
+        for name in ("tokens", "sequence_length", "deadline_s", "budget_usd", "most_devices"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise TunemarkError(name, value, "must be above 0")
+        if not 0 <= self.startup_s < math.inf:
+            raise TunemarkError("startup_s", self.startup_s, "must be 0 or more")
+        for name, known in (("objective", OBJECTIVES), ("trust", TRUSTS)):
+            if getattr(self, name) not in known:
+                raise TunemarkError(name, getattr(self, name), did_you_mean(getattr(self, name), known))
+
+
+# Answers -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An offer with the time and cost of the job, start-up included. Low and high are the ends of the 90% interval of the rate."""
+
+    rate: Rate
+    offer: Offer
+    instances: int
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+    usd: float
+    usd_low: float
+    usd_high: float
+    limits: tuple[str, ...] = ()
+    """What the option may exceed: `deadline`, `budget` or `memory`; empty for one that can be recommended."""
+    exceeds: tuple[str, ...] = ()
+    """What it exceeds even by the middle of its interval."""
+    rank_low: int = 0
+    """First and last place that the intervals allow; 0 for an option that is not ranked."""
+    rank_high: int = 0
+
+    @property
+    def devices(self) -> int:
+        """Accelerators of all instances."""
+        return self.offer.devices * self.instances
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """Hardware that was offered and has no option."""
+
+    accelerator: str
+    name: str
+    method: str
+    devices: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The options for a question."""
+
+    sequence_length: int
+    """Row length of the rates that were used."""
+    ranked: tuple[Option, ...] = ()
+    """Options within all limits with 90% certainty, best first."""
+    may_exceed: tuple[Option, ...] = ()
+    """Options that keep the limits only by the middle of their interval, or for which memory is tight."""
+    exceeding: tuple[Option, ...] = ()
+    """Options over a limit."""
+    too_large: tuple[Without, ...] = ()
+    """Hardware that the step does not fit on."""
+    no_data: tuple[Without, ...] = ()
+    """Hardware without any similar result, or without one of the trust wanted."""
+    picks: dict[str, int] = field(default_factory=dict)
+    """Objective -> place in `ranked` of its best option; `proven`: of the first one that is based on results."""
+
+    @property
+    def best(self) -> Option | None:
+        """The first option."""
+        return self.ranked[0] if self.ranked else None
+
+
+def offers_of(prices: Iterable[Mapping[str, object]], names: Mapping[str, str]) -> list[Offer]:
+    """Return the offers of rows of the view `current_prices`: of each instance and kind the cheapest region.
+
+    `names` are the accelerators to rent, by key; providers outside the price basis are kept for the kinds that have no list price.
+    """
+    cheapest: dict[tuple[str, str, str], Offer] = {}
+    for row in prices:
+        accelerator, count, usd = str(row["accelerator"]), float(str(row["accelerator_count"])), float(str(row["usd_per_hour"]))
+        listed = row["provider_rank"] is not None or row["kind"] != "on_demand"
+        if accelerator not in names or not count.is_integer() or not listed:
+            continue
+        key = (str(row["provider"]), str(row["instance"]), str(row["kind"]))
+        region = str(row["region"]) if row["region"] else None
+        offer = Offer(accelerator, names[accelerator], int(count), *key, usd, region, str(row["effective_on"]), row["fabric"] is not None)
+        known = cheapest.get(key)
+        if known is None or (usd, offer.region or "") < (known.usd_per_hour, known.region or ""):
+            cheapest[key] = offer
+    return [cheapest[key] for key in sorted(cheapest)]
+
+
+# The choice ----------------------------------------------------------------------------------------
+
+
+def length_class(length: int, rates: Iterable[Rate]) -> int:
+    """Return the row length whose rates answer for rows of `length` tokens: the next longer one. Raises TunemarkError if there is none."""
+    known = sorted({rate.sequence_length for rate in rates})
+    longer = [each for each in known if each >= length]
+    if not longer:
+        most = f"; the longest rows with rates have {known[-1]:,} tokens" if known else ""
+        raise TunemarkError("sequence_length", length, f"there are no rates for rows this long{most}")
+    return longer[0]
+
+
+def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]) -> Answer:
+    """Return the options for a question from the rates of one model and the offers.
+
+    Every offer is combined with one instance, or with several that a fabric joins. Limits are kept by the pessimistic end of the 90%
+    interval; the order follows the middle.
+    """
+    rates = list(rates)
+    length = length_class(question.sequence_length, rates)
+    table = {
+        (rate.method, rate.accelerator, rate.devices): rate
+        for rate in rates
+        if rate.sequence_length == length and rate.software == question.software
+    }
+    methods = sorted({rate.method for rate in rates}) if question.method == ANY else [question.method]
+    options: list[Option] = []
+    too_large: dict[Without, None] = {}
+    no_data: dict[Without, None] = {}
+    for offer in _offers(question, offers):
+        for method in methods:
+            for instances in NODES if offer.fabric else NODES[:1]:
+                devices = offer.devices * instances
+                rate = table.get((method, offer.accelerator, devices))
+                if rate is None or (question.most_devices is not None and devices > question.most_devices):
+                    continue
+                missing = _why_missing(rate, question.trust)
+                if missing is None:
+                    options.append(_option(question, rate, offer, instances))
+                else:
+                    group = too_large if rate.memory == "no" else no_data
+                    group[Without(offer.accelerator, offer.name, method, devices, missing)] = None
+    recommended = [option for option in options if not option.limits]
+    ranked = diverse(in_order(recommended, question.objective))
+    picks: dict[str, int] = {objective: ranked.index(in_order(recommended, objective)[0]) for objective in OBJECTIVES} if ranked else {}
+    proven = next((number for number, option in enumerate(ranked) if option.rate.evidence in PROVEN), None)
+    picks |= {} if proven is None else {"proven": proven}
+    return Answer(
+        length,
+        tuple(with_ranks(ranked, question.objective)),
+        tuple(in_order([option for option in options if option.limits and not option.exceeds], question.objective)),
+        tuple(in_order([option for option in options if option.exceeds], question.objective)),
+        tuple(too_large),
+        tuple(no_data),
+        picks,
+    )
+
+
+def _offers(question: Question, offers: Iterable[Offer]) -> list[Offer]:
+    rented = [
+        offer for offer in offers if offer.kind in question.kinds and (not question.providers or offer.provider in question.providers)
+    ]
+    return [*question.own, *rented]
+
+
+def _why_missing(rate: Rate, trust: Trust) -> str | None:
+    """Return the reason why a rate is not used, or None."""
+    if rate.tokens_per_s is None:
+        return rate.reason or "no data"
+    if trust != "predicted" and rate.evidence != "direct":
+        return "no result of this model, method, row length and device count"
+    if trust == "measured" and rate.trust not in MEASURED:
+        return f"only {rate.trust} results"
+    return None
+
+
+def _option(question: Question, rate: Rate, offer: Offer, instances: int) -> Option:
+    if rate.tokens_per_s is None or rate.tokens_per_s_low is None or rate.tokens_per_s_high is None:
+        raise ValueError(f"{rate.accelerator} x {rate.devices} has no rate")
+    speeds = (rate.tokens_per_s, rate.tokens_per_s_high, rate.tokens_per_s_low)
+    middle, low, high = (question.startup_s + question.tokens / speed for speed in speeds)
+    usd_per_s = offer.usd_per_hour * instances / HOUR_S
+    compared = (("deadline", question.deadline_s, middle, high), ("budget", question.budget_usd, middle * usd_per_s, high * usd_per_s))
+    limits = [name for name, limit, _, pessimistic in compared if limit is not None and pessimistic > limit]
+    exceeds = [name for name, limit, likely, _ in compared if limit is not None and likely > limit]
+    if rate.memory == "tight":
+        limits.append("memory")
+    usd, usd_low, usd_high = (each * usd_per_s for each in (middle, low, high))
+    return Option(rate, offer, instances, middle, low, high, usd, usd_low, usd_high, tuple(limits), tuple(exceeds))
+
+
+def in_order(options: Sequence[Option], objective: Objective) -> list[Option]:
+    """Return options by cost, by time, or by distance from the knee: the point of the lowest cost and the shortest time, in log space."""
+    if not options:
+        return []
+    fastest, cheapest = min(option.seconds for option in options), min(option.usd for option in options)
+
+    def key(option: Option) -> tuple[float, float, str, str, str]:
+        first, second = option.usd, option.seconds
+        if objective == "fastest":
+            first, second = second, first
+        elif objective == "value":
+            first = math.hypot(math.log(option.seconds / fastest), math.log(option.usd / cheapest) if cheapest else 0.0)
+        return first, second, option.offer.provider, option.offer.instance, option.rate.method
+
+    return sorted(options, key=key)
+
+
+def diverse(options: Sequence[Option]) -> list[Option]:
+    """Return options in their order, but with at most two of one accelerator among the first five."""
+    first: list[Option] = []
+    later: list[Option] = []
+    counts: dict[str, int] = {}
+    for option in options:
+        name = option.offer.accelerator
+        if len(first) < FIRST and counts.get(name, 0) < SAME:
+            counts[name] = counts.get(name, 0) + 1
+            first.append(option)
+        else:
+            later.append(option)
+    return first + later
+
+
+def with_ranks(options: Sequence[Option], objective: Objective) -> list[Option]:
+    """Return options with the places that their intervals allow: options whose intervals overlap share a range."""
+    pairs = [
+        (option.seconds_low, option.seconds_high) if objective == "fastest" else (option.usd_low, option.usd_high) for option in options
+    ]
+    return [
+        replace(option, rank_low=1 + sum(other < low for _, other in pairs), rank_high=sum(other <= high for other, _ in pairs))
+        for option, (low, high) in zip(options, pairs, strict=True)
+    ]

@@ -1,0 +1,160 @@
+"""A recommendation in words: the answer, the reasons, what would change it, and what is not known.
+
+The script of the home page writes the same sentences; a test compares them.
+"""
+
+from collections.abc import Iterator
+
+from tunemark.schema.formats import duration, gib, plain, usd
+from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question, Without
+
+EVIDENCE = {
+    "direct": "of this model, method, row length and device count",
+    "near": "of this model and method on this accelerator, with another row length or device count",
+}
+METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
+LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the memory of the device"}
+PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results of its own"}
+NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
+SHOWN = 6
+"""Most accelerators named in a sentence."""
+
+
+def hardware(option: Option) -> str:
+    """Return the accelerators of an option: `8 x H100 80GB SXM`."""
+    return f"{option.devices} x {option.offer.name}"
+
+
+def place(option: Option) -> str:
+    """Return the instances of an option and their provider."""
+    if option.offer.provider == OWN:
+        return OWN
+    count = f"{option.instances} x " if option.instances > 1 else ""
+    return f"{count}{option.offer.instance} at {option.offer.provider}"
+
+
+def hourly(option: Option) -> str:
+    """Return the price of all instances for an hour."""
+    return f"{usd(option.offer.usd_per_hour * option.instances)}/h"
+
+
+def time_and_cost(option: Option) -> str:
+    """Return time and cost with their intervals."""
+    time = f"about {duration(option.seconds)} ({duration(option.seconds_low)} to {duration(option.seconds_high)})"
+    return f"{time}, about {usd(option.usd)} ({usd(option.usd_low)} to {usd(option.usd_high)})"
+
+
+def evidence(option: Option) -> str:
+    """Return the evidence for the rate of an option in a sentence."""
+    rate = option.rate
+    if rate.evidence not in EVIDENCE:
+        return "Predicted: there is no result of this model and method on this accelerator."
+    count = "1 result" if rate.results == 1 else f"{rate.results} results"
+    start = "From" if rate.evidence == "direct" else "Predicted from"
+    return f"{start} {count} {EVIDENCE[rate.evidence]}."
+
+
+def configuration(option: Option) -> str:
+    """Return the configuration that the memory verdict is about."""
+    rate = option.rate
+    parts = [
+        METHODS.get(rate.method, rate.method),
+        f"micro-batch of {rate.micro_batch} x {rate.sequence_length:,} tokens",
+        {"none": "no checkpointing", "full": "full checkpointing"}.get(rate.checkpointing or "", f"{rate.checkpointing} checkpointing"),
+    ]
+    return ", ".join([*parts, *([rate.sharding] if rate.sharding and rate.sharding != "single" else [])])
+
+
+def memory(option: Option) -> str:
+    """Return the verdict on memory with the amounts."""
+    rate = option.rate
+    if rate.needed_bytes is None or rate.memory_bytes is None:
+        return ""
+    return f"{rate.memory}: {gib(rate.needed_bytes)} of {gib(rate.memory_bytes)}"
+
+
+def headline(question: Question, answer: Answer) -> str:
+    """Return the answer in one or two sentences."""
+    best = answer.best
+    if best is None:
+        return _nothing(question, answer)
+    verb = "Use" if best.offer.provider == OWN else "Rent"
+    method = f" with {METHODS[best.rate.method]}" if question.method == ANY else ""
+    return f"{verb} {hardware(best)} ({place(best)}, {hourly(best)}){method}: {time_and_cost(best)}."
+
+
+def _nothing(question: Question, answer: Answer) -> str:
+    """Return the reason for an empty answer, with the closest option."""
+    closest = next(iter((*answer.may_exceed, *answer.exceeding)), None)
+    if closest is not None:
+        limits = " and ".join(LIMITS[name] for name in dict.fromkeys((*closest.exceeds, *closest.limits)))
+        verb = "exceeds" if closest.exceeds else "may exceed"
+        return (
+            f"No option keeps all limits. The closest, {hardware(closest)} ({place(closest)}), {verb} {limits}: {time_and_cost(closest)}."
+        )
+    if answer.too_large and not answer.no_data:
+        return "The step does not fit on any accelerator offered. QLoRA, shorter rows or more devices need less memory."
+    trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"
+    return f"No data: there is no similar result for any accelerator offered{trusted}."
+
+
+def alternatives(answer: Answer) -> list[str]:
+    """Return the best options by the other objectives."""
+    lines = []
+    for pick, number in answer.picks.items():
+        option = answer.ranked[number]
+        if number:
+            lines.append(f"{PICKS[pick]}: {hardware(option)} ({place(option)}, {hourly(option)}), {time_and_cost(option)}.")
+    return lines
+
+
+def with_tuned(tuned: Answer) -> str:
+    """Return the best option with tuned software."""
+    best = tuned.best
+    return "" if best is None else f"With tuned software: {hardware(best)} ({place(best)}, {hourly(best)}), {time_and_cost(best)}."
+
+
+def changes(question: Question, answer: Answer) -> Iterator[str]:
+    """Yield what would change the answer: a price, and a deadline."""
+    best = answer.best
+    if best is None:
+        return
+    following = next((option for option in answer.ranked[1:] if option.usd > best.usd), None)
+    if question.objective == "cheapest" and following is not None:
+        price = best.offer.usd_per_hour * best.instances * following.usd / best.usd
+        yield f"Above {usd(price)}/h instead of {hourly(best)}, {hardware(following)} ({place(following)}) is cheaper."
+    if best.rank_high > 1:
+        others = best.rank_high - 1
+        yield f"Its interval overlaps with {others} other option{'' if others == 1 else 's'}: the evidence does not separate them."
+    yield f"With a deadline below {duration(best.seconds_high)} it is not certain to be in time."
+
+
+def unknown(answer: Answer) -> str:
+    """Return the accelerators without any rate, at most six by name."""
+    return _named("No data", answer.no_data, {option.offer.accelerator for option in (*answer.ranked, *answer.may_exceed)})
+
+
+def not_fitting(answer: Answer) -> str:
+    """Return the hardware that the step does not fit on, at most six by name."""
+    return _named("Does not fit", answer.too_large, {option.offer.accelerator for option in (*answer.ranked, *answer.may_exceed)})
+
+
+def _named(start: str, missing: tuple[Without, ...], answered: set[str]) -> str:
+    names = list(dict.fromkeys(f"{each.devices} x {each.name}" for each in missing if each.accelerator not in answered))
+    if not names:
+        return ""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{start}: {', '.join(names[:SHOWN])}{more}."
+
+
+def startup(question: Question) -> str:
+    """Return the time that is assumed until training runs."""
+    return f"{duration(question.startup_s)} are assumed until training runs." if question.startup_s else "Start-up is not included."
+
+
+def tokens_in_words(tokens: float) -> str:
+    """Return a number of tokens: `10M tokens`."""
+    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if tokens >= size:
+            return f"{plain(tokens / size)}{letter} tokens"
+    return f"{tokens:,.0f} tokens"

@@ -1,0 +1,112 @@
+"""`tunemark recommend`: the answer first, options with evidence, and errors that can be mended."""
+
+import json
+from pathlib import Path
+
+import pytest
+from factories import CHECKOUT, Tunemark
+
+from tunemark.collector.commands.terminal import parse_count, parse_seconds
+from tunemark.collector.store.loading import collect
+from tunemark.schema.errors import TunemarkError
+
+
+@pytest.mark.parametrize(("text", "value"), [("10M", 10_000_000), ("1.5B", 1_500_000_000), ("82k", 82_000), ("10,000", 10_000)])
+def test_counts_are_read_as_people_write_them(text: str, value: int) -> None:
+    assert parse_count("--tokens", text) == value
+
+
+@pytest.mark.parametrize(("text", "value"), [("90s", 90), ("30min", 1_800), ("2h30min", 9_000), ("1.5d", 129_600)])
+def test_times_are_read_as_people_write_them(text: str, value: float) -> None:
+    assert parse_seconds("--deadline", text) == value
+
+
+@pytest.mark.parametrize("text", ["", "ten", "10X", "-3", "0"])
+def test_a_wrong_amount_names_its_option(text: str) -> None:
+    with pytest.raises(TunemarkError, match="--tokens"):
+        parse_count("--tokens", text)
+    with pytest.raises(TunemarkError, match="--deadline"):
+        parse_seconds("--deadline", text)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recommend") / "all.duckdb"
+    collect(CHECKOUT, path)
+    return path
+
+
+BASE = ("recommend", "-m", "llama-3.1-8b", "--tokens", "10M")
+
+
+def test_the_answer_comes_first_with_time_cost_and_evidence(tunemark: Tunemark, database: Path) -> None:
+    done = tunemark(*BASE, "--db", database)
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines[0] == "Llama 3.1 8B, LoRA, 10M tokens, rows of 2,048 tokens"
+    assert lines[2].startswith("Rent ")
+    assert "Best with results of its own: 1 x A100" in done.out
+    assert "No data: " in done.out
+    assert "With tuned software: " in done.out
+    assert lines[-1].startswith("5 min 00 s are assumed until training runs.")
+
+
+def test_the_json_has_every_option_with_its_results(tunemark: Tunemark, database: Path) -> None:
+    answer = json.loads(tunemark(*BASE, "--db", database, "--json").out)
+    first = answer["ranked"][0]
+    assert first["usd"] == pytest.approx(first["seconds"] / 3600 * first["offer"]["usd_per_hour"] * first["instances"])
+    assert first["seconds"] == pytest.approx(300 + 10_000_000 / first["rate"]["tokens_per_s"])
+    assert [option["usd"] for option in answer["ranked"][5:]] == sorted(option["usd"] for option in answer["ranked"][5:])
+    cited = [option for option in answer["ranked"] if option["rate"]["evidence"] == "direct"]
+    assert cited
+    assert all(option["rate"]["result_ids"] for option in cited)
+
+
+def test_only_results_count_if_predictions_are_not_wanted(tunemark: Tunemark, database: Path) -> None:
+    answer = json.loads(tunemark(*BASE, "--db", database, "--trust", "published", "--json").out)
+    assert {option["rate"]["evidence"] for option in answer["ranked"]} == {"direct"}
+    measured = tunemark(*BASE, "--db", database, "--trust", "measured")
+    assert "No data: there is no similar result for any accelerator offered at this level of trust" in measured.out
+
+
+def test_a_model_too_large_for_an_accelerator_is_never_recommended_on_it(tunemark: Tunemark, database: Path) -> None:
+    job = ("recommend", "-m", "llama-3.1-70b", "--method", "full", "--tokens", "10M", "--db", database, "--json")
+    answer = json.loads(tunemark(*job).out)
+    assert all(option["rate"]["devices"] >= 8 for option in answer["ranked"])
+    assert any(one["accelerator"] == "nvidia-h100-80gb-sxm" and one["devices"] == 1 for one in answer["too_large"])
+
+
+def test_own_hardware_is_compared_with_renting(tunemark: Tunemark, database: Path) -> None:
+    owned = "purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30"
+    answer = json.loads(tunemark(*BASE, "--method", "qlora", "--own", "RTX 4090", "--owned", owned, "--db", database, "--json").out)
+    own = [option for option in answer["ranked"] if option["offer"]["provider"] == "own hardware"]
+    assert len(own) == 1
+    assert own[0]["offer"]["usd_per_hour"] == pytest.approx(2000 / (3 * 8766 * 0.5) + 0.135)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--tokens", "10X"), "--tokens: '10X': give a number, with k, M or B"),
+        (("--samples", "5k"), "give the size of the data once"),
+        (("--deadline", "2"), "give a time with its unit"),
+        (("--provider", "awss"), "did you mean 'aws'"),
+        (("--budget", "-1"), "budget_usd: -1.0: must be above 0"),
+        (("--seq", "9000"), "the longest rows with rates have 8,192 tokens"),
+        (("--objective", "best"), "--objective"),
+        (("--own", "RTX 4090"), "give the cost of an hour of use"),
+        (("--own-usd-per-hour", "1"), "name the accelerator with --own"),
+        (("--own", "RTX 4090", "--owned", "purchase=1"), "years, utilisation, watts, electricity missing"),
+    ],
+)
+def test_a_wrong_option_names_the_fix(tunemark: Tunemark, database: Path, arguments: tuple[str, ...], complaint: str) -> None:
+    base = BASE[:3] if arguments[0] == "--tokens" else BASE
+    done = tunemark(*base, *arguments, "--db", database)
+    assert done.code == 2
+    assert complaint in done.err
+
+
+def test_a_missing_database_says_what_to_run(tunemark: Tunemark, tmp_path: Path) -> None:
+    done = tunemark(*BASE, "--db", tmp_path / "none.duckdb")
+    assert done.code == 2
+    assert "run `tunemark collect` first" in done.err

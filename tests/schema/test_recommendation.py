@@ -1,0 +1,204 @@
+"""The recommendation: limits by the pessimistic end, order by the middle, and never an option without evidence."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.recommendation import NODES, OBJECTIVES, OWN, Offer, Question, Rate, length_class, offers_of, recommend
+from tunemark.schema.recommendation_words import alternatives, changes, headline, tokens_in_words, unknown
+
+HOUR = 3_600.0
+
+
+def rate(accelerator: str, tokens_per_s: float | None, devices: int = 1, **other: object) -> Rate:
+    spread = (None, None) if tokens_per_s is None else (tokens_per_s * 0.8, tokens_per_s * 1.25)
+    values = {"evidence": "none" if tokens_per_s is None else "predicted", "memory": "fits", "needed_bytes": 2**34, "memory_bytes": 2**35}
+    return Rate(
+        "lora",
+        2048,
+        "plain",
+        accelerator,
+        devices,
+        tokens_per_s=tokens_per_s,
+        tokens_per_s_low=spread[0],
+        tokens_per_s_high=spread[1],
+        **{**values, **other},
+    )  # type: ignore[arg-type]
+
+
+def offer(accelerator: str, usd: float, devices: int = 1, provider: str = "cloud", **other: object) -> Offer:
+    return Offer(accelerator, accelerator.upper(), devices, provider, f"{devices}x-{accelerator}", "on_demand", usd, **other)  # type: ignore[arg-type]
+
+
+RATES = [rate("slow", 1_000.0), rate("fast", 8_000.0), rate("large", 60_000.0, 8), rate("new", None, reason="no accepted result on it")]
+OFFERS = [offer("slow", 1.0), offer("fast", 4.0), offer("large", 40.0, 8), offer("new", 0.1)]
+QUESTION = Question("lora", 36_000_000, 2048, startup_s=0)
+
+
+def test_time_is_tokens_by_rate_and_cost_is_hours_by_the_price_of_whole_instances() -> None:
+    best = recommend(QUESTION, RATES, OFFERS).best
+    assert best is not None
+    assert (best.rate.accelerator, best.seconds, best.usd) == ("fast", 4_500.0, 5.0)
+    assert (best.seconds_low, best.seconds_high) == pytest.approx((3_600.0, 5_625.0))
+    assert (best.usd_low, best.usd_high) == pytest.approx((4.0, 6.25))
+
+
+def test_start_up_is_paid_for_and_part_of_the_time() -> None:
+    best = recommend(replace(QUESTION, startup_s=900), RATES, OFFERS).best
+    assert best is not None
+    assert (best.seconds, best.usd) == (5_400.0, 6.0)
+
+
+def test_each_objective_has_its_own_first_option() -> None:
+    first = {name: recommend(replace(QUESTION, objective=name), RATES, OFFERS).ranked[0].rate.accelerator for name in OBJECTIVES}
+    assert first == {"cheapest": "fast", "fastest": "large", "value": "large"}
+
+
+def test_an_option_without_a_rate_is_never_ranked_and_says_why() -> None:
+    answer = recommend(QUESTION, RATES, OFFERS)
+    assert [one.accelerator for one in answer.no_data] == ["new"]
+    assert answer.no_data[0].reason == "no accepted result on it"
+    assert unknown(answer) == "No data: 1 x NEW."
+
+
+def test_a_budget_is_kept_by_the_upper_end_of_the_interval() -> None:
+    certain, likely, over = (recommend(replace(QUESTION, budget_usd=usd), RATES, OFFERS) for usd in (6.26, 6.24, 4.9))
+    assert [option.rate.accelerator for option in certain.ranked] == ["fast"]
+    assert [option.rate.accelerator for option in likely.may_exceed] == ["fast", "large"][:1]
+    assert likely.ranked == ()
+    assert over.exceeding[0].exceeds == ("budget",)
+    assert "No option keeps all limits. The closest, 1 x FAST" in headline(replace(QUESTION, budget_usd=4.9), over)
+
+
+def test_a_deadline_is_kept_by_the_upper_end_of_the_interval() -> None:
+    answer = recommend(replace(QUESTION, deadline_s=HOUR), RATES, OFFERS)
+    assert [option.rate.accelerator for option in answer.ranked] == ["large"]
+    assert {option.rate.accelerator for option in answer.exceeding} == {"slow", "fast"}
+
+
+def test_what_does_not_fit_is_never_ranked_and_tight_memory_stands_apart() -> None:
+    rates = [rate("slow", None, memory="no", reason="does not fit: 2 GiB short"), rate("fast", 8_000.0, memory="tight"), *RATES[2:]]
+    answer = recommend(QUESTION, rates, OFFERS)
+    assert [one.accelerator for one in answer.too_large] == ["slow"]
+    assert [option.limits for option in answer.may_exceed] == [("memory",)]
+    assert [option.rate.accelerator for option in answer.ranked] == ["large"]
+
+
+@pytest.mark.parametrize(("trust", "kept"), [("predicted", ["fast", "slow"]), ("published", ["slow"]), ("measured", [])])
+def test_the_trust_wanted_decides_which_rates_count(trust: str, kept: list[str]) -> None:
+    rates = [rate("slow", 1_000.0, evidence="direct", trust="published", results=2, result_ids=("a", "b")), RATES[1]]
+    answer = recommend(replace(QUESTION, trust=trust), rates, OFFERS[:2])  # type: ignore[arg-type]
+    assert [option.rate.accelerator for option in answer.ranked] == kept
+    assert len(answer.no_data) == 2 - len(kept)
+
+
+def test_the_best_option_with_results_is_named_beside_a_prediction_that_is_cheaper() -> None:
+    rates = [rate("slow", 1_000.0, evidence="direct", trust="published", results=1, result_ids=("a",)), RATES[1]]
+    answer = recommend(QUESTION, rates, OFFERS[:2])
+    assert answer.picks["proven"] == 1
+    assert any(line.startswith("Best with results of its own: 1 x SLOW") for line in alternatives(answer))
+
+
+def test_several_instances_are_rented_only_where_a_fabric_joins_them() -> None:
+    rates = [rate("large", 60_000.0 * nodes, 8 * nodes) for nodes in NODES]
+    alone, joined = (recommend(QUESTION, rates, [offer("large", 40.0, 8, fabric=fabric)]) for fabric in (False, True))
+    assert [option.instances for option in alone.ranked] == [1]
+    assert sorted(option.instances for option in joined.ranked) == list(NODES)
+    limited = recommend(replace(QUESTION, most_devices=16), rates, [offer("large", 40.0, 8, fabric=True)])
+    assert sorted(option.devices for option in limited.ranked) == [8, 16]
+
+
+def test_options_whose_intervals_overlap_share_a_rank_range() -> None:
+    rates = [rate("slow", 1_000.0), rate("fast", 1_100.0), rate("large", 100.0)]
+    ranks = [
+        (option.rank_low, option.rank_high)
+        for option in recommend(QUESTION, rates, [offer(name, 1.0) for name in ("slow", "fast", "large")]).ranked
+    ]
+    assert ranks == [(1, 2), (1, 2), (3, 3)]
+
+
+def test_at_most_two_of_the_first_five_have_the_same_accelerator() -> None:
+    rates = [rate("fast", 8_000.0), *(rate(f"other{number}", 500.0) for number in range(4))]
+    offers = [offer("fast", 1.0 + number / 10, provider=f"cloud{number}") for number in range(5)]
+    ranked = recommend(QUESTION, rates, [*offers, *(offer(f"other{number}", 1.0) for number in range(4))]).ranked
+    assert [option.rate.accelerator for option in ranked[:5]].count("fast") == 2
+    assert len(ranked) == 9
+
+
+def test_own_hardware_stands_beside_rented_hardware() -> None:
+    own = Offer("slow", "SLOW", 1, OWN, "SLOW", "owned", 0.1)
+    answer = recommend(replace(QUESTION, own=(own,)), RATES, OFFERS)
+    assert answer.best is not None
+    assert answer.best.offer is own
+    assert headline(QUESTION, answer).startswith("Use 1 x SLOW (own hardware, $0.100/h): about 10 h 00 min")
+
+
+def test_a_longer_row_uses_the_rates_of_the_next_class_and_too_long_a_row_is_an_error() -> None:
+    rates = [*RATES, replace(rate("slow", 900.0), sequence_length=8192)]
+    assert [length_class(length, rates) for length in (1, 2048, 2049)] == [2048, 2048, 8192]
+    with pytest.raises(TunemarkError, match=r"there are no rates for rows this long; the longest rows with rates have 8,192 tokens"):
+        length_class(8193, rates)
+
+
+def test_what_would_change_the_answer_is_the_price_at_which_the_next_option_wins() -> None:
+    answer = recommend(QUESTION, RATES, OFFERS)
+    price = next(line for line in changes(QUESTION, answer) if line.startswith("Above"))
+    # fast takes 4,500 s; large costs $6.67.
+    assert price == "Above $5.33/h instead of $4.00/h, 8 x LARGE (8x-large at cloud) is cheaper."
+
+
+def test_of_each_instance_the_cheapest_region_is_offered() -> None:
+    row = {"provider": "cloud", "instance": "a", "kind": "on_demand", "accelerator": "fast", "accelerator_count": 1.0, "usd_per_hour": 3.0}
+    row |= {"region": "west", "effective_on": "2026-01-01", "fabric": None, "provider_rank": 1}
+    rows = [
+        row,
+        row | {"region": "east", "usd_per_hour": 2.0},
+        row | {"instance": "half", "accelerator_count": 0.5},
+        row | {"instance": "b", "provider_rank": None},
+    ]
+    assert [(one.instance, one.region, one.usd_per_hour) for one in offers_of(rows, {"fast": "FAST"})] == [("a", "east", 2.0)]
+
+
+limits = st.none() | st.floats(0.01, 1e6)
+
+
+@given(
+    tokens=st.floats(1e3, 1e12),
+    deadline=limits,
+    budget=limits,
+    objective=st.sampled_from(OBJECTIVES),
+    startup=st.floats(0, 3_600),
+)
+def test_no_ranked_option_exceeds_a_limit_and_more_data_never_costs_less(tokens, deadline, budget, objective, startup) -> None:  # type: ignore[no-untyped-def]
+    question = Question("lora", tokens, 2048, objective=objective, deadline_s=deadline, budget_usd=budget, startup_s=startup)
+    answer = recommend(question, RATES, OFFERS)
+    for option in answer.ranked:
+        assert option.seconds_low <= option.seconds <= option.seconds_high <= (deadline or math.inf)
+        assert option.usd_low <= option.usd <= option.usd_high <= (budget or math.inf)
+    every = (*answer.ranked, *answer.may_exceed, *answer.exceeding)
+    assert len(every) == 3
+    double = recommend(replace(question, tokens=2 * tokens, deadline_s=None, budget_usd=None), RATES, OFFERS)
+    costs = {option.rate.accelerator: option.usd for option in double.ranked}
+    assert all(costs[option.rate.accelerator] >= option.usd for option in every)
+
+
+@given(price=st.floats(0.01, 100))
+def test_a_cheaper_price_never_ranks_lower(price: float) -> None:
+    def place(usd: float) -> int:
+        ranked = recommend(QUESTION, RATES, [offer("slow", usd), *OFFERS[1:]]).ranked
+        return next(number for number, option in enumerate(ranked) if option.rate.accelerator == "slow")
+
+    assert place(price / 2) <= place(price)
+
+
+def test_sizes_are_short_in_words() -> None:
+    assert [tokens_in_words(size) for size in (512, 20_480_000, 10_000_000, 3e9)] == [
+        "512 tokens",
+        "20.48M tokens",
+        "10M tokens",
+        "3B tokens",
+    ]
