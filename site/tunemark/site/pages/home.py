@@ -1,59 +1,136 @@
-"""The home page: the question, the evidence available to answer it, and the ways in."""
+"""The home page: the question as a form, an answer to a usual question, and the ways in. Its script answers other questions."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from tunemark.site import tables, wording
-from tunemark.site.page import Page
+from tunemark.schema import formats, recommendation_words
+from tunemark.schema.formats import counted
+from tunemark.schema.recommendation import Answer, Option, Question, recommend
+from tunemark.site import recommend_data, tables, wording
+from tunemark.site.page import Page, accelerator_path, result_path
 from tunemark.site.pages.mlperf import rounds
 from tunemark.site.queries import Catalogue
-from tunemark.site.results_table import memory_cell, rate_cell, result_cell, status_cell
-from tunemark.site.tables import Column, Row, Table, quantity_column
+from tunemark.site.tables import Cell, Column, Row, Table
 
-NEWEST = 6
 TITLE = "Which accelerator should I fine-tune this model on?"
+USUAL = "llama-3.1-8b"
+"""Model of the question that is answered first."""
+TOKENS, LENGTH = 10_000_000, 2_048
+SHOWN, CITED = 10, 3
+
+
+@dataclass(frozen=True)
+class FirstAnswer:
+    """The answer to the usual question, in words and as a table."""
+
+    model: str
+    headline: str
+    best: Option
+    evidence: str
+    memory: str
+    cards: list[tuple[str, Option]]
+    table: Table
+    number: int
+    changes: list[str]
+    unknown: list[str]
+    remark: str
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the home page."""
-    measured = catalogue.results_where(source="measured")
-    trust = [(level, meaning, len(catalogue.results_where(trust=level))) for level, meaning in wording.TRUST.items()]
+    models = recommend_data.models(catalogue)
     context = {
-        "counts": _counts(catalogue, measured),
-        "newest": _newest(measured),
-        "trust": trust,
-        "published": len(catalogue.results_where(trust="published")),
-        "documents": len(catalogue.sources) - len(rounds(catalogue)),
-        "converted": len(catalogue.results_where(trust="converted")),
-        "rounds": len(rounds(catalogue)),
+        "counts": _counts(catalogue),
+        "models": models,
+        "chosen": next((row["key"] for row in models if row["key"] == USUAL), models[0]["key"] if models else None),
+        "accelerators": sorted(recommend_data.rentable(catalogue).items(), key=lambda pair: pair[1]),
+        "providers": sorted({offer.provider for offer in recommend_data.offers(catalogue)}),
+        "kinds": [(kind, wording.words(kind)) for kind in ("on_demand", "spot", "reserved", "marketplace")],
+        "answer": _first_answer(catalogue, models),
+        "words": recommendation_words,
+        "usd": formats.usd,
+        "duration": formats.duration,
+        "days": sorted({row["effective_on"] for row in catalogue.prices if row["newest"]})[-1:],
+        "errors": _error_by_source(catalogue),
+        "findings": len(catalogue.findings),
     }
     yield Page("index", TITLE, "home.md.j2", context)
 
 
-def _counts(catalogue: Catalogue, measured: list[Row]) -> list[tuple[str, int, str]]:
-    """Return label, number and link of each count."""
-    mlperf_rounds = len(rounds(catalogue))
-    counts = [
-        ("result", len(catalogue.results), "results/index"),
-        ("measured result", len(measured), "workloads/index"),
-        ("accelerator", len({row["accelerator"] for row in catalogue.results} - {None}), "accelerators/index"),
-        ("model", len({row["model"] for row in catalogue.results} - {None}), "models/index"),
-        ("source document", len(catalogue.sources) - mlperf_rounds, "documents/index"),
-        *([("MLPerf round", mlperf_rounds, "documents/index")] if mlperf_rounds else []),
-        ("dated price", len(catalogue.prices), "cost"),
-    ]
-    return [(noun if number == 1 else f"{noun}s", number, path) for noun, number, path in counts]
-
-
-def _newest(measured: list[Row]) -> Table | None:
-    if not measured:
+def _first_answer(catalogue: Catalogue, models: list[Row]) -> FirstAnswer | None:
+    """Return the answer to the usual question; None if nothing can be recommended, as with an empty database."""
+    model = next((row for row in models if row["key"] == USUAL), None)
+    if model is None:
         return None
-    newest = sorted(measured, key=lambda row: (-(row["started_us"] or 0), row["result_id"]))[:NEWEST]
-    columns: list[Column[Row]] = [
-        Column("Accelerator", result_cell),
-        Column("Workload", lambda row: tables.text(row["workload"], small=wording.method(row))),
-        Column("Status", status_cell),
-        quantity_column("tokens_per_s", lambda row: rate_cell(row, "tokens_per_s")),
-        quantity_column("peak_memory_bytes", memory_cell),
-        Column("Date", lambda row: tables.text(wording.day(row["started_us"])), tight=True),
+    question = Question("lora", TOKENS, LENGTH)
+    rates, offers = recommend_data.rates(catalogue, USUAL), recommend_data.offers(catalogue)
+    answer = recommend(question, rates, offers)
+    if answer.best is None:
+        return None
+    tuned = recommend(Question("lora", TOKENS, LENGTH, software="tuned"), rates, offers)
+    words = recommendation_words
+    return FirstAnswer(
+        model["name"],
+        words.headline(question, answer),
+        answer.best,
+        words.evidence(answer.best),
+        f"Memory {words.memory(answer.best)} ({words.configuration(answer.best)}).",
+        [(words.PICKS[pick], answer.ranked[number]) for pick, number in answer.picks.items()],
+        _table(answer),
+        len(answer.ranked),
+        [line for line in (*words.changes(question, answer), words.with_tuned(tuned)) if line],
+        [line for line in (words.not_fitting(answer), words.unknown(answer)) if line],
+        f"{words.startup(question)} {words.NOT_INCLUDED}",
+    )
+
+
+def _table(answer: Answer) -> Table:
+    """Return the first options as a table."""
+    words = recommendation_words
+    columns: list[Column[Option]] = [
+        Column(
+            "Hardware",
+            lambda option: tables.text(words.hardware(option), href=accelerator_path(option.rate.accelerator), small=words.place(option)),
+        ),
+        Column("Cost", lambda option: _ranged(option.usd, option.usd_low, option.usd_high, "usd"), numeric=True),
+        Column("Time", lambda option: _ranged(option.seconds, option.seconds_low, option.seconds_high, "duration"), numeric=True),
+        Column("Price", lambda option: tables.text(words.hourly(option), small=option.offer.effective_on or ""), numeric=True),
+        Column("Memory", lambda option: tables.text(option.rate.memory, small=words.memory(option).partition(": ")[2])),
+        Column("Evidence", _evidence),
+        Column("Rank", lambda option: tables.text(_rank(option))),
     ]
-    return tables.table("Newest measured runs", columns, newest, searchable=False)
+    return tables.table("Options, best first", columns, answer.ranked[:SHOWN], searchable=False, stacked=True)
+
+
+def _ranged(value: float, low: float, high: float, kind: str) -> Cell:
+    show = formats.usd if kind == "usd" else formats.duration
+    return tables.text(show(value), small=f"{show(low)} to {show(high)}")
+
+
+def _evidence(option: Option) -> Cell:
+    ids = option.rate.result_ids
+    href = result_path(ids[0]) if ids else None
+    more = f" and {option.rate.results - CITED} more" if option.rate.results > CITED else ""
+    return tables.text(option.rate.evidence, href=href, small=", ".join(ids[:CITED]) + more)
+
+
+def _rank(option: Option) -> str:
+    return f"{option.rank_low}" if option.rank_low == option.rank_high else f"{option.rank_low} to {option.rank_high}"
+
+
+def _error_by_source(catalogue: Catalogue) -> str | None:
+    """Return the median error of predictions for sources that were left out."""
+    rows = [row for row in catalogue.predictions["throughput_accuracy"] if row["left_out"] == "source" and row["stack"] == "all"]
+    return formats.percent(rows[0]["median_error"]) if rows and rows[0]["median_error"] is not None else None
+
+
+def _counts(catalogue: Catalogue) -> list[tuple[str, str]]:
+    """Return the text and the link of each count."""
+    number = len(rounds(catalogue))
+    return [
+        (counted(len(catalogue.results), "result"), "results/index"),
+        (counted(len({row["accelerator"] for row in catalogue.results} - {None}), "accelerator"), "accelerators/index"),
+        (counted(len({row["model"] for row in catalogue.results} - {None}), "model"), "models/index"),
+        (counted(len(catalogue.sources) - number, "source document"), "documents/index"),
+        (counted(len(catalogue.prices), "dated price"), "cost"),
+    ]

@@ -1,0 +1,448 @@
+// The recommendation of the home page. The first part repeats schema/recommendation.py and schema/recommendation_words.py,
+// and a test compares both; the second part reads the form, keeps it in the address, and shows the answer. No dependencies.
+(() => {
+  // Numbers for readers ----------------------------------------------------------------------------
+  const HOUR = 3600, GIB = 2 ** 30;
+  const grouped = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  const significant = (value, digits = 3) => {
+    if (value === 0) return "0";
+    const rounded = Number(value.toPrecision(digits));
+    return grouped(rounded, Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(rounded)))));
+  };
+  const plain = (value) => (Number.isInteger(value) ? grouped(value, 0) : significant(value, 4));
+  const gib = (bytes) => `${significant(bytes / GIB)} GiB`;
+  const usd = (value) => (Math.abs(value) >= 1 ? `$${grouped(value, 2)}` : `$${significant(value)}`);
+  const two = (number) => String(number).padStart(2, "0");
+  const duration = (seconds) => {
+    if (seconds < 1) return `${significant(seconds * 1000)} ms`;
+    if (seconds < 120) return `${significant(seconds)} s`;
+    const whole = Math.round(seconds);
+    if (whole < HOUR) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+    return `${grouped(Math.floor(whole / HOUR), 0)} h ${two(Math.floor((whole % HOUR) / 60))} min`;
+  };
+
+  // The choice -------------------------------------------------------------------------------------
+  const OBJECTIVES = ["cheapest", "fastest", "value"], NODES = [1, 2, 4, 8], FIRST = 5, SAME = 2;
+  const PROVEN = new Set(["direct", "near"]), MEASURED = new Set(["measured", "reproduced"]), OWN = "own hardware";
+
+  const lengthClass = (length, rates) => {
+    const known = [...new Set(rates.map((rate) => rate.sequence_length))].sort((a, b) => a - b);
+    const found = known.find((each) => each >= length);
+    if (found !== undefined) return found;
+    const most = known.length ? `; the longest rows with rates have ${grouped(known.at(-1), 0)} tokens` : "";
+    throw new Error(`There are no rates for rows this long${most}.`);
+  };
+
+  const whyMissing = (rate, trust) => {
+    if (rate.tokens_per_s === null) return rate.reason || "no data";
+    if (trust !== "predicted" && rate.evidence !== "direct") return "no result of this model, method, row length and device count";
+    if (trust === "measured" && !MEASURED.has(rate.trust)) return `only ${rate.trust} results`;
+    return null;
+  };
+
+  const makeOption = (question, rate, offer, instances) => {
+    const [seconds, secondsLow, secondsHigh] = [rate.tokens_per_s, rate.tokens_per_s_high, rate.tokens_per_s_low].map(
+      (speed) => question.startup_s + question.tokens / speed
+    );
+    const perSecond = (offer.usd_per_hour * instances) / HOUR;
+    const compared = [
+      ["deadline", question.deadline_s, seconds, secondsHigh],
+      ["budget", question.budget_usd, seconds * perSecond, secondsHigh * perSecond],
+    ];
+    const limits = compared.filter(([, limit, , high]) => limit !== null && high > limit).map(([name]) => name);
+    const exceeds = compared.filter(([, limit, middle]) => limit !== null && middle > limit).map(([name]) => name);
+    if (rate.memory === "tight") limits.push("memory");
+    return {
+      rate, offer, instances, limits, exceeds, devices: offer.devices * instances,
+      seconds, seconds_low: secondsLow, seconds_high: secondsHigh,
+      usd: seconds * perSecond, usd_low: secondsLow * perSecond, usd_high: secondsHigh * perSecond,
+      rank_low: 0, rank_high: 0,
+    };
+  };
+
+  const byParts = (a, b) => {
+    for (let index = 0; index < a.length; index += 1) if (a[index] !== b[index]) return a[index] < b[index] ? -1 : 1;
+    return 0;
+  };
+
+  const inOrder = (options, objective) => {
+    if (!options.length) return [];
+    const fastest = Math.min(...options.map((option) => option.seconds));
+    const cheapest = Math.min(...options.map((option) => option.usd));
+    const key = (option) => {
+      let first = option.usd, second = option.seconds;
+      if (objective === "fastest") [first, second] = [second, first];
+      else if (objective === "value") first = Math.hypot(Math.log(option.seconds / fastest), Math.log(option.usd / cheapest));
+      return [first, second, option.offer.provider, option.offer.instance, option.rate.method];
+    };
+    return options.map((option) => [key(option), option]).sort((a, b) => byParts(a[0], b[0])).map(([, option]) => option);
+  };
+
+  const diverse = (options) => {
+    const first = [], later = [], counts = new Map();
+    for (const option of options) {
+      const name = option.offer.accelerator, number = counts.get(name) ?? 0;
+      if (first.length < FIRST && number < SAME) {
+        counts.set(name, number + 1);
+        first.push(option);
+      } else later.push(option);
+    }
+    return [...first, ...later];
+  };
+
+  const withRanks = (options, objective) => {
+    const pairs = options.map((option) =>
+      objective === "fastest" ? [option.seconds_low, option.seconds_high] : [option.usd_low, option.usd_high]
+    );
+    return options.map((option, index) => {
+      const [low, high] = pairs[index];
+      return {
+        ...option,
+        rank_low: 1 + pairs.filter(([, other]) => other < low).length,
+        rank_high: pairs.filter(([other]) => other <= high).length,
+      };
+    });
+  };
+
+  const recommend = (question, rates, offers) => {
+    const length = lengthClass(question.sequence_length, rates);
+    const table = new Map();
+    for (const rate of rates)
+      if (rate.sequence_length === length && rate.software === question.software)
+        table.set(`${rate.method}/${rate.accelerator}/${rate.devices}`, rate);
+    const methods = question.method === "any" ? [...new Set(rates.map((rate) => rate.method))].sort() : [question.method];
+    const rented = offers.filter(
+      (offer) =>
+        question.kinds.includes(offer.kind) && (!question.providers.length || question.providers.includes(offer.provider))
+    );
+    const options = [], tooLarge = new Map(), noData = new Map();
+    for (const offer of [...question.own, ...rented])
+      for (const method of methods)
+        for (const instances of offer.fabric ? NODES : NODES.slice(0, 1)) {
+          const devices = offer.devices * instances;
+          const rate = table.get(`${method}/${offer.accelerator}/${devices}`);
+          if (!rate || (question.most_devices !== null && devices > question.most_devices)) continue;
+          const missing = whyMissing(rate, question.trust);
+          if (missing === null) options.push(makeOption(question, rate, offer, instances));
+          else {
+            const without = { accelerator: offer.accelerator, name: offer.name, method, devices, reason: missing };
+            (rate.memory === "no" ? tooLarge : noData).set(JSON.stringify(without), without);
+          }
+        }
+    const recommended = options.filter((option) => !option.limits.length);
+    const ranked = diverse(inOrder(recommended, question.objective));
+    const picks = {};
+    if (ranked.length) for (const objective of OBJECTIVES) picks[objective] = ranked.indexOf(inOrder(recommended, objective)[0]);
+    const proven = ranked.findIndex((option) => PROVEN.has(option.rate.evidence));
+    if (proven >= 0) picks.proven = proven;
+    return {
+      sequence_length: length,
+      ranked: withRanks(ranked, question.objective),
+      may_exceed: inOrder(options.filter((option) => option.limits.length && !option.exceeds.length), question.objective),
+      exceeding: inOrder(options.filter((option) => option.exceeds.length), question.objective),
+      too_large: [...tooLarge.values()],
+      no_data: [...noData.values()],
+      picks,
+    };
+  };
+
+  // Words ------------------------------------------------------------------------------------------
+  const METHODS = { full: "full fine-tuning", lora: "LoRA", qlora: "QLoRA" };
+  const EVIDENCE = {
+    direct: "of this model, method, row length and device count",
+    near: "of this model and method on this accelerator, with another row length or device count",
+  };
+  const LIMITS = { deadline: "the deadline", budget: "the budget", memory: "the memory of the device" };
+  const PICKS = { cheapest: "Cheapest", fastest: "Fastest", value: "Best value", proven: "Best with results of its own" };
+  const NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included.";
+  const NAMED = 6;
+
+  const hardware = (option) => `${option.devices} x ${option.offer.name}`;
+  const place = (option) =>
+    option.offer.provider === OWN
+      ? OWN
+      : `${option.instances > 1 ? `${option.instances} x ` : ""}${option.offer.instance} at ${option.offer.provider}`;
+  const hourly = (option) => `${usd(option.offer.usd_per_hour * option.instances)}/h`;
+  const timeAndCost = (option) =>
+    `about ${duration(option.seconds)} (${duration(option.seconds_low)} to ${duration(option.seconds_high)}), ` +
+    `about ${usd(option.usd)} (${usd(option.usd_low)} to ${usd(option.usd_high)})`;
+  const evidence = ({ rate }) => {
+    if (!(rate.evidence in EVIDENCE)) return "Predicted: there is no result of this model and method on this accelerator.";
+    const count = rate.results === 1 ? "1 result" : `${rate.results} results`;
+    return `${rate.evidence === "direct" ? "From" : "Predicted from"} ${count} ${EVIDENCE[rate.evidence]}.`;
+  };
+  const configuration = ({ rate }) =>
+    [
+      METHODS[rate.method] ?? rate.method,
+      `micro-batch of ${rate.micro_batch} x ${grouped(rate.sequence_length, 0)} tokens`,
+      { none: "no checkpointing", full: "full checkpointing" }[rate.checkpointing] ?? `${rate.checkpointing} checkpointing`,
+      ...(rate.sharding && rate.sharding !== "single" ? [rate.sharding] : []),
+    ].join(", ");
+  const memory = ({ rate }) => (rate.needed_bytes === null ? "" : `${rate.memory}: ${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`);
+
+  const headline = (question, answer) => {
+    const best = answer.ranked[0];
+    if (best) {
+      const verb = best.offer.provider === OWN ? "Use" : "Rent";
+      const method = question.method === "any" ? ` with ${METHODS[best.rate.method]}` : "";
+      return `${verb} ${hardware(best)} (${place(best)}, ${hourly(best)})${method}: ${timeAndCost(best)}.`;
+    }
+    const closest = [...answer.may_exceed, ...answer.exceeding][0];
+    if (closest) {
+      const limits = [...new Set([...closest.exceeds, ...closest.limits])].map((name) => LIMITS[name]).join(" and ");
+      const verb = closest.exceeds.length ? "exceeds" : "may exceed";
+      return `No option keeps all limits. The closest, ${hardware(closest)} (${place(closest)}), ${verb} ${limits}: ${timeAndCost(closest)}.`;
+    }
+    if (answer.too_large.length && !answer.no_data.length)
+      return "The step does not fit on any accelerator offered. QLoRA, shorter rows or more devices need less memory.";
+    const trusted = question.trust === "predicted" ? "" : " at this level of trust; allow predictions to see more";
+    return `No data: there is no similar result for any accelerator offered${trusted}.`;
+  };
+
+  const alternatives = (answer) =>
+    Object.entries(answer.picks)
+      .filter(([, number]) => number)
+      .map(([pick, number]) => {
+        const option = answer.ranked[number];
+        return `${PICKS[pick]}: ${hardware(option)} (${place(option)}, ${hourly(option)}), ${timeAndCost(option)}.`;
+      });
+
+  const changes = (question, answer) => {
+    const best = answer.ranked[0], lines = [];
+    if (!best) return lines;
+    const next = answer.ranked.slice(1).find((option) => option.usd > best.usd);
+    if (question.objective === "cheapest" && next) {
+      const price = (best.offer.usd_per_hour * best.instances * next.usd) / best.usd;
+      lines.push(`Above ${usd(price)}/h instead of ${hourly(best)}, ${hardware(next)} (${place(next)}) is cheaper.`);
+    }
+    const others = best.rank_high - 1;
+    if (others > 0)
+      lines.push(`Its interval overlaps with ${others} other option${others === 1 ? "" : "s"}: the evidence does not separate them.`);
+    lines.push(`With a deadline below ${duration(best.seconds_high)} it is not certain to be in time.`);
+    return lines;
+  };
+  const withTuned = (tuned) => {
+    const best = tuned.ranked[0];
+    return best ? `With tuned software: ${hardware(best)} (${place(best)}, ${hourly(best)}), ${timeAndCost(best)}.` : "";
+  };
+  const named = (start, missing, answer) => {
+    const answered = new Set([...answer.ranked, ...answer.may_exceed].map((option) => option.offer.accelerator));
+    const names = [...new Set(missing.filter((each) => !answered.has(each.accelerator)).map((each) => `${each.devices} x ${each.name}`))];
+    if (!names.length) return "";
+    return `${start}: ${names.slice(0, NAMED).join(", ")}${names.length > NAMED ? ` and ${names.length - NAMED} more` : ""}.`;
+  };
+  const startup = (question) =>
+    question.startup_s ? `${duration(question.startup_s)} are assumed until training runs.` : "Start-up is not included.";
+
+  // Data: a column is a list, or a list of codes into a list of values.
+  const decoded = ({ columns, length }) => {
+    const names = Object.keys(columns);
+    const lists = names.map((name) => {
+      const column = columns[name];
+      return Array.isArray(column) ? column : column.codes.map((code) => column.values[code]);
+    });
+    return Array.from({ length }, (_, row) => Object.fromEntries(names.map((name, index) => [name, lists[index][row]])));
+  };
+
+  globalThis.tunemark = { recommend, headline, alternatives, changes, decoded, evidence, memory, configuration };
+
+  // The page ---------------------------------------------------------------------------------------
+  const form = document.getElementById("tm-question");
+  if (!form) return;
+  const answerBox = document.getElementById("tm-answer");
+  const SHOWN = 10;
+
+  const count = (text) => {
+    const match = /^(\d[\d,_]*\.?\d*)\s*([kmbgt]?)$/i.exec(text.trim());
+    if (!match) throw new Error("Give the size of the data as a number, with k, M or B for thousands, millions or billions; for example 10M.");
+    const sizes = { "": 1, k: 1e3, m: 1e6, b: 1e9, g: 1e9, t: 1e12 };
+    const value = Math.round(Number(match[1].replace(/[,_]/g, "")) * sizes[match[2].toLowerCase()]);
+    if (!(value >= 1)) throw new Error("The size of the data must be 1 or more.");
+    return value;
+  };
+  const time = (text) => {
+    const compact = text.replace(/\s/g, "").toLowerCase(), units = { s: 1, min: 60, m: 60, h: HOUR, d: 86400 };
+    const parts = [...compact.matchAll(/(\d+(?:\.\d+)?)(min|s|m|h|d)/g)];
+    if (!parts.length || parts.map(([whole]) => whole).join("") !== compact)
+      throw new Error("Give times with their unit, such as 90min, 2h or 1.5d.");
+    return parts.reduce((sum, [, number, unit]) => sum + Number(number) * units[unit], 0);
+  };
+  const optional = (text, read) => (text.trim() === "" ? null : read(text));
+  const positive = (name) => (text) => {
+    const value = Number(text);
+    if (!(value > 0)) throw new Error(`${name} must be a number above 0.`);
+    return value;
+  };
+
+  const el = (tag, attributes = {}, ...children) => {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children.filter((child) => child !== null && child !== ""));
+    return made;
+  };
+
+  const field = (name) => form.elements.namedItem(name);
+  const chosen = (name) => [...form.querySelectorAll(`input[name="${name}"]:checked`)].map((box) => box.value);
+
+  const questionOf = (index) => {
+    const length = positive("The row length")(field("length").value);
+    const size = count(field("size").value) * (field("unit").value === "samples" ? length : 1);
+    const own = [];
+    if (field("own").value) {
+      const hours = positive("Your own cost per hour")(field("own_usd").value || "0");
+      const electricity = (Number(field("watts").value || 0) / 1000) * Number(field("kwh").value || 0);
+      const key = field("own").value, name = index.accelerators[key];
+      const devices = positive("The number of your own accelerators")(field("own_devices").value);
+      own.push({
+        accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned",
+        usd_per_hour: hours + electricity, region: null, effective_on: null, fabric: false,
+      });
+    }
+    return {
+      method: field("method").value,
+      tokens: size * positive("The number of epochs")(field("epochs").value),
+      sequence_length: length,
+      software: field("software").value,
+      objective: field("objective").value,
+      deadline_s: optional(field("deadline").value, time),
+      budget_usd: optional(field("budget").value, positive("The budget")),
+      providers: chosen("provider"),
+      kinds: chosen("kind").length ? chosen("kind") : ["on_demand"],
+      most_devices: optional(field("devices").value, positive("The number of devices")),
+      trust: field("trust").value,
+      startup_s: field("startup").value.trim() === "" ? 0 : time(field("startup").value),
+      own,
+    };
+  };
+
+  const resultLinks = (rate) =>
+    rate.result_ids.slice(0, 3).flatMap((id, number) => [number ? ", " : "", el("a", { href: `results/${id}.html` }, id)]);
+
+  const paragraph = (...children) => el("p", {}, ...children);
+  const cell = (head, main, small = null, kind = "") =>
+    el("td", { "data-head": head, ...(kind ? { class: kind } : {}) }, main, small ? el("small", {}, ...[small].flat()) : null);
+
+  const row = (option, question) => {
+    const { rate } = option;
+    const rank = option.rank_low ? (option.rank_low === option.rank_high ? `${option.rank_low}` : `${option.rank_low} to ${option.rank_high}`) : "–";
+    const links = rate.result_ids.length
+      ? [...resultLinks(rate), rate.results > 3 ? ` and ${rate.results - 3} more` : ""]
+      : null;
+    return el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, el("a", { href: `accelerators/${rate.accelerator}.html` }, hardware(option)),
+        el("small", {}, question.method === "any" ? `${METHODS[rate.method]}, ${place(option)}` : place(option))),
+      cell("Cost", usd(option.usd), `${usd(option.usd_low)} to ${usd(option.usd_high)}`, "tm-num"),
+      cell("Time", duration(option.seconds), `${duration(option.seconds_low)} to ${duration(option.seconds_high)}`, "tm-num"),
+      cell("Price", hourly(option), option.offer.effective_on, "tm-num"),
+      cell("Memory", rate.memory ?? "–", rate.needed_bytes === null ? null : `${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`),
+      cell("Evidence", rate.evidence, links),
+      cell("Rank", rank, [...new Set([...option.exceeds, ...option.limits])].join(", ") || null)
+    );
+  };
+
+  const HEADS = ["Hardware", "Cost", "Time", "Price", "Memory", "Evidence", "Rank"];
+  const table = (name, options, question) => {
+    const head = el("tr", {}, ...HEADS.map((text) => el("th", { scope: "col", ...(["Cost", "Time", "Price"].includes(text) ? { class: "tm-num" } : {}) }, text)));
+    return el("div", { class: "tm-table-box" },
+      el("div", { class: "tm-scroll", tabindex: "0", role: "region", "aria-label": name },
+        el("table", { class: "tm-table tm-stacked" }, el("caption", { class: "tm-unseen" }, name), el("thead", {}, head),
+          el("tbody", {}, ...options.slice(0, SHOWN).map((option) => row(option, question))))));
+  };
+  const folded = (title, options, question) =>
+    options.length
+      ? [el("details", { class: "tm-more" }, el("summary", {}, `${title}: ${grouped(options.length, 0)}`), table(title, options, question))]
+      : [];
+
+  const card = (pick, option) =>
+    el("div", {}, el("dt", {}, PICKS[pick]),
+      el("dd", {}, usd(option.usd), el("small", {}, `${duration(option.seconds)}, ${hardware(option)}, ${option.offer.provider}`),
+        el("small", {}, option.rate.evidence)));
+
+  const show = (question, answer, tuned) => {
+    const best = answer.ranked[0], parts = [];
+    parts.push(el("p", { class: "tm-headline" }, headline(question, answer)));
+    if (best) {
+      const links = resultLinks(best.rate);
+      parts.push(paragraph(evidence(best), links.length ? " Results: " : "", ...links, links.length ? "." : "", ` Memory ${memory(best)} (${configuration(best)}).`));
+      parts.push(el("dl", { class: "tm-headlines", "aria-label": "Best options" }, ...Object.entries(answer.picks).map(([pick, number]) => card(pick, answer.ranked[number]))));
+      parts.push(el("h2", { id: "options" }, "Options"), table("Options, best first", answer.ranked, question));
+      if (answer.ranked.length > SHOWN) parts.push(el("p", { class: "tm-quiet" }, `${SHOWN} of ${grouped(answer.ranked.length, 0)} options.`));
+    }
+    parts.push(...folded("May exceed a limit", answer.may_exceed, question), ...folded("Over a limit", answer.exceeding, question));
+    const lines = [...changes(question, answer), withTuned(tuned)].filter(Boolean);
+    if (lines.length) parts.push(el("h2", {}, "What would change this answer"), el("ul", {}, ...lines.map((line) => el("li", {}, line))));
+    const unknown = [named("Does not fit", answer.too_large, answer), named("No data", answer.no_data, answer)].filter(Boolean);
+    if (unknown.length) parts.push(el("h2", {}, "What is not recommended or not known"), el("ul", {}, ...unknown.map((line) => el("li", {}, line))));
+    const used = answer.sequence_length === question.sequence_length ? "" : ` Rates are those of rows of ${grouped(answer.sequence_length, 0)} tokens.`;
+    parts.push(el("p", { class: "tm-quiet" }, `${startup(question)} ${NOT_INCLUDED}${used}`));
+    answerBox.replaceChildren(...parts);
+  };
+
+  const complain = (message) => answerBox.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, message));
+
+  // The address holds what differs from the form as it was delivered.
+  const initial = new Map();
+  const state = () => {
+    const values = new URLSearchParams();
+    for (const [name, value] of new FormData(form)) if (value !== "") values.append(name, value);
+    return values;
+  };
+  const restore = () => {
+    const asked = new URLSearchParams(location.search);
+    if (![...asked.keys()].some((name) => field(name))) return;
+    for (const box of form.querySelectorAll("input[type=checkbox]")) box.checked = asked.getAll(box.name).includes(box.value);
+    for (const [name, value] of asked) {
+      const found = field(name);
+      if (found instanceof HTMLSelectElement && ![...found.options].some((each) => each.value === value)) continue;
+      if (found && !(found instanceof RadioNodeList) && found.type !== "checkbox") found.value = value;
+    }
+    if ([...asked.keys()].some((name) => form.querySelector(`details [name="${CSS.escape(name)}"]`))) form.querySelector("details").open = true;
+  };
+  const remember = () => {
+    const now = state().toString();
+    history.replaceState(null, "", now === initial.get("state") ? location.pathname : `?${now}`);
+  };
+
+  const fetched = new Map();
+  const load = (path) => {
+    if (!fetched.has(path))
+      fetched.set(path, fetch(path).then((response) => {
+        if (!response.ok) throw new Error(`The data ${path} cannot be read (${response.status}).`);
+        return response.json();
+      }));
+    return fetched.get(path).catch((error) => {
+      fetched.delete(path);
+      throw error;
+    });
+  };
+
+  let turn = 0;
+  const update = async () => {
+    const mine = (turn += 1);
+    try {
+      const [index, data] = await Promise.all([load("data/recommend/index.json"), load(`data/recommend/${encodeURIComponent(field("model").value)}.json`)]);
+      if (mine !== turn) return;
+      data.rates ??= decoded(data).map((rate) => ({ ...rate, result_ids: rate.result_ids ? rate.result_ids.split(" ") : [] }));
+      const question = questionOf(index);
+      const answer = recommend(question, data.rates, index.offers);
+      show(question, answer, question.software === "plain" ? recommend({ ...question, software: "tuned" }, data.rates, index.offers) : { ranked: [] });
+    } catch (error) {
+      if (mine === turn) complain(error.message);
+    }
+  };
+
+  initial.set("state", state().toString());
+  restore();
+  form.addEventListener("submit", (event) => event.preventDefault());
+  let waiting;
+  form.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      remember();
+      update();
+    }, 150);
+  });
+  if (location.search) update();
+})();

@@ -1,0 +1,70 @@
+"""The data from which the home page recommends: offers and models once, and the rates of each model in a file of its own."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from tunemark.schema.recommendation import Offer, Rate, offers_of
+from tunemark.site.queries import Catalogue
+from tunemark.site.tables import Row
+
+FOLDER = "data/recommend"
+INDEX = f"{FOLDER}/index.json"
+RATES = "select * exclude (model) from option_rates where model = ? order by all"
+MODELS = "select model, max(sequence_length) as longest, bool_or(tokens_per_s is not null) as known from option_rates group by 1 order by 1"
+CODED = frozenset({"method", "software", "accelerator", "evidence", "memory", "checkpointing", "sharding", "trust", "result_ids", "reason"})
+"""Columns that are written as codes into a list of values."""
+
+
+def data_files(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
+    """Yield path and text of each data file of the home page."""
+    names = rentable(catalogue)
+    index = {
+        "accelerators": names,
+        "offers": [asdict(offer) for offer in offers(catalogue)],
+        "models": [row["key"] for row in models(catalogue)],
+    }
+    yield INDEX, _compact(index)
+    for row in models(catalogue):
+        yield f"{FOLDER}/{row['key']}.json", _compact(columnar(catalogue.database.rows(RATES, row["key"])))
+
+
+def models(catalogue: Catalogue) -> list[Row]:
+    """Return the models with rates: key, name, and the longest rows; by name."""
+    names = {row["model"]: row["name"] for row in catalogue.models}
+    rows = catalogue.database.rows(MODELS)
+    found = [{"key": row["model"], "name": names[row["model"]], "longest": row["longest"]} for row in rows if row["known"]]
+    return sorted(found, key=lambda row: row["name"])
+
+
+def rentable(catalogue: Catalogue) -> dict[str, str]:
+    """Return the names of accelerators by key, CPUs left out."""
+    return {row["accelerator"]: row["name"] for row in catalogue.accelerators if row["unit"] != "cpu"}
+
+
+def offers(catalogue: Catalogue) -> list[Offer]:
+    """Return all offers in force."""
+    return offers_of((row for row in catalogue.prices if row["newest"]), rentable(catalogue))
+
+
+def rates(catalogue: Catalogue, model: str) -> list[Rate]:
+    """Return the rates of a model."""
+    return [Rate(**row | {"result_ids": tuple(row["result_ids"])}) for row in catalogue.database.rows(RATES, model)]
+
+
+def columnar(rows: Sequence[Row]) -> dict[str, object]:
+    """Return rows as columns: lists of numbers, and codes into lists of values for text."""
+    columns: dict[str, object] = {}
+    for name in rows[0] if rows else ():
+        values = [" ".join(row[name]) or None if name == "result_ids" else row[name] for row in rows]
+        if name in CODED:
+            known = list(dict.fromkeys(values))
+            code = {value: number for number, value in enumerate(known)}
+            columns[name] = {"values": known, "codes": [code[value] for value in values]}
+        else:
+            columns[name] = values
+    return {"length": len(rows), "columns": columns}
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
