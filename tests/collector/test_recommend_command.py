@@ -72,7 +72,9 @@ def test_only_results_count_if_predictions_are_not_wanted(tunemark: Tunemark, da
 def test_a_model_too_large_for_an_accelerator_is_never_recommended_on_it(tunemark: Tunemark, database: Path) -> None:
     job = ("recommend", "-m", "llama-3.1-70b", "--method", "full", "--tokens", "10M", "--db", database, "--json")
     answer = json.loads(tunemark(*job).out)
-    assert all(option["rate"]["devices"] >= 8 for option in answer["ranked"])
+    rates = [option["rate"] for option in answer["ranked"]]
+    assert rates
+    assert all(rate["memory"] == "ran" or rate["needed_bytes"] < rate["memory_bytes"] for rate in rates)
     assert any(one["accelerator"] == "nvidia-h100-80gb-sxm" and one["devices"] == 1 for one in answer["too_large"])
 
 
