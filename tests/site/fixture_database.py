@@ -229,6 +229,20 @@ insert into ranks (result_id, rank, own_work_s, behind, slowest, host_rss_bytes)
     ('{MEASURED}', 0, 0.030, -0.02, false, {2**30}),
     ('{MEASURED}', 1, 0.032, 0.02, true, {2**30});
 
+-- Rates of one model, with every kind of evidence and a reason from a stranger.
+delete from option_rates where model = 'llama-3.1-8b';
+insert into option_rates by name select 'llama-3.1-8b' as model, 'lora' as method, 2048 as sequence_length, 16 * 2**30 as needed_bytes,
+    80 * 2**30 as memory_bytes, 2 as micro_batch, 'none' as checkpointing, 'single' as sharding, accelerator, devices, software, evidence,
+    rate as tokens_per_s, 0.8 * rate as tokens_per_s_low, 1.25 * rate as tokens_per_s_high, memory,
+    case when evidence in ('direct', 'near') then ['003-001', '003-002'] else [] end as result_ids,
+    case when evidence in ('direct', 'near') then 2 else 0 end as results,
+    case when evidence in ('direct', 'near') then 'published' end as trust, reason
+from (values
+    ('{H100}', 1, 'plain', 'direct', 5000.0, 'fits', null), ('{H100}', 8, 'plain', 'near', 38000.0, 'fits', null),
+    ('{H100}', 16, 'plain', 'predicted', 70000.0, 'probably', null), ('{H100}', 1, 'tuned', 'predicted', 10000.0, 'fits', null),
+    ('{H100}', 8, 'tuned', 'none', null, null, '{HOSTILE}'), ('nvidia-t4', 1, 'plain', 'none', null, 'no', '{HOSTILE}')
+) as made(accelerator, devices, software, evidence, rate, memory, reason);
+
 -- Three rules and three findings: new audit rules do not change the pages.
 delete from audit_rules where rule not in ('utilisation', 'stated-twice', 'link');
 delete from findings where not (rule = 'utilisation' and verdict = 'impossible' or rule = 'stated-twice');

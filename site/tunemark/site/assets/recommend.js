@@ -3,7 +3,8 @@
 (() => {
   // Numbers for readers ----------------------------------------------------------------------------
   const HOUR = 3600, GIB = 2 ** 30;
-  const grouped = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  // toFixed rounds the binary value, as Python does.
+  const grouped = (value, digits) => value.toFixed(digits).replace(/\B(?<!\.\d*)(?=(\d{3})+(?!\d))/g, ",");
   const significant = (value, digits = 3) => {
     if (value === 0) return "0";
     const rounded = Number(value.toPrecision(digits));
@@ -357,7 +358,8 @@
 
   const card = (pick, option) =>
     el("div", {}, el("dt", {}, PICKS[pick]),
-      el("dd", {}, usd(option.usd), el("small", {}, `${duration(option.seconds)}, ${hardware(option)}, ${option.offer.provider}`),
+      el("dd", {}, pick === "fastest" ? duration(option.seconds) : usd(option.usd),
+        el("small", {}, `${pick === "fastest" ? usd(option.usd) : duration(option.seconds)}, ${hardware(option)}, ${option.offer.provider}`),
         el("small", {}, option.rate.evidence)));
 
   const show = (question, answer, tuned) => {
