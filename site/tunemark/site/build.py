@@ -17,7 +17,7 @@ from mkdocs.exceptions import Abort, MkDocsException
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site import charts, recommend_data
-from tunemark.site.pages import all_pages
+from tunemark.site.pages import all_pages, compare
 from tunemark.site.queries import Catalogue, Database
 from tunemark.site.render import markdown, one_line
 
@@ -78,6 +78,7 @@ def _write_docs(catalogue: Catalogue, folder: Path) -> int:
     table = folder / CSV_PATH
     table.parent.mkdir()
     table.write_text(results_csv(catalogue), encoding="utf-8")
+    (folder / compare.DATA_PATH).write_text(compare.compare_json(catalogue), encoding="utf-8")
     for data_path, text in recommend_data.data_files(catalogue):
         (folder / data_path).parent.mkdir(parents=True, exist_ok=True)
         (folder / data_path).write_text(text, encoding="utf-8")

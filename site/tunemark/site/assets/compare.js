@@ -1,0 +1,573 @@
+// The comparison page. Arithmetic and wording mirror site/tunemark/site/comparison.py; a test compares both. No dependencies.
+(() => {
+  const root = document.getElementById("tm-compare");
+  if (!root) return;
+  const DATA = new URL("../data/compare.json", document.currentScript.src);
+  const FEWEST = 2, MOST = 4, SHOWN = 12;
+  const DIFFERS = "differs", NOT_SEPARATED = "not separated", NOT_KNOWN = "not known";
+  const TIMES = "\u00d7", SINGLE_RUN = "one run";
+  const NO_INTERVAL = "no interval: single run", OTHER_INTERVAL = "no interval";
+  const RATES = ["tokens_per_s", "samples_per_s"];
+  const WORK = {
+    tokens_per_s: ["model", "method", "task", "sequence_length", "packing"],
+    samples_per_s: ["model", "method", "task", "sequence_length", "packing", "dataset"],
+  };
+  const PEAKS = ["bf16", "fp16", "tf32", "fp32", "fp8"], USUAL_FORMAT = "bf16", SAME_WORK = 0.005, MOST_DIGITS = 5;
+  const GIB = 2 ** 30;
+
+  // Formats: as tunemark.schema.formats, ties to even as in Python ----------------------------------
+
+  // Cuts the exact decimal expansion of a number after some fraction digits of its exponential form.
+  const rounded = (value, digits) => {
+    const short = value.toExponential(digits - 1);
+    const [mantissa, exponent] = Math.abs(value).toExponential(60).split("e");
+    const all = mantissa.replace(".", "");
+    if (!/^50*$/.test(all.slice(digits)) || Number(all[digits - 1]) % 2) return Number(short);
+    return Math.sign(value) * Number(`${all[0]}.${all.slice(1, digits) || 0}e${exponent}`);
+  };
+  const exponentOf = (value) => Number(Math.abs(value).toExponential().split("e")[1]);
+  const fixed = (value, decimals) =>
+    value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+  const significant = (value, digits = 3) => {
+    if (value === 0) return "0";
+    const near = rounded(value, digits);
+    return fixed(near, Math.max(0, digits - 1 - exponentOf(near)));
+  };
+  const whole = (value) => {
+    const floor = Math.floor(value);
+    return value - floor === 0.5 ? floor + (floor % 2) : Math.round(value);
+  };
+  const duration = (value) => {
+    if (value < 1) return `${significant(value * 1000)} ms`;
+    if (value < 120) return `${significant(value)} s`;
+    const all = whole(value);
+    const two = (number) => String(number).padStart(2, "0");
+    if (all < 3600) return `${Math.floor(all / 60)} min ${two(all % 60)} s`;
+    return `${fixed(Math.floor(all / 3600), 0)} h ${two(Math.floor((all % 3600) / 60))} min`;
+  };
+  const usd = (value) => {
+    if (Math.abs(value) < 1) return `$${significant(value)}`;
+    return `$${fixed(rounded(value, exponentOf(value) + 3), 2)}`;
+  };
+  const flop = (value) => {
+    const sizes = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
+    const [size, prefix] = sizes.find(([least]) => Math.abs(value) >= least) || [1, ""];
+    return `${significant(value / size)} ${prefix}FLOP`;
+  };
+  const number = (value) => (Number.isInteger(value) ? fixed(value, 0) : significant(value, 4));
+  const FORMATS = {
+    duration,
+    usd,
+    percent: (value) => `${significant(value * 100)}%`,
+    gib: (value) => `${significant(value / GIB)} GiB`,
+    number,
+    whole: (value) => String(whole(value)),
+  };
+  const one = (kind, value) => (FORMATS[kind] || significant)(value);
+  const digitsOf = (low, high) => {
+    for (let digits = 3; digits < MOST_DIGITS; digits += 1) {
+      if (significant(low, digits) !== significant(high, digits)) return digits;
+    }
+    return MOST_DIGITS;
+  };
+  const interval = (low, high) => {
+    const digits = digitsOf(low, high);
+    return `${significant(low, digits)} to ${significant(high, digits)}`;
+  };
+  const times = (value, digits = 3) => `${significant(value, digits)}${TIMES}`;
+  const shown = (kind, figure) => {
+    if (!figure) return NOT_KNOWN;
+    if (kind === "rate" && figure.low !== null && figure.high !== null) {
+      return significant(figure.value, digitsOf(figure.low, figure.high));
+    }
+    return one(kind, figure.value);
+  };
+
+  // Data ----------------------------------------------------------------------------------------------
+
+  const column = (packed, rows) => {
+    const values = Array(rows).fill(null);
+    let place = 0;
+    packed.is.forEach((value, index) => {
+      place = packed.gaps ? place + packed.gaps[index] : index;
+      values[place] = packed.texts ? packed.texts[value] : value;
+    });
+    return values;
+  };
+
+  const decoded = (data) => {
+    const rows = data.rows;
+    const subjects = Array.from({ length: rows }, () => ({ figures: {}, conditions: {} }));
+    for (const group of [data.texts, data.numbers]) {
+      for (const [name, packed] of Object.entries(group)) {
+        column(packed, rows).forEach((value, row) => { subjects[row][name] = value; });
+      }
+    }
+    for (const figure of data.figures) {
+      const [value, low, high] = ["value", "low", "high"].map((part) => column(figure[part], rows));
+      value.forEach((known, row) => {
+        if (known !== null) subjects[row].figures[figure.key] = { value: known, low: low[row], high: high[row] };
+      });
+    }
+    for (const condition of data.conditions) {
+      column(condition, rows).forEach((value, row) => {
+        if (value !== null) subjects[row].conditions[condition.key] = value;
+      });
+    }
+    for (const subject of subjects) subject.runs = subject.runs || "";
+    const effects = {};
+    for (const [name, [value, low, high]] of Object.entries(data.effects)) effects[name] = { value, low, high };
+    const labels = new Map(data.conditions.map(({ key, label }) => [key, label]));
+    const cards = new Map(Object.entries(data.cards));
+    return { subjects: new Map(subjects.map((subject) => [subject.id, subject])), effects, labels, cards, figures: data.figures, cardRows: data.card_rows };
+  };
+
+  // Arithmetic ----------------------------------------------------------------------------------------
+
+  const ratioOf = (first, other) => {
+    const value = other.value / first.value;
+    if ([first.low, first.high, other.low, other.high].includes(null) || Math.min(first.low, other.low) <= 0) {
+      return { value, low: null, high: null, verdict: NOT_KNOWN };
+    }
+    const below = Math.hypot(Math.log(other.value / other.low), Math.log(first.high / first.value));
+    const above = Math.hypot(Math.log(other.high / other.value), Math.log(first.value / first.low));
+    const low = value * Math.exp(-below), high = value * Math.exp(above);
+    return { value, low, high, verdict: low <= 1 && 1 <= high ? NOT_SEPARATED : DIFFERS };
+  };
+
+  const comparedRate = (first, other) => {
+    const shared = RATES.filter((key) => first.figures[key] && other.figures[key]);
+    return shared.find((key) => first.figures[key].low !== null && other.figures[key].low !== null) || shared[0] || null;
+  };
+
+  const differ = (first, other, key) => {
+    const before = first.conditions[key], after = other.conditions[key];
+    return before !== undefined && after !== undefined && before !== after;
+  };
+
+  const factor = (conditions, value, basis, low = null, high = null) => ({ conditions, value, low, high, basis });
+
+  const hardware = (first, other, known) => {
+    const made = [];
+    const used = [first, other].map(({ precision }) => (PEAKS.includes(precision) ? precision : null));
+    const cards = [first, other].map(({ accelerator }) => known.cards.get(accelerator) || {});
+    const name = used[0] || used[1] || USUAL_FORMAT;
+    const [before, after] = cards.map((card) => card[`peak_${name}_tflops`]);
+    if (first.accelerator !== other.accelerator && before && after) {
+      let basis = `dense ${name} peaks of the cards, ${number(after)} and ${number(before)} TFLOP/s`;
+      if (!used[0] && !used[1]) basis += "; the number format is not stated";
+      const bandwidths = cards.map((card) => card.memory_bandwidth_gb_s);
+      if (bandwidths[0] && bandwidths[1]) basis += `; ${times(bandwidths[1] / bandwidths[0])} if memory bandwidth is the limit`;
+      made.push(factor(["accelerator"], after / before, basis));
+    }
+    const [slow, fast] = used.map((format) => (format ? cards[1][`peak_${format}_tflops`] : null));
+    if (used[0] !== used[1] && slow && fast) {
+      const basis = `dense peaks of one card, ${used[1]} ${number(fast)} and ${used[0]} ${number(slow)} TFLOP/s`;
+      made.push(factor(["precision"], fast / slow, basis));
+    }
+    return made;
+  };
+
+  const devices = (first, other, known) => {
+    if (!first.count || !other.count || first.count === other.count) return null;
+    const ratio = other.count / first.count;
+    const slope = known.effects["slope: devices doubled"];
+    if (!slope) return factor(["accelerator_count"], ratio, "number of devices, if scaling is linear");
+    const percent = significant(100 * (slope.value - 1), 2);
+    const basis = `number of devices; each doubling costs ${percent}% of time per token in the throughput model`;
+    return factor(["accelerator_count"], ratio * slope.value ** -Math.log2(ratio), basis);
+  };
+
+  const work = (first, other, rate) => {
+    if (!first.flop_per_s || !other.flop_per_s) return null;
+    const before = first.flop_per_s / first.figures[rate].value, after = other.flop_per_s / other.figures[rate].value;
+    const differing = WORK[rate].filter((key) => differ(first, other, key));
+    if (!differing.length && Math.abs(after / before - 1) < SAME_WORK) return null;
+    const unit = rate === "tokens_per_s" ? "token" : "sample";
+    return factor(differing.length ? differing : ["work"], before / after, `model FLOPs per ${unit}, ${flop(after)} and ${flop(before)}`);
+  };
+
+  const recomputation = (first, other) => {
+    const key = "gradient_checkpointing", before = first.recompute, after = other.recompute;
+    if (before === null || after === null || (before === after && !differ(first, other, key))) return null;
+    const basis = `model FLOPs with recomputed ones, ${times(after, 3)} and ${times(before, 3)} of those without`;
+    return factor([key], before / after, basis);
+  };
+
+  const software = (first, other, known) => {
+    const [before, after] = [first, other].map(({ level }) => known.effects[`level: ${level}`]);
+    if (first.level === other.level || !before || !after) return null;
+    const ratio = ratioOf(after, before);
+    const basis = `mean effect of ${other.level} and ${first.level} software in the throughput model, 90% interval`;
+    return factor(["level"], ratio.value, basis, ratio.low, ratio.high);
+  };
+
+  const factors = (first, other, rate, known) =>
+    [...hardware(first, other, known), devices(first, other, known), work(first, other, rate), recomputation(first, other), software(first, other, known)]
+      .filter(Boolean)
+      .sort((a, b) => Math.abs(Math.log(b.value)) - Math.abs(Math.log(a.value)));
+
+  // Views ---------------------------------------------------------------------------------------------
+
+  const label = (known, key) => known.labels.get(key) || key;
+
+  const noInterval = (first, other) => (first.runs && other.runs ? OTHER_INTERVAL : NO_INTERVAL);
+
+  const ratioText = (ratio, why) => {
+    if (ratio.low === null) return times(ratio.value) + (why ? `, ${why}` : "");
+    return `${times(ratio.value, digitsOf(ratio.low, ratio.high))} (${interval(ratio.low, ratio.high)}), ${ratio.verdict}`;
+  };
+
+  const intervalText = (kind, figure, runs) => {
+    if (!figure || figure.low === null || figure.high === null) return "";
+    const ends = kind === "rate" ? interval(figure.low, figure.high) : `${one(kind, figure.low)} to ${one(kind, figure.high)}`;
+    return runs ? `${ends}, ${runs}` : ends;
+  };
+
+  const figureRow = (spec, subjects) => {
+    const first = subjects[0].figures[spec.key];
+    const cells = subjects.map((subject, place) => {
+      const figure = subject.figures[spec.key];
+      const ratio = place && first && figure ? ratioOf(first, figure) : null;
+      return {
+        text: shown(spec.kind, figure),
+        small: intervalText(spec.kind, figure, subject.runs),
+        ratio,
+        ratio_text: ratio ? ratioText(ratio, spec.interval ? noInterval(subjects[0], subject) : "") : "",
+      };
+    });
+    return { key: spec.key, label: spec.label, cells };
+  };
+
+  const factorText = (item) =>
+    item.low === null ? times(item.value) : `${times(item.value)} (${significant(item.low)} to ${significant(item.high)})`;
+
+  const sentence = (rate, observed, why, known) => {
+    const name = (known.figures.find((spec) => spec.key === rate) || { label: rate }).label;
+    const verdict = {
+      [DIFFERS]: "The rates differ: the interval excludes 1.",
+      [NOT_SEPARATED]: "The rates are not separated: the interval includes 1.",
+      [NOT_KNOWN]: `Significance is not known (${why}).`,
+    }[observed.verdict];
+    if (observed.low === null) return `${name}: ${times(observed.value)}. ${verdict}`;
+    const digits = digitsOf(observed.low, observed.high);
+    return `${name}: ${times(observed.value, digits)} (95% interval ${interval(observed.low, observed.high)}). ${verdict}`;
+  };
+
+  const summary = (expected, left) =>
+    left === null
+      ? "No expected effect is known, so the whole ratio is unexplained."
+      : `Expected together: ${times(expected)}. Left unexplained: a factor of ${significant(left)}.`;
+
+  const reason = (first, other, known) => {
+    const rate = comparedRate(first, other);
+    const empty = { id: other.id, title: other.title, rate: null, observed: null, sentence: "", items: [], left: null };
+    if (!rate) {
+      return { ...empty, sentence: "No rate to compare: tokens/s or samples/s must be known for both.", summary: "", caveat: "" };
+    }
+    const observed = ratioOf(first.figures[rate], other.figures[rate]);
+    const items = factors(first, other, rate, known);
+    for (const item of items) {
+      item.name = item.conditions.map((key) => label(known, key)).join(", ");
+      item.text = factorText(item);
+    }
+    const expected = items.reduce((product, item) => product * item.value, 1);
+    const left = items.length ? observed.value / expected : null;
+    const caveat =
+      observed.low !== null && [first.runs, other.runs].includes(SINGLE_RUN)
+        ? "An interval here covers one run only; repeats of a run vary more."
+        : "";
+    const why = noInterval(first, other);
+    return { ...empty, rate, observed, sentence: sentence(rate, observed, why, known), items, left, summary: summary(expected, left), caveat };
+  };
+
+  const effectText = (key, item, first, other, known) => {
+    const before = first.conditions[key], after = other.conditions[key];
+    if (before === undefined || after === undefined) return before === after ? "" : "may differ";
+    if (before === after) return "as in A";
+    if (!item) return "effect not known";
+    const together = item.conditions.filter((name) => name !== key).map((name) => label(known, name));
+    return `expected ${times(item.value)}` + (together.length ? `, together with ${together.join(", ")}` : "");
+  };
+
+  const view = (subjects, known) => {
+    const [first, ...others] = subjects;
+    const reasons = others.map((other) => reason(first, other, known));
+    const effects = reasons.map(({ items }) => new Map(items.flatMap((item) => item.conditions.map((key) => [key, item]))));
+    const keys = [...known.labels.keys()].filter((key) => subjects.some((subject) => key in subject.conditions));
+    const values = (key) => subjects.map((subject) => subject.conditions[key]);
+    const differing = keys.filter((key) => new Set(values(key).filter((value) => value !== undefined)).size > 1);
+    const partly = keys.filter((key) => !differing.includes(key) && values(key).includes(undefined));
+    const size = (key) => Math.max(...effects.filter((effect) => effect.has(key)).map((effect) => Math.abs(Math.log(effect.get(key).value))));
+    const explained = differing.filter((key) => effects.some((effect) => effect.has(key))).sort((a, b) => size(b) - size(a));
+    const row = (key) => ({
+      key,
+      label: label(known, key),
+      cells: values(key).map((value, place) => ({
+        text: value || "not stated",
+        small: place ? effectText(key, effects[place - 1].get(key), first, subjects[place], known) : "",
+      })),
+    });
+    return {
+      columns: subjects.map(({ id, title, trust, impossible }) => ({
+        id, title, trust, note: impossible ? "the audit calls its rate or a condition impossible" : "",
+      })),
+      figures: known.figures.filter((spec) => subjects.some((subject) => subject.figures[spec.key])).map((spec) => figureRow(spec, subjects)),
+      differing: [...explained, ...differing.filter((key) => !explained.includes(key))].map(row),
+      partly: partly.map(row),
+      equal: keys.filter((key) => !differing.includes(key) && !partly.includes(key)).map((key) => ({ label: label(known, key), text: values(key)[0] })),
+      reasons,
+    };
+  };
+
+  const cardView = (keys, known) => {
+    const cards = keys.map((key) => known.cards.get(key));
+    const cell = (spec, card, place) => {
+      const value = card[spec.key] ?? null, first = cards[0][spec.key];
+      const notes = spec.key === "usd_per_hour" && value !== null ? [card.offer] : [];
+      if (value !== null && card.unverified.includes(spec.key)) notes.push("unverified");
+      const ratio = place && spec.kind !== "text" && spec.kind !== "whole" && value && first ? value / first : null;
+      const text = value === null ? NOT_KNOWN : spec.kind === "text" ? value : one(spec.kind, value) + spec.unit;
+      return { text, small: notes.join("; "), ratio, ratio_text: ratio === null ? "" : times(ratio) };
+    };
+    const rows = known.cardRows
+      .filter((spec) => cards.some((card) => (card[spec.key] ?? null) !== null))
+      .map((spec) => ({ label: spec.label, cells: cards.map((card, place) => cell(spec, card, place)) }));
+    return { columns: keys.map((key, place) => ({ id: key, title: cards[place].name })), rows };
+  };
+
+  // Elements: text only, so that nothing in the data is markup ---------------------------------------
+
+  const make = (tag, attributes = {}, ...children) => {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
+    }
+    node.append(...children.filter((child) => child !== null && child !== ""));
+    return node;
+  };
+  const letter = (place) => "ABCD"[place];
+  const badge = (place) => make("span", { class: "tm-letter" }, letter(place));
+  const small = (text, name = null) => (text ? make("small", { class: name }, text) : null);
+
+  const headOf = (columns, corner, folder) =>
+    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, corner), ...columns.map((item, place) =>
+      make("th", { scope: "col" }, badge(place), " ",
+        make("a", { href: `${folder}/${encodeURIComponent(item.id)}.html` }, item.title),
+        small(item.trust ? `${item.id}, ${item.trust}` : ""), item.note ? make("span", { class: "tm-mark" }, item.note) : null))));
+
+  const shortHead = (columns, corner) =>
+    make("thead", { class: "tm-short" }, make("tr", {}, make("th", { scope: "col" }, corner), ...columns.map((_, place) => make("th", { scope: "col" }, badge(place)))));
+
+  const bodyOf = (rows) =>
+    make("tbody", {}, ...rows.map((row) =>
+      make("tr", { "data-key": row.key || null }, make("th", { scope: "row" }, row.label), ...row.cells.map((cell, place) =>
+        make("td", { "data-letter": letter(place) }, cell.text, small(cell.small), small(cell.ratio_text, "tm-ratio"))))));
+
+  const tableOf = (name, head, rows) =>
+    make("div", { class: "tm-scroll", tabindex: "0", role: "region", "aria-label": name },
+      make("table", { class: "tm-table tm-compare-table" }, make("caption", { class: "tm-unseen" }, name), head, bodyOf(rows)));
+
+  const reasonOf = (item, place) =>
+    make("section", { class: "tm-reason" },
+      make("h4", {}, badge(place + 1), " compared with ", badge(0)),
+      make("p", {}, item.sentence, item.caveat ? ` ${item.caveat}` : ""),
+      item.items.length
+        ? make("ul", {}, ...item.items.map((factored) => make("li", {}, make("strong", {}, factored.name), ": ", factored.text, small(factored.basis))))
+        : null,
+      item.summary ? make("p", {}, item.summary) : null);
+
+  const folded = (title, node) => make("details", { class: "tm-more" }, make("summary", {}, title), node);
+
+  const resultsOf = (made) => {
+    const parts = [tableOf("Figures", headOf(made.columns, "Figure", "results"), made.figures)];
+    parts.push(make("h3", {}, "What explains the difference"), ...made.reasons.map(reasonOf));
+    parts.push(make("h3", {}, "Conditions that differ"));
+    parts.push(made.differing.length
+      ? tableOf("Conditions that differ", shortHead(made.columns, "Condition"), made.differing)
+      : make("p", {}, "No stated condition differs."));
+    if (made.partly.length) {
+      parts.push(folded(`${made.partly.length} not stated for every result`, tableOf("Conditions not stated for every result", shortHead(made.columns, "Condition"), made.partly)));
+    }
+    if (made.equal.length) {
+      parts.push(folded(`${made.equal.length} equal conditions`, make("dl", { class: "tm-facts" }, ...made.equal.map((fact) => make("div", {}, make("dt", {}, fact.label), make("dd", {}, fact.text))))));
+    }
+    return parts;
+  };
+
+  // Choosing ------------------------------------------------------------------------------------------
+
+  // A combobox with a list (ARIA 1.2): arrows move, Enter chooses, Escape closes.
+  const chooser = (name, hint, entries, taken, choose) => {
+    const id = `tm-choose-${name}`;
+    const input = make("input", {
+      id, type: "text", role: "combobox", autocomplete: "off", spellcheck: "false", placeholder: hint,
+      "aria-expanded": "false", "aria-controls": `${id}-list`, "aria-autocomplete": "list",
+    });
+    const list = make("ul", { id: `${id}-list`, role: "listbox", "aria-label": `Matching ${name}`, hidden: true });
+    const count = make("output", { for: id, class: "tm-quiet" });
+    let active = -1, found = [];
+
+    const close = () => {
+      list.hidden = true;
+      input.setAttribute("aria-expanded", "false");
+      input.removeAttribute("aria-activedescendant");
+      active = -1;
+    };
+    const activate = (place) => {
+      active = place;
+      [...list.children].forEach((option, index) => option.setAttribute("aria-selected", String(index === place)));
+      if (place < 0) return;
+      input.setAttribute("aria-activedescendant", list.children[place].id);
+      list.children[place].scrollIntoView({ block: "nearest" });
+    };
+    const pick = (entry) => {
+      input.value = "";
+      count.textContent = "";
+      close();
+      choose(entry.id);
+      input.focus();
+    };
+    const open = () => {
+      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const all = words.length ? entries.filter((entry) => !taken(entry.id) && words.every((word) => entry.text.includes(word))) : [];
+      // Whole words first: "8" is a count of 8 before one of 128, and "lora" is not QLoRA.
+      const wholeWords = (entry) => words.filter((word) => entry.words.has(word)).length;
+      found = all.map((entry) => [entry, wholeWords(entry)]).sort((a, b) => b[1] - a[1]).slice(0, SHOWN).map(([entry]) => entry);
+      list.replaceChildren(...found.map((entry, index) => {
+        const option = make("li", { id: `${id}-${index}`, role: "option", "aria-selected": "false" }, entry.title, small(entry.small));
+        option.addEventListener("pointerdown", (event) => { event.preventDefault(); pick(entry); });
+        return option;
+      }));
+      count.textContent = !words.length ? "" : all.length > SHOWN ? `${SHOWN} of ${all.length} matches` : `${all.length} ${all.length === 1 ? "match" : "matches"}`;
+      list.hidden = !found.length;
+      input.setAttribute("aria-expanded", String(found.length > 0));
+      activate(found.length ? 0 : -1);
+      if (!found.length) input.removeAttribute("aria-activedescendant");
+    };
+    input.addEventListener("input", open);
+    input.addEventListener("blur", close);
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") { close(); return; }
+      if ((event.key === "ArrowDown" || event.key === "ArrowUp") && found.length) {
+        event.preventDefault();
+        if (list.hidden) { open(); return; }
+        activate((active + (event.key === "ArrowDown" ? 1 : found.length - 1)) % found.length);
+      } else if (event.key === "Enter") {
+        event.preventDefault();
+        if (!list.hidden && active >= 0) pick(found[active]);
+      }
+    });
+    return { input, box: make("div", { class: "tm-combobox" }, input, list), count, label: make("label", { for: id }, `Add ${name === "results" ? "a result" : "an accelerator"}`) };
+  };
+
+  const start = (known) => {
+    const texts = (parts) => parts.filter(Boolean).join(" ").replaceAll(TIMES, "x").replaceAll("\u00a0", " ").toLowerCase();
+    const resultEntry = (subject) => {
+      const { sequence_length: length, global_batch: batch } = subject.conditions;
+      const details = [subject.id, length && `${length} tokens`, subject.precision, batch && `batch ${batch}`, subject.trust];
+      return { id: subject.id, title: subject.title, small: details.filter(Boolean).join(", "), text: texts([subject.title, subject.accelerator, ...details]) };
+    };
+    const parts = [
+      { name: "results", noun: "result", hint: "Id, model or accelerator", all: known.subjects, entry: resultEntry, title: (item) => item.title, render: (ids) => {
+        const made = view(ids.map((id) => known.subjects.get(id)), known);
+        return { made, nodes: resultsOf(made) };
+      } },
+      { name: "accelerators", noun: "accelerator", hint: "Name or vendor", all: known.cards, entry: (card, id) => ({
+        id, title: card.name, small: [card.vendor, card.memory_gib && `${significant(card.memory_gib)} GiB`].filter(Boolean).join(", "), text: texts([card.name, card.vendor, id]),
+      }), title: (item) => item.name, render: (ids) => {
+        const made = cardView(ids, known);
+        return { made, nodes: [tableOf("Accelerators", headOf(made.columns, "Card", "accelerators"), made.rows)] };
+      } },
+    ];
+    const state = { results: [], accelerators: [] };
+    const message = root.querySelector("[data-compare-message]");
+
+    const link = () => {
+      const ids = [...state.results, ...state.accelerators].map(encodeURIComponent);
+      return ids.length ? `#${ids.join(",")}` : location.pathname + location.search;
+    };
+    const change = (name, ids) => {
+      state[name] = ids;
+      history.pushState(null, "", link());
+      message.hidden = true;
+      show();
+    };
+
+    const tell = (lines) => {
+      message.replaceChildren(...lines.map((line) => make("p", {}, line)));
+      message.hidden = !lines.length;
+    };
+
+    // An anchor of the page itself is no choice.
+    const read = () => {
+      const hash = location.hash.slice(1);
+      if (hash && document.getElementById(hash)) return;
+      const lines = [];
+      state.results = [];
+      state.accelerators = [];
+      for (const token of new Set(hash.split(",").filter(Boolean))) {
+        let id = token;
+        try { id = decodeURIComponent(token); } catch { /* kept as written, and reported below */ }
+        const part = parts.find(({ all }) => all.has(id));
+        if (!part) lines.push(`No finished result and no accelerator has the id "${id}". Check the id on its page, or search below.`);
+        else if (state[part.name].length < MOST) { if (!state[part.name].includes(id)) state[part.name].push(id); }
+        else lines.push(`At most ${MOST} ${part.noun}s are compared; ${id} is left out.`);
+      }
+      tell(lines);
+      show();
+    };
+
+    // The cards of the chosen results, if they are on different accelerators.
+    const ofResults = () => {
+      const keys = [...new Set(state.results.map((id) => known.subjects.get(id).accelerator))].filter((key) => known.cards.has(key));
+      return keys.length >= FEWEST ? keys : [];
+    };
+
+    const show = () => {
+      for (const part of parts) {
+        const ids = state[part.name];
+        part.chosen.replaceChildren(...ids.map((id, place) => {
+          const title = part.title(part.all.get(id));
+          const remove = make("button", { type: "button", "aria-label": `Remove ${id}` }, "\u00d7");
+          remove.addEventListener("click", () => { change(part.name, state[part.name].filter((other) => other !== id)); part.control.input.focus(); });
+          return make("li", {}, badge(place), " ", make("span", {}, title, part.name === "results" ? small(id) : null), remove);
+        }));
+        part.control.input.disabled = ids.length >= MOST;
+        part.note.textContent = ids.length >= MOST ? `${MOST} of ${MOST} chosen. Remove one to add another.` : ids.length === 1 ? `Add at least one more ${part.noun}.` : "";
+        const place = root.querySelector(`[data-compare="${part.name}"]`);
+        const example = root.querySelector(`[data-compare-example="${part.name}"]`);
+        if (example) example.hidden = state.results.length + state.accelerators.length > 0;
+        const implied = part.name === "accelerators" && !ids.length ? ofResults() : [];
+        const compared = implied.length ? implied : ids;
+        const rendered = compared.length >= FEWEST ? part.render(compared) : { made: null, nodes: [] };
+        place.replaceChildren(implied.length ? make("p", { class: "tm-quiet" }, "The accelerators of the chosen results.") : "", ...rendered.nodes);
+        place.view = rendered.made;
+      }
+    };
+
+    for (const part of parts) {
+      const entries = [...part.all].map(([id, item]) => part.entry(item, id));
+      for (const entry of entries) entry.words = new Set(entry.text.split(/[\s,()]+/));
+      const taken = (id) => state[part.name].includes(id);
+      part.control = chooser(part.name, part.hint, entries, taken, (id) => change(part.name, [...state[part.name], id]));
+      part.chosen = make("ol", { class: "tm-chosen", "aria-label": `Chosen ${part.name}` });
+      part.note = make("p", { class: "tm-quiet", role: "status" });
+      root.querySelector(`[data-compare-chooser="${part.name}"]`).replaceChildren(
+        part.chosen, make("div", { class: "tm-choose" }, part.control.label, part.control.box, part.control.count), part.note);
+    }
+    addEventListener("popstate", read);
+    addEventListener("hashchange", read);
+    read();
+    root.dataset.ready = "";
+  };
+
+  fetch(DATA)
+    .then((answer) => (answer.ok ? answer.json() : Promise.reject(new Error(String(answer.status)))))
+    .then((data) => start(decoded(data)))
+    .catch((error) => {
+      const message = root.querySelector("[data-compare-message]");
+      message.replaceChildren(make("p", {}, `The results could not be loaded (${error.message}). Reload the page to try again.`));
+      message.hidden = false;
+    });
+})();

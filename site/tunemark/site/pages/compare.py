@@ -1,0 +1,343 @@
+"""The page that compares two to four results or accelerators, and the data from which a reader's choice is compared."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from tunemark.schema.quantities import QUANTITIES
+from tunemark.site import wording
+from tunemark.site.comparison import (
+    RATES,
+    SINGLE_RUN,
+    Estimate,
+    Json,
+    Knowledge,
+    Subject,
+    card_view,
+    compared_rate,
+    differ,
+    factors,
+    view,
+)
+from tunemark.site.page import Page
+from tunemark.site.queries import BASIS_KIND, Catalogue
+from tunemark.site.render import one_line
+from tunemark.site.result_page import LABELS
+from tunemark.site.tables import Row
+
+DATA_PATH = "data/compare.json"
+FIGURES = {
+    "tokens_per_s": ("rate", True),
+    "tokens_per_s_device": ("rate", True),
+    "samples_per_s": ("rate", True),
+    "step_time_s": ("duration", False),
+    "mfu": ("percent", False),
+    "peak_memory_bytes": ("gib", False),
+    "cost_per_1m_tokens_usd": ("usd", True),
+    "cost_per_1k_samples_usd": ("usd", True),
+    "time_to_target_s": ("duration", True),
+    "epoch_time_s": ("duration", False),
+    "train_time_s": ("duration", False),
+}
+"""Figures in the order of the page: kind of number, and whether a missing interval is stated."""
+COSTS = {"cost_per_1m_tokens_usd": "usd_per_1m_tokens", "cost_per_1k_samples_usd": "usd_per_1k_samples"}
+OWN_LABELS = {"tokens_per_s_device": "Tokens/s per device", "time_to_target_s": "Time to target"}
+CONDITIONS = LABELS | {
+    "attention": "Attention",
+    "fused_kernels": "Fused kernels",
+    "compile": "Compilation",
+    "gradient_checkpointing": "Gradient checkpointing",
+    "level": "Software level",
+    "work": "FLOPs per token",
+    "nodes": "Nodes",
+}
+NOT_CONDITIONS = {"steps", "epochs"}
+"""Lengths of a run, which its rates do not depend on."""
+TOPICS = {"settings": "", "packages": "Package: ", "system": "System: ", "environment": "Machine: ", "entry": "Entry: "}
+"""Topics of recorded facts that are conditions, with the beginnings of their labels."""
+NOT_FACTS = {
+    "settings": {"steps", "epochs", "max_steps", "num_steps", "nodes"},
+    "system": {"accelerator_printed", "accelerator_memory_printed", "framework_printed", "nodes", "notes"},
+    "environment": {"backend", "devices.0.name", "devices.0.memory_bytes"},
+    "entry": {"folder", "source", "label", "division", "benchmark", "target_eval_loss"},
+}
+PRINTED_CONDITIONS = frozenset(
+    (
+        *("accelerator_type", "batch_size", "command", "configuration", "data_parallel", "ddp", "device_type", "experiment"),
+        *("finetuning_method", "fsdp", "fsdp_cpu_offload", "gradient_checkpointing", "hardware", "instance", "kind", "length"),
+        *("lora_targets", "machine", "mode", "paddle_setup", "parallelism", "peft_method", "quantization", "recipe"),
+        *("run", "seqlen", "sequence_length", "setup", "task", "technique", "techniques", "test"),
+        *("topology", "torch_setup", "train_type", "variant", "zero"),
+    )
+)
+"""Labels of a printed row that state a condition; the others are its figures, its name or an opinion."""
+LONGEST = 120
+CARD_ROWS = (
+    ("vendor", "Vendor", "text", ""),
+    ("architecture", "Architecture", "text", ""),
+    ("memory_gib", "Memory", "number", " GiB"),
+    ("memory_bandwidth_gb_s", "Memory bandwidth", "number", " GB/s"),
+    ("peak_bf16_tflops", "Dense bf16 peak", "number", " TFLOP/s"),
+    ("peak_fp16_tflops", "Dense fp16 peak", "number", " TFLOP/s"),
+    ("peak_tf32_tflops", "Dense tf32 peak", "number", " TFLOP/s"),
+    ("peak_fp32_tflops", "Dense fp32 peak", "number", " TFLOP/s"),
+    ("peak_fp8_tflops", "Dense fp8 peak", "number", " TFLOP/s"),
+    ("peak_int8_tops", "Dense int8 peak", "number", " TOP/s"),
+    ("tdp_w", "Power limit", "number", " W"),
+    ("interconnect_gb_s", "Link between devices", "number", " GB/s"),
+    ("launch_year", "Launched", "whole", ""),
+    ("usd_per_hour", "Price per device and hour", "usd", ""),
+)
+EFFECT_KINDS = ("level", "slope")
+
+
+def pages(catalogue: Catalogue) -> Iterator[Page]:
+    """Yield the comparison page, with an example for readers without JavaScript."""
+    subjects, known = compared(catalogue), knowledge(catalogue)
+    pair = example(subjects, known)
+    cards = [subject.accelerator for subject in pair or () if subject.accelerator in known.cards]
+    context = {
+        "example": view(pair, known) if pair else None,
+        "cards": card_view([key for key in cards if key], known) if len(cards) > 1 else None,
+        "results": len(subjects),
+        "accelerators": len(known.cards),
+    }
+    yield Page("compare", "Compare", "compare.md.j2", context)
+
+
+# Results -------------------------------------------------------------------------------------------
+
+
+def compared(catalogue: Catalogue) -> list[Subject]:
+    """Return every finished result as it is compared."""
+    levels = {row["result_id"]: row["level"] for row in catalogue.predictions["throughput_errors"]}
+    return [_subject(catalogue, row, levels.get(row["result_id"])) for row in catalogue.results if not row["failed"]]
+
+
+def _subject(catalogue: Catalogue, row: Row, level: str | None) -> Subject:
+    mfu, hfu = row["mfu"], row["hfu"]
+    figures, runs = _figures(catalogue, row)
+    return Subject(
+        id=row["result_id"],
+        title=wording.result_title(row),
+        trust=wording.trust(row),
+        impossible=row["impossible"],
+        runs=runs,
+        accelerator=row["accelerator"],
+        count=row["accelerator_count"],
+        precision=row["precision"],
+        level=level,
+        flop_per_s=_rounded(row["model_flop_per_s"]),
+        recompute=_rounded(hfu / mfu) if mfu and hfu and hfu >= mfu else None,
+        figures=figures,
+        conditions=_conditions(catalogue, row, level),
+    )
+
+
+def _figures(catalogue: Catalogue, row: Row) -> tuple[dict[str, Estimate], str]:
+    """Return the known figures with their intervals, and the runs that the intervals cover."""
+    values: dict[str, tuple[float | None, float | None, float | None]] = {
+        key: (row[key], row.get(f"{key}_low"), row.get(f"{key}_high")) for key in FIGURES if key in row
+    }
+    low, high = row["time_to_target_low_s"], row["time_to_target_high_s"]
+    values["time_to_target_s"] = (row["time_to_target_s"], low, high)
+    runs = f"{len(catalogue.runs[row['result_id']])} runs" if row["result_id"] in catalogue.runs else SINGLE_RUN
+    pooled = catalogue.configurations.get(row["configuration"])
+    if pooled and pooled["tokens_per_s_low"] is not None and row["tokens_per_s"]:
+        scale = row["tokens_per_s"] / pooled["tokens_per_s"]
+        values["tokens_per_s"] = (row["tokens_per_s"], scale * pooled["tokens_per_s_low"], scale * pooled["tokens_per_s_high"])
+        values["samples_per_s"] = (row["samples_per_s"], None, None)
+        runs = f"{pooled['runs']} runs"
+    cost = catalogue.basis_costs.get(row["result_id"], {})
+    for key, column in COSTS.items():
+        values[key] = (cost.get(column), cost.get(f"{column}_low"), cost.get(f"{column}_high"))
+    if row["accelerator_count"]:
+        values["tokens_per_s_device"] = tuple(value and value / row["accelerator_count"] for value in values["tokens_per_s"])  # type: ignore[assignment]
+    figures = {key: Estimate(*map(_rounded, values[key])) for key in FIGURES if key in values and values[key][0]}  # type: ignore[arg-type]
+    return figures, runs if any(figure.low is not None for figure in figures.values()) else ""
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")
+
+
+def _conditions(catalogue: Catalogue, row: Row, level: str | None) -> dict[str, str]:
+    """Return the stated conditions of a result: its columns, its recorded settings and software, and the labels of its printed row."""
+    stated = {key: _stated(row, key) for key in CONDITIONS if key in row and key not in NOT_CONDITIONS}
+    stated["level"] = level
+    for fact in catalogue.facts.get(row["result_id"], ()):
+        topic, name = fact["topic"], fact["name"]
+        if topic not in TOPICS or name in NOT_FACTS.get(topic, ()) or fact["value"] is None:
+            continue
+        key = name if topic == "settings" and name in CONDITIONS else f"{topic}.{name}"
+        if stated.get(key) is None:
+            stated[key] = wording.recorded(topic, name, fact["value"])
+    for label in catalogue.labels.get(row["result_id"], ()):
+        if label["label"] in PRINTED_CONDITIONS:
+            stated[f"printed.{label['label']}"] = label["printed"]
+    texts = {key: one_line(value)[:LONGEST] for key, value in stated.items() if value is not None}
+    return {key: text for key, text in texts.items() if text}
+
+
+def _stated(row: Row, key: str) -> str | None:
+    value = row[{"model": "model_name", "accelerator": "accelerator_name"}.get(key, key)]
+    if value is None:
+        return None
+    if key == "method":
+        return wording.method(row)
+    if key == "task":
+        return wording.TASKS.get(value, value)
+    return wording.words(value) if key == "step_definition" else wording.plain(value)
+
+
+def example(subjects: Sequence[Subject], known: Knowledge) -> tuple[Subject, Subject] | None:
+    """Return two results of the same model, method, sequence length, global batch and device count on different accelerators.
+
+    Pairs with intervals come first, then those on the accelerators with the most results, then those with few other differences.
+    """
+    results = Counter(subject.accelerator for subject in subjects)
+    groups: dict[tuple[object, ...], list[Subject]] = {}
+    for subject in subjects:
+        work = tuple(subject.conditions.get(key) for key in ("model", "method", "sequence_length", "global_batch"))
+        if None not in work and subject.count and not subject.impossible:
+            groups.setdefault((*work, subject.count), []).append(subject)
+    pairs = (pair for members in groups.values() for pair in combinations(members, 2))
+    fitting = (pair for pair in pairs if pair[0].accelerator != pair[1].accelerator and _is_explained(*pair, known))
+    return min(fitting, key=lambda pair: _preference(pair[0], pair[1], results), default=None)
+
+
+def _is_explained(first: Subject, other: Subject, known: Knowledge) -> bool:
+    rate = compared_rate(first, other)
+    return rate is not None and bool(factors(first, other, rate, known))
+
+
+def _preference(first: Subject, other: Subject, results: Counter[str | None]) -> tuple[Any, ...]:
+    rate = compared_rate(first, other) or RATES[0]
+    no_interval = first.figures[rate].low is None or other.figures[rate].low is None
+    differing = sum(differ(first, other, key) for key in first.conditions)
+    unstated = len(first.conditions.keys() ^ other.conditions.keys())
+    shared = len(first.figures.keys() & other.figures.keys())
+    popular = results[first.accelerator] + results[other.accelerator]
+    return no_interval, -popular, -shared, differing + unstated, first.id, other.id
+
+
+# Knowledge -----------------------------------------------------------------------------------------
+
+
+def knowledge(catalogue: Catalogue) -> Knowledge:
+    """Return the cards, the effects of the throughput model, and the rows of the page."""
+    model = catalogue.predictions["throughput_model"]
+    return Knowledge(
+        cards=_cards(catalogue),
+        effects={
+            row["parameter"]: Estimate(*(float(f"{row[name]:.6g}") for name in ("value", "low", "high")))
+            for row in model
+            if row["kind"] in EFFECT_KINDS
+        },
+        figures=[{"key": key, "label": _figure_label(key), "kind": kind, "interval": stated} for key, (kind, stated) in FIGURES.items()],
+        conditions=_labels(catalogue),
+        card_rows=[{"key": key, "label": label, "kind": kind, "unit": unit} for key, label, kind, unit in CARD_ROWS],
+    )
+
+
+def _figure_label(key: str) -> str:
+    return OWN_LABELS.get(key) or QUANTITIES[key].label
+
+
+def _labels(catalogue: Catalogue) -> dict[str, str]:
+    """Return the labels of all conditions in display order: columns, then facts by topic, then printed labels."""
+    labels = {key: label for key, label in CONDITIONS.items() if key not in NOT_CONDITIONS}
+    facts = {(fact["topic"], fact["name"]) for rows in catalogue.facts.values() for fact in rows if fact["topic"] in TOPICS}
+    for topic, start in TOPICS.items():
+        for name in sorted(name for of_topic, name in facts if of_topic == topic):
+            if topic != "settings" or name not in CONDITIONS:
+                labels[f"{topic}.{name}"] = one_line(wording.sentence(f"{start}{_name(name)}"))[:LONGEST]
+    return labels | {f"printed.{label}": f"Printed: {wording.words(label)}" for label in sorted(PRINTED_CONDITIONS)}
+
+
+def _name(key: str) -> str:
+    return wording.words(key).removesuffix(" printed").replace("lora ", "LoRA ")
+
+
+def _cards(catalogue: Catalogue) -> dict[str, Row]:
+    """Return the cards of accelerators with the price of one device on the default basis."""
+    offers = [
+        row
+        for row in catalogue.prices
+        if row["newest"] and row["kind"] == BASIS_KIND and row["provider_rank"] is not None and row["accelerator_count"]
+    ]
+    offers.sort(key=lambda row: (row["provider_rank"], row["accelerator_count"], row["usd_per_hour"], row["price"]))
+    first = {row["accelerator"]: row for row in reversed(offers)}
+    return {card["accelerator"]: _card(card, first.get(card["accelerator"])) for card in catalogue.accelerators}
+
+
+def _card(card: Row, offer: Row | None) -> Row:
+    shown = {key: card.get(key) for key, _, kind, _ in CARD_ROWS if kind == "text"}
+    numbers = {key: _rounded(card.get(key)) for key, _, kind, _ in CARD_ROWS if kind != "text"}
+    if offer:
+        numbers["usd_per_hour"] = _rounded(offer["usd_per_hour"] / offer["accelerator_count"])
+    text = f"on demand, {offer['provider']} {offer['instance']}, {offer['effective_on']}" if offer else ""
+    unverified = [_unverified(name) for name in card["unverified"] or ()]
+    return {"name": card["name"], **shown, **numbers, "offer": one_line(text), "unverified": unverified}
+
+
+def _unverified(field: str) -> str:
+    """Return the column of a field of a card: `peak_tflops.bf16` -> `peak_bf16_tflops`."""
+    group, _, name = field.partition(".")
+    return f"peak_{name}_{'tops' if name == 'int8' else 'tflops'}" if group == "peak_tflops" else field
+
+
+# Data of the script --------------------------------------------------------------------------------
+
+
+def compare_json(catalogue: Catalogue) -> str:
+    """Return the data of the page's script as JSON."""
+    return encoded(compared(catalogue), knowledge(catalogue))
+
+
+def encoded(subjects: Sequence[Subject], known: Knowledge) -> str:
+    """Return results and knowledge as compact JSON: one sparse column per property, and each text once per column."""
+    used = [key for key in known.conditions if key == "work" or any(key in subject.conditions for subject in subjects)]
+    names = ("id", "title", "trust", "runs", "accelerator", "precision", "level")
+    numbers = ("count", "flop_per_s", "recompute")
+    data = {
+        "rows": len(subjects),
+        "texts": {name: _column([getattr(subject, name) or None for subject in subjects]) for name in names},
+        "numbers": {name: _column([getattr(subject, name) for subject in subjects]) for name in numbers}
+        | {"impossible": _column([1 if subject.impossible else None for subject in subjects])},
+        "figures": [
+            {**spec, **{part: _column([_part(subject, spec["key"], part) for subject in subjects]) for part in ("value", "low", "high")}}
+            for spec in known.figures
+        ],
+        "conditions": [
+            {"key": key, "label": known.conditions[key], **_column([subject.conditions.get(key) for subject in subjects])} for key in used
+        ],
+        "effects": {name: [effect.value, effect.low, effect.high] for name, effect in known.effects.items()},
+        "cards": known.cards,
+        "card_rows": list(known.card_rows),
+    }
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _part(subject: Subject, key: str, part: str) -> float | None:
+    figure: Estimate | None = subject.figures.get(key)
+    return getattr(figure, part) if figure else None
+
+
+def _column(values: Sequence[Any]) -> Json:
+    """Return the known values of a column, and the distances between their rows where some are unknown. Texts are numbers of a list."""
+    places = [place for place, value in enumerate(values) if value is not None]
+    known = [_compact(values[place]) for place in places]
+    made: Json = {}
+    if len(places) < len(values):
+        made["gaps"] = [place - before for place, before in zip(places, [0, *places], strict=False)]
+    if not any(isinstance(value, str) for value in known) or len(set(known)) * 2 > len(known):
+        return made | {"is": known}
+    texts: Mapping[str, int] = {text: number for number, text in enumerate(dict.fromkeys(known))}
+    return made | {"texts": list(texts), "is": [texts[text] for text in known]}
+
+
+def _compact(value: Any) -> Any:  # noqa: ANN401 - a text or a number
+    return int(value) if isinstance(value, float) and value.is_integer() else value
