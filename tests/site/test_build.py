@@ -125,7 +125,7 @@ def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
 
 def test_an_empty_database_gives_a_site(empty_database: Path, tmp_path: Path) -> None:
     build_site(empty_database, tmp_path / "out", CONFIG, strict=True, progress=quiet)
-    assert "No run has been measured yet" in (tmp_path / "out" / "site" / "index.html").read_text(encoding="utf-8")
+    assert "No answer can be given before results are collected" in (tmp_path / "out" / "site" / "index.html").read_text(encoding="utf-8")
 
 
 def test_building_imports_neither_torch_nor_another_room(built_by_command: Path) -> None:

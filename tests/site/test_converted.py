@@ -119,8 +119,6 @@ def test_the_time_to_target_is_shown_small_in_the_table_of_all_results(catalogue
     assert {line.cells[index].small for line in table.rows} == {"", "target in 9 min 25 s"}
 
 
-def test_the_first_page_counts_documents_and_rounds_separately(pages: dict[str, Page]) -> None:
+def test_the_first_page_counts_documents_without_rounds(pages: dict[str, Page]) -> None:
     text = markdown(pages["index"])
-    assert "3 results are claims from 2 documents, and 2 are derived from raw logs of 1 MLPerf round" in text
-    assert "<strong>2</strong> source documents</a>" in text
-    assert "<strong>1</strong> MLPerf round</a>" in text
+    assert ">2 source documents</a>" in text

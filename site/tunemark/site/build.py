@@ -1,4 +1,4 @@
-"""Build the site: database -> build/docs (Markdown) -> build/site (HTML).
+"""Build the site: database -> build/docs (Markdown) -> build/site (HTML). Pages of single results are stamped into a shell.
 
 Each folder is replaced as a whole, only after its replacement is complete.
 """
@@ -10,13 +10,14 @@ import shutil
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
+from typing import TypeVar
 
 from mkdocs.commands.build import build as lay_out
 from mkdocs.config import load_config
 from mkdocs.exceptions import Abort, MkDocsException
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.site import charts, recommend_data
+from tunemark.site import charts, recommend_data, stamp
 from tunemark.site.pages import all_pages, compare
 from tunemark.site.queries import Catalogue, Database
 from tunemark.site.render import markdown, one_line
@@ -25,6 +26,7 @@ CSV_PATH = "data/results.csv"
 FORMULA = ("=", "+", "-", "@")
 """First characters of a spreadsheet formula."""
 Progress = Callable[[str], None]
+Made = TypeVar("Made")
 OWN_FILE = Path("assets/tunemark.css")
 """A file that marks a folder as built by us, so that no other folder is deleted."""
 
@@ -35,9 +37,15 @@ def build_site(database: Path, out: Path, config: Path, *, strict: bool, progres
         _refuse_foreign(out / name)
     progress(f"building the site from {database}; two thousand pages take one to two minutes")
     with Database(database) as opened:
-        number = _swap(out / "docs", lambda folder: _write_docs(Catalogue.read(opened), folder))
-    progress(f"wrote {number} pages to {out / 'docs'}; running MkDocs")
-    _swap(out / "site", lambda folder: _lay_out(config, out / "docs", folder, strict=strict))
+        stamped = _swap(out / "docs", lambda folder: _write_docs(Catalogue.read(opened), folder))
+    number = sum(1 for _ in (out / "docs").rglob("*.md")) - 1
+    progress(f"wrote {number} pages to {out / 'docs'}; running MkDocs, then adding {len(stamped)} pages of single results")
+
+    def make(folder: Path) -> int:
+        _lay_out(config, out / "docs", folder, strict=strict)
+        return stamp.stamp(folder, stamped)
+
+    number += _swap(out / "site", make)
     progress(f"built {out / 'site'}")
     return number
 
@@ -50,14 +58,14 @@ def _refuse_foreign(folder: Path) -> None:
         )
 
 
-def _swap(folder: Path, make: Callable[[Path], int]) -> int:
+def _swap(folder: Path, make: Callable[[Path], Made]) -> Made:
     """Build the new version of a folder, then replace the old one. Return the result of `make`."""
     new, old = (folder.with_name(f".{folder.name}.{word}") for word in ("new", "old"))
     for leftover in (new, old):
         shutil.rmtree(leftover, ignore_errors=True)
     new.mkdir(parents=True)
     try:
-        number = make(new)
+        made = make(new)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
@@ -65,16 +73,20 @@ def _swap(folder: Path, make: Callable[[Path], int]) -> int:
         folder.rename(old)
     new.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
-    return number
+    return made
 
 
-def _write_docs(catalogue: Catalogue, folder: Path) -> int:
-    number = 0
+def _write_docs(catalogue: Catalogue, folder: Path) -> list[stamp.StampedPage]:
+    """Write the pages that MkDocs lays out, and the data. Return the pages that are stamped into its shell."""
+    stamped = []
     for page in all_pages(catalogue):
+        if stamp.is_stamped(page):
+            stamped.append(stamp.StampedPage(page, markdown(page)))
+            continue
         path = folder / f"{page.path}.md"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(markdown(page), encoding="utf-8")
-        number += 1
+    (folder / f"{stamp.SHELL}.md").write_text(stamp.SHELL_TEXT, encoding="utf-8")
     table = folder / CSV_PATH
     table.parent.mkdir()
     table.write_text(results_csv(catalogue), encoding="utf-8")
@@ -83,7 +95,7 @@ def _write_docs(catalogue: Catalogue, folder: Path) -> int:
         (folder / data_path).parent.mkdir(parents=True, exist_ok=True)
         (folder / data_path).write_text(text, encoding="utf-8")
     _write_assets(folder / "assets")
-    return number
+    return stamped
 
 
 def _write_assets(folder: Path) -> None:
@@ -94,14 +106,13 @@ def _write_assets(folder: Path) -> None:
     (folder / "vega.bundle.js").write_text(charts.bundle(), encoding="utf-8")
 
 
-def _lay_out(config: Path, docs: Path, folder: Path, *, strict: bool) -> int:
+def _lay_out(config: Path, docs: Path, folder: Path, *, strict: bool) -> None:
     # MkDocs logs to a logger without a handler; Python would print each message.
     logging.getLogger("mkdocs").setLevel(logging.WARNING)
     try:
         lay_out(load_config(str(config), docs_dir=str(docs.resolve()), site_dir=str(folder.resolve()), strict=strict))
     except (MkDocsException, Abort) as error:
         raise TunemarkError("mkdocs", str(config), f"MkDocs failed: {error}", exit_code=Exit.INTERNAL) from error
-    return 0
 
 
 def results_csv(catalogue: Catalogue) -> str:

@@ -1,0 +1,63 @@
+"""Pages of single results are what MkDocs would make of them, without going through it."""
+
+import html
+import json
+import re
+from pathlib import Path
+
+import pytest
+from fixture_database import MEASURED
+
+from tunemark.schema.errors import TunemarkError
+from tunemark.site import stamp
+from tunemark.site.page import Page
+from tunemark.site.render import markdown
+
+
+def spaces_apart(text: str) -> str:
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r">\s+<", "><", text))).strip()
+
+
+def test_the_short_way_gives_what_python_markdown_gives(pages: dict[str, Page]) -> None:
+    stamped = [page for page in pages.values() if stamp.is_stamped(page)]
+    assert len(stamped) > 8
+    for page in stamped:
+        text = markdown(page)
+        ours, theirs = stamp.content_of(text), stamp._converted(stamp.FRONT_MATTER.sub("", text))
+        assert spaces_apart(ours.body) == spaces_apart(theirs.body)
+        assert ours.headings == theirs.headings
+
+
+def test_other_markdown_is_converted_and_plain_text_becomes_a_paragraph() -> None:
+    assert (
+        stamp.content_of("---\ntitle: x\n---\n## A b\n\nplain\n\n## A b").body
+        == '<h2 id="a-b">A b</h2>\n\n<p>plain</p>\n\n<h2 id="a-b_1">A b</h2>'
+    )
+    assert "<li>one</li>" in stamp.content_of("# T\n\n- one\n- two").body
+    assert stamp.content_of("# T\n\n## C\n\n[a](b.html)").headings == (("c", "C"),)
+
+
+def test_a_stamped_page_has_title_contents_and_body_and_the_shell_is_gone(built: Path) -> None:
+    text = (built / "site" / "results" / f"{MEASURED}.html").read_text(encoding="utf-8")
+    assert stamp.TITLE not in text
+    assert stamp.HEADING not in text
+    assert text.count("<h1 ") == 1
+    contents = re.search(r'<nav class="md-nav md-nav--secondary".*?</nav>', text, re.DOTALL)
+    assert contents is not None
+    anchors = re.findall(r'href="#([^"]+)"', contents[0])
+    assert anchors
+    assert all(f'<h2 id="{anchor}"' in text for anchor in anchors)
+    assert not (built / "site" / "results" / "shell.html").exists()
+
+
+def test_each_result_has_one_entry_in_the_search(built: Path) -> None:
+    docs = json.loads((built / "site" / stamp.SEARCH).read_text(encoding="utf-8"))["docs"]
+    entries = [doc for doc in docs if doc["location"].startswith(f"results/{MEASURED}")]
+    assert len(entries) == 1
+    assert MEASURED in entries[0]["text"]
+    assert not [doc for doc in docs if "shell" in doc["location"]]
+
+
+def test_a_theme_that_changed_its_layout_is_an_error() -> None:
+    with pytest.raises(TunemarkError, match=r"adapt site/stamp\.py"):
+        stamp.filled("<html></html>", "T", stamp.Content("b", ()))
