@@ -163,6 +163,15 @@ def test_what_is_left_is_the_observed_ratio_over_all_expected_effects() -> None:
     assert [item["conditions"] for item in reason["items"]] == [["accelerator"], ["accelerator_count"]]
 
 
+def test_an_interval_of_one_run_is_called_so() -> None:
+    first = make_subject(figures={"tokens_per_s": Estimate(100, 99, 101)}, runs="10 runs")
+    other = make_subject("r-2", figures={"tokens_per_s": Estimate(120, 119, 121)}, runs="one run")
+    made = view([first, other], KNOWN)
+    assert made["figures"][0]["cells"][1]["ratio_text"] == f"1.20{TIMES} (1.18 to 1.22), differs, single run"
+    assert "The single runs differ" in made["reasons"][0]["sentence"]
+    assert made["reasons"][0]["caveat"] == "An interval here covers one run only; repeats of a run vary more."
+
+
 def test_differing_conditions_stand_first_and_equal_ones_fold_away() -> None:
     first = make_subject(conditions={"model": "M", "accelerator": "Card A", "dataset": "x", "packages.torch": "2.1"})
     other = make_subject("r-2", accelerator="b", conditions={"model": "M", "accelerator": "Card B", "dataset": "y"})

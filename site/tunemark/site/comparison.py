@@ -260,7 +260,7 @@ def _figure_row(spec: Mapping[str, Any], subjects: Sequence[Subject]) -> Json:
                 "text": shown(spec["kind"], figure),
                 "small": _interval_text(spec["kind"], figure, subject.runs),
                 "ratio": ratio,
-                "ratio_text": "" if ratio is None else _ratio_text(ratio, _no_interval(subjects[0], subject) if spec["interval"] else ""),
+                "ratio_text": "" if ratio is None else _ratio_text(ratio, subjects[0], subject, interval_is_usual=spec["interval"]),
             }
         )
     return {"key": spec["key"], "label": spec["label"], "cells": cells}
@@ -271,11 +271,16 @@ def _no_interval(first: Subject, other: Subject) -> str:
     return OTHER_INTERVAL if first.runs and other.runs else NO_INTERVAL
 
 
-def _ratio_text(ratio: Json, no_interval: str) -> str:
+def _single_run(first: Subject, other: Subject) -> bool:
+    """Return True if an interval of the ratio covers one run only, so that it says little about a further run."""
+    return SINGLE_RUN in {first.runs, other.runs}
+
+
+def _ratio_text(ratio: Json, first: Subject, other: Subject, *, interval_is_usual: bool) -> str:
     if ratio["low"] is None:
-        return _times(ratio["value"]) + (f", {no_interval}" if no_interval else "")
+        return _times(ratio["value"]) + (f", {_no_interval(first, other)}" if interval_is_usual else "")
     digits = _digits(ratio["low"], ratio["high"])
-    return f"{_times(ratio['value'], digits)} ({_plain_interval(ratio['low'], ratio['high'])}), {ratio['verdict']}"
+    return f"{_times(ratio['value'], digits)} ({_plain_interval(ratio['low'], ratio['high'])}), {ratio['verdict']}{', single run' if _single_run(first, other) else ''}"
 
 
 def _interval_text(kind: str, figure: Estimate | None, runs: str) -> str:
@@ -301,7 +306,7 @@ def _reason(first: Subject, other: Subject, known: Knowledge) -> Json:
     return empty | {
         "rate": rate,
         "observed": observed,
-        "sentence": _sentence(rate, observed, _no_interval(first, other), known),
+        "sentence": _sentence(rate, observed, first, other, known),
         "items": items,
         "left": left,
         "summary": _summary(expected, left),
@@ -309,12 +314,13 @@ def _reason(first: Subject, other: Subject, known: Knowledge) -> Json:
     }
 
 
-def _sentence(rate: str, observed: Json, no_interval: str, known: Knowledge) -> str:
+def _sentence(rate: str, observed: Json, first: Subject, other: Subject, known: Knowledge) -> str:
     label = next((spec["label"] for spec in known.figures if spec["key"] == rate), rate)
+    what = "single runs" if _single_run(first, other) else "rates"
     verdict = {
-        DIFFERS: "The rates differ: the interval excludes 1.",
-        NOT_SEPARATED: "The rates are not separated: the interval includes 1.",
-        NOT_KNOWN: f"Significance is not known ({no_interval}).",
+        DIFFERS: f"The {what} differ: the interval excludes 1.",
+        NOT_SEPARATED: f"The {what} are not separated: the interval includes 1.",
+        NOT_KNOWN: f"Significance is not known ({_no_interval(first, other)}).",
     }[observed["verdict"]]
     if observed["low"] is None:
         return f"{label}: {_times(observed['value'])}. {verdict}"
@@ -330,7 +336,7 @@ def _summary(expected: float, left: float | None) -> str:
 
 
 def _caveat(first: Subject, other: Subject, observed: Json) -> str:
-    if observed["low"] is not None and SINGLE_RUN in {first.runs, other.runs}:
+    if observed["low"] is not None and _single_run(first, other):
         return "An interval here covers one run only; repeats of a run vary more."
     return ""
 

@@ -213,9 +213,12 @@
 
   const noInterval = (first, other) => (first.runs && other.runs ? OTHER_INTERVAL : NO_INTERVAL);
 
-  const ratioText = (ratio, why) => {
-    if (ratio.low === null) return times(ratio.value) + (why ? `, ${why}` : "");
-    return `${times(ratio.value, digitsOf(ratio.low, ratio.high))} (${interval(ratio.low, ratio.high)}), ${ratio.verdict}`;
+  const singleRun = (first, other) => [first.runs, other.runs].includes(SINGLE_RUN);
+
+  const ratioText = (ratio, first, other, intervalIsUsual) => {
+    if (ratio.low === null) return times(ratio.value) + (intervalIsUsual ? `, ${noInterval(first, other)}` : "");
+    const verdict = ratio.verdict + (singleRun(first, other) ? ", single run" : "");
+    return `${times(ratio.value, digitsOf(ratio.low, ratio.high))} (${interval(ratio.low, ratio.high)}), ${verdict}`;
   };
 
   const intervalText = (kind, figure, runs) => {
@@ -233,7 +236,7 @@
         text: shown(spec.kind, figure),
         small: intervalText(spec.kind, figure, subject.runs),
         ratio,
-        ratio_text: ratio ? ratioText(ratio, spec.interval ? noInterval(subjects[0], subject) : "") : "",
+        ratio_text: ratio ? ratioText(ratio, subjects[0], subject, spec.interval) : "",
       };
     });
     return { key: spec.key, label: spec.label, cells };
@@ -242,12 +245,13 @@
   const factorText = (item) =>
     item.low === null ? times(item.value) : `${times(item.value)} (${significant(item.low)} to ${significant(item.high)})`;
 
-  const sentence = (rate, observed, why, known) => {
+  const sentence = (rate, observed, first, other, known) => {
     const name = (known.figures.find((spec) => spec.key === rate) || { label: rate }).label;
+    const what = singleRun(first, other) ? "single runs" : "rates";
     const verdict = {
-      [DIFFERS]: "The rates differ: the interval excludes 1.",
-      [NOT_SEPARATED]: "The rates are not separated: the interval includes 1.",
-      [NOT_KNOWN]: `Significance is not known (${why}).`,
+      [DIFFERS]: `The ${what} differ: the interval excludes 1.`,
+      [NOT_SEPARATED]: `The ${what} are not separated: the interval includes 1.`,
+      [NOT_KNOWN]: `Significance is not known (${noInterval(first, other)}).`,
     }[observed.verdict];
     if (observed.low === null) return `${name}: ${times(observed.value)}. ${verdict}`;
     const digits = digitsOf(observed.low, observed.high);
@@ -274,11 +278,10 @@
     const expected = items.reduce((product, item) => product * item.value, 1);
     const left = items.length ? observed.value / expected : null;
     const caveat =
-      observed.low !== null && [first.runs, other.runs].includes(SINGLE_RUN)
+      observed.low !== null && singleRun(first, other)
         ? "An interval here covers one run only; repeats of a run vary more."
         : "";
-    const why = noInterval(first, other);
-    return { ...empty, rate, observed, sentence: sentence(rate, observed, why, known), items, left, summary: summary(expected, left), caveat };
+    return { ...empty, rate, observed, sentence: sentence(rate, observed, first, other, known), items, left, summary: summary(expected, left), caveat };
   };
 
   const effectText = (key, item, first, other, known) => {
