@@ -18,6 +18,7 @@ from mkdocs.exceptions import Abort, MkDocsException
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site import charts, recommend_data, stamp
+from tunemark.site.explorer_data import EXPLORER_PATH, explorer_json
 from tunemark.site.pages import all_pages, compare
 from tunemark.site.queries import Catalogue, Database
 from tunemark.site.render import markdown, one_line
@@ -94,6 +95,7 @@ def _write_docs(catalogue: Catalogue, folder: Path) -> list[stamp.StampedPage]:
     for data_path, text in recommend_data.data_files(catalogue):
         (folder / data_path).parent.mkdir(parents=True, exist_ok=True)
         (folder / data_path).write_text(text, encoding="utf-8")
+    (folder / EXPLORER_PATH).write_text(explorer_json(catalogue), encoding="utf-8")
     _write_assets(folder / "assets")
     return stamped
 

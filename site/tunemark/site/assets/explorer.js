@@ -1,0 +1,589 @@
+// The explorer of all results: exact filters with counts, free text, columns, sorting, a baseline, and CSV of what is shown.
+// It reads one columnar file (explorer_data.py) and keeps its state in the address. No dependencies.
+(() => {
+  const root = document.querySelector(".tm-explorer");
+  if (!root) return;
+  const MISSING = "–";
+  const UNSTATED = "not stated";
+  const FIRST = 30; // rows drawn at once
+  const USUAL = 100; // rows drawn as soon as the browser is idle
+  const STEP = 200; // rows drawn on request
+  const REASONS = [
+    { key: "failed", bit: 1, label: "Failed runs" },
+    { key: "impossible", bit: 2, label: "Impossible figures" },
+    { key: "toy", bit: 4, label: "Tests of the harness" },
+  ];
+  const LAST = 1 | 2; // failed and impossible rows stay below the others
+  const HEADLINE = { tokens_per_s: "tokens/s", samples_per_s: "samples/s", time_to_target_s: "to target", step_time_s: "per step" };
+  const COST = { usd_per_1m_tokens: "per 1M tokens", usd_per_1k_samples: "per 1k samples" };
+  const WORK = ["model", "method", "row_length"]; // a ratio between rows that differ in these compares different work
+  const RATIO = "baseline_ratio";
+  const PART_OF = " (per "; // "GB300 (per B300 GPU of the superchip)": the facet shows the whole name, a row its start
+  const FORMULA = /^[=+\-@]/;
+  const OPEN = new Set(["accelerator", "devices", "model", "method"]); // facets that start open
+
+  // Formats, as in tunemark.schema.formats ----------------------------------------------------------
+
+  const three = new Intl.NumberFormat("en-US", { minimumSignificantDigits: 3, maximumSignificantDigits: 3 });
+  const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+  const cents = new Intl.NumberFormat("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+  const significant = (value) => (value === 0 ? "0" : three.format(value));
+  const duration = (seconds) => {
+    if (seconds < 1) return `${significant(seconds * 1000)} ms`;
+    if (seconds < 120) return `${significant(seconds)} s`;
+    const rounded = Math.round(seconds);
+    const padded = (value) => String(value).padStart(2, "0");
+    if (rounded < 3600) return `${Math.floor(rounded / 60)} min ${padded(rounded % 60)} s`;
+    return `${whole.format(Math.floor(rounded / 3600))} h ${padded(Math.floor((rounded % 3600) / 60))} min`;
+  };
+  const flopPerSecond = (value) => {
+    const [size, prefix] = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"]].find(([least]) => value >= least) ?? [1, ""];
+    return `${significant(value / size)} ${prefix}FLOP/s`;
+  };
+  const FORMATS = {
+    count: (value) => whole.format(value),
+    rate: significant,
+    percent: (value) => `${significant(value * 100)}%`,
+    bytes: (value) => `${significant(value / 2 ** 30)} GiB`,
+    usd: (value) => (value >= 1 ? `$${cents.format(value)}` : `$${significant(value)}`),
+    seconds: duration,
+    flop_per_s: flopPerSecond,
+  };
+
+  // DOM ---------------------------------------------------------------------------------------------
+
+  const element = (tag, attributes = {}, ...children) => {
+    const node = document.createElement(tag);
+    for (const name in attributes) {
+      const value = attributes[name];
+      if (name === "text") node.textContent = value;
+      else if (value === true) node.setAttribute(name, "");
+      else if (value !== false && value !== undefined && value !== "") node.setAttribute(name, value);
+    }
+    if (children.length) node.append(...children);
+    return node;
+  };
+  const write = (node, text) => {
+    if (node.textContent !== text) node.textContent = text;
+  };
+  const whenIdle = (task) => (window.requestIdleCallback ?? ((run) => setTimeout(run, 50)))(task, { timeout: 300 });
+  const cancelIdle = (number) => (window.cancelIdleCallback ?? clearTimeout)(number);
+  const set = (node, property, value) => {
+    if (node[property] !== value) node[property] = value;
+  };
+
+  // Data --------------------------------------------------------------------------------------------
+
+  const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
+  const NO_WORDS = /[^\p{L}\p{N}.]+/u;
+  const tokens = (text) => text.toLowerCase().split(NO_WORDS).map((part) => part.replace(/^\.+|\.+$/g, "")).filter(Boolean);
+
+  // A table of rows: for each field its values, and for texts and counts a code of each row, the last code meaning "not stated".
+  const readTable = ({ fields, columns }) => {
+    const size = columns.id.length;
+    const byKey = new Map(fields.map((field) => [field.key, field]));
+    for (const field of fields) {
+      const column = columns[field.key];
+      if (field.kind === "text" || field.facet) Object.assign(field, coded(column, size));
+      else {
+        field.numbers = new Float64Array(size);
+        for (let row = 0; row < size; row += 1) field.numbers[row] = column[row] ?? NaN;
+      }
+      field.titles = column.titles;
+    }
+    const ambiguous = coded(columns.ambiguous, size);
+    return { size, fields, byKey, ids: columns.id, flags: Uint8Array.from(columns.flags), ambiguous };
+  };
+
+  const coded = (column, size) => {
+    if (!Array.isArray(column)) {
+      const codes = new Int32Array(size);
+      for (let row = 0; row < size; row += 1) codes[row] = column.codes[row] ?? column.values.length;
+      return { values: [...column.values, null], codes };
+    }
+    const seen = new Map();
+    const codes = new Int32Array(size);
+    for (let row = 0; row < size; row += 1) {
+      const value = column[row];
+      if (value === null) codes[row] = -1;
+      else {
+        if (!seen.has(value)) seen.set(value, seen.size);
+        codes[row] = seen.get(value);
+      }
+    }
+    const values = [...seen.keys(), null];
+    return { values, codes: codes.map((code) => (code < 0 ? values.length - 1 : code)) };
+  };
+
+  const valueOf = (field, row) => {
+    if (field.codes) return field.values[field.codes[row]];
+    const number = field.numbers[row];
+    return Number.isNaN(number) ? null : number;
+  };
+  const textOf = (field, value) => (value === null ? MISSING : field.kind === "text" ? value : FORMATS[field.kind](value));
+
+  // Free text: a word is matched whole where it exists, otherwise as the start of a word. So `lora` is not QLoRA, and `A10` not A100.
+  const makeSearch = (table) => {
+    const searched = table.fields.filter((field) => field.kind === "text" || field.key === "devices");
+    const wordsOf = (field, value, code) => {
+      if (value === null) return [];
+      if (field.key === "devices") return [`${value}`, `x${value}`, `${value}x`];
+      return tokens(field.titles ? `${value} ${field.titles[code]}` : value);
+    };
+    const words = searched.map((field) => field.values.map((value, code) => wordsOf(field, value, code)));
+    const vocabulary = new Set(words.flat(2));
+    const starts = (word, part) => word.startsWith(part) && !(/\d$/.test(part) && /^\d/.test(word.slice(part.length)));
+    const hit = (word, part) => (vocabulary.has(part) ? word === part : starts(word, part));
+
+    // For each row, 1 if one of its values has all parts of a typed word, or if its id starts with the word.
+    const rowsWith = ({ raw, parts }) => {
+      const found = new Uint8Array(table.size);
+      searched.forEach(({ codes }, index) => {
+        const mask = Uint8Array.from(words[index], (list) => (parts.every((part) => list.some((word) => hit(word, part))) ? 1 : 0));
+        if (!mask.includes(1)) return;
+        for (let row = 0; row < table.size; row += 1) found[row] |= mask[codes[row]];
+      });
+      if (raw.length > 2) for (let row = 0; row < table.size; row += 1) if (!found[row] && table.ids[row].startsWith(raw)) found[row] = 1;
+      return found;
+    };
+
+    return (text) => {
+      const typed = text.toLowerCase().replace(/(?:×|\bx)\s*(\d+)(?![\w.])/g, "x$1").split(/\s+/).filter(Boolean);
+      const parts = typed.map((raw) => ({ raw, parts: tokens(raw) })).filter((word) => word.parts.length);
+      const masks = parts.map((word) => rowsWith(word));
+      return masks.length ? masks.reduce((all, mask) => all.map((found, row) => found & mask[row])) : null;
+    };
+  };
+
+  // Orders of all rows, one per column and direction. The unknown are last, failed and impossible rows after them.
+  const makeOrders = (table) => {
+    const made = new Map();
+    const natural = Int32Array.from({ length: table.size }, (_, row) => row);
+    const byFigure = ({ numbers }, rows, direction) => rows.sort((a, b) => direction * (numbers[a] - numbers[b]) || a - b);
+    const byCode = ({ values, codes }, rows, direction) => {
+      const known = values.map((value, code) => ({ value, code })).filter(({ value }) => value !== null);
+      known.sort((a, b) => direction * (typeof a.value === "number" ? a.value - b.value : collator.compare(a.value, b.value)));
+      const groups = values.map(() => []);
+      for (const row of rows) groups[codes[row]].push(row);
+      return known.flatMap(({ code }) => groups[code]);
+    };
+    const make = (field, direction) => {
+      const unknown = field.codes ? (row) => field.values[field.codes[row]] === null : (row) => Number.isNaN(field.numbers[row]);
+      const [known, missing, last] = [[], [], []];
+      for (const row of natural) (table.flags[row] & LAST ? last : unknown(row) ? missing : known).push(row);
+      return Int32Array.from([...(field.codes ? byCode : byFigure)(field, known, direction), ...missing, ...last]);
+    };
+    return (sort) => {
+      if (!sort) return natural;
+      const name = `${sort.direction}${sort.key}`;
+      if (!made.has(name)) made.set(name, make(table.byKey.get(sort.key), sort.direction));
+      return made.get(name);
+    };
+  };
+
+  // State, and the address that holds it ------------------------------------------------------------
+
+  const emptyState = () => ({ text: "", chosen: new Map(), included: 0, sort: null, columns: null, baseline: null });
+
+  const readAddress = (table) => {
+    const parameters = new URLSearchParams(location.search);
+    const state = emptyState();
+    state.text = parameters.get("text") ?? "";
+    for (const field of table.fields.filter(({ facet }) => facet)) {
+      const codes = parameters.getAll(field.key).map((text) => field.values.findIndex((value) => (value === null ? "" : String(value)) === text));
+      const known = codes.filter((code) => code >= 0);
+      if (known.length) state.chosen.set(field.key, new Set(known));
+    }
+    const included = parameters.getAll("with");
+    for (const { key, bit } of REASONS) if (included.includes(key)) state.included |= bit;
+    const [, minus, key] = /^(-?)(.*)$/.exec(parameters.get("sort") ?? "");
+    if (table.byKey.has(key)) state.sort = { key, direction: minus ? -1 : 1 };
+    const columns = parameters.get("columns");
+    if (columns !== null) state.columns = new Set(columns.split(",").filter((name) => table.byKey.has(name)));
+    const baseline = table.ids.indexOf(parameters.get("baseline"));
+    if (baseline >= 0) state.baseline = baseline;
+    return state;
+  };
+
+  const writeAddress = (table, state, { replace }) => {
+    const parameters = new URLSearchParams();
+    if (state.text) parameters.set("text", state.text);
+    for (const [key, codes] of state.chosen) {
+      const { values } = table.byKey.get(key);
+      for (const code of codes) parameters.append(key, values[code] ?? "");
+    }
+    for (const { key, bit } of REASONS) if (state.included & bit) parameters.append("with", key);
+    if (state.sort) parameters.set("sort", `${state.sort.direction < 0 ? "-" : ""}${state.sort.key}`);
+    if (state.columns) parameters.set("columns", [...state.columns].join(","));
+    if (state.baseline !== null) parameters.set("baseline", table.ids[state.baseline]);
+    const query = parameters.toString();
+    const address = `${location.pathname}${query ? `?${query}` : ""}`;
+    if (address !== `${location.pathname}${location.search}`) history[replace ? "replaceState" : "pushState"](null, "", address);
+  };
+
+  // One pass over the rows: those that match, and for each value of a facet the rows that match everything but that facet.
+  const select = (table, facets, order, state, matches) => {
+    const codes = facets.map((field) => field.codes);
+    const counts = facets.map((field) => new Int32Array(field.values.length));
+    const reasons = new Int32Array(REASONS.length);
+    const limits = facets.map((field) => {
+      const chosen = state.chosen.get(field.key);
+      return chosen ? Uint8Array.from(field.values, (_, code) => (chosen.has(code) ? 1 : 0)) : null;
+    });
+    const limited = facets.map((_, index) => index).filter((index) => limits[index]);
+    const rows = [];
+    let left = 0; // rows that match but are failed, impossible or of tests
+    for (let place = 0; place < order.length; place += 1) {
+      const row = order[place];
+      if (matches && !matches[row]) continue;
+      const flags = table.flags[row];
+      let missed = -1;
+      let misses = 0;
+      for (const index of limited) {
+        if (limits[index][codes[index][row]]) continue;
+        missed = index;
+        misses += 1;
+      }
+      if (misses > 1) continue;
+      if (misses === 0 && flags) REASONS.forEach(({ bit }, index) => { if (flags & bit) reasons[index] += 1; });
+      if (flags & ~state.included) {
+        if (misses === 0) left += 1;
+      } else if (misses === 0) {
+        rows.push(row);
+        for (let index = 0; index < codes.length; index += 1) counts[index][codes[index][row]] += 1;
+      } else counts[missed][codes[missed][row]] += 1;
+    }
+    return { rows, left, counts, reasons };
+  };
+
+  // The page ----------------------------------------------------------------------------------------
+
+  const explore = (table) => {
+    const facets = table.fields.filter(({ facet }) => facet);
+    const search = makeSearch(table);
+    const ordered = makeOrders(table);
+    const field = (key) => table.byKey.get(key);
+    const columnsOf = (state) => table.fields.filter(({ key, shown }) => key === "accelerator" || (state.columns ? state.columns.has(key) : shown));
+    let state = readAddress(table);
+    let found = { rows: [] };
+    let pending = 0;
+    let limit = USUAL;
+
+    const nameOf = (row) => {
+      const devices = valueOf(field("devices"), row);
+      const [name] = (valueOf(field("accelerator"), row) ?? "accelerator unknown").split(PART_OF);
+      return name + (devices === null ? "" : ` × ${devices}`);
+    };
+    const ratioOf = (row) => (state.baseline === null ? null : ratio(field("tokens_per_s").numbers, row, state.baseline));
+    const ratio = (rates, row, baseline) => (rates[baseline] > 0 && !Number.isNaN(rates[row]) ? rates[row] / rates[baseline] : null);
+    const otherWork = (row) => WORK.map(field).filter(({ codes }) => codes[row] !== codes[state.baseline]).map(({ label }) => label.toLowerCase());
+
+    // Toolbar
+    const text = element("input", { type: "search", id: "tm-explorer-text", autocomplete: "off", placeholder: "H100 ×8 lora llama 3.1 8b" });
+    const sortBy = element("select", { id: "tm-explorer-sort" });
+    for (const { key, label, kind } of table.fields) {
+      const directions = kind === "text" ? [[1, "A to Z"], [-1, "Z to A"]] : [[-1, "highest first"], [1, "lowest first"]];
+      for (const [direction, words] of directions) {
+        sortBy.append(element("option", { value: `${direction < 0 ? "-" : ""}${key}`, text: `${label}, ${words}` }));
+      }
+    }
+    sortBy.prepend(element("option", { value: "default", text: "Usual: model FLOP/s per device" }));
+    const csv = element("button", { type: "button", class: "tm-explorer-button" }, element("span", { class: "tm-explorer-wide", text: "Download " }), "CSV");
+    const reset = element("button", { type: "button", class: "tm-explorer-button", text: "Clear all" });
+    const columnBoxes = new Map(table.fields.filter(({ key }) => key !== "accelerator").map(({ key }) => [key, element("input", { type: "checkbox", value: key })]));
+    const chooser = element("details", { class: "tm-explorer-columns" },
+      element("summary", { text: "Columns" }),
+      element("fieldset", {}, element("legend", { class: "tm-unseen", text: "Columns" }),
+        ...[...columnBoxes].map(([key, box]) => element("label", {}, box, field(key).label))));
+    const bar = element("div", { class: "tm-explorer-bar" },
+      element("div", { class: "tm-explorer-text" }, element("label", { for: text.id, text: "Words" }), text),
+      element("div", { class: "tm-explorer-sort" }, element("label", { for: sortBy.id, text: "Sort" }), sortBy),
+      chooser, csv);
+
+    // Facets
+    const facetNodes = facets.map((facet) => {
+      const order = facet.values.map((_, code) => code);
+      const totals = new Int32Array(facet.values.length);
+      for (const code of facet.codes) totals[code] += 1;
+      const byNumber = facet.kind === "count" ? 1 : facet.key === "year" ? -1 : 0;
+      order.sort((a, b) => {
+        const [one, other] = [facet.values[a], facet.values[b]];
+        if (one === null || other === null) return (one === null) - (other === null);
+        if (byNumber) return byNumber * collator.compare(String(one), String(other));
+        return totals[b] - totals[a] || collator.compare(one, other);
+      });
+      const choices = order.map((code) => {
+        const box = element("input", { type: "checkbox" });
+        box.dataset.code = code;
+        const value = facet.values[code];
+        const count = element("span", { class: "tm-explorer-count" });
+        const shown = value === null ? UNSTATED : facet.titles?.[code] && facet.titles[code] !== value ? `${value} ${facet.titles[code]}` : textOf(facet, value);
+        const label = element("label", { title: shown.length > 24 ? shown : "" }, box, element("span", { text: shown }), count);
+        return { code, box, count, label };
+      });
+      const chosen = element("span", { class: "tm-explorer-chosen" });
+      const details = element("details", { "data-facet": facet.key, open: OPEN.has(facet.key) || state.chosen.has(facet.key) },
+        element("summary", {}, element("span", { text: facet.label }), chosen),
+        element("fieldset", {}, element("legend", { class: "tm-unseen", text: facet.label }), ...choices.map(({ label }) => label)));
+      details.addEventListener("change", ({ target }) => {
+        const codes = new Set(state.chosen.get(facet.key));
+        codes[target.checked ? "add" : "delete"](Number(target.dataset.code));
+        if (codes.size) state.chosen.set(facet.key, codes);
+        else state.chosen.delete(facet.key);
+        changed();
+      });
+      return { facet, choices, chosen, details };
+    });
+    const reasonNodes = REASONS.map(({ key, bit, label }) => {
+      const box = element("input", { type: "checkbox", "data-with": key });
+      const count = element("span", { class: "tm-explorer-count" });
+      box.addEventListener("change", () => {
+        state.included ^= bit;
+        changed();
+      });
+      return { bit, box, count, label: element("label", {}, box, element("span", { text: label }), count) };
+    });
+    const filtersTitle = element("span", { text: "Filters" });
+    const drawer = element("details", { class: "tm-explorer-drawer", open: window.matchMedia("(min-width: 60em)").matches },
+      element("summary", {}, filtersTitle),
+      ...facetNodes.map(({ details }) => details),
+      element("details", { open: true },
+        element("summary", {}, element("span", { text: "Also show" })),
+        element("fieldset", {}, element("legend", { class: "tm-unseen", text: "Also show" }), ...reasonNodes.map(({ label }) => label))));
+
+    // Table
+    const count = element("output", { "aria-live": "polite", for: text.id });
+    const leftOut = element("span");
+    const baselineText = element("span");
+    const clearBaseline = element("button", { type: "button", class: "tm-explorer-button", text: "Remove baseline" });
+    const baselineLine = element("p", { class: "tm-explorer-baseline" }, baselineText, clearBaseline);
+    const head = element("thead");
+    const body = element("tbody");
+    const grid = element("table", { class: "tm-table tm-explorer-table" }, element("caption", { class: "tm-unseen", text: "Results" }), head, body);
+    const more = element("button", { type: "button", class: "tm-explorer-button tm-explorer-more" });
+    const main = element("div", { class: "tm-explorer-main" },
+      element("div", { class: "tm-explorer-status" }, count, leftOut, reset), baselineLine,
+      element("div", { class: "tm-scroll", tabindex: "0", role: "region", "aria-label": "Results" }, grid), more);
+    root.replaceChildren(bar, element("div", { class: "tm-explorer-body" }, drawer, main));
+
+    const drawHead = (columns) => {
+      const sorted = (key) => (state.sort?.key === key ? (state.sort.direction < 0 ? "descending" : "ascending") : false);
+      const cells = columns.map(({ key, label, kind, explained }) => {
+        const button = element("button", { type: "button", text: label, "data-sort-key": key });
+        return element("th", { scope: "col", class: kind === "text" ? "" : "tm-num", "aria-sort": sorted(key), title: explained }, button);
+      });
+      if (state.baseline !== null) cells.splice(1, 0, element("th", { scope: "col", class: "tm-num", text: "Against baseline", title: "Tokens/s divided by the baseline's." }));
+      head.replaceChildren(element("tr", {}, ...cells));
+    };
+
+    // On a phone a row is a card that starts with the accelerator, the first known figure and the first known cost.
+    const headlineOf = (row) => {
+      const first = (units) => Object.keys(units).find((key) => valueOf(field(key), row) !== null);
+      const [figure, cost] = [first(HEADLINE), first(COST)];
+      const part = (key, units) => (key ? [textOf(field(key), valueOf(field(key), row)), units[key]] : null);
+      return { figure: part(figure, HEADLINE) ?? ["no figure", ""], cost: part(cost, COST) ?? ["cost not known", ""], keys: new Set([figure, cost]) };
+    };
+
+    const markOf = (row) => element("button", {
+      type: "button", class: "tm-explorer-mark", text: "Baseline", "data-baseline": row,
+      "aria-pressed": String(row === state.baseline), "aria-label": `Baseline: ${nameOf(row)}, ${table.ids[row]}`,
+    });
+
+    const drawRow = (row, columns) => {
+      const headline = headlineOf(row);
+      const doubtful = (table.ambiguous.values[table.ambiguous.codes[row]] ?? "").split(" ");
+      const id = table.ids[row];
+      const cells = columns.map((column) => {
+        const value = valueOf(column, row);
+        if (column.key === "accelerator") {
+          const link = element("a", { href: `${encodeURIComponent(id)}.html`, text: nameOf(row) });
+          const figure = element("span", { class: "tm-explorer-figure" },
+            element("strong", { text: headline.figure.join(" ") }), ` ${headline.cost.join(" ")}`);
+          return element("th", { scope: "row", "data-key": column.key }, link,
+            element("span", { class: "tm-explorer-id" }, element("small", { text: id }), markOf(row)), figure);
+        }
+        const cell = element("td", {
+          class: [column.kind === "text" ? "" : "tm-num", value === null ? "tm-explorer-none" : "", headline.keys.has(column.key) ? "tm-explorer-told" : ""].join(" ").trim(),
+          "data-key": column.key, "data-head": column.label,
+        });
+        if (column.key === "status" && table.flags[row] & LAST) {
+          cell.append(element("span", { class: `tm-badge tm-is-${table.flags[row] & 1 ? "failed" : "impossible"}`, text: table.flags[row] & 1 ? value : "impossible" }));
+        } else cell.append(textOf(column, value));
+        if (value !== null && column.titles?.[column.codes[row]]) cell.append(element("small", { text: column.titles[column.codes[row]] }));
+        if (doubtful.includes(column.key)) cell.append(" ", element("span", { class: "tm-mark", text: "ambiguous" }));
+        return cell;
+      });
+      if (state.baseline !== null) {
+        const times = ratioOf(row);
+        const differing = row === state.baseline ? [] : otherWork(row);
+        cells.splice(1, 0, element("td", { class: `tm-num${times === null ? " tm-explorer-none" : ""}`, "data-key": RATIO, "data-head": "Against baseline" },
+          times === null ? MISSING : `${significant(times)}x`,
+          ...(times !== null && differing.length ? [element("small", { text: `other ${differing.join(", ")}` })] : [])));
+      }
+      if (table.flags[row] & LAST && !columns.some(({ key }) => key === "status")) {
+        cells[0].append(element("span", { class: "tm-mark", text: table.flags[row] & 1 ? valueOf(field("status"), row) ?? "failed" : "impossible" }));
+      }
+      return element("tr", { "data-id": id, "data-last": Boolean(table.flags[row] & LAST) }, ...cells);
+    };
+
+    const append = (from, to) => {
+      const columns = columnsOf(state);
+      const drawn = document.createDocumentFragment();
+      for (const row of found.rows.slice(from, to)) drawn.append(drawRow(row, columns));
+      body.append(drawn);
+    };
+    const drawMore = () => {
+      const drawn = body.rows.length;
+      append(drawn, limit);
+      const left = found.rows.length - body.rows.length;
+      more.hidden = left <= 0;
+      write(more, `Show ${whole.format(Math.min(STEP, left))} more of ${whole.format(left)}`);
+      return body.rows[drawn];
+    };
+    const drawRows = () => {
+      const focused = body.contains(document.activeElement) ? document.activeElement.dataset.baseline : undefined;
+      cancelIdle(pending);
+      body.replaceChildren();
+      append(0, FIRST);
+      if (focused !== undefined) {
+        drawMore();
+        body.querySelector(`[data-baseline="${focused}"]`)?.focus();
+      } else if (found.rows.length > FIRST) pending = whenIdle(drawMore);
+      else drawMore();
+    };
+
+    const drawFacets = () => {
+      facetNodes.forEach(({ facet, choices, chosen }, index) => {
+        const codes = state.chosen.get(facet.key);
+        for (const { code, box, count: number, label } of choices) {
+          const rows = found.counts[index][code];
+          const checked = Boolean(codes?.has(code));
+          set(box, "checked", checked);
+          set(label, "hidden", rows === 0 && !checked);
+          if (rows) write(number, whole.format(rows));
+        }
+        write(chosen, codes ? `${codes.size} chosen` : "");
+      });
+      reasonNodes.forEach(({ bit, box, count: number }, index) => {
+        box.checked = Boolean(state.included & bit);
+        write(number, whole.format(found.reasons[index]));
+      });
+      write(filtersTitle, state.chosen.size ? `Filters: ${[...state.chosen.keys()].map((key) => field(key).label.toLowerCase()).join(", ")}` : "Filters");
+    };
+
+    const draw = () => {
+      found = select(table, facets, ordered(state.sort), state, state.text.trim() ? search(state.text) : null);
+      const columns = columnsOf(state);
+      const pressed = head.contains(document.activeElement) ? document.activeElement.dataset.sortKey : undefined;
+      drawHead(columns);
+      if (pressed) head.querySelector(`[data-sort-key="${pressed}"]`)?.focus();
+      drawFacets();
+      drawRows();
+      for (const [key, box] of columnBoxes) box.checked = columns.includes(field(key));
+      if (text.value !== state.text) text.value = state.text;
+      sortBy.value = state.sort ? `${state.sort.direction < 0 ? "-" : ""}${state.sort.key}` : "default";
+      write(count, `${whole.format(found.rows.length)} of ${whole.format(table.size)} results`);
+      write(leftOut, found.left ? `${whole.format(found.left)} failed, impossible or test results are hidden.` : "");
+      reset.hidden = !location.search;
+      baselineLine.hidden = state.baseline === null;
+      if (state.baseline !== null) {
+        const rate = valueOf(field("tokens_per_s"), state.baseline);
+        write(baselineText, `Baseline: ${nameOf(state.baseline)}, ${table.ids[state.baseline]}, ${rate === null ? "tokens/s unknown, so there are no ratios" : `${significant(rate)} tokens/s`}. `);
+      }
+    };
+
+    const changed = ({ replace = false } = {}) => {
+      limit = USUAL;
+      writeAddress(table, state, { replace });
+      draw();
+    };
+
+    // Reader
+    const sortOn = (key) => {
+      const first = field(key).kind === "text" ? 1 : -1;
+      const again = state.sort?.key === key;
+      state.sort = again && state.sort.direction !== first ? null : { key, direction: again ? -first : first };
+      changed();
+    };
+    const mark = (row) => {
+      state.baseline = state.baseline === row ? null : row;
+      changed();
+    };
+    text.addEventListener("input", () => {
+      state.text = text.value;
+      changed({ replace: true });
+    });
+    sortBy.addEventListener("change", () => {
+      const [, minus, key] = /^(-?)(.*)$/.exec(sortBy.value);
+      state.sort = key === "default" ? null : { key, direction: minus ? -1 : 1 };
+      changed();
+    });
+    chooser.addEventListener("change", () => {
+      const keys = [...columnBoxes].filter(([, box]) => box.checked).map(([key]) => key);
+      const usual = table.fields.filter(({ key, shown }) => shown && key !== "accelerator").map(({ key }) => key);
+      state.columns = keys.join() === usual.join() ? null : new Set(keys);
+      changed();
+    });
+    head.addEventListener("click", ({ target }) => { if (target.dataset.sortKey) sortOn(target.dataset.sortKey); });
+    body.addEventListener("click", ({ target }) => { if (target.dataset.baseline) mark(Number(target.dataset.baseline)); });
+    clearBaseline.addEventListener("click", () => mark(state.baseline));
+    reset.addEventListener("click", () => {
+      state = emptyState();
+      changed();
+      text.focus();
+    });
+    more.addEventListener("click", () => {
+      limit += STEP;
+      drawMore()?.querySelector("a").focus();
+    });
+    csv.addEventListener("click", () => download(csvText(columnsOf(state))));
+    window.addEventListener("popstate", () => {
+      state = readAddress(table);
+      limit = USUAL;
+      draw();
+    });
+
+    // Every row that matches, in the order and with the columns shown. Numbers are exact and in the unit of the column's name.
+    const csvText = (columns) => {
+      const shown = columns.some(({ key }) => key === "devices") ? columns : [columns[0], field("devices"), ...columns.slice(1)];
+      const names = ["result_id", ...shown.map(({ key }) => key), ...(state.baseline === null ? [] : [RATIO])];
+      const cells = (row) => [table.ids[row], ...shown.map((column) => valueOf(column, row)), ...(state.baseline === null ? [] : [ratioOf(row)])];
+      return [names, ...found.rows.map(cells)].map((line) => line.map(csvCell).join(",")).join("\n") + "\n";
+    };
+
+    draw();
+  };
+
+  const csvCell = (value) => {
+    if (value === null) return "";
+    if (typeof value === "number") return String(value);
+    const guarded = FORMULA.test(value) ? `'${value}` : value;
+    return /[",\n]/.test(guarded) ? `"${guarded.replaceAll('"', '""')}"` : guarded;
+  };
+
+  const download = (text) => {
+    const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+    const link = element("a", { href: address, download: "tunemark-results.csv" });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(address), 10_000);
+  };
+
+  document.documentElement.dataset.explorer = ""; // hides the plain table before it is laid out
+  root.hidden = false;
+  root.textContent = "Loading the results.";
+  fetch(root.dataset.explorer)
+    .then((answer) => {
+      if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
+      return answer.json();
+    })
+    .then((data) => {
+      explore(readTable(data));
+      root.dataset.ready = "";
+      performance.mark("tm-explorer-ready");
+    })
+    .catch((error) => {
+      root.textContent = `The filters could not be loaded (${error.message}).`;
+      delete document.documentElement.dataset.explorer;
+      console.error(error);
+    });
+})();

@@ -1,0 +1,332 @@
+"""The explorer: exact filters, words, sorting, columns, baseline and CSV; its address; a phone; and the page without JavaScript."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixture_database import ENTRY, HOSTILE, OTHER
+from playwright.sync_api import Browser, Page
+from test_browser import NARROW, Visit, address, browser  # noqa: F401 - fixtures
+
+from tunemark.schema.formats import MISSING
+from tunemark.site.explorer_data import FAILED, FIELDS, IMPOSSIBLE, TOY, encoded, explorer_rows, years_of
+from tunemark.site.queries import Catalogue
+
+PAGE = "results/index.html"
+TIMES = "\N{MULTIPLICATION SIGN}"
+ACTION_MS = 500
+"""Far above the goal of 50 ms, so that a busy machine does not fail the tests. See benchmarks/explorer_speed.py."""
+
+
+def row(result: str, rate: float | None, **others: Any) -> dict[str, Any]:
+    """Return a row of the explorer. Fields that are not given are unknown."""
+    usual = dict.fromkeys(field.key for field in FIELDS) | {
+        "flags": 0,
+        "ambiguous": None,
+        "trust": "published",
+        "source": "900",
+        "status": "ok",
+    }
+    return usual | {"id": result, "tokens_per_s": rate} | others
+
+
+ROWS = [
+    row("900-001", 9000.0, accelerator="H100", devices=8, model="Llama 3.1 8B", method="LoRA", row_length=2048, year="2024"),
+    row("900-002", 3000.0, accelerator="H100", devices=1, model="Llama 3.1 8B", method="LoRA", row_length=4096, ambiguous="tokens_per_s"),
+    row("900-003", 70000.0, accelerator="GB200", devices=64, model="Llama 3.1 70B", method="QLoRA", usd_per_1m_tokens=0.25),
+    row("900-004", None, accelerator="A100", devices=8, model="Llama 3.1 8B", method="QLoRA", samples_per_s=12.5),
+    row("900-005", 4000.0, accelerator="A10G", devices=8, model="BERT base", method="full", framework='=HYPERLINK("x"), y'),
+    row("900-006", 2000.0, accelerator="B200", devices=1, model=HOSTILE, method="full"),
+    row("901-001", 100.0, accelerator="T4", devices=1, model="tiny", method="full", flags=TOY),
+    row("901-002", 99999.0, accelerator="H100", devices=1, model="Llama 3.1 8B", method="LoRA", flags=IMPOSSIBLE),
+    row("901-003", None, accelerator="H100", devices=8, model="Llama 3.1 8B", method="LoRA", flags=FAILED, status="oom"),
+]
+DEFAULT = ["900-001", "900-002", "900-003", "900-004", "900-005", "900-006"]
+
+
+class Explorer(Visit):
+    """The page of results with the rows above."""
+
+    def open(self, query: str = "", rows: list[dict[str, Any]] = ROWS) -> Page:
+        data = json.dumps(encoded(rows, {"900": "A document"}))
+        self.page.route("**/data/explorer.json", lambda route: route.fulfill(body=data, content_type="application/json"))
+        self.page.goto(self.page.url + query)
+        self.page.wait_for_selector(".tm-explorer[data-ready]")
+        return self.page
+
+
+@pytest.fixture
+def explorer(browser: Browser, address: str) -> Iterator[Page]:  # noqa: F811 - a fixture
+    with Explorer(browser, address, PAGE) as visit:
+        yield visit.open()
+        assert visit.complaints == []
+
+
+def shown(page: Page) -> list[str]:
+    return page.locator(".tm-explorer-table tbody th small").all_inner_texts()
+
+
+def choose(page: Page, facet: str, value: str) -> None:
+    page.locator(f"[data-facet={facet}]").evaluate("node => { node.open = true; }")
+    page.locator(f"[data-facet={facet}]").get_by_text(value, exact=True).click()
+
+
+def counts(page: Page, facet: str) -> dict[str, int]:
+    """Return the counts of the values of a facet that are offered."""
+    labels = page.locator(f"[data-facet={facet}] label:not([hidden])")
+    return {
+        name: int(number)
+        for name, number in labels.evaluate_all(
+            "nodes => nodes.map(node => [...node.querySelectorAll('span')].map(one => one.textContent))"
+        )
+    }
+
+
+def column(page: Page, key: str) -> list[str]:
+    return page.locator(f".tm-explorer-table tbody td[data-key={key}]").all_inner_texts()
+
+
+def test_failed_impossible_and_toy_results_are_left_out_until_asked_for(explorer: Page) -> None:
+    assert shown(explorer) == DEFAULT
+    assert explorer.locator(".tm-explorer-status output").inner_text() == "6 of 9 results"
+    explorer.get_by_label("Failed runs").check()
+    explorer.get_by_label("Impossible figures").check()
+    assert shown(explorer) == [*DEFAULT, "901-002", "901-003"]
+    assert explorer.locator("tr[data-last] .tm-mark").all_inner_texts() == ["impossible", "oom"]
+    explorer.get_by_label("Tests of the harness").check()
+    assert len(shown(explorer)) == len(ROWS)
+
+
+def test_a_facet_matches_exactly(explorer: Page) -> None:
+    choose(explorer, "method", "LoRA")
+    assert shown(explorer) == ["900-001", "900-002"]
+    choose(explorer, "method", "LoRA")
+    choose(explorer, "devices", "8")
+    assert shown(explorer) == ["900-001", "900-004", "900-005"]
+
+
+def test_values_of_a_facet_add_up_and_facets_narrow_each_other(explorer: Page) -> None:
+    choose(explorer, "method", "LoRA")
+    choose(explorer, "method", "QLoRA")
+    assert shown(explorer) == DEFAULT[:4]
+    choose(explorer, "devices", "8")
+    assert shown(explorer) == ["900-001", "900-004"]
+
+
+def test_a_count_is_the_number_of_rows_that_a_choice_would_show(explorer: Page) -> None:
+    assert counts(explorer, "method") == {"LoRA": 2, "QLoRA": 2, "full": 2}
+    assert counts(explorer, "devices") == {"1": 2, "8": 3, "64": 1}
+    choose(explorer, "devices", "8")
+    assert counts(explorer, "method") == {"LoRA": 1, "QLoRA": 1, "full": 1}
+    assert counts(explorer, "devices") == {"1": 2, "8": 3, "64": 1}
+    assert counts(explorer, "year") == {"2024": 1, "not stated": 2}
+
+
+@pytest.mark.parametrize(
+    ("words", "results"),
+    [
+        ("lora", ["900-001", "900-002"]),
+        ("qlo", ["900-003", "900-004"]),
+        ("B200", ["900-006"]),
+        ("A10", ["900-005"]),
+        ("llama-3.1-8b", ["900-001", "900-002", "900-004"]),
+        (f"H100 {TIMES} 8", ["900-001"]),
+        ("h100 x8", ["900-001"]),
+        ("8x", ["900-001", "900-004", "900-005"]),
+        ("900-003", ["900-003"]),
+        ("h100 qlora", []),
+        ("document", DEFAULT),
+    ],
+)
+def test_free_text_matches_words(explorer: Page, words: str, results: list[str]) -> None:
+    explorer.get_by_label("Words", exact=True).fill(words)
+    assert shown(explorer) == results
+
+
+def test_a_click_on_a_heading_sorts_and_the_unknown_and_the_failed_stay_last(explorer: Page) -> None:
+    explorer.get_by_label("Failed runs").check()
+    explorer.get_by_role("button", name="Tokens/s").click()
+    assert shown(explorer) == ["900-003", "900-001", "900-005", "900-002", "900-006", "900-004", "901-003"]
+    assert explorer.locator("th[aria-sort=descending]").inner_text().strip() == "Tokens/s"
+    explorer.get_by_role("button", name="Tokens/s").click()
+    assert shown(explorer) == ["900-006", "900-002", "900-005", "900-001", "900-003", "900-004", "901-003"]
+    explorer.get_by_role("button", name="Tokens/s").click()
+    assert explorer.locator("th[aria-sort]").count() == 0
+    explorer.get_by_label("Sort", exact=True).select_option("-devices")
+    assert shown(explorer)[0] == "900-003"
+
+
+def test_columns_are_chosen(explorer: Page) -> None:
+    explorer.locator(".tm-explorer-columns summary").click()
+    explorer.locator(".tm-explorer-columns").get_by_label("Framework").check()
+    explorer.locator(".tm-explorer-columns").get_by_label("Model", exact=True).uncheck()
+    assert column(explorer, "framework")[4] == '=HYPERLINK("x"), y'
+    assert column(explorer, "model") == []
+
+
+def test_the_address_keeps_the_state_and_the_back_button_restores_it(explorer: Page) -> None:
+    choose(explorer, "method", "LoRA")
+    choose(explorer, "row_length", "4,096")
+    explorer.get_by_label("Words", exact=True).fill("h100")
+    explorer.get_by_role("button", name="Tokens/s").click()
+    explorer.locator(".tm-explorer-columns summary").click()
+    explorer.locator(".tm-explorer-columns").get_by_label("Status").check()
+    explorer.get_by_label("Failed runs").check()
+    before = (explorer.url, shown(explorer), explorer.locator(".tm-explorer-table thead").inner_text())
+    explorer.reload()
+    explorer.wait_for_selector(".tm-explorer[data-ready]")
+    assert (explorer.url, shown(explorer), explorer.locator(".tm-explorer-table thead").inner_text()) == before
+    assert explorer.get_by_label("Words", exact=True).input_value() == "h100"
+    explorer.go_back()
+    assert not explorer.get_by_label("Failed runs").is_checked()
+    explorer.get_by_role("button", name="Clear all").click()
+    assert shown(explorer) == DEFAULT
+    assert "?" not in explorer.url
+
+
+def test_an_unknown_value_has_an_address(browser: Browser, address: str) -> None:  # noqa: F811 - fixtures
+    with Explorer(browser, address, PAGE) as visit:
+        assert shown(visit.open("?row_length=&method=no-such-method&sort=nonsense&columns=nonsense")) == DEFAULT[2:]
+        assert visit.complaints == []
+
+
+def test_a_baseline_gives_ratios_and_names_other_work(explorer: Page) -> None:
+    explorer.get_by_role("button", name=f"Baseline: H100 {TIMES} 1, 900-002").click()
+    assert column(explorer, "baseline_ratio")[0].split("\n") == ["3.00x", "other row length"]
+    assert column(explorer, "baseline_ratio")[1] == "1.00x"
+    assert column(explorer, "baseline_ratio")[3] == MISSING
+    assert "baseline=900-002" in explorer.url
+    assert explorer.locator(".tm-explorer-mark[aria-pressed=true]").count() == 1
+    assert explorer.evaluate("document.activeElement.getAttribute('aria-label')") == f"Baseline: H100 {TIMES} 1, 900-002"
+    explorer.get_by_role("button", name="Remove baseline").click()
+    assert column(explorer, "baseline_ratio") == []
+
+
+def test_the_csv_holds_what_is_shown(explorer: Page) -> None:
+    choose(explorer, "devices", "8")
+    explorer.get_by_role("button", name="Tokens/s").click()
+    explorer.locator(".tm-explorer-columns summary").click()
+    explorer.locator(".tm-explorer-columns").get_by_label("Framework").check()
+    explorer.locator("[data-baseline]").first.click()
+    with explorer.expect_download() as download:
+        explorer.get_by_role("button", name="CSV").click()
+    lines = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text(encoding="utf-8"))))
+    assert [line["result_id"] for line in lines] == shown(explorer) == ["900-001", "900-005", "900-004"]
+    assert [line["tokens_per_s"] for line in lines] == ["9000", "4000", ""]
+    assert [line["devices"] for line in lines] == ["8", "8", "8"]
+    assert lines[1]["framework"] == '\'=HYPERLINK("x"), y'
+    assert float(lines[1]["baseline_ratio"]) == pytest.approx(4 / 9)
+    heads = (
+        explorer.locator(".tm-explorer-table tbody tr")
+        .first.locator("[data-key]")
+        .evaluate_all("nodes => nodes.map(node => node.dataset.key)")
+    )
+    assert set(lines[0]) == {"result_id", "devices", *heads}
+
+
+def test_marks_and_hostile_text_are_shown_as_text(explorer: Page) -> None:
+    assert explorer.locator("tr[data-id='900-002'] .tm-mark").inner_text() == "ambiguous"
+    assert "<script>" in explorer.locator("tr[data-id='900-006'] td[data-key=model]").inner_text()
+    assert explorer.evaluate("window.hacked") is None
+
+
+def test_many_rows_are_drawn_in_parts_and_filtered_quickly(browser: Browser, address: str) -> None:  # noqa: F811 - fixtures
+    rows = [
+        row(f"9-{number:05}", float(number + 1), accelerator=f"card {number % 90}", method=("LoRA", "QLoRA")[number % 2])
+        for number in range(20_000)
+    ]
+    with Explorer(browser, address, PAGE) as visit:
+        page = visit.open(rows=rows)
+        page.get_by_role("button", name="Show 200 more of 19,900").click()
+        assert len(shown(page)) == 300
+        assert page.evaluate("document.activeElement.closest('tr').dataset.id") == "9-00100"
+        script = "() => { const start = performance.now(); document.querySelector('[data-facet=method] input').click(); document.body.offsetHeight; return performance.now() - start; }"
+        assert page.evaluate(script) < ACTION_MS
+        assert page.locator(".tm-explorer-status output").inner_text() == "10,000 of 20,000 results"
+
+
+def test_a_phone_shows_accelerator_and_figure_first_without_sideways_scrolling(browser: Browser, address: str) -> None:  # noqa: F811
+    with Explorer(browser, address, PAGE, width=NARROW) as visit:
+        page = visit.open()
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= NARROW
+        assert not page.locator("[data-facet=method]").is_visible()
+        card = page.locator("tr[data-id='900-001']")
+        for part, text in (("th a", f"H100 {TIMES} 8"), (".tm-explorer-figure strong", "9,000 tokens/s")):
+            box = card.locator(part).bounding_box()
+            assert box is not None
+            assert card.locator(part).inner_text() == text
+            assert box["y"] + box["height"] <= 844
+            assert box["x"] + box["width"] <= NARROW
+        assert page.locator("tr[data-id='900-003'] .tm-explorer-figure").inner_text() == "70,000 tokens/s $0.250 per 1M tokens"
+        assert page.locator("tr[data-id='900-004'] .tm-explorer-figure").inner_text() == "12.5 samples/s cost not known"
+        page.locator(".tm-explorer-drawer > summary").click()
+        choose(page, "method", "QLoRA")
+        assert shown(page) == ["900-003", "900-004"]
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= NARROW
+
+
+def test_the_table_is_there_without_javascript(browser: Browser, address: str) -> None:  # noqa: F811 - fixtures
+    with Visit(browser, address, PAGE, scripts=False) as visit:
+        ids = visit.page.locator("[data-explorer-plain] tbody th small").all_inner_texts()
+        assert ENTRY in ids
+        assert OTHER not in ids  # a test of the harness
+        assert visit.page.locator("[data-explorer-plain]").is_visible()
+        assert not visit.page.locator(".tm-explorer").is_visible()
+
+
+def test_the_table_stays_when_the_data_cannot_be_loaded(browser: Browser, address: str) -> None:  # noqa: F811 - fixtures
+    with Visit(browser, address, PAGE) as visit:
+        visit.page.route("**/data/explorer.json", lambda route: route.fulfill(status=404))
+        visit.page.reload()
+        visit.page.get_by_text("The filters could not be loaded").wait_for()
+        assert visit.page.locator("[data-explorer-plain]").is_visible()
+
+
+def test_every_control_has_a_name(explorer: Page) -> None:
+    unnamed = explorer.evaluate(
+        "[...document.querySelectorAll('.tm-explorer input, .tm-explorer select, .tm-explorer button')]"
+        ".filter(node => !(node.labels?.length || node.textContent.trim() || node.getAttribute('aria-label'))).length"
+    )
+    assert unnamed == 0
+
+
+# The data ------------------------------------------------------------------------------------------
+
+
+def test_every_result_is_in_the_data_of_the_built_site(built: Path, catalogue: Catalogue) -> None:
+    data = json.loads((built / "site" / "data" / "explorer.json").read_text(encoding="utf-8"))
+    assert sorted(data["columns"]["id"]) == sorted(result["result_id"] for result in catalogue.results)
+    assert [field["key"] for field in data["fields"]] == [field.key for field in FIELDS]
+
+
+def test_flags_follow_the_database(catalogue: Catalogue) -> None:
+    flags = {item["id"]: item["flags"] for item in explorer_rows(catalogue)}
+    for result in catalogue.results:
+        found = flags[result["result_id"]]
+        assert bool(found & FAILED) is result["failed"]
+        assert bool(found & IMPOSSIBLE) is result["impossible"]
+        assert bool(found & TOY) is (result["source"] == "measured")
+
+
+def test_unknown_values_are_null_and_figures_are_rounded() -> None:
+    columns = encoded([row("1", 1234567.89), row("2", None, mfu=0.123456789, model="a  b")], {})["columns"]
+    assert columns["tokens_per_s"] == [1234570, None]
+    assert columns["mfu"] == [None, 0.123457]
+    assert columns["model"] == {"values": ["a b"], "codes": [None, 0]}
+
+
+@pytest.mark.parametrize(
+    ("printed", "years"),
+    [
+        ("2024-05-13 to 2025-06-16 (first and last version)", "2024 to 2025"),
+        ("2024-05-13 to 2024-06-16", "2024"),
+        ("2025-09 to 2026-08 (containers 25.09 to 26.06)", "2025 to 2026"),
+        (None, None),
+    ],
+)
+def test_the_year_of_a_document_is_as_printed(printed: str | None, years: str | None) -> None:
+    assert years_of(printed) == years
