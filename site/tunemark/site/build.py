@@ -24,6 +24,8 @@ from tunemark.site.queries import Catalogue, Database
 from tunemark.site.render import markdown, one_line
 
 CSV_PATH = "data/results.csv"
+CHARTS = ".charts"
+"""Folder of the charts that the next build can use again."""
 FORMULA = ("=", "+", "-", "@")
 """First characters of a spreadsheet formula."""
 Progress = Callable[[str], None]
@@ -37,7 +39,7 @@ def build_site(database: Path, out: Path, config: Path, *, strict: bool, progres
     for name in ("docs", "site"):
         _refuse_foreign(out / name)
     progress(f"building the site from {database}; two thousand pages take one to two minutes")
-    with Database(database) as opened:
+    with Database(database) as opened, charts.kept_in(out / CHARTS):
         stamped = _swap(out / "docs", lambda folder: _write_docs(Catalogue.read(opened), folder))
     number = sum(1 for _ in (out / "docs").rglob("*.md")) - 1
     progress(f"wrote {number} pages to {out / 'docs'}; running MkDocs, then adding {len(stamped)} pages of single results")

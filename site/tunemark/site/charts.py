@@ -1,12 +1,24 @@
-"""Charts: Vega-Lite specifications made with Altair, and the same as SVG for readers without JavaScript."""
+"""Charts: Vega-Lite specifications made with Altair, and the same as SVG for readers without JavaScript.
 
-from dataclasses import dataclass
+A chart takes 60 ms and depends only on its rows and this file, so a build keeps its charts for the next one (`kept_in`).
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+from functools import wraps
+from importlib.metadata import version
+from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import altair as alt
 import vl_convert
 
+from tunemark.schema.files import write_atomically
 from tunemark.schema.formats import MINUTE_S, duration
 from tunemark.site.tables import Row
 
@@ -35,6 +47,64 @@ class Chart:
     """The same at a fixed width."""
 
 
+# Kept charts ---------------------------------------------------------------------------------------
+
+Arguments = ParamSpec("Arguments")
+Drawn = TypeVar("Drawn", Chart, Chart | None)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The folder of kept charts, and the charts that this build drew or read."""
+
+    folder: Path
+    code: str
+    """What the drawing depends on besides its rows: versions, and this file."""
+    used: set[Path] = field(default_factory=set)
+
+
+KEEP: ContextVar[Keep | None] = ContextVar("kept charts", default=None)
+
+
+@contextmanager
+def kept_in(folder: Path) -> Iterator[None]:
+    """Keep the charts that are drawn inside the block in a folder, and remove those that were not drawn again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    keep = Keep(folder, " ".join([version("altair"), version("vl-convert-python"), Path(__file__).read_text(encoding="utf-8")]))
+    token = KEEP.set(keep)
+    try:
+        yield
+    finally:
+        KEEP.reset(token)
+    for path in set(folder.glob("*.json")) - keep.used:
+        path.unlink()
+
+
+def kept(draw: Callable[Arguments, Drawn]) -> Callable[Arguments, Drawn]:
+    """Return a function that reads a chart of the same rows and code if it was kept, and otherwise draws and keeps it."""
+
+    @wraps(draw)
+    def read_or_drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Drawn:
+        keep = KEEP.get()
+        if keep is None:
+            return draw(*args, **kwargs)
+        key = json.dumps([keep.code, draw.__name__, args, kwargs], default=sorted, sort_keys=True)
+        path = keep.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+        keep.used.add(path)
+        if path.is_file():
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return Chart(**content) if content else None  # type: ignore[return-value]
+        chart = draw(*args, **kwargs)
+        write_atomically(path, json.dumps(asdict(chart) if chart else None).encode())
+        return chart
+
+    return read_or_drawn
+
+
+# Charts --------------------------------------------------------------------------------------------
+
+
+@kept
 def step_time_chart(steps: list[Row]) -> Chart:
     """Return step time over steps, with warm-up and steady steps distinguished and the median of the steady window marked."""
     steady = [row["step_time_s"] for row in steps if row["label"] == "steady"]
@@ -70,6 +140,7 @@ def _points(steps: list[Row], top: float) -> alt.Chart:
     return points.encode(x=_steps(), y=y, color=colour, shape=shape, tooltip=["step:Q", "seconds:Q", "window:N"])
 
 
+@kept
 def loss_chart(steps: list[Row]) -> Chart | None:
     """Return training loss over steps, or None without a finite loss."""
     values = [{"step": row["step"], "loss": row["loss"]} for row in _thinned(steps) if row["loss"] is not None]
@@ -130,6 +201,7 @@ _CONFIG: dict[str, Any] = {
 REACHED, MISSED = "reached the target", "no time to target"
 
 
+@kept
 def loss_of_runs(curves: list[Row], reached: set[int], target: float | None) -> Chart | None:
     """Return eval loss over minutes with a line per run and the target dashed, or None without evaluations."""
     if not curves:

@@ -41,6 +41,8 @@ def code_spans(text: str) -> Markup:
 
 def one_line(text: str) -> str:
     """Return text on one line, without control characters and bidirectional overrides."""
+    if text.isprintable():
+        return " ".join(text.split())
     kept = "".join(" " if unicodedata.category(char) in {"Cc", "Zl", "Zp"} else char for char in text if unicodedata.category(char) != "Cf")
     return " ".join(kept.split())
 
