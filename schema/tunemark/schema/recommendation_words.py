@@ -50,8 +50,9 @@ def evidence(option: Option) -> str:
     if rate.evidence not in EVIDENCE:
         return "Predicted: there is no result of this model and method on this accelerator."
     count = "1 result" if rate.results == 1 else f"{rate.results} results"
-    start = "From" if rate.evidence == "direct" else "Predicted from"
-    return f"{start} {count} {EVIDENCE[rate.evidence]}."
+    if rate.evidence == "direct":
+        return f"From {count} {EVIDENCE['direct']}; the interval is for the same software."
+    return f"Predicted from {count} {EVIDENCE['near']}."
 
 
 def configuration(option: Option) -> str:

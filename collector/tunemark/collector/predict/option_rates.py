@@ -4,13 +4,14 @@
 is the best there is, in this order:
 
 - `direct`: results of this model, method, row length, accelerator and device count. The rate is their geometric mean.
-- `near`: results of this model, method and accelerator with another length or count. The rate is the prediction, corrected by the mean
-  error of the prediction for these results.
+- `near`: results of this model, method and accelerator with another length or count. The rate is the prediction, corrected by half
+  of its mean error for these results: the other half belongs to their software (`benchmarks/recommend_errors.py`).
 - `predicted`: the prediction of the throughput model alone.
 - `none`: nothing similar was measured, or the step does not fit; there is a reason instead of a rate.
 
-Intervals are 90% intervals for one more result. Those of direct and near rates are the 90% quantile of the errors that the same
-calculation makes for each stored result from the others.
+Intervals are 90% intervals. Of a direct rate it is for one more result with the same software: the 90% quantile of the errors that
+the same calculation makes for each stored result from the others. Otherwise it is the interval of the throughput model, for any
+software of the level.
 """
 
 import math
@@ -51,6 +52,8 @@ RANK = 16
 """Rank of adapters, on all linear layers."""
 FEW = 3
 """Groups of results from which an error is estimated; with fewer it is the noise of the model."""
+NEAR_SHARE = 0.5
+"""Share of the error at near results by which a prediction is corrected."""
 COVERED = 0.90
 SHOWN = 6
 """Most result ids of a row."""
@@ -141,8 +144,6 @@ class Evidence:
     """Model, method, accelerator and software level -> rows."""
     direct_error: float
     """Error of a direct rate in log space, not exceeded by 90% of the results."""
-    near_error: float
-    """The same for a near rate."""
     longest: Mapping[str, int]
     """Architecture of a model -> tokens of the longest rows."""
     reasons: dict[Group, Missing | None] = field(default_factory=dict)
@@ -150,7 +151,7 @@ class Evidence:
 
     @classmethod
     def of(cls, fitted: Fit) -> "Evidence":
-        """Group the rows of a fit and compute the errors of direct and near rates, each result from the others."""
+        """Group the rows of a fit and compute the errors of direct rates, each result from the others."""
         predicted = fitted.predict_all([replace(row.config, stack="", release="") for row in fitted.rows])
         residuals = {
             row.id: row.log_seconds - estimate.log_seconds
@@ -161,22 +162,23 @@ class Evidence:
         for row in fitted.rows:
             if row.id in residuals:
                 grouped[group_of(row.config)].append(row)
-        direct, near = [], []
+        errors = []
         for rows in grouped.values():
             for row in rows:
                 same = [
                     other for other in rows if other is not row and is_direct(other, row.config.devices, row.config.shape.sequence_length)
                 ]
-                other_size = [other for other in rows if not is_direct(other, row.config.devices, row.config.shape.sequence_length)]
                 if same:
-                    direct.append(row.log_seconds - mean(other.log_seconds for other in same))
-                if other_size:
-                    near.append(residuals[row.id] - mean(residuals[other.id] for other in other_size))
+                    errors.append(row.log_seconds - mean(other.log_seconds for other in same))
         longest: dict[str, int] = {}
         for row in fitted.rows:
             longest[row.config.architecture] = max(row.config.shape.sequence_length, longest.get(row.config.architecture, 0))
         groups = {key: tuple(rows) for key, rows in grouped.items()}
-        return cls(fitted, residuals, groups, quantile_of(direct), quantile_of(near), longest)
+        return cls(fitted, residuals, groups, quantile_of(errors), longest)
+
+    def correction(self, near: Sequence[Observed]) -> float:
+        """Return the correction of the logarithm of a predicted time for results near it."""
+        return NEAR_SHARE * mean(self.residuals[row.id] for row in near)
 
     def missing(self, model: ModelCard, method: Method, vendor: str, length: int, slots: int) -> Missing | None:
         """Return the reason why nothing similar was measured, or None; `slots` is the tokens of a micro-batch."""
@@ -328,12 +330,11 @@ def _predicted(
         if isinstance(estimate, Missing):
             yield row | {"reason": estimate.reason}
             continue
-        log_rate = math.log(config.devices) - estimate.log_seconds
+        log_rate, width = math.log(config.devices) - estimate.log_seconds, QUANTILE * estimate.sd
         if near:
-            correction = mean(evidence.residuals[each.id] for each in near)
-            yield row | _rate("near", log_rate - correction, evidence.near_error) | _cited(near, trust)
+            yield row | _rate("near", log_rate - evidence.correction(near), width) | _cited(near, trust)
         else:
-            yield row | _rate("predicted", log_rate, QUANTILE * estimate.sd)
+            yield row | _rate("predicted", log_rate, width)
 
 
 def _rate(kind: str, log_rate: float, width: float) -> Row:

@@ -170,7 +170,9 @@
   const evidence = ({ rate }) => {
     if (!(rate.evidence in EVIDENCE)) return "Predicted: there is no result of this model and method on this accelerator.";
     const count = rate.results === 1 ? "1 result" : `${rate.results} results`;
-    return `${rate.evidence === "direct" ? "From" : "Predicted from"} ${count} ${EVIDENCE[rate.evidence]}.`;
+    return rate.evidence === "direct"
+      ? `From ${count} ${EVIDENCE.direct}; the interval is for the same software.`
+      : `Predicted from ${count} ${EVIDENCE.near}.`;
   };
   const configuration = ({ rate }) =>
     [
