@@ -17,13 +17,14 @@ software of the level.
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import product
 
 import numpy as np
 
+from tunemark.collector.audit.rule import Finding
 from tunemark.collector.gate.read import in_processes
 from tunemark.collector.predict.estimate import QUANTILE, unmeasured
 from tunemark.collector.predict.fit import ROW_VARIANCE, Combination, Estimate, Fit, Observed, architecture_of
@@ -37,7 +38,7 @@ from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.recommendation import NODES
-from tunemark.schema.vocabulary import Checkpointing, Method, SoftwareLevel
+from tunemark.schema.vocabulary import AuditVerdict, Checkpointing, Method, SoftwareLevel
 
 LENGTHS = (512, 2048, 4096, 8192)
 """Row lengths of decoders, in tokens. A question about another length uses the next longer one."""
@@ -52,6 +53,8 @@ RANK = 16
 """Rank of adapters, on all linear layers."""
 FEW = 3
 """Groups of results from which an error is estimated; with fewer it is the noise of the model."""
+RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s", "tokens", "epochs"})
+"""Figures that a rate follows from."""
 NEAR_SHARE = 0.5
 """Share of the error at near results by which a prediction is corrected."""
 COVERED = 0.90
@@ -150,8 +153,8 @@ class Evidence:
     """Reasons of `missing`, by the properties that they depend on."""
 
     @classmethod
-    def of(cls, fitted: Fit) -> "Evidence":
-        """Group the rows of a fit and compute the errors of direct rates, each result from the others."""
+    def of(cls, fitted: Fit, doubted: Collection[str] = ()) -> "Evidence":
+        """Group the rows of a fit, except doubted results, and compute the errors of direct rates, each result from the others."""
         predicted = fitted.predict_all([replace(row.config, stack="", release="") for row in fitted.rows])
         residuals = {
             row.id: row.log_seconds - estimate.log_seconds
@@ -160,7 +163,7 @@ class Evidence:
         }
         grouped: dict[Group, list[Observed]] = defaultdict(list)
         for row in fitted.rows:
-            if row.id in residuals:
+            if row.id in residuals and row.id not in doubted:
                 grouped[group_of(row.config)].append(row)
         errors = []
         for rows in grouped.values():
@@ -243,9 +246,17 @@ def lengths_of(model: ModelCard, evidence: Evidence) -> tuple[int, ...]:
     return tuple(length for length in lengths if length <= longest)
 
 
-def option_rows(facts: FactBase, fitted: Fit, trust: Mapping[str, str]) -> Iterator[Row]:
-    """Yield the rows of the table `option_rates`. `trust` is the trust level of each result."""
-    work = partial(rows_of_model, facts=facts, evidence=Evidence.of(fitted), trust=trust)
+def option_rows(facts: FactBase, fitted: Fit, trust: Mapping[str, str], findings: Iterable[Finding] = ()) -> Iterator[Row]:
+    """Yield the rows of the table `option_rates`. `trust` is the trust level of each result.
+
+    A result whose rate the audit calls suspicious is neither direct nor near evidence.
+    """
+    doubted = frozenset(
+        finding.records[0]
+        for finding in findings
+        if finding.verdict is AuditVerdict.SUSPICIOUS and not RATES.isdisjoint(finding.quantities)
+    )
+    work = partial(rows_of_model, facts=facts, evidence=Evidence.of(fitted, doubted), trust=trust)
     # Starting processes takes longer than a table without any prediction.
     several = PARALLEL_ABOVE if fitted.rows else sys.maxsize
     for rows in in_processes(work, models_asked(facts), parallel_above=several, chunk=1):
@@ -262,15 +273,15 @@ def rows_of_model(model: ModelCard, facts: FactBase, evidence: Evidence, trust: 
         if level == "vendor" and not found:
             continue
         row = _row(model, method, length, level, card, devices)
+        direct = [each for each in found if is_direct(each, devices, length)]
         # Memory takes longest to compute, so it comes after what makes it useless.
-        missing = evidence.missing(model, method, card.vendor, length, MOST_SLOTS)
+        missing = None if direct else evidence.missing(model, method, card.vendor, length, MOST_SLOTS)
         if missing is not None:
             rows.append(row | {"reason": missing.reason})
             continue
         memory = int((card.memory_gib or 0) * GIB)
         chosen, verdict = best_on(Step(model, method, length, devices, level != "plain"), memory)
         row |= _memory(chosen, verdict, memory)
-        direct = [each for each in found if is_direct(each, devices, length)]
         missing = evidence.missing(model, method, card.vendor, length, chosen.shape.slots)
         if direct:
             # A result has run there, in whatever configuration.

@@ -116,7 +116,8 @@ def collect(
     fitted, held_out = cross_validate(calibration.rows)
     merge(rows, throughput_rows(fitted, held_out, calibration.refused))
     add_derived_figures(rows, calibration.by_result, calibration.refused, evidence, findings)
-    rows["option_rates"] = list(option_rows(facts, fitted, {row["result_id"]: row["trust"] for row in rows["result_rows"]}))
+    trust = {row["result_id"]: row["trust"] for row in rows["result_rows"]}
+    rows["option_rates"] = list(option_rows(facts, fitted, trust, findings))
     memory = list(memory_errors(facts, evidence.records))
     rows["memory_errors"] = [row for row, _ in memory]
     rows["rule_errors"] = list(rule_rows(memory, (one for one in held_out if one.left_out == "source")))

@@ -1,0 +1,116 @@
+"""Rates of options: the best evidence counts, doubted results do not, and there is never a rate without any."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
+
+from tunemark.collector.audit.rule import Finding
+from tunemark.collector.predict.fit import fit
+from tunemark.collector.predict.option_rates import Evidence, Step, best_on, is_direct, option_rows, places, rows_of_model
+from tunemark.collector.store.rows import Row
+from tunemark.schema.formats import GIB
+from tunemark.schema.vocabulary import AuditVerdict, Checkpointing, Method
+
+MODEL = FACTS.models["llama-3.1-8b"]
+H100, A100 = CHIPS[:2]
+SHORT = combination("phi-3-mini", CHIPS[3])
+ROWS = [
+    *made_up(),
+    *(
+        row_of(replace(SHORT, shape=replace(SHORT.shape, method=method, sequence_length=2048, micro_batch=1)), f"short {method}")
+        for method in (Method.FULL, Method.LORA)
+    ),
+]
+FITTED = fit(ROWS)
+
+
+def rows_by_key(rows: list[Row]) -> dict[tuple[str, int, str, str, int], Row]:
+    return {(row["method"], row["sequence_length"], row["software"], row["accelerator"], row["devices"]): row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[tuple[str, int, str, str, int], Row]:
+    return rows_by_key(rows_of_model(MODEL, FACTS, Evidence.of(FITTED), {f"llama-3.1-8b/{H100}/lora": "measured"}))
+
+
+def test_a_result_of_the_same_step_gives_its_own_rate_and_is_cited(rows) -> None:  # type: ignore[no-untyped-def]
+    row = rows["lora", 8192, "plain", H100, 1]
+    (observed,) = [each for each in FITTED.rows if each.id == f"llama-3.1-8b/{H100}/lora"]
+    assert row["evidence"] == "direct"
+    assert row["tokens_per_s"] == pytest.approx(observed.tokens_per_s, rel=1e-5)
+    assert (row["result_ids"], row["results"], row["trust"]) == ([observed.id], 1, "measured")
+    assert row["tokens_per_s_low"] < row["tokens_per_s"] < row["tokens_per_s_high"]
+
+
+def test_another_length_is_near_and_another_accelerator_is_predicted(rows) -> None:  # type: ignore[no-untyped-def]
+    near, predicted = rows["lora", 4096, "plain", H100, 1], rows["lora", 8192, "plain", "nvidia-l40s", 1]
+    assert (near["evidence"], near["result_ids"]) == ("near", [f"llama-3.1-8b/{H100}/lora"])
+    assert (predicted["evidence"], predicted["result_ids"], predicted["trust"]) == ("predicted", [], None)
+    assert predicted["tokens_per_s"] < near["tokens_per_s"]
+
+
+def test_without_evidence_there_is_a_reason_and_no_rate(rows) -> None:  # type: ignore[no-untyped-def]
+    for row in rows.values():
+        assert (row["evidence"] == "none") == (row["tokens_per_s"] is None) == (row["reason"] is not None)
+    assert rows["lora", 8192, "plain", "aws-trainium1", 16]["reason"] == "no accepted result on a device of AWS"
+    assert rows["qlora", 8192, "plain", H100, 1]["reason"] == "no accepted result of qlora"
+    assert rows["full", 8192, "plain", "nvidia-t4", 1]["reason"].startswith("does not fit: ")
+    assert rows["full", 8192, "plain", "nvidia-t4", 1]["memory"] == "no"
+
+
+def test_software_of_vendors_has_rows_only_where_there_are_results_of_it() -> None:
+    vendor = row_of(combination(level="vendor", stack="v"), "vendor result")
+    found = rows_of_model(MODEL, FACTS, Evidence.of(fit([*ROWS, vendor])), {})
+    assert {row["accelerator"] for row in found if row["software"] == "vendor"} == {H100}
+
+
+def test_the_mean_of_several_results_is_geometric_and_its_interval_narrower() -> None:
+    one = row_of(combination(), "one")
+    two = [one, row_of(combination(stack="b"), "two", 1.21)]
+    single, pair = (
+        rows_by_key(rows_of_model(MODEL, FACTS, Evidence.of(fit([*ROWS[10:], *listed])), {}))["lora", 8192, "plain", H100, 1]
+        for listed in ([one], two)
+    )
+    assert pair["tokens_per_s"] == pytest.approx(one.tokens_per_s / 1.1, rel=1e-5)
+    assert pair["results"] == 2
+    assert single["evidence"] == pair["evidence"] == "direct"
+
+
+def test_a_result_that_the_audit_doubts_is_no_evidence_of_its_own() -> None:
+    name = f"llama-3.1-8b/{H100}/lora"
+    doubt = Finding(AuditVerdict.SUSPICIOUS, (name,), "claim", "calculation", {}, ("tokens_per_s",), ())
+    other = Finding(AuditVerdict.SUSPICIOUS, (f"llama-3.1-8b/{A100}/lora",), "claim", "calculation", {}, ("peak_memory_bytes",), ())
+    found = {
+        (row["accelerator"], row["evidence"])
+        for row in option_rows(FACTS, FITTED, {}, [doubt, other])
+        if (row["model"], row["method"], row["sequence_length"], row["software"], row["devices"]) == (MODEL.key, "lora", 8192, "plain", 1)
+    }
+    assert (H100, "predicted") in found
+    assert (A100, "direct") in found
+
+
+def test_the_first_configuration_that_fits_is_the_fastest_one() -> None:
+    step = Step(MODEL, Method.LORA, 2048, 1, tuned=False)
+    large, small = (best_on(step, int(size * GIB)) for size in (80, 24))
+    assert large[0].shape.checkpointing is Checkpointing.NONE
+    assert large[1] == "fits"
+    assert (small[0].shape.checkpointing, small[0].shape.micro_batch) == (Checkpointing.FULL, 1)
+    sharded, verdict = best_on(Step(FACTS.models["llama-3.1-70b"], Method.FULL, 2048, 8, tuned=False), 80 * GIB)
+    assert (sharded.shape.sharding, verdict) == ("fsdp2", "tight")
+    assert best_on(Step(FACTS.models["llama-3.1-70b"], Method.FULL, 2048, 8, tuned=False), 40 * GIB)[1] == "no"
+
+
+def test_every_offer_has_a_place_and_several_instances_need_a_fabric() -> None:
+    found = set(places(FACTS))
+    assert {(H100, 1), (H100, 8), (H100, 64), ("nvidia-rtx-3090", 1)} <= found
+    assert ("nvidia-rtx-4090", 16) not in found
+    assert not any(key.startswith("intel-xeon") for key, _ in found)
+
+
+def test_rows_within_a_tenth_of_the_length_are_direct() -> None:
+    row = row_of(combination(), "one")
+    assert [is_direct(row, 1, length) for length in (8192, 7500, 4096)] == [True, True, False]
+    assert not is_direct(row, 2, 8192)
+    assert math.isfinite(Evidence.of(FITTED).direct_error)
