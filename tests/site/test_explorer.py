@@ -199,6 +199,7 @@ def test_a_baseline_gives_ratios_and_names_other_work(explorer: Page) -> None:
     assert column(explorer, "baseline_ratio")[0].split("\n") == ["3.00x", "other row length"]
     assert column(explorer, "baseline_ratio")[1] == "1.00x"
     assert column(explorer, "baseline_ratio")[3] == MISSING
+    assert explorer.locator("td[data-key=baseline_ratio] a").first.get_attribute("href") == "../compare.html#900-002,900-001"
     assert "baseline=900-002" in explorer.url
     assert explorer.locator(".tm-explorer-mark[aria-pressed=true]").count() == 1
     assert explorer.evaluate("document.activeElement.getAttribute('aria-label')") == f"Baseline: H100 {TIMES} 1, 900-002"

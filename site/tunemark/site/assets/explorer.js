@@ -5,7 +5,7 @@
   if (!root) return;
   const MISSING = "–";
   const UNSTATED = "not stated";
-  const FIRST = 30; // rows drawn at once
+  const FIRST = 20; // rows drawn at once
   const USUAL = 100; // rows drawn as soon as the browser is idle
   const STEP = 200; // rows drawn on request
   const REASONS = [
@@ -267,6 +267,7 @@
     let state = readAddress(table);
     let found = { rows: [] };
     let pending = 0;
+    let drawnHeading = "";
     let limit = USUAL;
 
     const nameOf = (row) => {
@@ -373,7 +374,9 @@
         return element("th", { scope: "col", class: kind === "text" ? "" : "tm-num", "aria-sort": sorted(key), title: explained }, button);
       });
       if (state.baseline !== null) cells.splice(1, 0, element("th", { scope: "col", class: "tm-num", text: "Against baseline", title: "Tokens/s divided by the baseline's." }));
+      const pressed = head.contains(document.activeElement) ? document.activeElement.dataset.sortKey : undefined;
       head.replaceChildren(element("tr", {}, ...cells));
+      if (pressed) head.querySelector(`[data-sort-key="${pressed}"]`)?.focus();
     };
 
     // On a phone a row is a card that starts with the accelerator, the first known figure and the first known cost.
@@ -416,8 +419,11 @@
       if (state.baseline !== null) {
         const times = ratioOf(row);
         const differing = row === state.baseline ? [] : otherWork(row);
+        const pair = [table.ids[state.baseline], id].map(encodeURIComponent);
+        const known = times === null ? MISSING : `${significant(times)}x`;
+        const linked = times !== null && row !== state.baseline && !(table.flags[row] & LAST);
         cells.splice(1, 0, element("td", { class: `tm-num${times === null ? " tm-explorer-none" : ""}`, "data-key": RATIO, "data-head": "Against baseline" },
-          times === null ? MISSING : `${significant(times)}x`,
+          linked ? element("a", { href: `../compare.html#${pair.join(",")}`, title: "Compare with the baseline", text: known }) : known,
           ...(times !== null && differing.length ? [element("small", { text: `other ${differing.join(", ")}` })] : [])));
       }
       if (table.flags[row] & LAST && !columns.some(({ key }) => key === "status")) {
@@ -474,9 +480,9 @@
     const draw = () => {
       found = select(table, facets, ordered(state.sort), state, state.text.trim() ? search(state.text) : null);
       const columns = columnsOf(state);
-      const pressed = head.contains(document.activeElement) ? document.activeElement.dataset.sortKey : undefined;
-      drawHead(columns);
-      if (pressed) head.querySelector(`[data-sort-key="${pressed}"]`)?.focus();
+      const heading = JSON.stringify([columns.map(({ key }) => key), state.sort, state.baseline === null]);
+      if (heading !== drawnHeading) drawHead(columns);
+      drawnHeading = heading;
       drawFacets();
       drawRows();
       for (const [key, box] of columnBoxes) box.checked = columns.includes(field(key));
