@@ -17,7 +17,7 @@ from mkdocs.config import load_config
 from mkdocs.exceptions import Abort, MkDocsException
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.site import charts, recommend_data, stamp
+from tunemark.site import charts, recommend_data, reproduce, stamp
 from tunemark.site.explorer_data import EXPLORER_PATH, explorer_json
 from tunemark.site.pages import all_pages, compare
 from tunemark.site.queries import Catalogue, Database
@@ -98,6 +98,7 @@ def _write_docs(catalogue: Catalogue, folder: Path) -> list[stamp.StampedPage]:
         (folder / data_path).parent.mkdir(parents=True, exist_ok=True)
         (folder / data_path).write_text(text, encoding="utf-8")
     (folder / EXPLORER_PATH).write_text(explorer_json(catalogue), encoding="utf-8")
+    reproduce.write_files(catalogue, folder)
     _write_assets(folder / "assets")
     return stamped
 

@@ -1,5 +1,6 @@
 """All queries to the database. It is opened read-only; its views are documented in the collector's views.sql."""
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,6 +72,8 @@ FINDINGS = """
     order by finding
 """
 AUDIT_RULES = "select * from audit_rules order by family, rule"
+SETTING = ("model", "method", "accelerator", "accelerator_count")
+"""Columns in which comparable published results agree."""
 PROBLEMS = "select * from load_problems order by file, field, value"
 
 
@@ -232,10 +235,72 @@ class Catalogue:
         return about
 
     @cached_property
+    def impossible_cells(self) -> frozenset[tuple[str, str]]:
+        """Record and quantity of each figure that a finding shows to be impossible; the conditions of a finding about no figure."""
+        rows = [row for row in self.findings if row["verdict"] == "impossible"]
+        return frozenset((record, name) for row in rows for record in row["record_ids"] for name in row["quantities"] or row["conditions"])
+
+    @cached_property
     def findings_by_source(self) -> dict[str, list[Row]]:
         """Findings by the source of their first record."""
         sources = self.result_sources | self.statement_sources
         return _by((row | {"source": sources[row["record_ids"][0]]} for row in self.findings), "source")
+
+    @cached_property
+    def source_rows(self) -> dict[str, Row]:
+        """The source documents by id."""
+        return {row["source"]: row for row in self.sources}
+
+    @cached_property
+    def model_parameters(self) -> dict[str, int]:
+        """The number of parameters of each model that states it."""
+        return {row["model"]: row["parameters"] for row in self.models if row["parameters"]}
+
+    @cached_property
+    def group_sizes(self) -> Counter[str | None]:
+        """The number of results of each comparability group."""
+        return Counter(row["comparability_group"] for row in self.results)
+
+    @cached_property
+    def finished_by_group(self) -> dict[str | None, list[Row]]:
+        """Finished and possible results by comparability group."""
+        return grouped((row for row in self.results if not row["failed"] and not row["impossible"]), lambda row: row["comparability_group"])
+
+    @cached_property
+    def finished_by_setting(self) -> dict[tuple[object, ...], list[Row]]:
+        """Finished and possible results by model, method, accelerator and device count."""
+        rows = (row for row in self.results if not row["failed"] and not row["impossible"])
+        return grouped(rows, lambda row: tuple(row[name] for name in SETTING))
+
+    @cached_property
+    def runs_by_configuration(self) -> dict[str | None, list[Row]]:
+        """Results by configuration, oldest first."""
+        rows = sorted(self.results, key=lambda row: (row["started_us"] or 0, row["result_id"]))
+        return grouped(rows, lambda row: row["configuration"])
+
+    @cached_property
+    def published_by_work(self) -> dict[tuple[object, ...], list[Row]]:
+        """Published and converted results by model and method."""
+        return grouped((row for row in self.results if row["source"] != "measured"), lambda row: (row["model"], row["method"]))
+
+    @cached_property
+    def packages(self) -> dict[str, dict[str, str]]:
+        """The versions of the packages of each result."""
+        packages: dict[str, dict[str, str]] = {}
+        for result, facts in self.facts.items():
+            versions = {fact["name"]: fact["value"] for fact in facts if fact["topic"] == "packages" and fact["value"]}
+            if versions:
+                packages[result] = versions
+        return packages
+
+    @cached_property
+    def package_versions(self) -> dict[str, set[str]]:
+        """The versions of each package in any result."""
+        versions: dict[str, set[str]] = {}
+        for packages in self.packages.values():
+            for name, version in packages.items():
+                versions.setdefault(name, set()).add(version)
+        return versions
 
     def results_where(self, **conditions: object) -> list[Row]:
         """Return the results whose columns have these values."""

@@ -1,11 +1,15 @@
 """The parts that all pages of results share: headlines, conditions, comparison, costs and recorded facts."""
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
 from tunemark.schema.comparability import COMPARABILITY_KEYS
+from tunemark.schema.formats import percent
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.site import tables, wording
+from tunemark.site import reproduce, tables, wording
 from tunemark.site.page import Crumb, Fact, Page, Section, accelerator_path, model_path, prices_path, result_path
-from tunemark.site.pages import audit
-from tunemark.site.queries import Catalogue
+from tunemark.site.pages import audit, rerun
+from tunemark.site.queries import SETTING, Catalogue
 from tunemark.site.tables import Cell, Column, Row, Table, quantity_column, text_column
 
 LABELS = {
@@ -35,9 +39,10 @@ LABELS = {
 }
 MEASURED_ONLY = {"backend", "strategy", "weights"}
 RATES = ("tokens_per_s", "samples_per_s")
-HEADLINES = (*RATES, "step_time_s", "peak_memory_bytes")
+HEADLINES = (*RATES, "mfu", "peak_memory_bytes", "cost", "step_time_s", "train_time_s")
+"""Figures at the top of a page. `cost` is the cost of tokens or of samples."""
 QUALITY = ("loss_start", "train_loss", "eval_loss", "accuracy")
-TIMES = ("train_time_s", "epoch_time_s", "wall_s", "model_memory_bytes")
+TIMES = ("epoch_time_s", "wall_s", "model_memory_bytes")
 COSTS = {
     "usd_per_1k_samples": "cost_per_1k_samples_usd",
     "usd_per_1m_tokens": "cost_per_1m_tokens_usd",
@@ -45,17 +50,46 @@ COSTS = {
     "usd_per_training": "cost_training_usd",
     "usd_per_run": "cost_usd",
 }
+HEADLINE_COSTS = ("usd_per_1m_tokens", "usd_per_1k_samples")
+MOST_COMPARED, MOST_DIFFERENCES, MOST_TITLES, MOST_OFFERS = 10, 3, 2, 12
+NOT_COMPARED = frozenset({"model", "method", "accelerator", "accelerator_count", "steps", "epochs", "parameters", "trainable_parameters"})
+"""Conditions that comparable results share, or that do not change a rate."""
+COMPARE = "compare"
+"""Path of the page that compares results, whose ids follow `#`."""
+MILLION, THOUSAND = 1e6, 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictLine:
+    """All findings of one verdict in a line that links to them."""
+
+    verdict: str
+    text: str
+    anchor: str
+    """Heading of the page that lists them."""
 
 
 def result_page(catalogue: Catalogue, row: Row, template: str, crumbs: tuple[Crumb, ...], more: dict[str, object]) -> Page:
     """Return the page of a result: the context shared by all results, updated with `more`."""
     context = {
         "result": row,
-        "headlines": _headlines(catalogue, row),
+        "headlines": headlines(catalogue, row, HEADLINES),
+        "unknown": _unknown(catalogue, row),
+        "verdicts": _verdicts(catalogue, row),
         "more_figures": _figures(row),
         "conditions": _conditions(catalogue, row),
+        "not_stated": _not_stated(row),
         "comparison": _comparison(catalogue, row),
+        "comparable": _comparable(catalogue, row),
+        "history": _history(catalogue, row),
+        "software": "; ".join(age.text for age in rerun.ages(catalogue, row)),
+        "reproduction": reproduce.of_measured(catalogue, row) if row["source"] == "measured" else reproduce.of_published(catalogue, row),
+        "cost_note": "",
+        "downloads": reproduce.downloads(row),
+        "citations": reproduce.citations(catalogue, row),
         "costs": _costs(catalogue, row),
+        "more_offers": max(0, len(catalogue.costs.get(row["result_id"], ())) - MOST_OFFERS),
+        "prices": prices_path(row["accelerator"]) if row["accelerator"] else None,
         "trust": wording.trust(row),
         "trust_meaning": wording.trust_in_full(row),
         "findings": audit.findings_about(catalogue, row["result_id"]),
@@ -88,10 +122,21 @@ def _reasons(catalogue: Catalogue, row: Row, topic: str) -> dict[str, str]:
 def _conditions(catalogue: Catalogue, row: Row) -> list[Fact]:
     """Return the conditions of a result, with a note on each that its source does not state itself."""
     reasons = _reasons(catalogue, row, "conditions")
-    names = [name for name in LABELS if row["source"] == "measured" or name not in MEASURED_ONLY]
     return [
-        Fact(LABELS[name], _condition(row, name), reasons.get(name) or _printed(row, name), _condition_path(row, name)) for name in names
+        Fact(LABELS[name], _condition(row, name), reasons.get(name) or _printed(row, name), _condition_path(row, name))
+        for name in _conditions_of(row)
+        if row[name] is not None
     ]
+
+
+def _conditions_of(row: Row) -> list[str]:
+    return [name for name in LABELS if row["source"] == "measured" or name not in MEASURED_ONLY]
+
+
+def _not_stated(row: Row) -> str:
+    """Return a sentence that lists the unknown conditions; empty if all are known."""
+    names = [LABELS[name].lower() for name in _conditions_of(row) if row[name] is None]
+    return f"Not {'recorded' if row['source'] == 'measured' else 'stated'}: {', '.join(names)}." if names else ""
 
 
 def _condition(row: Row, name: str) -> str:
@@ -120,43 +165,187 @@ def _comparison(catalogue: Catalogue, row: Row) -> str:
     if group is None:
         unknown = [wording.words(key) for key in COMPARABILITY_KEYS if row[key] is None]
         return f"Not ranked: {', '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} not stated." if unknown else "Not ranked."
-    peers = len(catalogue.results_where(comparability_group=group)) - 1
+    peers = catalogue.group_sizes[group] - 1
     ranked = "" if row["rankable"] else " This result is not ranked because its measurement does not meet the conditions."
-    return f"{peers} other {'result agrees' if peers == 1 else 'results agree'} in every comparability key.{ranked}"
+    return f"{peers or 'No'} other {'result agrees' if peers <= 1 else 'results agree'} in every comparability key.{ranked}"
 
 
-def _headlines(catalogue: Catalogue, row: Row) -> list[Fact]:
-    facts = [Fact(QUANTITIES[key].label, _headline(row, key), _headline_note(catalogue, row, key)) for key in HEADLINES]
-    cost = catalogue.basis_costs.get(row["result_id"])
-    value = cost["usd_per_1k_samples"] if cost else None
-    note = wording.offer(cost) if value is not None else "no price or no rate"
-    return [*facts, Fact("Cost per 1k samples", QUANTITIES["cost_per_1k_samples_usd"].text(value), note)]
+def headlines(catalogue: Catalogue, row: Row, keys: Sequence[str]) -> list[Fact]:
+    """Return the known figures of a result, each with one sentence about its meaning."""
+    made = (_cost_headline(catalogue, row) if key == "cost" else _headline(catalogue, row, key) for key in keys)
+    return [fact for fact in made if fact]
 
 
-def _headline(row: Row, key: str) -> str:
-    return wording.rate(row[key], row[f"{key}_low"], row[f"{key}_high"]) if key in RATES else QUANTITIES[key].text(row[key])
-
-
-def _headline_note(catalogue: Catalogue, row: Row, key: str) -> str:
-    """Return the note below a headline: its interval, spread, method, derivation, or the reason why it is unknown."""
-    ambiguous = any(reading["quantity"] == key for reading in catalogue.readings.get(row["result_id"], ()))
-    if row[key] is None:
-        return "ambiguous: see the readings" if ambiguous else "unknown"
+def _headline(catalogue: Catalogue, row: Row, key: str) -> Fact | None:
+    readings = [reading for reading in catalogue.readings.get(row["result_id"], ()) if reading["quantity"] == key]
+    label, value = QUANTITIES[key].label, row[key]
+    if value is None:
+        values = dict.fromkeys(QUANTITIES[key].text(reading["value"]) for reading in readings)
+        return Fact(label, " or ".join(values), "The document does not define it: see the readings.") if readings else None
+    shown = wording.rate(value, row[f"{key}_low"], row[f"{key}_high"]) if key in RATES else QUANTITIES[key].text(value)
     derived = _reasons(catalogue, row, "derived").get(key)
-    if derived:
-        return f"derived: {derived}" + ("; the printed figure is ambiguous" if ambiguous else "")
-    if ambiguous:
-        return "ambiguous: see the readings"
+    derivation = f"Derived: {derived}." if derived and row["source"] != "measured" else ""
+    ambiguous = "The printed figure is ambiguous." if readings else ""
+    parts = (_meaning(catalogue, row, key, value), _certainty(row, key) if not derivation else "", derivation, ambiguous)
+    return Fact(label, shown, " ".join(part for part in parts if part))
+
+
+def _meaning(catalogue: Catalogue, row: Row, key: str, value: float) -> str:
+    """Return the meaning of a figure for this result, in a sentence."""
+    count = row["accelerator_count"]
+    if key == "tokens_per_s":
+        each = f", {wording.rate(value / count)} per device" if count and count > 1 else ""
+        return f"1M tokens take {wording.seconds(MILLION / value)}{each}."
+    if key == "samples_per_s":
+        return f"1,000 samples take {wording.seconds(THOUSAND / value)}."
+    if key == "mfu":
+        return "Model arithmetic as a share of the dense peak of the accelerator."
+    if key == "peak_memory_bytes":
+        card = next((card for card in catalogue.accelerators if card["accelerator"] == row["accelerator"]), None)
+        share = (
+            f", {percent(value / (card['memory_gib'] * 2**30))} of its {card['memory_gib']:g} GiB" if card and card["memory_gib"] else ""
+        )
+        return f"Highest memory of one device{share}."
+    if key == "step_time_s":
+        rows = row["global_batch"]
+        return f"One optimizer step of {rows:,} rows." if rows and row["step_definition"] == "optimizer_step" else "One step."
+    return f"{QUANTITIES[key].meaning.partition('. ')[0].rstrip('.')}."
+
+
+def _certainty(row: Row, key: str) -> str:
+    """Return the interval, spread or method of a figure; empty if there is none."""
     if key in RATES:
         interval = wording.interval(row[f"{key}_low"], row[f"{key}_high"])
-        return f"95% interval {interval}" if interval else "no interval"
-    return wording.plain(row["peak_memory_method"]) if key == "peak_memory_bytes" else _spread(row)
+        return f"95% interval {interval}." if interval else ""
+    if key == "peak_memory_bytes":
+        return f"{wording.sentence(row['peak_memory_method'])}." if row["peak_memory_method"] else ""
+    return f"{_spread(row)}." if key == "step_time_s" and row["step_time_p5_s"] is not None else ""
+
+
+def _cost_headline(catalogue: Catalogue, row: Row) -> Fact | None:
+    cost = catalogue.basis_costs.get(row["result_id"])
+    column = next((column for column in HEADLINE_COSTS if cost and cost[column] is not None), None)
+    if cost is None or column is None:
+        return None
+    return Fact(QUANTITIES[COSTS[column]].label, QUANTITIES[COSTS[column]].text(cost[column]), f"At the price of {wording.offer(cost)}.")
+
+
+def _unknown(catalogue: Catalogue, row: Row) -> str:
+    """Return a sentence that lists the headline figures without a value; empty if all are known."""
+    shown = {fact.name for fact in headlines(catalogue, row, HEADLINES)}
+    labels = (QUANTITIES[key].label for key in HEADLINES if key != "cost")
+    names = [wording.in_sentence(label) for label in labels if label not in shown]
+    cost = [] if _cost_headline(catalogue, row) else ["cost"]
+    return f"Unknown: {', '.join([*names, *cost])}." if names or cost else ""
+
+
+def _verdicts(catalogue: Catalogue, row: Row) -> list[VerdictLine]:
+    """Return a line for each verdict on a result, worst first."""
+    record, titles = row["result_id"], dict[str, list[str]]()
+    for finding in catalogue.findings_about.get(record, ()):
+        about = _labels(finding["quantities"]) if finding["verdict"] == "impossible" else ""
+        titles.setdefault(finding["verdict"], []).append(f"{finding['title']}{f' ({about})' if about else ''}")
+    readings = _labels(dict.fromkeys(reading["quantity"] for reading in catalogue.readings.get(record, ())))
+    lines = []
+    for verdict in audit.VERDICTS:
+        unique = list(dict.fromkeys(titles.get(verdict, ())))
+        more = len(unique) - MOST_TITLES
+        parts = [*unique[:MOST_TITLES], *([f"{more} more"] if more > 0 else [])]
+        anchor = "audit-findings" if unique else "readings"
+        if verdict == "ambiguous" and readings:
+            parts.append(f"several readings of {readings}")
+        if parts:
+            lines.append(VerdictLine(verdict, wording.sentence("; ".join(parts)), anchor))
+    return lines
+
+
+def _labels(quantities: Iterable[str]) -> str:
+    """Return the labels of quantities in running text."""
+    return ", ".join(wording.in_sentence(QUANTITIES[name].label) if name in QUANTITIES else wording.words(name) for name in quantities)
+
+
+def _comparable(catalogue: Catalogue, row: Row) -> Table | None:
+    """Return comparable results with their rates: of the same comparability group, else of the same model, method and devices."""
+    peers = _peers(catalogue, row)
+    if not peers:
+        return None
+    key = max(RATES, key=lambda key: (row[key] is not None, sum(peer[key] is not None for peer in peers), key == RATES[0]))
+    own = row[key]
+
+    def ratio(peer: Row) -> Cell:
+        known = own and peer[key] is not None
+        return tables.number(peer[key] / own if known else None, QUANTITIES["relative_speed"].text)
+
+    def result(peer: Row) -> Cell:
+        origin = peer["source_title"] if peer["source"] != "measured" else f"measured on {wording.day(peer['started_us'])}"
+        return tables.text(peer["result_id"], href=result_path(peer["result_id"]), small=f"{wording.devices(peer)}, {origin}")
+
+    columns: list[Column[Row]] = [
+        Column("Result", result),
+        quantity_column(key, lambda peer: Cell(wording.rate(peer[key]), small=wording.interval(peer[f"{key}_low"], peer[f"{key}_high"]))),
+        *([Column("Ratio to this", ratio, numeric=True, explained="Its rate over the rate of this page's result.")] if own else []),
+        Column("Different conditions", lambda peer: tables.text(_different(row, peer) or "none known")),
+        Column("Side by side", lambda peer: tables.text("compare", href=f"{COMPARE}#{row['result_id']},{peer['result_id']}")),
+    ]
+    return tables.table("Comparable results", columns, peers, searchable=False, stacked=True)
+
+
+def _peers(catalogue: Catalogue, row: Row) -> list[Row]:
+    """Return at most `MOST_COMPARED` finished results with a rate, those with the same conditions first."""
+    group, setting = row["comparability_group"], tuple(row[name] for name in SETTING)
+    rows = catalogue.finished_by_group.get(group, []) if group is not None else []
+    if row["source"] != "measured" and None not in setting:
+        rows = [*rows, *catalogue.finished_by_setting.get(setting, [])]
+    unique = {peer["result_id"]: peer for peer in rows if peer["result_id"] != row["result_id"]}
+    rated = [peer for peer in unique.values() if any(peer[key] is not None for key in RATES)]
+    nearest = sorted(rated, key=lambda peer: (peer["comparability_group"] != group, _distance(row, peer), peer["result_id"]))
+    return nearest[:MOST_COMPARED]
+
+
+def _distance(row: Row, peer: Row) -> tuple[int, int]:
+    length = row["sequence_length"] is None or row["sequence_length"] != peer["sequence_length"]
+    return int(length), sum(row[name] != peer[name] for name in COMPARABILITY_KEYS)
+
+
+def _different(row: Row, peer: Row) -> str:
+    """Return the known conditions of another result that differ."""
+    names = [name for name in LABELS if name not in NOT_COMPARED and None not in (row[name], peer[name]) and row[name] != peer[name]]
+    shown = [f"{LABELS[name].lower()} {_condition(peer, name)}" for name in names[:MOST_DIFFERENCES]]
+    more = len(names) - MOST_DIFFERENCES
+    return "; ".join(shown) + (f"; {more} more" if more > 0 else "")
+
+
+def _history(catalogue: Catalogue, row: Row) -> Table | None:
+    """Return the runs of the same configuration, oldest first; None for a single run."""
+    runs = catalogue.runs_by_configuration.get(row["configuration"], []) if row["configuration"] is not None else []
+    rates = [run["tokens_per_s"] for run in runs]
+    before = {run["result_id"]: rate for run, rate in zip(runs[1:], rates, strict=False)}
+
+    def change(run: Row) -> Cell:
+        last, rate = before.get(run["result_id"]), run["tokens_per_s"]
+        return tables.number(rate / last - 1 if rate and last else None, lambda share: f"{share:+.1%}")
+
+    def version(run: Row) -> Cell:
+        return tables.text(run["harness_version"], small=(run["harness_commit"] or "")[:7])
+
+    columns: list[Column[Row]] = [
+        Column("Measured", lambda run: _run_cell(run, row)),
+        Column("Harness", version),
+        Column("torch", lambda run: tables.text(catalogue.packages.get(run["result_id"], {}).get("torch"))),
+        quantity_column("tokens_per_s", lambda run: Cell(wording.rate(run["tokens_per_s"]), sort=run["tokens_per_s"])),
+        Column("Change", change, numeric=True, explained="From the run before."),
+    ]
+    return tables.table("Runs of this configuration", columns, runs, searchable=False) if len(runs) > 1 else None
+
+
+def _run_cell(run: Row, row: Row) -> Cell:
+    here = run["result_id"] == row["result_id"]
+    small = "this result" if here else run["result_id"]
+    return tables.text(wording.moment(run["started_us"]), href=None if here else result_path(run["result_id"]), small=small)
 
 
 def _spread(row: Row) -> str:
     low, high, variation = row["step_time_p5_s"], row["step_time_p95_s"], row["step_time_cv"]
-    if low is None or high is None:
-        return "no spread"
     show = QUANTITIES["step_time_s"].text
     spread = f"p5 {show(low)}, p95 {show(high)}"
     return spread if variation is None else f"{spread}, CV {variation:.1%}"
@@ -199,7 +388,7 @@ def _costs(catalogue: Catalogue, row: Row) -> Table | None:
         ),
     ]
     own_first = sorted(costs, key=lambda cost: (cost["price"] != basis, cost["instance"] != row["instance"]))
-    return tables.table("Cost on each instance with this accelerator", columns, own_first, interactive=True, searchable=False)
+    return tables.table("Cost on instances with this accelerator", columns, own_first[:MOST_OFFERS], interactive=True, searchable=False)
 
 
 def _cost_column(column: str, key: str) -> Column[Row]:

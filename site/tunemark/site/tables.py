@@ -34,6 +34,8 @@ class Cell:
     """One sentence about a badge, shown on hover and read by screen readers."""
     mark: str = ""
     """A warning shown next to the text, such as `ambiguous`."""
+    mark_href: str | None = None
+    """Path of the page that explains the warning."""
 
 
 @dataclass(frozen=True)

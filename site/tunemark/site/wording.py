@@ -52,6 +52,11 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def in_sentence(label: str) -> str:
+    """Return a label for running text: `Peak memory` -> `peak memory`. Abbreviations are unchanged."""
+    return label if label[1:2].isupper() else label[:1].lower() + label[1:]
+
+
 def short_commits(text: str | None) -> str | None:
     """Return a source with its commit hashes shortened to seven digits."""
     return None if text is None else COMMIT.sub(lambda match: match[0][:7], text)

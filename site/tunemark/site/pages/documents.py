@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from tunemark.site import tables, wording
-from tunemark.site.page import Fact, Page, audit_path, document_path, result_path
+from tunemark.site.page import Fact, Page, audit_path, document_path, result_path, statement_path
 from tunemark.site.pages import audit
 from tunemark.site.pages.mlperf import differences, entries_table
 from tunemark.site.pages.published import claims_table
@@ -105,8 +105,19 @@ def _printed_row(catalogue: Catalogue, cells: list[Row], width: int) -> list[Cel
         fresh = [record for record in cell["result_ids"] if record in catalogue.result_ids and record not in linked]
         linked.update(fresh)
         printed = REFERENCE.sub(lambda match: printed_text(catalogue, match[1], match[2]), cell["template"])
-        made[cell["column_number"] - 1] = Cell(printed, href=result_path(fresh[0]) if fresh else None)
+        impossible = [record for record, key in REFERENCE.findall(cell["template"]) if (record, key) in catalogue.impossible_cells]
+        place = _finding_path(catalogue, impossible[0]) if impossible else None
+        made[cell["column_number"] - 1] = Cell(
+            printed, href=result_path(fresh[0]) if fresh else None, mark="impossible" if impossible else "", mark_href=place
+        )
     return made
+
+
+def _finding_path(catalogue: Catalogue, record: str) -> str:
+    """Return the place of the findings about a result or a statement."""
+    if record in catalogue.result_ids:
+        return f"{result_path(record)}#audit-findings"
+    return statement_path(catalogue.statement_sources[record], record)
 
 
 def printed_text(catalogue: Catalogue, record: str, key: str) -> str:

@@ -12,7 +12,7 @@ from tunemark.site import tables, wording
 from tunemark.site.charts import loss_of_runs
 from tunemark.site.page import Fact, Page, document_path, result_path
 from tunemark.site.queries import Catalogue
-from tunemark.site.result_page import LABELS, result_page, sections
+from tunemark.site.result_page import LABELS, headlines, result_page, sections
 from tunemark.site.results_table import rate_cell, trust_cell
 from tunemark.site.tables import Cell, Column, Row, Table
 
@@ -208,7 +208,8 @@ def _context(catalogue: Catalogue, made: Entry) -> dict[str, object]:
     return {
         "label": made.label,
         "note": (row["note"] or "").removeprefix(f"{made.label}.").strip(),
-        "headlines": _headlines(made),
+        "headlines": _headlines(catalogue, made),
+        "unknown": "",
         "entry": _facts(made),
         "runs": _runs(made),
         "charts": [chart] if chart else [],
@@ -219,7 +220,7 @@ def _context(catalogue: Catalogue, made: Entry) -> dict[str, object]:
     }
 
 
-def _headlines(made: Entry) -> list[Fact]:
+def _headlines(catalogue: Catalogue, made: Entry) -> list[Fact]:
     row, interval = made.row, _time_interval(made.row)
     low, high = row["samples_per_s_low"], row["samples_per_s_high"]
     rates = wording.interval(low, high)
@@ -229,6 +230,7 @@ def _headlines(made: Entry) -> list[Fact]:
         Fact("Time to target", wording.seconds(row["time_to_target_s"]), f"{MEDIAN}; {at_least}"),
         Fact("MLPerf score", wording.seconds(made.score_s), SCORE),
         Fact("Samples/s", wording.rate(row["samples_per_s"], low, high), f"{_sample(row)}; while training; {spread}"),
+        *headlines(catalogue, row, ("mfu", "cost")),
         Fact("Accelerators", wording.plain(row["accelerator_count"]), f"{wording.plain(row['accelerator_name'])}, {_machines(made.nodes)}"),
         Fact("Runs at the target", made.reached_of_all, "runs of the entry with a time to target"),
     ]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tunemark.site import tables, wording
 from tunemark.site.page import Fact, Page, model_path
+from tunemark.site.pages.workloads import workloads_of_model
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import results_table
 from tunemark.site.tables import Column, Row, Table, text_column
@@ -39,7 +40,13 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     for row in catalogue.models:
         results = catalogue.results_where(model=row["model"])
         table = results_table(catalogue, results, "Results with this model", without=frozenset({"model"})) if results else None
-        context = {"model": row, "facts": _facts(row), "results": table, "source": wording.short_commits(row["source"])}
+        context = {
+            "model": row,
+            "facts": _facts(row),
+            "results": table,
+            "workloads": workloads_of_model(catalogue, row["model"]),
+            "source": wording.short_commits(row["source"]),
+        }
         yield Page(model_path(row["model"]), row["name"], "model.md.j2", context, CRUMBS)
 
 

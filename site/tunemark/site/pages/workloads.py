@@ -16,6 +16,7 @@ from tunemark.site.results_table import (
     rank_ranges,
     rate_cell,
     result_cell,
+    results_table,
     runs_behind,
     status_cell,
     trust_cell,
@@ -48,6 +49,7 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
             "levers": _levers(workload),
             "axes": _axes(catalogue.axes.get(key, [])),
             "siblings": _siblings(catalogue, workload),
+            "published": _published(catalogue, workload),
             "groups": _ranked_groups(catalogue, catalogue.results_where(workload=key, source="measured")),
         }
         yield Page(workload_path(key), workload["title"], "workload.md.j2", context, CRUMBS)
@@ -92,6 +94,24 @@ def _facts(row: Row) -> list[Fact]:
         Fact("Tier", row["tier"]),
         Fact("Card", f"data/workloads/{row['matrix'] or row['workload']}.toml"),
         Fact("Source", row["source"]),
+    ]
+
+
+def _published(catalogue: Catalogue, workload: Row) -> Table | None:
+    """Return published and converted results with the model, the method and any stated sequence length of a workload."""
+    rows = [
+        row
+        for row in catalogue.published_by_work.get((workload["model"], workload["method"]), ())
+        if row["sequence_length"] in (None, workload["sequence_length"])
+    ]
+    without = frozenset({"model", "method", "samples_per_s"})
+    return results_table(catalogue, rows, "Published results with these conditions", without=without) if rows else None
+
+
+def workloads_of_model(catalogue: Catalogue, model: str) -> list[Fact]:
+    """Return the workloads that train a model."""
+    return [
+        Fact(row["workload"], row["title"], href=workload_path(row["workload"])) for row in catalogue.workloads if row["model"] == model
     ]
 
 

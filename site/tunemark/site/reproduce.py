@@ -1,0 +1,382 @@
+"""How to reproduce, download and cite a result: its command line, its files under data/records, and its citation."""
+
+import csv
+import hashlib
+import io
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import log
+from pathlib import Path
+
+from tunemark.schema.files import project_root
+from tunemark.schema.records.published import FORMAT, SET_FORMAT
+from tunemark.site import wording
+from tunemark.site.page import result_path, workload_path
+from tunemark.site.queries import Catalogue
+from tunemark.site.render import file_name, one_line, web_link
+from tunemark.site.tables import Row
+
+RECORDS = "data/records"
+PLAN_OF_CARD = {
+    "attention": "model.attention",
+    "compile": "model.compile",
+    "fused_kernels": "model.fused_kernels",
+    "gradient_checkpointing": "model.gradient_checkpointing",
+    "compute": "precision.compute",
+}
+"""Setting of a workload card -> its place in a plan, where it is not the same or `device` for `devices`."""
+BY_OPTION = ("weights", "data.source", "data.name", "devices.")
+"""Beginnings of the settings that have options of their own."""
+SWITCHES = {
+    ("measurement.timing", "strict"): "--strict-timing",
+    ("measurement.probe", "false"): "--no-probe",
+    ("measurement.gates", "false"): "--no-gates",
+    ("measurement.save", "true"): "--save",
+    ("measurement.cold", "true"): "--cold",
+}
+NO_STEP_S = 900.0
+"""Default of `--no-step-timeout`."""
+REQUESTED = "requested with "
+COUNTED = "all requested steps are done"
+"""Reasons in a plan for what the user asked for."""
+STEP_COLUMNS = (
+    "step",
+    "label",
+    "completed_at_s",
+    "step_time_s",
+    "slot_tokens",
+    "real_tokens",
+    "supervised_tokens",
+    "documents",
+    "rows",
+    "loss",
+)
+STEPS = f"select {', '.join(STEP_COLUMNS)} from steps where result_id = ? order by step"  # noqa: S608 - our own names
+NEAR_MODEL = log(2)
+"""Largest ratio of parameters between a result and a card that counts as near."""
+BIBTEX = re.compile(r"[\\{}%&#$_~^]")
+"""Characters that are active in BibTeX."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """How to run a result again."""
+
+    command: str | None
+    """Command line, or None."""
+    notes: tuple[str, ...] = ()
+    workload: tuple[str, str] | None = None
+    """Title and path of the workload card."""
+    origin: str = ""
+    """Where the configuration of a published result is."""
+    origin_href: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A result or its source as text and as BibTeX."""
+
+    title: str
+    text: str
+    bibtex: tuple[str, ...]
+
+
+# Commands ------------------------------------------------------------------------------------------
+
+
+def of_measured(catalogue: Catalogue, row: Row) -> Reproduction:
+    """Return the command that repeats a measured run, rebuilt from its plan."""
+    workload = row["workload"]
+    if workload is None:
+        return Reproduction(None, ("The plan names no workload.",))
+    facts = catalogue.facts.get(row["result_id"], ())
+    topics: dict[str, dict[str, str | None]] = {"plan": {}, "overrides": {}}
+    for fact in facts:
+        if fact["topic"] in topics:
+            topics[fact["topic"]][fact["name"]] = fact["value"]
+    reasons = {fact["name"]: fact["reason"] or "" for fact in facts if fact["topic"] == "plan"}
+    card = next((card for card in catalogue.workloads if card["workload"] == workload), None)
+    own = [field for axis in catalogue.axes.get(workload, ()) for field in axis_fields(axis["field"])]
+    command = run_command(workload, topics["plan"], reasons, topics["overrides"], own, card)
+    title = card["title"] if card else workload
+    return Reproduction(command, tuple(_notes(topics["plan"])), (title, workload_path(workload)) if card else None)
+
+
+def axis_fields(axis: str) -> list[str]:
+    """Return the settings of an axis such as `data.padding`, `a at b=1, c=2`, or `a, b`."""
+    moved, _, at = axis.partition(" at ")
+    return [part.partition("=")[0].strip() for part in (*moved.split(","), *at.split(",")) if part.strip()]
+
+
+def run_command(
+    workload: str,
+    plan: Mapping[str, str | None],
+    reasons: Mapping[str, str],
+    overrides: Mapping[str, str | None],
+    own: list[str],
+    card: Row | None,
+) -> str:
+    """Return the command of a plan. `own` are the settings that the workload card lists with several values."""
+    words = ["tunemark", "run", workload]
+    # A changed method brings its settings, so that it is set before them.
+    ordered = sorted(overrides.items(), key=lambda item: item[0] != "method")
+    given = {field: value for field, value in ordered if not field.startswith(BY_OPTION)}
+    for field in dict.fromkeys(own):
+        place = PLAN_OF_CARD.get(field, field)
+        differs = place in plan and (card is None or plan[place] != _card_text(card, field))
+        if differs and not field.startswith(BY_OPTION):
+            given.setdefault(field, plan[place])
+    for field, value in given.items():
+        words += ["--set", f"{field}={'null' if value is None else value}"]
+    for field in ("devices.tensor_parallel", "devices.pipeline_parallel"):
+        value = plan.get(field.replace("devices", "device"))
+        if value not in (None, _card_text(card, field) if card else "1"):
+            words += ["--set", f"{field}={value}"]
+    words += [*_work_options(plan, overrides), *_device_options(plan, reasons, card), *_stop_options(plan, reasons)]
+    words += [switch for (name, value), switch in SWITCHES.items() if plan.get(name) == value]
+    if plan.get("measurement.seed") is not None:
+        words += ["--seed", str(plan["measurement.seed"])]
+    return shlex.join(words)
+
+
+def _card_text(card: Row, field: str) -> str | None:
+    """Return the card's value of a setting as plans spell it; None if the database has no column for it."""
+    value = card.get(field.rpartition(".")[2])
+    return str(value).lower() if isinstance(value, bool) else None if value is None else wording.plain(value).replace(",", "")
+
+
+def _work_options(plan: Mapping[str, str | None], overrides: Mapping[str, str | None]) -> list[str]:
+    words = []
+    pretrained = plan.get("model.weights") == "pretrained"
+    if "weights.from" in overrides:
+        where = "DIRECTORY" if plan.get("model.local") == "true" else plan.get("model.hub_id")
+        words += ["--weights", f"pretrained:{where}"]
+    elif "weights" in overrides:
+        words += ["--weights", "pretrained" if pretrained else "random"]
+    if "data.source" in overrides or "data.name" in overrides:
+        source, name = plan.get("data.source"), plan.get("data.name")
+        words += ["--data", "synthetic" if source == "synthetic" else f"{source}:{name}"]
+    return words
+
+
+def _device_options(plan: Mapping[str, str | None], reasons: Mapping[str, str], card: Row | None) -> list[str]:
+    words = []
+    if reasons.get("device.backend", "").startswith(REQUESTED):
+        words += ["--backend", str(plan["device.backend"])]
+    count = plan.get("device.count")
+    if reasons.get("device.count", "").startswith(REQUESTED) or (card is not None and count not in (None, str(card["devices"]))):
+        words += ["--devices", str(count)]
+    usual = "single" if count == "1" else "ddp" if card is None or card["strategy"] == "auto" else card["strategy"]
+    if plan.get("device.strategy") not in (None, usual):
+        words += ["--strategy", str(plan["device.strategy"])]
+    offload = plan.get("device.offload") or "none"
+    if offload != (card["offload"] if card else "none"):
+        words += ["--offload", offload]
+    if (plan.get("device.launcher") or "torchrun") != "torchrun":
+        words += ["--launcher", str(plan["device.launcher"])]
+    if (plan.get("device.nodes") or "1") != "1":
+        words += ["--nodes", str(plan["device.nodes"])]
+    return words
+
+
+def _stop_options(plan: Mapping[str, str | None], reasons: Mapping[str, str]) -> list[str]:
+    words = []
+    interval = reasons.get("measurement.until_relative_ci", "")
+    limit = reasons.get("measurement.max_train_s", "")
+    # Without a requested number of steps the plan has the card's, with the card's or the default time limit.
+    own_limit = plan.get("measurement.max_train_s") is not None and not limit.startswith(REQUESTED)
+    if interval == COUNTED or (interval.startswith(REQUESTED) and not own_limit):
+        for name, option in (("max_steps", "--steps"), ("epochs", "--epochs")):
+            if plan.get(f"measurement.{name}") is not None:
+                words += [option, str(plan[f"measurement.{name}"])]
+    for name, option, reason in (("until_relative_ci", "--until-ci", interval), ("max_train_s", "--seconds", limit)):
+        if reason.startswith(REQUESTED):
+            words += [option, str(plan[f"measurement.{name}"])]
+    if plan.get("measurement.timeout_s") is not None:
+        words += ["--timeout", str(plan["measurement.timeout_s"])]
+    if float(plan.get("measurement.no_step_s") or NO_STEP_S) != NO_STEP_S:
+        words += ["--no-step-timeout", str(plan["measurement.no_step_s"])]
+    return words
+
+
+def _notes(plan: Mapping[str, str | None]) -> Iterator[str]:
+    if plan.get("model.local") == "true":
+        yield "The weights came from a local directory, whose path is not recorded: replace DIRECTORY."
+    if plan.get("data.source") == "file":
+        yield f"The data is a local file; its SHA-256 is {plan.get('data.sha256')}."
+    if (plan.get("device.nodes") or "1") != "1":
+        yield "Run it on each machine, with --node-rank and --rendezvous of its own."
+
+
+def of_published(catalogue: Catalogue, row: Row) -> Reproduction:
+    """Return the place of the source's configuration, and the nearest workload of ours as a command."""
+    facts = {(fact["topic"], fact["name"]): (fact["value"], fact["reason"]) for fact in catalogue.facts.get(row["result_id"], ())}
+    reference = next((value for (topic, _), pair in facts.items() if topic == "origin" for value in pair if value and "/" in value), None)
+    source = catalogue.source_rows.get(row["source"], {})
+    place = facts.get(("entry", "folder"), (None, None))[0] or reference or source.get("origin_repository") or row["section"]
+    card = nearest_workload(catalogue, row)
+    command, notes = _nearest_command(row, card) if card else (None, ("No workload card is near this result.",))
+    return Reproduction(
+        command,
+        notes,
+        (card["title"], workload_path(card["workload"])) if card else None,
+        wording.plain(place),
+        web_link(source.get("url")),
+    )
+
+
+def nearest_workload(catalogue: Catalogue, row: Row) -> Row | None:
+    """Return the workload of the same task and method with the nearest model and sequence length, or None."""
+    sizes = catalogue.model_parameters
+    length = row["sequence_length"]
+
+    def distance(card: Row) -> tuple[float, float, str]:
+        model = 0.0 if card["model"] == row["model"] else abs(log(sizes[card["model"]] / sizes[row["model"]])) + 0.01
+        return model, abs(log(card["sequence_length"] / length)) if length else 0.0, card["workload"]
+
+    cards = [
+        card
+        for card in catalogue.workloads
+        if card["method"] == row["method"]
+        and card["task"] == row["task"]
+        and (card["model"] == row["model"] or (sizes.get(row["model"]) and sizes.get(card["model"])))
+    ]
+    card = min(cards, key=distance, default=None)
+    return card if card is not None and distance(card)[0] < NEAR_MODEL else None
+
+
+def _nearest_command(row: Row, card: Row) -> tuple[str, tuple[str, ...]]:
+    words = ["tunemark", "run", card["workload"]]
+    if card["model"] != row["model"]:
+        return shlex.join(words), (f"The nearest workload card is of another model, {card['model']}.",)
+    settings = {
+        "data.sequence_length": "sequence_length",
+        "batch.micro_batch": "micro_batch",
+        "batch.gradient_accumulation": "gradient_accumulation",
+    }
+    stated = [name for name in settings.values() if row[name] is not None]
+    for field, name in settings.items():
+        if row[name] not in (None, card[name]):
+            words += ["--set", f"{field}={row[name]}"]
+    if row["accelerator_count"] not in (None, card["devices"]):
+        words += ["--devices", str(row["accelerator_count"])]
+    unstated = [wording.words(name) for name in settings.values() if name not in stated]
+    note = f"The source does not state {', '.join(unstated)}: the card's value is used." if unstated else ""
+    return shlex.join(words), ("The nearest workload card, with the conditions that the source states.", *([note] if note else []))
+
+
+# Files ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Downloads:
+    """Paths in the site of the files of a result; None if there is no file."""
+
+    record: str | None
+    steps: str | None
+
+
+def downloads(row: Row) -> Downloads:
+    """Return the files that a result's page links."""
+    name = file_name(row["result_id"])
+    has_steps = row["source"] == "measured" and bool(row["steps"])
+    return Downloads(f"{RECORDS}/{name}.json" if _source_file(row) else None, f"{RECORDS}/{name}.steps.csv" if has_steps else None)
+
+
+def write_files(catalogue: Catalogue, folder: Path) -> None:
+    """Write the record of each result, and the steps of each measured one, below a folder."""
+    (folder / RECORDS).mkdir(parents=True, exist_ok=True)
+    for row in catalogue.results:
+        made = downloads(row)
+        if made.record:
+            (folder / made.record).write_bytes(record_bytes(row))
+        if made.steps:
+            (folder / made.steps).write_text(steps_csv(catalogue, row["result_id"]), encoding="utf-8")
+
+
+def record_bytes(row: Row) -> bytes:
+    """Return the record of a result: its file, or its line of a file with several results."""
+    path = _source_file(row)
+    if path is None:
+        return b""
+    if path.name != "results.json":
+        return path.read_bytes()
+    return json.dumps({"format": FORMAT} | _records(path)[row["result_id"]], ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def steps_csv(catalogue: Catalogue, result_id: str) -> str:
+    """Return the raw steps of a measured result as CSV."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(STEP_COLUMNS)
+    writer.writerows([row[name] for name in STEP_COLUMNS] for row in catalogue.database.rows(STEPS, result_id))
+    return out.getvalue()
+
+
+def _source_file(row: Row) -> Path | None:
+    """Return the file of a result in the checkout, if it is still the file that was collected."""
+    file = str(row["file"])
+    root = project_root().resolve()
+    if file.startswith("/") or ".." in file.split("/") or not file.endswith(".json"):
+        return None
+    path = root / file
+    try:
+        return path if _sha256(path, path.stat().st_mtime_ns) == row["sha256"] else None
+    except (OSError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=4)
+def _sha256(path: Path, _changed_ns: int) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@lru_cache(maxsize=4)
+def _records(path: Path) -> dict[str, dict[str, object]]:
+    content = json.loads(path.read_bytes())
+    return {record["id"]: record for record in content["results"]} if content.get("format") == SET_FORMAT else {}
+
+
+# Citations -----------------------------------------------------------------------------------------
+
+
+def citations(catalogue: Catalogue, row: Row) -> list[Citation]:
+    """Return the citations of a result: its source for a published one, and the result on this site."""
+    source = catalogue.source_rows.get(row["source"])
+    year = _year(source) if source else wording.day(row["started_us"])[:4]
+    address = f"{result_path(row['result_id'])}.html"
+    title = f"{wording.result_title(row)}: {row['trust']} result {row['result_id']}"
+    fields = {"author": "Tunemark contributors", "title": title, "year": year, "howpublished": f"Tunemark, {address}"}
+    note = {"note": f"SHA-256 of the record: {row['sha256']}"}
+    text = f"Tunemark contributors. {title}. Tunemark{f', {year}' if year else ''}. {address}."
+    own = Citation("This result", text, _bibtex(f"tunemark-{row['result_id']}", fields | note))
+    return [_of_source(source), own] if source else [own]
+
+
+def _of_source(source: Row) -> Citation:
+    year, authors = _year(source), source["authors"]
+    who = f"{authors or 'Authors unknown'}{f' ({year})' if year else ''}"
+    parts = (who, source["title"], source["url"] or source["origin_repository"], f"Read {source['read_on']}" if source["read_on"] else None)
+    text = " ".join(f"{str(part).rstrip('.')}." for part in parts if part)
+    fields = {"author": authors, "title": source["title"], "year": year, "url": source["url"]}
+    return Citation("The source", text, _bibtex(f"source-{source['source']}", fields))
+
+
+def _year(source: Row) -> str | None:
+    """Return the latest year of publication that the source states."""
+    return max(re.findall(r"\b(?:19|20)\d\d\b", str(source["published_on"] or "")), default=None)
+
+
+def _bibtex(key: str, fields: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Return the lines of a BibTeX entry."""
+    lines = []
+    for name, value in fields.items():
+        if value is not None:
+            # A second pair of braces keeps BibTeX from splitting an organisation's name into first and last names.
+            plain = BIBTEX.sub(lambda match: "" if match[0] in "\\{}~^" else f"\\{match[0]}", one_line(value))
+            lines.append(f"{name} = {{{f'{{{plain}}}' if name == 'author' else plain}}},")
+    return (f"@misc{{{key},", *lines, "}")
