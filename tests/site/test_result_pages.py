@@ -362,3 +362,14 @@ def test_a_workload_lists_published_results_with_its_conditions_and_a_model_its_
     assert "003-001" in {line.cells[0].small for line in table.rows}
     model = next(page for page in models.pages(changed) if page.path == "models/llama-3.1-8b")
     assert f'href="../workloads/{card["workload"]}.html">{card["title"]}' in markdown(model)
+
+
+def test_green_red_and_amber_are_used_for_status_and_verdicts_only() -> None:
+    style = (CHECKOUT / "site/tunemark/site/assets/tunemark.css").read_text(encoding="utf-8")
+    last: dict[str, str] = {}
+    for selectors, rules in re.findall(r"([^{}]+)\{([^{}]*)\}", style):
+        colour = re.search(r"(?:^|[;\s])(?:border-)?color: var\(--tm-(\w+)\)", rules)
+        for kind in re.findall(r"\.tm-is-(\w+)", selectors) if colour and "tm-mark" not in selectors else ():
+            last[kind] = colour[1]  # type: ignore[index]
+    coloured = {colour: {kind for kind, used in last.items() if used == colour} for colour in ("good", "bad", "warning")}
+    assert coloured == {"good": {"ok"}, "bad": {"failed", "impossible", "inconsistent"}, "warning": {"suspicious", "ambiguous"}}
