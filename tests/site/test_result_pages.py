@@ -22,6 +22,8 @@ from tunemark.harness.plan.options import Options, takes_run_options
 from tunemark.harness.plan.resolve import Resolved, resolve
 from tunemark.schema.files import ROOT_VARIABLE
 from tunemark.schema.records.base import flattened
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.upgrade import read_record
 from tunemark.site import reproduce
 from tunemark.site.page import Page
 from tunemark.site.pages import documents, measured, models, published, rerun, workloads
@@ -67,17 +69,17 @@ def parsed(command: str) -> tuple[str, Options]:
     return workload, options
 
 
-def command_of(resolved: Resolved) -> str:
-    plan = resolved.plan.model_dump(mode="json")
+def command_of(run: Resolved | Submission) -> str:
+    plan = run.plan.model_dump(mode="json")
     reasons = plan.pop("reasons")
-    own = [field for row in AXES if row["workload"] == resolved.plan.workload for field in reproduce.axis_fields(row["field"])]
+    own = [field for row in AXES if row["workload"] == run.plan.workload for field in reproduce.axis_fields(row["field"])]
     return reproduce.run_command(
-        resolved.plan.workload,
+        run.plan.workload,
         {name: as_text(value) for name, value in flattened(plan)},
         reasons,
-        {override.field: as_text(override.run) for override in resolved.overrides},
+        {override.field: as_text(override.run) for override in run.overrides},
         own,
-        WORKLOADS[resolved.plan.workload],
+        WORKLOADS[run.plan.workload],
     )
 
 
@@ -89,6 +91,25 @@ def test_the_command_of_a_plan_gives_the_same_plan(workload: str, options: Optio
     second = resolve(name, FACTS, machine, again)
     assert second.plan.model_copy(update={"reasons": {}}) == first.plan.model_copy(update={"reasons": {}})
     assert {override.field: override.run for override in second.overrides} == {override.field: override.run for override in first.overrides}
+
+
+@pytest.mark.parametrize("path", sorted((CHECKOUT / "submissions").rglob("*.json")), ids=lambda path: path.stem)
+def test_the_command_of_each_submission_gives_its_plan(path: Path) -> None:
+    submission = read_record(path.read_bytes())
+    assert isinstance(submission, Submission)
+    plan, environment = submission.plan, submission.environment
+    if plan.workload_sha256 != FACTS.workload_sha256(plan.workload):
+        pytest.skip("its workload card has changed")
+    machine = make_machine(
+        backend=plan.device.backend,
+        devices=environment.devices,
+        compute_dtypes=(plan.precision.compute,),
+        cpu_physical_cores=environment.cpu_physical_cores,
+        cpu_usable_cores=environment.cpu_usable_cores,
+    )
+    name, options = parsed(command_of(submission))
+    again = resolve(name, FACTS, machine, options)
+    assert again.plan.model_copy(update={"reasons": {}}) == plan.model_copy(update={"reasons": {}})
 
 
 def test_a_requested_backend_is_part_of_the_command() -> None:
