@@ -235,6 +235,10 @@ def test_each_verdict_is_one_line_that_names_the_impossible_figure_and_links_to_
     assert 'href="#readings">Several readings of step time' in lines[2]
 
 
+def test_an_impossible_result_is_not_ranked(pages: dict[str, Page]) -> None:
+    assert "Not ranked: the audit finds a figure or a condition of this result impossible." in markdown(pages["results/003-001"])
+
+
 def test_unknown_figures_and_conditions_are_listed_in_a_sentence(pages: dict[str, Page]) -> None:
     text = markdown(pages[f"results/{CRASHED}"])
     assert "tm-headlines" not in text
@@ -347,6 +351,7 @@ def test_a_published_result_cites_its_source_and_itself(catalogue: Catalogue) ->
         "}",
     )
     assert own.title == "This result"
+    assert "year = {2026}," not in own.bibtex, "the day of reading is unknown"
     assert "results/003-001.html" in own.text
 
 

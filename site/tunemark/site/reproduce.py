@@ -347,7 +347,8 @@ def _records(path: Path) -> dict[str, dict[str, object]]:
 def citations(catalogue: Catalogue, row: Row) -> list[Citation]:
     """Return the citations of a result: its source for a published one, and the result on this site."""
     source = catalogue.source_rows.get(row["source"])
-    year = _year(source) if source else wording.day(row["started_us"])[:4]
+    # The record of a source is as old as its reading, not as the source.
+    year = str(source["read_on"] or "")[:4] or None if source else wording.day(row["started_us"])[:4]
     address = f"{result_path(row['result_id'])}.html"
     title = f"{wording.result_title(row)}: {row['trust']} result {row['result_id']}"
     fields = {"author": "Tunemark contributors", "title": title, "year": year, "howpublished": f"Tunemark, {address}"}

@@ -162,6 +162,8 @@ def _condition_path(row: Row, name: str) -> str | None:
 def _comparison(catalogue: Catalogue, row: Row) -> str:
     """Return a sentence with the number of comparable results, or the unknown conditions that prevent a comparison."""
     group = row["comparability_group"]
+    if row["impossible"]:
+        return "Not ranked: the audit finds a figure or a condition of this result impossible."
     if group is None:
         unknown = [wording.words(key) for key in COMPARABILITY_KEYS if row[key] is None]
         return f"Not ranked: {', '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} not stated." if unknown else "Not ranked."
