@@ -1,19 +1,37 @@
-"""Studies (sweep, frontier, A/B comparison, repeats): a list, and a page for each with all of its runs."""
+"""Studies: findings over all results, and the runs of sweeps, frontiers, A/B comparisons and repeats.
 
-from collections.abc import Iterator
+A study of findings is a module of tunemark.site.studies with a function `study(evidence)`; a new module is found automatically.
+Its sentences are made of figures of at least two results, which they cite. A figure of a failed, impossible or refuted result is
+None, and a sentence without its figures is not written.
+"""
 
-from tunemark.schema.formats import MISSING, percent
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pkgutil import iter_modules
+from statistics import median
+from typing import TypeVar
+
+import altair as alt
+
+from tunemark.schema.formats import MISSING, percent, significant
 from tunemark.schema.statistics.comparison import ARMS, Change, arm_run, paired_change
 from tunemark.schema.statistics.intervals import share_difference
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
-from tunemark.site import tables, wording
+from tunemark.site import studies, tables, wording
+from tunemark.site.charts import ACCENT, INK, Chart, drawn, inline
 from tunemark.site.page import Fact, Page, result_path, study_path, workload_path
 from tunemark.site.pages.measured import STUDIES
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import accuracy_cell, cost_cell, memory_cell, rate_cell, status_cell
-from tunemark.site.tables import Column, Row, Table, quantity_column, text_column
+from tunemark.site.tables import Cell, Column, Row, Table, quantity_column, text_column
 
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 CRUMBS = (("Studies", "studies/index"),)
+FIRST_CITATIONS = 6
+"""Citations that are shown after a sentence; the others are folded."""
 OUT_OF_MEMORY = ("oom_device", "oom_host")
 MEANING = {
     "sweep": "Vary one or several settings. A point that fails is a result and does not stop the others.",
@@ -21,11 +39,258 @@ MEANING = {
     "ab": "Run two arms in turn in fresh processes, so that slow drifts of the machine cancel in their ratio.",
     "repeat": "Repeat the same run in fresh processes to see how much results on one machine vary.",
 }
+LEAST = 2
+"""A finding needs this number of results."""
+REFUTED = "impossible"
+POINT = 60
+"""Area of a point on a chart."""
+
+
+# Findings ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One finding: a sentence and the results that its figures come from."""
+
+    text: str
+    citations: tuple[str, ...]
+    """Result ids, at least two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A question, the findings that answer it, and the evidence behind them."""
+
+    key: str
+    """Name in the page's path."""
+    title: str
+    question: str
+    sentences: tuple[Sentence, ...]
+    tables: tuple[Table, ...]
+    method: tuple[str, ...]
+    caveats: tuple[str, ...]
+    draw: Callable[[], Chart | None] = lambda: None
+    """Draws the chart, which takes longer than all sentences."""
+
+    @property
+    def citations(self) -> tuple[str, ...]:
+        """The ids of all cited results."""
+        return tuple(dict.fromkeys(result for sentence in self.sentences for result in sentence.citations))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The results of a catalogue, read figure by figure so that refuted figures are never used."""
+
+    catalogue: Catalogue
+
+    @cached_property
+    def refuted(self) -> frozenset[tuple[str, str]]:
+        """The record and the quantity of each figure that a check proves impossible."""
+        return frozenset(
+            (record, quantity)
+            for finding in self.catalogue.findings
+            if finding["verdict"] == REFUTED
+            for record in finding["record_ids"]
+            for quantity in finding["quantities"]
+        )
+
+    @cached_property
+    def results(self) -> list[Row]:
+        """The results that succeeded and are possible."""
+        return [row for row in self.catalogue.results if not row["failed"] and not row["impossible"]]
+
+    def of_source(self, *sources: str) -> list[Row]:
+        """Return the usable results of some sources."""
+        return [row for row in self.results if row["source"] in sources]
+
+    def figure(self, row: Row | None, quantity: str) -> float | None:
+        """Return a figure of a result, or of its claims; None if it is unknown or refuted."""
+        if row is None or row["failed"] or row["impossible"] or (row["result_id"], quantity) in self.refuted:
+            return None
+        value = row.get(quantity)
+        return self.claim(row, quantity) if value is None else value
+
+    def claim(self, row: Row, quantity: str) -> float | None:
+        """Return a figure as its document prints it; None if it prints none or several."""
+        values = {claim["value"] for claim in self.catalogue.claims.get(row["result_id"], ()) if claim["quantity"] == quantity}
+        return values.pop() if len(values) == 1 else None
+
+    def label(self, row: Row, name: str) -> str | None:
+        """Return a text that a document prints about a result."""
+        return next((label["printed"] for label in self.catalogue.labels.get(row["result_id"], ()) if label["label"] == name), None)
+
+    def model(self, row: Row) -> str | None:
+        """Return the name of a result's model, or the name that its document prints."""
+        return row["model_name"] or self.label(row, "model")
+
+    def method(self, row: Row) -> str:
+        """Return the method of a result, with the printed words where a document does not name LoRA or QLoRA."""
+        printed, name = self.label(row, "method"), wording.method(row)
+        return (
+            f"{name} (printed as {printed})"
+            if printed and row["method"] != "full" and "lora" not in printed.lower().replace("-", "")
+            else name
+        )
+
+    def named_cost(self, row: Row) -> Row | None:
+        """Return the cost on the instance that a result names, at the first on-demand price in price order."""
+        costs = self.catalogue.costs.get(row["result_id"], ())
+        return next((cost for cost in costs if cost["same_instance"] and cost["kind"] == "on_demand" and cost["instances"] == 1), None)
+
+
+def sentence(text: str, rows: Iterable[Row]) -> Sentence | None:
+    """Return a sentence with its citations; None if it would cite fewer than two results."""
+    cited = tuple(dict.fromkeys(row["result_id"] for row in rows))
+    return Sentence(text, cited) if len(cited) >= LEAST else None
+
+
+def written(sentences: Iterable[Sentence | None]) -> tuple[Sentence, ...]:
+    """Return the sentences that have their evidence."""
+    return tuple(made for made in sentences if made is not None)
+
+
+def all_studies(catalogue: Catalogue) -> Iterator[Study]:
+    """Yield the studies that have at least one finding, by their order of reading."""
+    evidence = Evidence(catalogue)
+    modules = [import_module(f"{studies.__name__}.{found.name}") for found in iter_modules(studies.__path__)]
+    for module in sorted(modules, key=lambda module: module.ORDER):
+        made = module.study(evidence)
+        if made.sentences:
+            yield made
+
+
+# Words ---------------------------------------------------------------------------------------------
+
+
+def ratio(value: float) -> str:
+    """Return a ratio as `3.95x`, with the multiplication sign."""
+    return f"{significant(value, 3)}\N{MULTIPLICATION SIGN}"
+
+
+def spread(values: Sequence[float], show: Callable[[float], str] = ratio) -> str:
+    """Return the median of values, and their range in brackets."""
+    low, high = show(min(values)), show(max(values))
+    return show(median(values)) if low == high else f"{show(median(values))} ({low} to {high})"
+
+
+def share(value: float) -> str:
+    """Return a share as a percentage with three digits."""
+    return f"{significant(100 * value, 3)}%"
+
+
+def change(value: float) -> str:
+    """Return a relative change with its direction: `12.0% more`."""
+    return f"{percent(abs(value))} {'more' if value > 0 else 'less'}"
+
+
+def gathered(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return items by key, in their order."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a list with `and`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def ambiguous_caveat(evidence: Evidence, sentences: Sequence[Sentence]) -> tuple[str, ...]:
+    """Return the caveat about cited results with an ambiguous figure; empty if there are none."""
+    cited = {result for made in sentences for result in made.citations}
+    number = sum(row["ambiguous"] for row in evidence.results if row["result_id"] in cited)
+    if not number:
+        return ()
+    return (
+        f"{number} of {len(cited)} cited results contain an ambiguous figure. Their pages show all readings; the study uses the resolved one.",
+    )
+
+
+# Tables and charts ---------------------------------------------------------------------------------
+
+
+def result_link(text: str, row: Row) -> Cell:
+    """Return a cell that links to a result."""
+    return tables.text(text, href=result_path(row["result_id"]), small=row["result_id"])
+
+
+def devices_column(head: str = "Accelerator") -> Column[Row]:
+    """Return the column with accelerator and count that links to the result."""
+    return Column(head, lambda row: result_link(wording.devices(row), row))
+
+
+def scatter(name: str, caption: str, values: list[Row], x: str, y: str, series: str | None, *, lines: bool = False) -> Chart | None:
+    """Return a chart of y over x on logarithmic scales. The values have the keys `x`, `y`, `series` and `label`."""
+    if not values:
+        return None
+    points = alt.Chart(inline(values))
+    drawing = (
+        points.mark_line(strokeWidth=1.3, opacity=0.8, point={"size": POINT})
+        if lines
+        else points.mark_point(filled=True, size=POINT, opacity=0.8)
+    )
+    colour = alt.Color("series:N", title=series) if series else alt.value(ACCENT)
+    encoded = drawing.encode(
+        x=alt.X("x:Q", title=x, scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(grid=False, format="~s")),
+        y=alt.Y("y:Q", title=y, scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(format="~s")),
+        color=colour,
+        detail="line:N",
+        tooltip=["label:N", "x:Q", "y:Q"],
+    )
+    return drawn(name, caption, encoded)
+
+
+def reference_line(name: str, caption: str, values: list[Row], x: str, y: str, series: str) -> Chart | None:
+    """Return a line chart on logarithmic scales with y = x dashed, for speed-ups over device counts."""
+    if not values:
+        return None
+    ends = [{"x": end, "y": end} for end in (min(row["x"] for row in values), max(row["x"] for row in values))]
+    scale = alt.Scale(type="log", base=2, nice=False, padding=12)
+    lines = alt.Chart(inline(values)).mark_line(strokeWidth=1.3, opacity=0.75, point={"size": 30})
+    layer = lines.encode(
+        x=alt.X("x:Q", title=x, scale=scale, axis=alt.Axis(grid=False, format="d")),
+        y=alt.Y("y:Q", title=y, scale=scale, axis=alt.Axis(format="d")),
+        color=alt.Color("series:N", title=series),
+        detail="line:N",
+        tooltip=["label:N", "x:Q", "y:Q"],
+    )
+    rule = alt.Chart(inline(ends)).mark_line(strokeDash=[5, 4], color=INK, opacity=0.7).encode(x="x:Q", y="y:Q")
+    return drawn(name, caption, alt.layer(rule, layer))
+
+
+def bars(name: str, caption: str, values: list[Row], x: str, series: str) -> Chart | None:
+    """Return horizontal bars. The values have the keys `label`, `x` and `series`."""
+    if not values:
+        return None
+    labels = list(dict.fromkeys(row["label"] for row in values))
+    drawing = (
+        alt.Chart(inline(values))
+        .mark_bar(opacity=0.85)
+        .encode(
+            y=alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(labelLimit=240)),
+            x=alt.X("x:Q", title=x),
+            yOffset=alt.YOffset("series:N"),
+            color=alt.Color("series:N", title=series),
+            tooltip=["label:N", "series:N", "x:Q"],
+        )
+    )
+    return drawn(name, caption, drawing)
+
+
+# Pages ---------------------------------------------------------------------------------------------
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the list of studies and a page for each."""
-    yield Page("studies/index", "Studies", "studies.md.j2", {"table": _list(catalogue), "meaning": MEANING, "names": STUDIES})
+    findings = list(all_studies(catalogue))
+    context: dict[str, object] = {"studies": findings, "table": _list(catalogue), "meaning": MEANING, "names": STUDIES}
+    yield Page("studies/index", "Studies", "studies.md.j2", context)
+    titles = {row["result_id"]: wording.result_title(row) for row in catalogue.results}
+    for made in findings:
+        yield _page(made, titles)
     for study in catalogue.studies:
         runs = sorted(catalogue.results_where(study_id=study["study_id"]), key=lambda row: (row["study_position"] or 0, row["result_id"]))
         context = {
@@ -35,6 +300,12 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
             "verdict": _verdict(catalogue, study["study_kind"], runs),
         }
         yield Page(study_path(study["study_id"]), _title(study), "study.md.j2", context, CRUMBS)
+
+
+def _page(study: Study, titles: dict[str, str]) -> Page:
+    """Return the page of a study of findings."""
+    context = {"study": study, "chart": study.draw(), "titles": titles, "first": FIRST_CITATIONS}
+    return Page(study_path(study.key), study.title, "study_findings.md.j2", context, CRUMBS)
 
 
 def _title(study: Row) -> str:
