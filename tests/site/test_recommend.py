@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from importlib import resources
 from itertools import product
+from xml.etree import ElementTree as ET
 
 import pytest
 from playwright.sync_api import Browser, Page
@@ -13,6 +14,7 @@ from test_browser import NARROW, Visit, address, browser  # noqa: F401 - fixture
 
 from tunemark.schema import recommendation_words as words
 from tunemark.schema.recommendation import NODES, OBJECTIVES, OWN, TRUSTS, Offer, Question, Rate, recommend
+from tunemark.site.front_chart import front, time_and_cost_svg
 from tunemark.site.recommend_data import columnar
 
 METHODS, SOFTWARE, LENGTHS = ("full", "lora", "qlora"), ("plain", "tuned"), (512, 2048)
@@ -117,6 +119,37 @@ def test_script_and_python_agree_on_two_hundred_random_questions(script: Page) -
         assert words.alternatives(ours) == theirs["alternatives"]
         assert list(words.changes(question, ours)) == theirs["changes"]
     assert kinds == {"ranked", "may_exceed", "exceeding", "too_large", "no_data"}
+
+
+def test_script_and_python_draw_the_same_chart(script: Page) -> None:
+    draw = random.Random(5)  # noqa: S311 - repeatable options
+    rates, offers = made_up_rates(draw), made_up_offers(draw)
+    for question in (
+        Question("lora", 10_000_000, 512),
+        Question("any", 3e9, 2048, startup_s=0),
+        Question("full", 1e5, 512, trust="published"),
+    ):
+        ours = recommend(question, rates, offers)
+        drawn = script.evaluate(
+            """([question, data, offers]) => {
+                const rates = tunemark.decoded(data).map((r) => ({...r, result_ids: r.result_ids ? r.result_ids.split(' ') : []}));
+                const chart = tunemark.chartOf(tunemark.recommend(question, rates, offers).ranked);
+                return [...chart.children].map((e) => [e.tagName, Object.fromEntries([...e.attributes].map((a) => [a.name, a.value])), e.textContent]);
+            }""",
+            [json.loads(json.dumps(asdict(question))), columnar([asdict(rate) for rate in rates]), [asdict(offer) for offer in offers]],
+        )
+        svg = ET.fromstring(time_and_cost_svg(ours.ranked))  # noqa: S314 - our own text
+        assert [[each.tag, dict(each.attrib), "".join(each.itertext())] for each in svg] == drawn
+        assert len(svg.findall("circle")) == min(len(ours.ranked), 120)
+
+
+def test_the_front_has_no_option_that_another_beats() -> None:
+    draw = random.Random(6)  # noqa: S311 - repeatable options
+    ranked = recommend(Question("any", 1e7, 512), made_up_rates(draw), made_up_offers(draw)).ranked
+    best = front(ranked)
+    assert len(best) > 1
+    for option in best:
+        assert not [other for other in ranked if other.seconds < option.seconds and other.usd < option.usd]
 
 
 def _name(option: object) -> tuple[object, ...]:

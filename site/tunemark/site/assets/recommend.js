@@ -157,6 +157,9 @@
   const PICKS = { cheapest: "Cheapest", fastest: "Fastest", value: "Best value", proven: "Best with results of its own" };
   const NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included.";
   const NAMED = 6;
+  const HINT =
+    "Each point is an option: filled with results of its own, open if predicted. " +
+    "The line joins the options that no other beats in both time and cost.";
 
   const hardware = (option) => `${option.devices} x ${option.offer.name}`;
   const place = (option) =>
@@ -237,6 +240,72 @@
   const startup = (question) =>
     question.startup_s ? `${duration(question.startup_s)} are assumed until training runs.` : "Start-up is not included.";
 
+  // The chart of time against cost, as in front_chart.py -------------------------------------------------
+  const WIDTH = 640, HEIGHT = 300, LEFT = 64, RIGHT = 16, TOP = 14, BOTTOM = 40, MOST = 120, TICKS = 6;
+  const TIMES = [[1, [1, 2, 5, 10, 30]], [60, [1, 2, 5, 10, 30]], [HOUR, [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]]].flatMap(
+    ([unit, counts]) => counts.map((number) => number * unit)
+  );
+  const COSTS = Array.from({ length: 12 }, (_, index) => [1, 2, 5].map((digit) => digit * 10 ** (index - 4))).flat();
+  const front = (options) => {
+    const kept = [];
+    for (const option of [...options].sort((a, b) => a.seconds - b.seconds || a.usd - b.usd))
+      if (!kept.length || option.usd < kept.at(-1).usd) kept.push(option);
+    return kept;
+  };
+  const ticks = (values, low, high) => {
+    const inside = values.filter((value) => low <= value && value <= high);
+    const stride = Math.ceil(inside.length / TICKS) || 1;
+    return inside.filter((_, index) => index % stride === 0);
+  };
+  const short = (value) => (value >= HOUR ? `${value / HOUR} h` : value >= 60 ? `${value / 60} min` : `${value} s`);
+  const dollars = (value) => (value >= 1 ? `$${grouped(value, 0)}` : `$${Number(value.toPrecision(4))}`);
+
+  // Parts are [name, attributes, text, title]; the page makes elements of them, so that no text becomes markup.
+  const chartParts = (ranked) => {
+    const options = ranked.slice(0, MOST);
+    if (options.length < 2) return [];
+    const times = options.map((option) => option.seconds), costs = options.map((option) => option.usd);
+    const [xLow, xHigh, yLow, yHigh] = [Math.min(...times) / 1.2, Math.max(...times) * 1.2, Math.min(...costs) / 1.2, Math.max(...costs) * 1.2];
+    const x = (value) => (LEFT + ((WIDTH - LEFT - RIGHT) * Math.log(value / xLow)) / Math.log(xHigh / xLow)).toFixed(1);
+    const y = (value) => (TOP + (HEIGHT - TOP - BOTTOM) * (1 - Math.log(value / yLow) / Math.log(yHigh / yLow))).toFixed(1);
+    const parts = [];
+    for (const value of ticks(TIMES, xLow, xHigh)) {
+      parts.push(["line", { class: "tm-grid", x1: x(value), x2: x(value), y1: TOP, y2: HEIGHT - BOTTOM }]);
+      parts.push(["text", { x: x(value), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle" }, short(value)]);
+    }
+    for (const value of ticks(COSTS, yLow, yHigh)) {
+      parts.push(["line", { class: "tm-grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }]);
+      parts.push(["text", { x: LEFT - 6, y: y(value), dy: 4, "text-anchor": "end" }, dollars(value)]);
+    }
+    parts.push(["text", { x: WIDTH - RIGHT, y: HEIGHT - 6, "text-anchor": "end" }, "time, start-up included"]);
+    parts.push(["text", { x: LEFT - 6, y: HEIGHT - 6, "text-anchor": "end" }, "cost"]);
+    parts.push(["polyline", { class: "tm-front", points: front(options).map((option) => `${x(option.seconds)},${y(option.usd)}`).join(" ") }]);
+    for (const option of options)
+      parts.push([
+        "circle", { class: PROVEN.has(option.rate.evidence) ? "tm-proven" : "tm-predicted", cx: x(option.seconds), cy: y(option.usd), r: 4 },
+        "", `${hardware(option)} (${place(option)}): ${duration(option.seconds)}, ${usd(option.usd)}`,
+      ]);
+    return parts;
+  };
+  const chartOf = (ranked) => {
+    const parts = chartParts(ranked);
+    if (!parts.length) return null;
+    const make = (name, attributes, text = "") => {
+      const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+      for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+      made.append(text);
+      return made;
+    };
+    const number = Math.min(ranked.length, MOST);
+    const svg = make("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `Time against cost of ${number} options, both axes logarithmic` });
+    for (const [name, attributes, text, title] of parts) {
+      const made = make(name, attributes, text);
+      if (title) made.append(make("title", {}, title));
+      svg.append(made);
+    }
+    return svg;
+  };
+
   // Data: a column is a list, or a list of codes into a list of values.
   const decoded = ({ columns, length }) => {
     const names = Object.keys(columns);
@@ -247,7 +316,7 @@
     return Array.from({ length }, (_, row) => Object.fromEntries(names.map((name, index) => [name, lists[index][row]])));
   };
 
-  globalThis.tunemark = { recommend, headline, alternatives, changes, decoded, evidence, memory, configuration };
+  globalThis.tunemark = { chartOf, recommend, headline, alternatives, changes, decoded, evidence, memory, configuration };
 
   // The page ---------------------------------------------------------------------------------------
   const form = document.getElementById("tm-question");
@@ -371,6 +440,8 @@
       const links = resultLinks(best.rate);
       parts.push(paragraph(evidence(best), links.length ? " Results: " : "", ...links, links.length ? "." : "", ` Memory ${memory(best)} (${configuration(best)}).`));
       parts.push(el("dl", { class: "tm-headlines", "aria-label": "Best options" }, ...Object.entries(answer.picks).map(([pick, number]) => card(pick, answer.ranked[number]))));
+      const chart = chartOf(answer.ranked);
+      if (chart) parts.push(el("figure", { class: "tm-chart tm-time-cost" }, chart, el("figcaption", {}, HINT)));
       parts.push(el("h2", { id: "options" }, "Options"), table("Options, best first", answer.ranked, question));
       if (answer.ranked.length > SHOWN) parts.push(el("p", { class: "tm-quiet" }, `${SHOWN} of ${grouped(answer.ranked.length, 0)} options.`));
     }

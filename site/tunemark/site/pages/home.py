@@ -7,6 +7,7 @@ from tunemark.schema import formats, recommendation_words
 from tunemark.schema.formats import counted
 from tunemark.schema.recommendation import Answer, Option, Question, recommend
 from tunemark.site import recommend_data, tables, wording
+from tunemark.site.front_chart import HINT, time_and_cost_svg
 from tunemark.site.page import Page, accelerator_path, result_path
 from tunemark.site.pages.mlperf import rounds
 from tunemark.site.queries import Catalogue
@@ -29,6 +30,8 @@ class FirstAnswer:
     evidence: str
     memory: str
     cards: list[tuple[str, Option]]
+    chart: str
+    """SVG."""
     table: Table
     number: int
     changes: list[str]
@@ -53,6 +56,7 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
         "days": sorted({row["effective_on"] for row in catalogue.prices if row["newest"]})[-1:],
         "errors": _error_by_source(catalogue),
         "findings": len(catalogue.findings),
+        "hint": HINT,
     }
     yield Page("index", TITLE, "home.md.j2", context)
 
@@ -76,6 +80,7 @@ def _first_answer(catalogue: Catalogue, models: list[Row]) -> FirstAnswer | None
         words.evidence(answer.best),
         f"Memory {words.memory(answer.best)} ({words.configuration(answer.best)}).",
         [(words.PICKS[pick], answer.ranked[number]) for pick, number in answer.picks.items()],
+        time_and_cost_svg(answer.ranked),
         _table(answer),
         len(answer.ranked),
         [line for line in (*words.changes(question, answer), words.with_tuned(tuned)) if line],
