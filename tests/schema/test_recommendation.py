@@ -62,7 +62,7 @@ def test_an_option_without_a_rate_is_never_ranked_and_says_why() -> None:
     answer = recommend(QUESTION, RATES, OFFERS)
     assert [one.accelerator for one in answer.no_data] == ["new"]
     assert answer.no_data[0].reason == "no accepted result on it"
-    assert unknown(answer) == "No data: 1 x NEW."
+    assert unknown(answer) == "No data: NEW."
 
 
 def test_a_budget_is_kept_by_the_upper_end_of_the_interval() -> None:

@@ -97,7 +97,7 @@ def test_script_and_python_agree_on_two_hundred_random_questions(script: Page) -
     answers = script.evaluate(
         """(questions) => questions.map((question) => {
             const answer = tunemark.recommend(question, window.rates, window.offers);
-            return {...answer, headline: tunemark.headline(question, answer), alternatives: tunemark.alternatives(answer), changes: tunemark.changes(question, answer)};
+            return {...answer, headline: tunemark.headline(question, answer), alternatives: tunemark.alternatives(answer), changes: tunemark.changes(question, answer), missing: [tunemark.notFitting(answer), tunemark.unknownOf(answer)]};
         })""",
         [json.loads(json.dumps(asdict(question))) for question in questions],
     )
@@ -118,6 +118,7 @@ def test_script_and_python_agree_on_two_hundred_random_questions(script: Page) -
         assert words.headline(question, ours) == theirs["headline"]
         assert words.alternatives(ours) == theirs["alternatives"]
         assert list(words.changes(question, ours)) == theirs["changes"]
+        assert [words.not_fitting(ours), words.unknown(ours)] == theirs["missing"]
     assert kinds == {"ranked", "may_exceed", "exceeding", "too_large", "no_data"}
 
 

@@ -132,16 +132,17 @@ def changes(question: Question, answer: Answer) -> Iterator[str]:
 
 def unknown(answer: Answer) -> str:
     """Return the accelerators without any rate, at most six by name."""
-    return _named("No data", answer.no_data, {option.offer.accelerator for option in (*answer.ranked, *answer.may_exceed)})
+    return _named("No data", answer, [(each, each.name) for each in answer.no_data])
 
 
 def not_fitting(answer: Answer) -> str:
     """Return the hardware that the step does not fit on, at most six by name."""
-    return _named("Does not fit", answer.too_large, {option.offer.accelerator for option in (*answer.ranked, *answer.may_exceed)})
+    return _named("Does not fit", answer, [(each, f"{each.devices} x {each.name}") for each in answer.too_large])
 
 
-def _named(start: str, missing: tuple[Without, ...], answered: set[str]) -> str:
-    names = list(dict.fromkeys(f"{each.devices} x {each.name}" for each in missing if each.accelerator not in answered))
+def _named(start: str, answer: Answer, missing: list[tuple[Without, str]]) -> str:
+    answered = {option.offer.accelerator for option in (*answer.ranked, *answer.may_exceed)}
+    names = list(dict.fromkeys(name for each, name in missing if each.accelerator not in answered))
     if not names:
         return ""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""

@@ -231,12 +231,14 @@
     const best = tuned.ranked[0];
     return best ? `With tuned software: ${hardware(best)} (${place(best)}, ${hourly(best)}), ${timeAndCost(best)}.` : "";
   };
-  const named = (start, missing, answer) => {
+  const named = (start, answer, missing, nameOf) => {
     const answered = new Set([...answer.ranked, ...answer.may_exceed].map((option) => option.offer.accelerator));
-    const names = [...new Set(missing.filter((each) => !answered.has(each.accelerator)).map((each) => `${each.devices} x ${each.name}`))];
+    const names = [...new Set(missing.filter((each) => !answered.has(each.accelerator)).map(nameOf))];
     if (!names.length) return "";
     return `${start}: ${names.slice(0, NAMED).join(", ")}${names.length > NAMED ? ` and ${names.length - NAMED} more` : ""}.`;
   };
+  const unknownOf = (answer) => named("No data", answer, answer.no_data, (each) => each.name);
+  const notFitting = (answer) => named("Does not fit", answer, answer.too_large, (each) => `${each.devices} x ${each.name}`);
   const startup = (question) =>
     question.startup_s ? `${duration(question.startup_s)} are assumed until training runs.` : "Start-up is not included.";
 
@@ -316,7 +318,7 @@
     return Array.from({ length }, (_, row) => Object.fromEntries(names.map((name, index) => [name, lists[index][row]])));
   };
 
-  globalThis.tunemark = { chartOf, recommend, headline, alternatives, changes, decoded, evidence, memory, configuration };
+  globalThis.tunemark = { chartOf, notFitting, unknownOf, recommend, headline, alternatives, changes, decoded, evidence, memory, configuration };
 
   // The page ---------------------------------------------------------------------------------------
   const form = document.getElementById("tm-question");
@@ -448,8 +450,8 @@
     parts.push(...folded("May exceed a limit", answer.may_exceed, question), ...folded("Over a limit", answer.exceeding, question));
     const lines = [...changes(question, answer), withTuned(tuned)].filter(Boolean);
     if (lines.length) parts.push(el("h2", {}, "What would change this answer"), el("ul", {}, ...lines.map((line) => el("li", {}, line))));
-    const unknown = [named("Does not fit", answer.too_large, answer), named("No data", answer.no_data, answer)].filter(Boolean);
-    if (unknown.length) parts.push(el("h2", {}, "What is not recommended or not known"), el("ul", {}, ...unknown.map((line) => el("li", {}, line))));
+    const missing = [notFitting(answer), unknownOf(answer)].filter(Boolean);
+    if (missing.length) parts.push(el("h2", {}, "What is not recommended or not known"), el("ul", {}, ...missing.map((line) => el("li", {}, line))));
     const used = answer.sequence_length === question.sequence_length ? "" : ` Rates are those of rows of ${grouped(answer.sequence_length, 0)} tokens.`;
     parts.push(el("p", { class: "tm-quiet" }, `${startup(question)} ${NOT_INCLUDED}${used}`));
     answerBox.replaceChildren(...parts);
