@@ -87,7 +87,7 @@ def test_results_can_be_downloaded_as_csv(built: Path) -> None:
 
 def test_only_pages_with_charts_load_the_chart_script(built: Path) -> None:
     with_charts = [path for path in (built / "site").rglob("*.html") if "assets/charts.js" in path.read_text(encoding="utf-8")]
-    assert {path.stem for path in with_charts} == {MEASURED, SLOWER, OTHER, STRANGE, ENTRY}
+    assert {path.stem for path in with_charts} == {MEASURED, SLOWER, OTHER, STRANGE, ENTRY, "cost"}
     assert "<noscript><svg" in with_charts[0].read_text(encoding="utf-8")
 
 

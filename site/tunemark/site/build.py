@@ -7,7 +7,7 @@ import csv
 import io
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TypeVar
@@ -17,11 +17,12 @@ from mkdocs.config import load_config
 from mkdocs.exceptions import Abort, MkDocsException
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.site import charts, recommend_data, reproduce, stamp
+from tunemark.site import charts, costs, recommend_data, reproduce, stamp
 from tunemark.site.explorer_data import EXPLORER_PATH, explorer_json
 from tunemark.site.pages import all_pages, compare
 from tunemark.site.queries import Catalogue, Database
 from tunemark.site.render import markdown, one_line
+from tunemark.site.tables import Row
 
 CSV_PATH = "data/results.csv"
 CHARTS = ".charts"
@@ -97,6 +98,8 @@ def _write_docs(catalogue: Catalogue, folder: Path) -> list[stamp.StampedPage]:
     for data_path, text in recommend_data.data_files(catalogue):
         (folder / data_path).parent.mkdir(parents=True, exist_ok=True)
         (folder / data_path).write_text(text, encoding="utf-8")
+    (folder / costs.DATA_PATH).write_text(costs.cost_json(catalogue), encoding="utf-8")
+    (folder / costs.CSV_PATH).write_text(_csv(costs.default_costs(catalogue)), encoding="utf-8")
     (folder / EXPLORER_PATH).write_text(explorer_json(catalogue), encoding="utf-8")
     reproduce.write_files(catalogue, folder)
     _write_assets(folder / "assets")
@@ -122,11 +125,15 @@ def _lay_out(config: Path, docs: Path, folder: Path, *, strict: bool) -> None:
 
 def results_csv(catalogue: Catalogue) -> str:
     """Return the view `results` as CSV. Unknown values are empty; column names include units."""
+    return _csv(catalogue.results)
+
+
+def _csv(rows: Sequence[Row]) -> str:
     out = io.StringIO()
-    if catalogue.results:
+    if rows:
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(catalogue.results[0])
-        writer.writerows([_cell(value) for value in row.values()] for row in catalogue.results)
+        writer.writerow(rows[0])
+        writer.writerows([_cell(value) for value in row.values()] for row in rows)
     return out.getvalue()
 
 

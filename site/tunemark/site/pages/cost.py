@@ -1,11 +1,15 @@
-"""Costs: each result on the default price basis, then the same on other kinds of price, and results without a price."""
+"""Costs: results on the default price basis and on one that the reader chooses, owned hardware, and results without a price.
+
+The sections on prices over time and on time against cost are in cost_over_time.py.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.site import tables, wording
+from tunemark.site import costs, tables, wording
+from tunemark.site.cost_over_time import frontiers, histories
 from tunemark.site.page import Page, prices_path
 from tunemark.site.queries import BASIS_KIND, Catalogue
 from tunemark.site.results_table import result_cell, trust_cell
@@ -25,6 +29,9 @@ OTHER_KINDS = {
     "marketplace": "asks of single hosts, which vary by host and hour",
 }
 """Other kinds of price and their meaning, in the order of the page."""
+SHOWN = 50
+"""Rows of a table before the reader chooses a basis. The CSV file has all of them."""
+EXAMPLE_HARDWARE = "nvidia-rtx-4090"
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,8 @@ class OtherBasis:
 
     title: str
     meaning: str
+    number: int
+    """Results with a cost; the table shows the first of them."""
     table: Table
 
 
@@ -44,7 +53,11 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     priced = _with_a_cost(with_offer)
     days = sorted(row["cost"]["effective_on"] for row in priced)
     context = {
-        "table": _table("Costs", priced),
+        "table": _table("Costs", _first(priced)),
+        "form": _form(catalogue),
+        "frontiers": list(frontiers(catalogue)),
+        "histories": list(histories(catalogue)),
+        "shown": min(SHOWN, len(priced)),
         "providers": _providers(catalogue),
         "days": list(dict.fromkeys((days[0], days[-1]))) if days else [],
         "others": list(_others(catalogue, finished)),
@@ -75,7 +88,38 @@ def _others(catalogue: Catalogue, finished: list[Row]) -> Iterator[OtherBasis]:
         priced = _with_a_cost(rows)
         if priced:
             title = f"{wording.words(kind).capitalize()} prices"
-            yield OtherBasis(title, meaning, _table(title, priced))
+            yield OtherBasis(title, meaning, len(priced), _table(title, _first(priced)))
+
+
+def _first(priced: list[Row]) -> list[Row]:
+    """Return the first results in the default order, impossible ones last."""
+    by_id = {row["result_id"]: row for row in priced}
+    placed = costs.in_order([row["cost"] | {name: row[name] for name in ("result_id", "model_name", "method")} for row in priced])
+    rows = sorted((by_id[row["result_id"]] for row in placed), key=lambda row: row["impossible"])
+    return rows[:SHOWN]
+
+
+def _form(catalogue: Catalogue) -> dict[str, object]:
+    """Return the choices of the forms: kinds of price, providers, days, and accelerators with results or offers."""
+    newest = [row for row in catalogue.prices if row["newest"]]
+    results = costs.result_rows(catalogue)
+    used, offered = {row["accelerator"] for row in results}, {row["accelerator"] for row in newest if row["kind"] == BASIS_KIND}
+    named = {row["accelerator"]: row["name"] for row in catalogue.accelerators}
+    number = Counter(row["accelerator"] for row in results)
+    return {
+        "kinds": [
+            (kind, wording.words(kind)) for kind in (BASIS_KIND, *OTHER_KINDS) if any(row["kind"] == kind for row in catalogue.prices)
+        ],
+        "providers": sorted({row["provider"] for row in catalogue.prices}),
+        "first_day": min((row["effective_on"] for row in catalogue.prices), default=None),
+        "as_of": costs.as_of(catalogue),
+        "models": sorted({row["model_name"] for row in results if row["model_name"]}),
+        "methods": [(key, name) for key, name in wording.METHODS.items() if any(row["method"] == key for row in results)],
+        "accelerators": [(key, name) for key, name in named.items() if key in used],
+        "own": sorted(((key, name) for key, name in named.items() if key in used), key=lambda item: (-number[item[0]], item[1])),
+        "offered": [(key, name) for key, name in named.items() if key in offered],
+        "example": EXAMPLE_HARDWARE,
+    }
 
 
 def _table(name: str, priced: list[Row]) -> Table:
@@ -91,17 +135,7 @@ def _table(name: str, priced: list[Row]) -> Table:
         ),
         Column("Trust", trust_cell),
     ]
-    by_model = sorted(
-        priced,
-        key=lambda row: (
-            row["impossible"],
-            row["model_name"] or "",
-            row["method"],
-            row["cost"]["usd_per_1k_samples"] or float("inf"),
-            row["result_id"],
-        ),
-    )
-    return tables.table(name, columns, by_model, last=lambda row: row["impossible"], interactive=True, searchable=False)
+    return tables.table(name, columns, priced, last=lambda row: row["impossible"], interactive=True, searchable=False)
 
 
 def _figure_column(column: str, key: str) -> Column[Row]:

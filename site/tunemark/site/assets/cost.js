@@ -1,0 +1,351 @@
+// The cost page. The first part repeats site/costs.py and collector/predict/owned_hardware_cost.py, and a test compares them;
+// the second part reads the forms, keeps them in the address, and shows the tables. No dependencies.
+(() => {
+  // Costs on a basis: selection, multiplication and division ------------------------------------------
+  const HOUR = 3600, HOURS_PER_YEAR = 8766, FRACTION_TOLERANCE = 1e-3, OVERSIZED = 2, DEFAULT_KIND = "on_demand", OWN = "own";
+  const RATES = {
+    usd_per_1k_samples: ["samples_per_s", 1e3], usd_per_1m_samples: ["samples_per_s", 1e6], usd_per_1m_tokens: ["tokens_per_s", 1e6],
+  };
+  const TIMES = { usd_per_epoch: "epoch_time_s", usd_per_training: "train_time_s", usd_per_run: "wall_s" };
+  const FIGURES = [...Object.keys(RATES), ...Object.keys(TIMES)], SPEED = "samples_per_s_per_usd_hour";
+
+  const byParts = (a, b) => {
+    for (let index = 0; index < a.length; index += 1) if (a[index] !== b[index]) return a[index] < b[index] ? -1 : 1;
+    return 0;
+  };
+
+  const inForce = (prices, day) => {
+    const newest = new Map();
+    for (const price of prices) {
+      if (day !== null && price.effective_on > day) continue;
+      const key = JSON.stringify([price.provider, price.instance, price.region, price.kind]);
+      if (!newest.has(key)) newest.set(key, price);
+    }
+    return [...newest.values()];
+  };
+
+  const order = (offer, needed) => [
+    offer.accelerators > OVERSIZED * needed * (1 + FRACTION_TOLERANCE), offer.rank ?? Infinity, offer.accelerators,
+    offer.usd_per_hour, offer.provider, offer.instance, offer.region ?? "",
+  ];
+  const choose = (offers, basis, accelerator, devices, nodes = 1) => {
+    const needed = devices / nodes;
+    let best = null, first = null;
+    for (const offer of offers) {
+      if (offer.accelerator !== accelerator || offer.kind !== basis.kind) continue;
+      if (offer.accelerators < needed * (1 - FRACTION_TOLERANCE) || (nodes !== 1 && !offer.fabric)) continue;
+      if (basis.provider ? offer.provider !== basis.provider : offer.rank === null && basis.kind === DEFAULT_KIND) continue;
+      const key = order(offer, needed);
+      if (first === null || byParts(key, first) < 0) [best, first] = [offer, key];
+    }
+    return best;
+  };
+
+  const figures = (result, hourly) => {
+    const perSecond = hourly / HOUR, found = {};
+    for (const [name, [rate, units]] of Object.entries(RATES))
+      for (const [ending, speed] of [["", result[rate]], ["_low", result[`${rate}_high`]], ["_high", result[`${rate}_low`]]])
+        found[name + ending] = speed ? (perSecond / speed) * units : null;
+    for (const [name, time] of Object.entries(TIMES)) found[name] = result[time] === null ? null : perSecond * result[time];
+    found[SPEED] = result.samples_per_s === null ? null : result.samples_per_s / hourly;
+    return found;
+  };
+
+  const inOrder = (rows) => {
+    const groups = new Map();
+    for (const row of rows) {
+      const key = JSON.stringify([row.model_name ?? "", row.method]);
+      groups.set(key, [...(groups.get(key) ?? []), row]);
+    }
+    const placed = [];
+    for (const [key, members] of groups) {
+      const cheapest = members.map((row) => [[row.usd_per_1k_samples ?? Infinity, row.result_id], row]).sort((a, b) => byParts(a[0], b[0]));
+      cheapest.forEach(([, row], place) => placed.push([[!JSON.parse(key)[0], place, -members.length, ...JSON.parse(key)], row]));
+    }
+    return placed.sort((a, b) => byParts(a[0], b[0])).map(([, row]) => row);
+  };
+
+  const priced = (results, prices, basis) => {
+    const offers = new Map();
+    for (const offer of inForce(prices, basis.day)) offers.set(offer.accelerator, [...(offers.get(offer.accelerator) ?? []), offer]);
+    const rows = [];
+    for (const result of results) {
+      const { accelerator, units, nodes } = result;
+      const offer = basis.kind === OWN ? null : choose(offers.get(accelerator) ?? [], basis, accelerator, units, nodes);
+      const hourly = basis.kind === OWN ? (basis.own[accelerator] ?? 0) * units : nodes * (offer?.usd_per_hour ?? 0);
+      if (!hourly) continue;
+      const costs = figures(result, hourly);
+      if (FIGURES.some((name) => costs[name] !== null)) rows.push({ ...result, ...costs, offer, usd_per_hour: hourly });
+    }
+    return inOrder(rows);
+  };
+
+  // Owned hardware: figures of the owner, none with a default -----------------------------------------
+  const owned = ({ purchase, years, utilisation, watts, electricity, resale }) => {
+    const capital = (purchase - resale) / years, power = (watts / 1000) * electricity;
+    return { capital_usd_per_year: capital, electricity_usd_per_hour: power, usd_per_hour: capital / (HOURS_PER_YEAR * utilisation) + power };
+  };
+  const breakEvenHours = (machine, cloud) => {
+    const saved = cloud - machine.electricity_usd_per_hour;
+    if (saved <= 0) return null;
+    const hours = machine.capital_usd_per_year / saved;
+    return hours <= HOURS_PER_YEAR ? hours : null;
+  };
+  const refusal = ({ purchase, years, utilisation, watts, electricity, resale }) => {
+    const amounts = { "The purchase": purchase, "The power": watts, "The price of electricity": electricity, "The resale": resale };
+    for (const [name, value] of Object.entries(amounts)) if (!(value >= 0 && value < Infinity)) return `${name} must be 0 or more.`;
+    if (!(years > 0 && years < Infinity)) return "The years must be above 0.";
+    if (!(utilisation > 0 && utilisation <= 1)) return "The utilisation must be above 0 and at most 100%.";
+    return resale > purchase ? "The resale must not exceed the purchase." : null;
+  };
+
+  // Data: a column is a list, or a list of codes into a list of values.
+  const decoded = ({ columns, length }) => {
+    const names = Object.keys(columns);
+    const lists = names.map((name) => {
+      const column = columns[name];
+      return Array.isArray(column) ? column : column.codes.map((code) => column.values[code]);
+    });
+    return Array.from({ length }, (_, row) => Object.fromEntries(names.map((name, index) => [name, lists[index][row]])));
+  };
+
+  globalThis.tunemarkCost = { priced, owned, breakEvenHours, refusal, decoded };
+
+  // Words ----------------------------------------------------------------------------------------------
+  const grouped = (value, digits) => value.toFixed(digits).replace(/\B(?<!\.\d*)(?=(\d{3})+(?!\d))/g, ",");
+  const significant = (value, digits = 3) => {
+    if (value === 0) return "0";
+    const rounded = Number(value.toPrecision(digits));
+    return grouped(rounded, Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(rounded)))));
+  };
+  const usd = (value) => (Math.abs(value) >= 1 ? `$${grouped(value, 2)}` : `$${significant(value)}`);
+  const NONE = "–";
+  const words = (kind) => kind.replaceAll("_", "-");
+  const counted = (number, what) => `${grouped(number, 0)} ${what}${number === 1 ? "" : "s"}`;
+
+  // The page -------------------------------------------------------------------------------------------
+  const form = document.getElementById("tm-cost-form");
+  if (!form) return;
+  const box = document.getElementById("tm-costs"), plain = document.getElementById("tm-costs-plain");
+  const statusLine = document.getElementById("tm-cost-status");
+  const ownForm = document.getElementById("tm-own-form"), ownBox = document.getElementById("tm-own");
+  const forms = [form, ownForm].filter(Boolean);
+  const PAGE = 50;
+
+  const el = (tag, attributes = {}, ...children) => {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, value);
+    made.append(...children.filter((child) => child !== null && child !== ""));
+    return made;
+  };
+  const small = (text) => (text ? el("small", {}, text) : null);
+  const value = (name) => forms.map((each) => each.elements.namedItem(name)).find(Boolean)?.value.trim() ?? "";
+
+  const COLUMNS = [
+    ["usd_per_1k_samples", "Per 1k samples"], ["usd_per_1m_samples", "Per 1M samples"], ["usd_per_1m_tokens", "Per 1M tokens"],
+    ["usd_per_epoch", "Per epoch"], ["usd_per_training", "Training"], ["usd_per_run", "Run"],
+    [SPEED, "Samples/s per $/h"], ["usd_per_hour", "Price per hour"],
+  ];
+  const MEANINGS = {
+    usd_per_training: "Training only, without loading and compiling.",
+    usd_per_run: "End to end, with loading, compiling and evaluations.",
+    [SPEED]: "Samples per second for each dollar of the hourly price.",
+    usd_per_hour: "All instances that must be rented.",
+  };
+  // The figure that a card on a phone shows first, unless the table is sorted by another.
+  const LEADING = ["usd_per_1k_samples", "usd_per_1m_tokens", "usd_per_training", "usd_per_run", "usd_per_epoch"];
+  const state = { sort: "", descending: false, shown: PAGE };
+
+  const basisOf = (data) => {
+    const day = value("day");
+    return {
+      kind: value("kind"), provider: value("provider") || null, day: /^\d{4}-\d\d-\d\d$/.test(day) ? day : data.as_of,
+      own: Object.fromEntries(Object.keys(data.accelerators).map((key) => [key, Number(value(`own-${key}`))]).filter(([, usdPerHour]) => usdPerHour > 0)),
+    };
+  };
+  const described = (basis) => {
+    if (basis.kind === OWN) return "at your own prices";
+    return `at ${words(basis.kind)} prices ${basis.provider ? `of ${basis.provider}` : "in the default order of providers"}, in force on ${basis.day}`;
+  };
+
+  const figureCell = (row, [name, head], leading) => {
+    const amount = row[name], show = name === SPEED ? significant : usd;
+    // The interval of 1,000 samples is not repeated for a million.
+    const interval = name === "usd_per_1m_samples" ? [] : [row[`${name}_low`], row[`${name}_high`]];
+    const [low, high] = [interval[0] ?? null, interval[1] ?? null];
+    const kind = `tm-num${amount === null ? " tm-cost-none" : ""}${name === leading ? " tm-cost-first" : ""}`;
+    return el("td", { class: kind, "data-head": head }, amount === null ? NONE : show(amount),
+      low === null || high === null || amount === null ? null : small(`${show(low)} to ${show(high)}`));
+  };
+  const offerCell = ({ offer, accelerator, nodes }) => {
+    if (!offer) return el("td", { "data-head": "Offer" }, "own price");
+    const count = nodes > 1 ? `${nodes} × ` : "";
+    return el("td", { "data-head": "Offer" }, el("a", { href: `accelerators/${encodeURIComponent(accelerator)}.html#prices` }, `${count}${offer.provider} ${offer.instance}`),
+      small([offer.region, offer.effective_on].filter(Boolean).join(", ")));
+  };
+  const tableRow = (row, data) => {
+    const leading = state.sort && row[state.sort] !== null ? state.sort : LEADING.find((name) => row[name] !== null);
+    const length = row.sequence_length === null ? "" : `, ${counted(row.sequence_length, "token")}`;
+    return el("tr", {},
+      el("th", { scope: "row" }, el("a", { href: `results/${encodeURIComponent(row.result_id)}.html` }, `${data.accelerators[row.accelerator]} × ${row.devices ?? row.units}`), small(row.result_id)),
+      el("td", { "data-head": "Model" }, row.model_name ?? NONE, small(`${data.methods[row.method] ?? row.method}${length}`)),
+      ...COLUMNS.map((column) => figureCell(row, column, leading)),
+      offerCell(row),
+      el("td", { "data-head": "Trust" }, el("span", { class: `tm-badge tm-is-${row.trust}` }, row.trust_label)));
+  };
+
+  const sorted = (rows) => {
+    if (!state.sort) return rows;
+    const sign = state.descending ? -1 : 1;
+    const known = rows.filter((row) => row[state.sort] !== null).sort((a, b) => sign * (a[state.sort] - b[state.sort]));
+    return [...known, ...rows.filter((row) => row[state.sort] === null)];
+  };
+  const head = ([name, text]) => {
+    const current = state.sort === name, button = el("button", { type: "button" }, text);
+    button.addEventListener("click", () => {
+      state.descending = current ? !state.descending : name === SPEED;
+      state.sort = name;
+      remember();
+      show().then(() => box.querySelector(`[data-key="${name}"] button`)?.focus());
+    });
+    const direction = current ? (state.descending ? "descending" : "ascending") : null;
+    return el("th", { scope: "col", class: "tm-num", "data-key": name, "aria-sort": direction, title: MEANINGS[name] ?? null }, button);
+  };
+
+  const show = async () => {
+    const data = await load();
+    const basis = basisOf(data), all = priced(data.results, data.prices, basis);
+    const wanted = sorted(all.filter((row) => ["model", "method", "accelerator"].every((name) => {
+      const chosen = value(name);
+      return !chosen || row[name === "model" ? "model_name" : name] === chosen;
+    })));
+    const rented = basis.kind !== OWN;
+    for (const label of form.querySelectorAll("[data-rented]")) label.hidden = !rented;
+    form.querySelector("[data-own]").hidden = rented;
+    statusLine.textContent = wanted.length
+      ? `${counted(wanted.length, "result")} ${described(basis)}.${state.sort ? "" : " The cheapest of each model and method come first."}`
+      : rented
+        ? `No result has a cost ${described(basis)}. Choose another provider, kind or day.`
+        : "Give the price of at least one accelerator with results.";
+    const parts = [];
+    if (wanted.length) {
+      const body = el("tbody", {}, ...wanted.slice(0, state.shown).map((row) => tableRow(row, data)));
+      parts.push(el("div", { class: "tm-table-box" }, el("div", { class: "tm-scroll", tabindex: "0", role: "region", "aria-label": "Costs on this basis" },
+        el("table", { class: "tm-table tm-cost-table" }, el("caption", { class: "tm-unseen" }, "Costs on this basis"),
+          el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Accelerator"), el("th", { scope: "col" }, "Model"), ...COLUMNS.map(head),
+            el("th", { scope: "col" }, "Offer"), el("th", { scope: "col" }, "Trust"))),
+          body))));
+      if (wanted.length > state.shown) {
+        const more = el("button", { type: "button", class: "tm-cost-more" }, `Show more (${grouped(state.shown, 0)} of ${grouped(wanted.length, 0)})`);
+        more.addEventListener("click", () => {
+          const first = state.shown;
+          state.shown += 4 * PAGE;
+          show().then(() => box.querySelectorAll("tbody tr")[first]?.querySelector("a").focus());
+        });
+        parts.push(more);
+      }
+      parts.push(el("p", { class: "tm-quiet" }, el("a", { href: "data/costs.csv" }, "All costs on the default basis as CSV"), ". ",
+        el("a", { href: "guide/definitions.html#cost" }, "How a cost is computed"), "."));
+    }
+    box.replaceChildren(...parts);
+    box.hidden = false;
+    plain.hidden = true;
+  };
+
+  // Own or rent ----------------------------------------------------------------------------------------
+  const showOwned = async () => {
+    if (!ownForm) return;
+    const number = (name) => (value(name) === "" ? NaN : Number(value(name)));
+    const machine = {
+      purchase: number("purchase"), years: number("years"), utilisation: number("utilisation") / 100, watts: number("watts"),
+      electricity: number("electricity"), resale: value("resale") === "" ? 0 : number("resale"),
+    };
+    const devices = number("devices");
+    const wrong = refusal(machine) ?? (Number.isInteger(devices) && devices > 0 ? null : "Give the number of accelerators as a whole number of 1 or more.");
+    if (wrong) return ownBox.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, wrong));
+    const data = await load(), accelerator = value("hardware"), cost = owned(machine);
+    const name = ownForm.elements.namedItem("hardware").selectedOptions[0].textContent;
+    const current = inForce(data.prices, data.as_of).filter((offer) => offer.accelerator === accelerator && offer.accelerators <= OVERSIZED * devices);
+    const offers = [...new Set(current.map((offer) => offer.provider))]
+      .map((provider) => choose(current, { kind: DEFAULT_KIND, provider }, accelerator, devices))
+      .filter(Boolean)
+      .sort((a, b) => byParts([a.usd_per_hour, a.provider], [b.usd_per_hour, b.provider]));
+    const share = `${Number(value("utilisation"))}% of the year`;
+    const parts = [el("p", { class: "tm-headline" }, `Owned: ${usd(cost.usd_per_hour)} per hour of use at ${share}, including electricity of ${usd(cost.electricity_usd_per_hour)}.`)];
+    if (!offers.length) parts.push(el("p", {}, `No on-demand offer has ${devices} × ${name} without renting more than twice as many.`));
+    else {
+      const line = (offer) => {
+        const hours = breakEvenHours(cost, offer.usd_per_hour), owns = cost.usd_per_hour < offer.usd_per_hour;
+        return el("tr", {},
+          el("th", { scope: "row" }, `${offer.provider} ${offer.instance}`, small([`${offer.accelerators} per instance`, offer.region, offer.effective_on].filter(Boolean).join(", "))),
+          el("td", { class: "tm-num", "data-head": "Rent per hour" }, usd(offer.usd_per_hour)),
+          el("td", { class: "tm-num", "data-head": "Break-even hours per year" }, hours === null ? NONE : grouped(Math.ceil(hours), 0)),
+          el("td", { class: "tm-num", "data-head": "Share of the year" }, hours === null ? NONE : `${significant((hours / HOURS_PER_YEAR) * 100)}%`),
+          el("td", { "data-head": "Cheaper at this utilisation" }, hours === null ? "renting, at any utilisation" : owns ? "owning" : "renting"));
+      };
+      const heads = ["On-demand offer", "Rent per hour", "Break-even hours per year", "Share of the year", "Cheaper at this utilisation"];
+      parts.push(el("div", { class: "tm-table-box" }, el("div", { class: "tm-scroll", tabindex: "0", role: "region", "aria-label": "Owned hardware and offers" },
+        el("table", { class: "tm-table tm-stacked" }, el("caption", { class: "tm-unseen" }, "Owned hardware and offers"),
+          el("thead", {}, el("tr", {}, ...heads.map((text, place) => el("th", { scope: "col", ...(place > 0 && place < 4 ? { class: "tm-num" } : {}) }, text)))),
+          el("tbody", {}, ...offers.map(line))))));
+      parts.push(el("p", { class: "tm-quiet" }, "One offer of each provider: its smallest instance with enough accelerators, rented whole."));
+    }
+    return ownBox.replaceChildren(...parts);
+  };
+
+  // The address holds what differs from the forms as they were delivered.
+  const entries = () => forms.flatMap((each) => [...new FormData(each)]);
+  const initial = new Map(entries());
+  const remember = () => {
+    const values = new URLSearchParams();
+    for (const [name, text] of entries()) if (text !== initial.get(name)) values.set(name, text);
+    if (state.sort) values.set("sort", `${state.descending ? "-" : ""}${state.sort}`);
+    const query = values.toString();
+    history.replaceState(null, "", `${location.pathname}${query ? `?${query}` : ""}${location.hash}`);
+  };
+  const restore = () => {
+    for (const [name, text] of new URLSearchParams(location.search)) {
+      const found = forms.map((each) => each.elements.namedItem(name)).find(Boolean);
+      if (found instanceof HTMLSelectElement && ![...found.options].some((each) => each.value === text)) continue;
+      if (found) found.value = text;
+      const key = text.replace(/^-/, "");
+      if (name === "sort" && COLUMNS.some(([column]) => column === key)) [state.sort, state.descending] = [key, text.startsWith("-")];
+    }
+  };
+
+  let loading = null;
+  const load = () => {
+    loading ??= fetch("data/cost.json")
+      .then((response) => {
+        if (!response.ok) throw new Error(`The data data/cost.json cannot be read (${response.status}).`);
+        return response.json();
+      })
+      .then((data) => ({ ...data, prices: decoded(data.prices), results: decoded(data.results) }))
+      .catch((error) => {
+        loading = null;
+        throw error;
+      });
+    return loading;
+  };
+  const guarded = (update, place) => () => update().catch((error) => {
+    place.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, error.message));
+    place.hidden = false;
+  });
+  const updates = new Map([[form, guarded(show, box)], [ownForm, guarded(showOwned, ownBox)]]);
+
+  restore();
+  for (const each of forms) {
+    each.hidden = false;
+    let waiting;
+    each.addEventListener("submit", (event) => event.preventDefault());
+    each.addEventListener("input", () => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => {
+        state.shown = PAGE;
+        remember();
+        updates.get(each)();
+      }, 150);
+    });
+    updates.get(each)();
+  }
+})();
