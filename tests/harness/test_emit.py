@@ -263,3 +263,15 @@ def test_offloaded_states_are_compared_with_the_memory_of_the_instance_and_not_o
 def test_a_core_has_its_part_of_the_memory_of_its_chip(facts):
     target = find_target(facts, None, "trn1.2xlarge", None, 1)
     assert [device.memory_bytes for device in target.machine().devices] == [16 * 2**30] * 2
+
+
+def test_more_accelerators_than_any_instance_has_are_noted_with_the_number_of_nodes(facts, capsys):
+    script(Format.SLURM, "lora-8b", Options(devices=16), facts, "nvidia-h100-80gb-sxm", None)
+    assert "no instance in data/prices has 16 x H100 SXM5 80GB (at most 8); --nodes 2 divides them" in capsys.readouterr().err
+    script(Format.SLURM, "lora-8b", Options(devices=16, nodes=2), facts, "nvidia-h100-80gb-sxm", None)
+    assert "no instance" not in capsys.readouterr().err
+
+
+def test_devices_that_need_another_build_of_torch_are_noted(facts):
+    text = script(Format.SKYPILOT, "lora-8b", Options(devices=8), facts, "amd-mi300x", None)
+    assert "# Note: `make setup-run` installs torch from the default index, which has no ROCm build" in text

@@ -34,6 +34,8 @@ PORT = 29_500
 DAY_S = 86_400
 MARGIN_S = 900
 """Time for queueing between nodes, imports and the first download."""
+OTHER_TORCH = {Backend.ROCM: "ROCm", Backend.XPU: "XPU"}
+"""Backends whose build of torch is not on the default package index."""
 PLACEMENT_OPTIONS = {"backend", "devices", "strategy", "nodes", "node_rank", "rendezvous"}
 """Options that the script sets from its target and the node it runs on."""
 NAMES_FILE = Path(__file__).with_name("skypilot.toml")
@@ -69,7 +71,7 @@ def script(kind: Format, workload: str, options: Options, facts: FactBase, accel
     options = replace(options, devices=target.per_node * target.nodes, nodes=target.nodes)
     resolved = resolve(workload, facts, target.machine(), options)
     refuse_unsupported(resolved)
-    notes = tuple(script_notes(resolved, options, facts, target.machine()))
+    notes = (*script_notes(resolved, options, facts, target.machine()), *target_notes(target, facts))
     arguments = [*run_arguments(workload, options), "--devices", str(options.devices)]
     if resolved.plan.device.strategy is not Strategy.SINGLE:
         arguments += ["--strategy", resolved.plan.device.strategy.value]
@@ -91,6 +93,17 @@ def script_notes(resolved: Resolved, options: Options, facts: FactBase, machine:
     words = too_large(plan, facts.model(plan.model.key), machine)
     if words is not None:
         yield f"by the memory model, a step needs {words[0]}; {words[1]}; `tunemark run` refuses it without --force"
+
+
+def target_notes(target: "Target", facts: FactBase) -> Iterator[str]:
+    """Yield what a reader must know about the machines: more accelerators than any instance has, and another build of torch."""
+    known = [row.accelerator_count for row in facts.prices if row.accelerator == target.card.key]
+    if known and target.accelerators > max(known):
+        nodes = math.ceil(target.accelerators * target.nodes / max(known))
+        yield f"no instance in data/prices has {target.accelerators} x {target.card.name} (at most {max(known):g}); --nodes {nodes} divides them"
+    build = OTHER_TORCH.get(target.vendor.backend)
+    if build is not None:
+        yield f"`make setup-run` installs torch from the default index, which has no {build} build; install that into .venv before, as pytorch.org describes"
 
 
 # The target machines and the job
