@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fixture_database import AS_OF, ENTRY, H100
-from playwright.sync_api import Browser, Page
+from fixture_database import AS_OF, ENTRY, H100, HOSTILE
+from playwright.sync_api import Browser, Page, Route
 from test_browser import NARROW, Visit, address, browser  # noqa: F401 - fixtures
 
 from tunemark.collector.predict.owned_hardware_cost import HOURS_PER_YEAR, OwnedHardware
@@ -237,6 +237,27 @@ def test_another_basis_changes_the_table_and_stays_in_the_address(browser: Brows
         page.wait_for_selector("#tm-costs td:has-text('own price')")
         assert page.locator("#tm-costs tbody").inner_text() == after
         assert visit.complaints == []
+
+
+def test_hostile_names_are_shown_as_text(browser: Browser, address: str) -> None:  # noqa: F811
+    context = browser.new_context()
+    page = context.new_page()
+
+    def hostile(route: Route) -> None:
+        data = route.fetch().json()
+        columns = data["results"]["columns"]
+        columns["model_name"] = [HOSTILE] * data["results"]["length"]
+        data["accelerators"] = dict.fromkeys(data["accelerators"], HOSTILE)
+        data["prices"]["columns"]["instance"] = [HOSTILE] * data["prices"]["length"]
+        route.fulfill(json=data)
+
+    page.route("**/data/cost.json", hostile)
+    page.goto(f"{address}cost.html")
+    page.wait_for_selector("#tm-costs tbody tr")
+    assert "<script>" in page.inner_text("#tm-costs td[data-head=Offer]")
+    assert page.locator("#tm-costs :is(script, img)").count() == 0
+    assert page.evaluate("window.hacked") is None
+    context.close()
 
 
 def test_prices_of_an_earlier_day_count_only_from_that_day(browser: Browser, address: str) -> None:  # noqa: F811
