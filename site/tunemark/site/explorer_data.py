@@ -100,7 +100,6 @@ def explorer_rows(catalogue: Catalogue) -> list[Row]:
     """
     toys = {row["model"] for row in catalogue.models if row["parameters"] is not None and row["parameters"] < TOY_PARAMETERS}
     smoke = {row["workload"] for row in catalogue.workloads if row["tier"] == SMOKE}
-    levels = {row["result_id"]: row["level"] for row in catalogue.predictions["throughput_errors"]}
     years = {row["source"]: years_of(row["published_on"]) for row in catalogue.sources}
     rows = []
     for row in catalogue.results:
@@ -124,7 +123,7 @@ def explorer_rows(catalogue: Catalogue) -> list[Row]:
                 "usd_per_1k_samples": cost.get("usd_per_1k_samples"),
                 "usd_per_1m_tokens": cost.get("usd_per_1m_tokens"),
                 "trust": wording.trust(row),
-                "software_level": levels.get(result),
+                "software_level": row["software_level"],
                 "framework": "Tunemark harness" if measured else _framework(catalogue, result),
                 "status": wording.words(row["status"]),
                 "year": wording.day(row["started_us"])[:4] if measured else years.get(row["source"]),

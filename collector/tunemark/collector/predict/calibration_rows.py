@@ -21,7 +21,7 @@ from tunemark.schema.physics.utilisation import part_of_card
 from tunemark.schema.records.converted import ConvertedResult, training_rate
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.vocabulary import Dtype, Method, SoftwareLevel, Status
+from tunemark.schema.vocabulary import Dtype, Method, Status
 
 FOLLOWS_FROM = {
     "tokens_per_s": {"tokens_per_s"},
@@ -209,7 +209,6 @@ def calibration_outcome(submission: Submission, result_id: str, facts: FactBase,
     if problem is not None or part != 1:
         return result_id, Missing(problem or "a device that is only a part of the device on its card")
     work, count = work_in(submission.trace, derived.window), plan.device.count
-    tuned = plan.model.compile != "none" or plan.model.fused_kernels != "none"
-    level: SoftwareLevel = "tuned" if tuned else "plain"
-    config = Combination(accelerator, count, shape_of_plan(plan, model), level, "measured", "", max(1.0, count / plan.batch.data_parallel))
+    shape = shape_of_plan(plan, model)
+    config = Combination(accelerator, count, shape, plan.software_level, "measured", "", max(1.0, count / plan.batch.data_parallel))
     return result_id, observe(result_id, config, work.slot_tokens / work.seconds)

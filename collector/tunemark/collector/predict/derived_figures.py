@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from tunemark.collector.audit.bounds import SIXTEEN_BIT, fastest_format
+from tunemark.collector.audit.distributions import software_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.published_shape import published_shape
@@ -42,6 +43,7 @@ def add_derived_figures(
         result = evidence.by_id.get(row["result_id"])
         if result is None or result.measured:
             continue
+        row["software_level"] = software_of(result, evidence.facts).level
         calibrated = observed.get(result.id)
         if calibrated is not None:
             figures = _figures(calibrated, result)

@@ -89,6 +89,7 @@ def _plan_columns(submission: Submission) -> Row:
     }
     return {
         "division": submission.division.value,
+        "software_level": submission.plan.software_level,
         "workload": plan.workload,
         "accelerator": plan.device.accelerator,
         "accelerator_printed": submission.environment.devices[0].name,

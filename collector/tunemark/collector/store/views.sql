@@ -276,6 +276,7 @@ create table result_rows (
     instance varchar,
     backend varchar,
     strategy varchar,
+    software_level varchar,
     status varchar not null,
     message varchar,
     fix varchar,
@@ -368,6 +369,7 @@ create table result_rows (
 comment on table result_rows is 'Results, one row each; query the view `results` instead.';
 comment on column result_rows.result_id is '''003-001'', or the content hash of a submission.';
 comment on column result_rows.source is '''000'' to ''004'', ''measured'', or a round such as ''mlperf-v5.1''.';
+comment on column result_rows.software_level is 'How far the training loop is tuned: plain | tuned | vendor.';
 comment on column result_rows.trust is 'published | converted | measured | reproduced';
 comment on column result_rows.division is 'standard | open; measured results only.';
 comment on column result_rows.workload is 'Workload card; measured results only.';

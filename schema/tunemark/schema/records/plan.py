@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tunemark.schema.records.base import Count, Frozen, Key, PositiveCount, Seconds, Sha256, Text
-from tunemark.schema.vocabulary import Backend, Checkpointing, DataSource, Dtype, Method, Padding, Strategy, Task, Weights
+from tunemark.schema.vocabulary import Backend, Checkpointing, DataSource, Dtype, Method, Padding, SoftwareLevel, Strategy, Task, Weights
 
 Attention = Literal["eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
 FusedKernels = Literal["none", "liger"]
@@ -248,3 +248,8 @@ class Plan(Frozen):
     """When the run stops."""
     reasons: Annotated[dict[Annotated[str, Field(max_length=100)], Text], Field(max_length=200)]
     """Reason for each derived value, by dotted path (`batch.global_batch`)."""
+
+    @property
+    def software_level(self) -> SoftwareLevel:
+        """How far the training loop is tuned: `tuned` with fused kernels or torch.compile."""
+        return "plain" if self.model.compile == self.model.fused_kernels == "none" else "tuned"
