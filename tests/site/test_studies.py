@@ -19,7 +19,7 @@ from tunemark.site.render import markdown
 PUBLISHED = ("000", "001", "002", "003", "004", "021")
 ROUNDS = ("v4.0",)
 AS_OF = date(2026, 11, 22)
-EXPECTED = ("scaling", "methods")
+EXPECTED = ("scaling", "methods", "trainium")
 MOST_DELETED = 15
 """Deletions tried for each study, spread over its citations."""
 
@@ -144,3 +144,9 @@ def test_qlora_needs_more_memory_than_lora_in_document_003_and_has_no_crossover_
     crossovers = [sentence for sentence in made["methods"].sentences if "document 021" in sentence.text and "micro-batch" in sentence.text]
     assert len(crossovers) == 3
     assert all("not in this range" in sentence.text for sentence in crossovers)
+
+
+def test_the_speed_ups_of_document_001_are_the_ratios_of_its_times(made: dict[str, Study]) -> None:
+    text = sentence_with(made["trainium"], "In document 001").text
+    for before, after, name in ((453.02, 82.20, "Trainium"), (1365.45, 367.18, "Tesla T4"), (284.12, 39.07, "A100 SXM4 80GB")):
+        assert f"{ratio(before / after)} on {name}" in text
