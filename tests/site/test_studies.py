@@ -19,7 +19,7 @@ from tunemark.site.render import markdown
 PUBLISHED = ("000", "001", "002", "003", "004", "021")
 ROUNDS = ("v4.0",)
 AS_OF = date(2026, 11, 22)
-EXPECTED = ("scaling", "methods", "trainium")
+EXPECTED = ("scaling", "methods", "trainium", "mlperf")
 MOST_DELETED = 15
 """Deletions tried for each study, spread over its citations."""
 
@@ -150,3 +150,13 @@ def test_the_speed_ups_of_document_001_are_the_ratios_of_its_times(made: dict[st
     text = sentence_with(made["trainium"], "In document 001").text
     for before, after, name in ((453.02, 82.20, "Trainium"), (1365.45, 367.18, "Tesla T4"), (284.12, 39.07, "A100 SXM4 80GB")):
         assert f"{ratio(before / after)} on {name}" in text
+
+
+def test_mlperf_times_are_numbers_that_sort_and_ranks_start_at_one(made: dict[str, Study]) -> None:
+    (table,) = made["mlperf"].tables
+    heads = [column.head for column in table.columns]
+    times = [row.cells[heads.index("Time (min)")].sort for row in table.rows]
+    assert all(isinstance(time, float) for time in times)
+    assert times == sorted(times, key=float)  # type: ignore[arg-type]
+    assert {row.cells[heads.index("Rank")].sort for row in table.rows} >= {1}
+    assert table.columns[heads.index("Time (min)")].numeric
