@@ -19,7 +19,7 @@ from tunemark.site.render import markdown
 PUBLISHED = ("000", "001", "002", "003", "004", "021")
 ROUNDS = ("v4.0",)
 AS_OF = date(2026, 11, 22)
-EXPECTED = ("scaling", "methods", "trainium", "mlperf")
+EXPECTED = ("scaling", "methods", "trainium", "mlperf", "memory")
 MOST_DELETED = 15
 """Deletions tried for each study, spread over its citations."""
 
@@ -160,3 +160,14 @@ def test_mlperf_times_are_numbers_that_sort_and_ranks_start_at_one(made: dict[st
     assert times == sorted(times, key=float)  # type: ignore[arg-type]
     assert {row.cells[heads.index("Rank")].sort for row in table.rows} >= {1}
     assert table.columns[heads.index("Time (min)")].numeric
+
+
+def test_the_strategy_by_memory_never_contradicts_the_smallest_accelerators(made: dict[str, Study], documents: Catalogue) -> None:
+    strategy, smallest = made["memory"].tables
+    assert [row.cells[0].text for row in strategy.rows] == ["24 GB", "40 to 48 GB", "80 GB", "more than 80 GB"]
+    parameters = {row["name"]: row["parameters"] for row in documents.models}
+    gib = {row["name"]: row["memory_gib"] for row in documents.accelerators}
+    for column in (1, 2, 3):
+        fit_in_24 = [row for row in smallest.rows if gib.get(row.cells[column + 1].text, 1e9) <= 24]
+        largest = re.sub("estimate: up to ", "", strategy.rows[0].cells[column].small)
+        assert parameters[largest] >= max(parameters[row.cells[0].text] for row in fit_in_24 if gib[row.cells[column + 1].text] > 16)

@@ -1,0 +1,193 @@
+"""Memory: what was trained on one accelerator of 24, 40 to 48, 80 GB and above, and the smallest accelerator by model and method."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from tunemark.schema.formats import gib, percent
+from tunemark.site import tables, wording
+from tunemark.site.charts import Chart
+from tunemark.site.page import accelerator_path, model_path, result_path
+from tunemark.site.pages.studies import Evidence, Sentence, Study, ambiguous_caveat, gathered, listed, scatter, sentence, written
+from tunemark.site.tables import Cell, Column, Row, Table
+
+ORDER = 5
+METHODS = ("full", "lora", "qlora")
+LENGTH = 2048
+VERDICTS = """
+    select model, method, accelerator, memory, min(needed_bytes) as needed_bytes, any_value(memory_bytes) as memory_bytes
+    from option_rates where devices = 1 and sequence_length = ? and software = 'plain' and memory is not null
+    group by all order by memory_bytes, accelerator
+"""
+FITS = ("ran", "fits")
+OUT_OF_MEMORY = ("oom", "oom_device")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A class of accelerators by the memory of one device, in GB as sold."""
+
+    name: str
+    above: float
+    most: float
+
+
+SIZES = (Size("24 GB", 16, 24), Size("40 to 48 GB", 39, 48), Size("80 GB", 64, 80), Size("more than 80 GB", 80, float("inf")))
+
+
+def study(evidence: Evidence) -> Study:
+    """Return the study of memory."""
+    verdicts = evidence.catalogue.database.rows(VERDICTS, LENGTH)
+    sentences = written([*_trained(evidence), *_errors(evidence)])
+    return Study(
+        key="memory",
+        title="Memory: which accelerator is large enough",
+        question="Which models can be fine-tuned on one accelerator of 24, 40 to 48, 80 GB or more, and with which method?",
+        sentences=sentences,
+        tables=(_strategy(evidence, verdicts), _smallest(evidence, verdicts)) if sentences else (),
+        draw=lambda: _chart(evidence),
+        method=(
+            "The findings use results on one accelerator that name its type. The largest model is the one with the most parameters among the results of a method.",
+            f"The smallest accelerator has the least memory among those on which the memory estimate fits at {LENGTH:,} tokens on one device with plain software, or on which a result ran.",
+            "The error of the estimate is its difference from a published peak, relative to the peak. Results and estimates use the same batch and length.",
+        ),
+        caveats=(
+            "A model that was trained may have used short rows, a small batch, offloading or recomputation. The pages of the results show the conditions.",
+            "A larger model may fit as well: no result for a size does not mean that it fails.",
+            "Documents measure peak memory in different ways, so one estimate cannot be right for all of them.",
+            *ambiguous_caveat(evidence, sentences),
+        ),
+    )
+
+
+def _size(evidence: Evidence, accelerator: str | None) -> Size | None:
+    memory = {row["accelerator"]: row["memory_gib"] for row in evidence.catalogue.accelerators if row["unit"] != "cpu"}.get(accelerator)
+    return next((size for size in SIZES if memory and size.above < memory <= size.most), None)
+
+
+def _on_one(evidence: Evidence, rows: list[Row]) -> dict[Size, list[Row]]:
+    """Return the results on one accelerator by the size of its memory."""
+    parameters = {row["model"]: row["parameters"] for row in evidence.catalogue.models}
+    known = [
+        row | {"parameters": parameters[row["model"]]}
+        for row in rows
+        if row["accelerator_count"] == 1 and row["method"] in METHODS and parameters.get(row["model"])
+    ]
+    groups = gathered(known, lambda row: _size(evidence, row["accelerator"]))
+    return {size: groups[size] for size in SIZES if size in groups}
+
+
+def _parameters(row: Row) -> str:
+    return f"{row['parameters'] / 1e9:.1f}B parameters"
+
+
+def _largest(rows: list[Row], method: str) -> Row | None:
+    return max((row for row in rows if row["method"] == method), key=lambda row: (row["parameters"], row["result_id"]), default=None)
+
+
+def _trained(evidence: Evidence) -> Iterator[Sentence | None]:
+    """Yield the largest models trained, and the smallest that ran out of memory, by size of memory."""
+    failed = [row for row in evidence.catalogue.results if row["status"] in OUT_OF_MEMORY and not row["impossible"]]
+    too_large = _on_one(evidence, failed)
+    for size, rows in _on_one(evidence, evidence.results).items():
+        best = [row for method in METHODS if (row := _largest(rows, method))]
+        parts = [f"{row['model_name']} ({_parameters(row)}) with {_method(row['method'])}" for row in best]
+        yield sentence(
+            f"On one accelerator with {size.name} the largest models trained are {listed(parts)}, from {len(rows)} results.", rows
+        )
+        out = too_large.get(size, [])
+        smallest = {
+            method: min(group, key=lambda row: (row["parameters"], row["result_id"]))
+            for method, group in gathered(out, lambda row: row["method"]).items()
+        }
+        if smallest:
+            parts = [
+                f"{smallest[method]['model_name']} with {_method(method)} on {smallest[method]['accelerator_name']}"
+                for method in METHODS
+                if method in smallest
+            ]
+            yield sentence(
+                f"On one accelerator with {size.name} the smallest models that ran out of memory are {listed(parts)}, from {len(out)} results.",
+                out,
+            )
+
+
+def _method(method: str) -> str:
+    return "full fine-tuning" if method == "full" else wording.METHODS[method]
+
+
+def _errors(evidence: Evidence) -> Iterator[Sentence | None]:
+    """Yield the error of the memory estimate by method."""
+    usable = {row["result_id"]: row for row in evidence.results}
+    known = [row for row in evidence.catalogue.predictions["memory_errors"] if row["result_id"] in usable]
+    for method in METHODS:
+        rows = [row for row in known if row["method"] == method]
+        if rows:
+            yield sentence(
+                f"The memory estimate differs from {len(rows)} published figures of {_method(method)} by {percent(median(abs(row['error']) for row in rows))} in the median "
+                f"and {percent(max(abs(row['error']) for row in rows))} at most; {sum(bool(row['covered']) for row in rows)} are inside its interval.",
+                [usable[row["result_id"]] for row in rows],
+            )
+
+
+def _strategy(evidence: Evidence, verdicts: list[Row]) -> Table:
+    """Return the largest model by size of memory and method: trained, and by the estimate."""
+    trained = _on_one(evidence, evidence.results)
+    parameters = {row["model"]: row for row in evidence.catalogue.models if row["parameters"]}
+    fitting = [row for row in verdicts if row["memory"] in FITS and row["model"] in parameters]
+    by_size = gathered(fitting, lambda row: (_size(evidence, row["accelerator"]), row["method"]))
+
+    def largest(size: Size, method: str) -> Cell:
+        row = _largest(trained.get(size, []), method)
+        models = {verdict["model"] for verdict in by_size.get((size, method), ())}
+        best = max((parameters[model] for model in models), key=lambda model: model["parameters"], default=None)
+        estimate = f"estimate: up to {best['name']}" if best else "estimate: none fits"
+        return tables.text(row["model_name"] if row else None, small=estimate, href=result_path(row["result_id"]) if row else None)
+
+    columns: list[Column[Size]] = [Column("Memory of one accelerator", lambda size: tables.text(size.name, sort=size.above))]
+    columns += [Column(f"Largest with {_method(method)}", lambda size, method=method: largest(size, method)) for method in METHODS]  # type: ignore[misc]
+    return tables.table("Strategy by memory", columns, SIZES, stacked=True)
+
+
+def _smallest(evidence: Evidence, verdicts: list[Row]) -> Table:
+    """Return the smallest accelerator by model and method."""
+    names = {row["accelerator"]: row["name"] for row in evidence.catalogue.accelerators}
+    fitting = [row for row in verdicts if row["memory"] in FITS and row["accelerator"] in names]
+    first: dict[tuple[str, str], Row] = {}
+    for row in fitting:
+        first.setdefault((row["model"], row["method"]), row)
+    known = {model for model, _ in first}
+    models = sorted(
+        (row for row in evidence.catalogue.models if row["model"] in known), key=lambda row: (row["parameters"] or 0, row["model"])
+    )
+
+    def cell(model: Row, method: str) -> Cell:
+        row = first.get((model["model"], method))
+        if row is None:
+            return tables.text("none alone", sort=float("inf"))
+        small = f"{gib(row['memory_bytes'])}; needs {gib(row['needed_bytes'])}" if row["needed_bytes"] else gib(row["memory_bytes"])
+        return tables.text(names[row["accelerator"]], small=small, href=accelerator_path(row["accelerator"]), sort=row["memory_bytes"])
+
+    columns: list[Column[Row]] = [
+        Column("Model", lambda row: tables.text(row["name"], href=model_path(row["model"]))),
+        Column("Parameters", lambda row: tables.number(row["parameters"], lambda value: f"{value / 1e9:.2f}B"), numeric=True),
+    ]
+    columns += [Column(f"Smallest for {_method(method)}", lambda row, method=method: cell(row, method)) for method in METHODS]  # type: ignore[misc]
+    return tables.table(f"Smallest accelerator at {LENGTH:,} tokens", columns, models, interactive=True, stacked=True, searchable=False)
+
+
+def _chart(evidence: Evidence) -> Chart | None:
+    values = [
+        {
+            "x": row["parameters"] / 1e9,
+            "y": round(row["peak_memory_bytes"] / 2**30, 2),
+            "series": _method(row["method"]),
+            "line": row["result_id"],
+            "label": f"{row['model_name']}, {wording.devices(row)}, {row['result_id']}",
+        }
+        for rows in _on_one(evidence, evidence.results).values()
+        for row in rows
+        if evidence.figure(row, "peak_memory_bytes")
+    ]
+    caption = "Published peak memory over model size on one accelerator, all lengths and batches. Both scales are logarithmic."
+    return scatter("memory", caption, values, "parameters (10\N{SUPERSCRIPT NINE})", "peak memory (GiB)", "Method")
