@@ -1,5 +1,6 @@
 """Studies of findings: each sentence rests on at least two results, and falls with them."""
 
+import math
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from tunemark.site.render import markdown
 PUBLISHED = ("000", "001", "002", "003", "004", "021")
 ROUNDS = ("v4.0",)
 AS_OF = date(2026, 11, 22)
-EXPECTED = ("scaling", "methods", "trainium", "mlperf", "memory")
+EXPECTED = ("scaling", "methods", "trainium", "mlperf", "memory", "bert-tuning")
 MOST_DELETED = 15
 """Deletions tried for each study, spread over its citations."""
 
@@ -171,3 +172,13 @@ def test_the_strategy_by_memory_never_contradicts_the_smallest_accelerators(made
         fit_in_24 = [row for row in smallest.rows if gib.get(row.cells[column + 1].text, 1e9) <= 24]
         largest = re.sub("estimate: up to ", "", strategy.rows[0].cells[column].small)
         assert parameters[largest] >= max(parameters[row.cells[0].text] for row in fit_in_24 if gib[row.cells[column + 1].text] > 16)
+
+
+def test_the_sweeps_of_document_001_follow_from_its_printed_times_and_accuracies(made: dict[str, Study]) -> None:
+    assert f"gets {ratio(453.02 / 142.55)} faster" in sentence_with(made["bert-tuning"], "From batch 8 to 64 at 128 tokens").text
+    assert f"{ratio(175.51 / 120.56)} the time" in sentence_with(made["bert-tuning"], "Rows of 16 tokens").text
+    error = 100 * math.hypot(math.sqrt(0.9415 * 0.0585 / 2000), math.sqrt(0.928 * 0.072 / 2000))
+    text = sentence_with(made["bert-tuning"], "Accuracy against rows of 128 tokens").text
+    assert f"16 tokens: {100 * (0.928 - 0.9415):+.2f} points, standard error {error:.2f}, not significant" in text
+    rates = sentence_with(made["bert-tuning"], "11 learning rates").text
+    assert "92.55% (2e-5, LLRD decay 0.95) to 94.65%" in rates

@@ -1,0 +1,249 @@
+"""Document 001's own sweeps on Trainium: batch size, sequence length, compiler flags, learning rates, roofline, small batches."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from tunemark.schema.formats import flop_per_s
+from tunemark.schema.statistics.intervals import ShareDifference, share_difference
+from tunemark.site import tables, wording
+from tunemark.site.charts import Chart
+from tunemark.site.pages.studies import (
+    Evidence,
+    Sentence,
+    Study,
+    ambiguous_caveat,
+    listed,
+    ratio,
+    result_link,
+    scatter,
+    sentence,
+    share,
+    written,
+)
+from tunemark.site.tables import Column, Row, Table
+
+ORDER = 6
+SOURCE = "001"
+BATCHES, LENGTHS, COMPILER, RATES, SMALL = (
+    "batch scaling",
+    "sequence length sweep",
+    "compiler optlevel",
+    "LR / LLRD tuning",
+    "small-batch utilisation",
+)
+"""First words of the sections that hold the sweeps."""
+DECAY = ", LLRD"
+"""Separates the learning rate from the layer-wise decay in the printed configuration."""
+PAIR = 2
+
+
+def study(evidence: Evidence) -> Study:
+    """Return the study of the sweeps of document 001."""
+    rows = evidence.of_source(SOURCE)
+    evaluated = _evaluated_rows(evidence)
+    sentences = written(
+        [
+            _batches(evidence, rows),
+            _last_batch(evidence, rows),
+            *_lengths(evidence, rows, evaluated),
+            *_configurations(evidence, rows, evaluated),
+            _decay(evidence, rows, evaluated),
+            _roofline(evidence, rows),
+            _small(evidence, rows),
+        ]
+    )
+    swept = [row for name in (BATCHES, LENGTHS, COMPILER, RATES) for row in _sweep(rows, name)]
+    return Study(
+        key="bert-tuning",
+        title="BERT on Trainium: batch, length, compiler and learning rate",
+        question="Which settings make BERT fine-tuning on Trainium faster, and which change its accuracy?",
+        sentences=sentences,
+        tables=(_table(evidence, swept),) if swept else (),
+        draw=lambda: _chart(evidence, rows),
+        method=(
+            f"All results are from document {SOURCE}. Each sweep changes one setting.",
+            "The standard error of a difference of two accuracies follows from the number of evaluated rows. A difference is significant if its 95% interval does not contain zero.",
+            "The roofline compares attained FLOP/s with arithmetic intensity, both as the document prints them.",
+        ),
+        caveats=(
+            "Each setting was run once or twice, so differences of time contain the variation between runs, which the document does not state.",
+            "The printed arithmetic and the printed utilisation imply different peaks (see the audit), so the roofline shows a trend, not a distance from the peak.",
+            "Utilisation of an A100 and of a Trainium engine are different quantities. Only their changes with the batch size are comparable.",
+            *ambiguous_caveat(evidence, sentences),
+        ),
+    )
+
+
+def _sweep(rows: Sequence[Row], name: str) -> list[Row]:
+    return [row for row in rows if (row["section"] or "").startswith(name)]
+
+
+def _evaluated_rows(evidence: Evidence) -> int | None:
+    """Return the number of evaluated rows, which the audit reads from the facts about the dataset."""
+    found = {
+        json.loads(finding["numbers"])["rows"]
+        for finding in evidence.catalogue.findings
+        if finding["rule"] == "evaluation-rows" and finding["record_ids"][0].startswith(SOURCE)
+    }
+    return int(found.pop()) if len(found) == 1 else None
+
+
+def _timed(evidence: Evidence, rows: Sequence[Row], name: str, by: str) -> list[tuple[Row, float]]:
+    """Return the results of a sweep with the time of an epoch, in the order of a column."""
+    found = [(row, value) for row in _sweep(rows, name) if row[by] is not None and (value := evidence.figure(row, "epoch_time_s"))]
+    return sorted(found, key=lambda pair: pair[0][by])
+
+
+def _batches(evidence: Evidence, rows: Sequence[Row]) -> Sentence | None:
+    sweep = _timed(evidence, rows, BATCHES, "micro_batch")
+    if len(sweep) < PAIR:
+        return None
+    (first, slow), (last, fast) = sweep[0], sweep[-1]
+    return sentence(
+        f"From batch {first['micro_batch']} to {last['micro_batch']} at {first['sequence_length']} tokens, an epoch gets {ratio(slow / fast)} faster: "
+        f"{wording.seconds(slow)} to {wording.seconds(fast)}.",
+        [row for row, _ in sweep],
+    )
+
+
+def _last_batch(evidence: Evidence, rows: Sequence[Row]) -> Sentence | None:
+    sweep = _timed(evidence, rows, BATCHES, "micro_batch")
+    if len(sweep) <= PAIR:
+        return None
+    (first, slow), (second, faster), *_, (before, nearly), (last, fast) = sweep
+    return sentence(
+        f"The gain becomes smaller: batch {first['micro_batch']} to {second['micro_batch']} is {ratio(slow / faster)} faster, "
+        f"{before['micro_batch']} to {last['micro_batch']} only {ratio(nearly / fast)}.",
+        [first, second, before, last],
+    )
+
+
+def _difference(evidence: Evidence, row: Row, other: Row, evaluated: int | None) -> ShareDifference | None:
+    """Return the difference of two accuracies with its standard error."""
+    values = [evidence.figure(each, "accuracy") for each in (row, other)]
+    if evaluated is None or values[0] is None or values[1] is None:
+        return None
+    return share_difference(values[1], evaluated, values[0], evaluated)
+
+
+def _points(difference: ShareDifference) -> str:
+    verdict = "significant" if difference.significant else "not significant"
+    return f"{100 * difference.difference:+.2f} points, standard error {100 * difference.standard_error:.2f}, {verdict}"
+
+
+def _lengths(evidence: Evidence, rows: Sequence[Row], evaluated: int | None) -> Iterator[Sentence | None]:
+    sweep = _timed(evidence, rows, LENGTHS, "sequence_length")
+    if len(sweep) < PAIR:
+        return
+    (first, fast), (last, slow) = sweep[0], sweep[-1]
+    yield sentence(
+        f"Rows of {first['sequence_length']} tokens take {wording.seconds(fast)} for an epoch, rows of {last['sequence_length']} tokens {wording.seconds(slow)}: "
+        f"{ratio(last['sequence_length'] / first['sequence_length'])} the length for {ratio(slow / fast)} the time.",
+        [row for row, _ in sweep],
+    )
+    parts = [(row, _difference(evidence, row, last, evaluated)) for row, _ in sweep[:-1]]
+    known = [(row, difference) for row, difference in parts if difference]
+    if known:
+        shown = [f"{row['sequence_length']} tokens: {_points(difference)}" for row, difference in known]
+        yield sentence(
+            f"Accuracy against rows of {last['sequence_length']} tokens: {'; '.join(shown)}.", [last, *(row for row, _ in known)]
+        )
+
+
+def _configurations(evidence: Evidence, rows: Sequence[Row], evaluated: int | None) -> Iterator[Sentence | None]:
+    """Yield the effect of the compiler flags and of the learning rates."""
+    flags = [row for row in _sweep(rows, COMPILER) if evidence.figure(row, "epoch_time_s") and evidence.label(row, "configuration")]
+    if len(flags) >= PAIR:
+        fast, slow = (pick(flags, key=lambda row: row["epoch_time_s"]) for pick in (min, max))
+        difference = _difference(evidence, fast, slow, evaluated)
+        accuracy = f" Accuracy of the first against the second: {_points(difference)}." if difference else ""
+        yield sentence(
+            f"{len(flags)} sets of compiler flags differ by {share(slow['epoch_time_s'] / fast['epoch_time_s'] - 1)} in the time of an epoch, from "
+            f"{wording.seconds(fast['epoch_time_s'])} ({_flags(evidence, fast)}) to {wording.seconds(slow['epoch_time_s'])} ({_flags(evidence, slow)}).{accuracy}",
+            flags,
+        )
+    rates = [row for row in _sweep(rows, RATES) if evidence.figure(row, "accuracy") and evidence.label(row, "configuration")]
+    if len(rates) >= PAIR:
+        best, worst = (pick(rates, key=lambda row: row["accuracy"]) for pick in (max, min))
+        differences = [difference for row in rates if row is not best and (difference := _difference(evidence, row, best, evaluated))]
+        same = sum(not difference.significant for difference in differences)
+        text = (
+            f"Over {len(rates)} learning rates the accuracy goes from {worst['accuracy']:.2%} ({evidence.label(worst, 'configuration')}) to "
+            f"{best['accuracy']:.2%} ({evidence.label(best, 'configuration')})."
+        )
+        yield sentence(
+            f"{text} {same} of the other {len(differences)} do not differ significantly from the best." if differences else text, rates
+        )
+
+
+def _flags(evidence: Evidence, row: Row) -> str:
+    return (evidence.label(row, "configuration") or "").rpartition("--")[2]
+
+
+def _decay(evidence: Evidence, rows: Sequence[Row], evaluated: int | None) -> Sentence | None:
+    """Return the effect of the layer-wise decay at each learning rate that was run with and without it."""
+    named = [(row, evidence.label(row, "configuration") or "") for row in _sweep(rows, RATES)]
+    plain = {label: row for row, label in named if DECAY not in label}
+    pairs = [(label, row, plain[rate]) for row, label in named if DECAY in label and (rate := label.partition(DECAY)[0]) in plain]
+    known = [(label, row, other, difference) for label, row, other in pairs if (difference := _difference(evidence, row, other, evaluated))]
+    if not known:
+        return None
+    significant = sum(difference.significant for *_, difference in known)
+    low, high = (pick(100 * difference.difference for *_, difference in known) for pick in (min, max))
+    return sentence(
+        f"Layer-wise decay changes the accuracy by {low:+.2f} to {high:+.2f} points at {len(known)} settings with the same learning rate; "
+        f"{significant} of these differences {'is' if significant == 1 else 'are'} significant.",
+        [each for _, row, other, _ in known for each in (row, other)],
+    )
+
+
+def _roof_points(evidence: Evidence, rows: Sequence[Row]) -> list[tuple[Row, float, float]]:
+    found = [
+        (row, evidence.figure(row, "arithmetic_intensity"), evidence.figure(row, "attained_flop_per_s")) for row in _sweep(rows, BATCHES)
+    ]
+    return sorted(((row, x, y) for row, x, y in found if x and y), key=lambda point: point[0]["micro_batch"])
+
+
+def _roofline(evidence: Evidence, rows: Sequence[Row]) -> Sentence | None:
+    points = _roof_points(evidence, rows)
+    if len(points) < PAIR:
+        return None
+    (first, x0, y0), (last, x1, y1) = points[0], points[-1]
+    return sentence(
+        f"From batch {first['micro_batch']} to {last['micro_batch']} the arithmetic intensity rises from {x0:.1f} to {x1:.1f} FLOP/byte and the attained rate from "
+        f"{flop_per_s(y0)} to {flop_per_s(y1)}: {ratio(x1 / x0)} the intensity, {ratio(y1 / y0)} the rate.",
+        [row for row, *_ in points],
+    )
+
+
+def _small(evidence: Evidence, rows: Sequence[Row]) -> Sentence | None:
+    keys = ("sm_utilisation", "tensor_engine_active")
+    known = [row for row in _sweep(rows, SMALL) if row["micro_batch"] and all(evidence.figure(row, key) for key in keys)]
+    if len(known) < PAIR:
+        return None
+    first, last = (pick(known, key=lambda row: row["micro_batch"]) for pick in (min, max))
+    parts = [
+        f"the {name} from {share(evidence.figure(first, key) or 0)} to {share(evidence.figure(last, key) or 0)}"
+        for key, name in zip(keys, ("multiprocessors of the A100", "tensor engine of Trainium"), strict=True)
+    ]
+    return sentence(f"From batch {first['micro_batch']} to {last['micro_batch']} the busy share changes: {listed(parts)}.", known)
+
+
+def _table(evidence: Evidence, rows: Sequence[Row]) -> Table:
+    columns: list[Column[Row]] = [
+        Column("Setting", lambda row: result_link(evidence.label(row, "configuration") or row["section"], row)),
+        Column("Tokens per row", lambda row: tables.number(row["sequence_length"]), numeric=True),
+        Column("Batch", lambda row: tables.number(row["micro_batch"]), numeric=True),
+        Column("Time of an epoch", lambda row: tables.number(evidence.figure(row, "epoch_time_s"), wording.seconds), numeric=True),
+        Column("Accuracy", lambda row: tables.number(evidence.figure(row, "accuracy"), lambda value: f"{value:.2%}"), numeric=True),
+    ]
+    return tables.table("Sweeps", columns, rows, interactive=True, searchable=False)
+
+
+def _chart(evidence: Evidence, rows: Sequence[Row]) -> Chart | None:
+    values = [
+        {"x": x, "y": y / 1e12, "series": "Trainium", "line": "batches", "label": f"batch {row['micro_batch']}"}
+        for row, x, y in _roof_points(evidence, rows)
+    ]
+    caption = "Attained TFLOP/s over arithmetic intensity, one point per batch size, on logarithmic scales."
+    return scatter("roofline", caption, values, "FLOP/byte", "TFLOP/s", None, lines=True)
