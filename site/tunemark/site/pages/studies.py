@@ -234,8 +234,8 @@ def scatter(name: str, caption: str, values: list[Row], x: str, y: str, series: 
     )
     colour = alt.Color("series:N", title=series) if series else alt.value(ACCENT)
     encoded = drawing.encode(
-        x=alt.X("x:Q", title=x, scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(grid=False, format="~s")),
-        y=alt.Y("y:Q", title=y, scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(format="~s")),
+        x=alt.X("x:Q", title=x, scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(grid=False, format="~g")),
+        y=alt.Y("y:Q", title=y, scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(format="~g")),
         color=colour,
         detail="line:N",
         tooltip=["label:N", "x:Q", "y:Q"],
@@ -243,17 +243,17 @@ def scatter(name: str, caption: str, values: list[Row], x: str, y: str, series: 
     return drawn(name, caption, encoded)
 
 
-def reference_line(name: str, caption: str, values: list[Row], x: str, y: str, series: str) -> Chart | None:
+def reference_line(name: str, caption: str, values: list[Row], x: str, y: str) -> Chart | None:
     """Return a line chart on logarithmic scales with y = x dashed, for speed-ups over device counts."""
     if not values:
         return None
     ends = [{"x": end, "y": end} for end in (min(row["x"] for row in values), max(row["x"] for row in values))]
     scale = alt.Scale(type="log", base=2, nice=False, padding=12)
-    lines = alt.Chart(inline(values)).mark_line(strokeWidth=1.3, opacity=0.75, point={"size": 30})
+    lines = alt.Chart(inline(values)).mark_line(strokeWidth=1.2, opacity=0.4, point={"size": 26, "opacity": 0.7})
     layer = lines.encode(
         x=alt.X("x:Q", title=x, scale=scale, axis=alt.Axis(grid=False, format="d")),
-        y=alt.Y("y:Q", title=y, scale=scale, axis=alt.Axis(format="d")),
-        color=alt.Color("series:N", title=series),
+        y=alt.Y("y:Q", title=y, scale=scale, axis=alt.Axis(format="~g")),
+        color=alt.value(ACCENT),
         detail="line:N",
         tooltip=["label:N", "x:Q", "y:Q"],
     )

@@ -19,7 +19,9 @@ VERDICTS = """
     from option_rates where devices = 1 and sequence_length = ? and software = 'plain' and memory is not null
     group by all order by memory_bytes, accelerator
 """
-FITS = ("ran", "fits")
+RAN = "ran"
+"""A result ran on it, with conditions that save more memory than the estimate's."""
+FITS = (RAN, "fits")
 OUT_OF_MEMORY = ("oom", "oom_device")
 
 
@@ -165,7 +167,8 @@ def _smallest(evidence: Evidence, verdicts: list[Row]) -> Table:
         row = first.get((model["model"], method))
         if row is None:
             return tables.text("none alone", sort=float("inf"))
-        small = f"{gib(row['memory_bytes'])}; needs {gib(row['needed_bytes'])}" if row["needed_bytes"] else gib(row["memory_bytes"])
+        needed = "a result ran" if row["memory"] == RAN else f"needs {gib(row['needed_bytes'])}" if row["needed_bytes"] else ""
+        small = "; ".join(part for part in (gib(row["memory_bytes"]), needed) if part)
         return tables.text(names[row["accelerator"]], small=small, href=accelerator_path(row["accelerator"]), sort=row["memory_bytes"])
 
     columns: list[Column[Row]] = [

@@ -245,9 +245,8 @@ def _chart(points: list[Point]) -> Chart | None:
         {
             "x": row["accelerator_count"],
             "y": speed_up,
-            "series": point.row["accelerator_name"],
             "line": point.base["result_id"],
-            "label": f"{point.model}, {point.row['source']}",
+            "label": f"{point.model}, {point.row['accelerator_name']}, document {point.row['source']}",
         }
         for point in chosen
         for row, speed_up in ((point.base, 1.0), (point.row, point.speed_up))
@@ -255,4 +254,4 @@ def _chart(points: list[Point]) -> Chart | None:
     ]
     unique = list({(value["line"], value["x"]): value for value in values}.values())
     caption = "Speed-up over the number of accelerators, one line per family that begins with one. The dashed line is linear scaling."
-    return reference_line("speed-up", caption, unique, "accelerators", "speed-up", "Accelerator")
+    return reference_line("speed-up", caption, unique, "accelerators", "speed-up")
