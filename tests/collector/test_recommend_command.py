@@ -45,10 +45,10 @@ def test_the_answer_comes_first_with_time_cost_and_evidence(tunemark: Tunemark, 
     lines = done.out.splitlines()
     assert lines[0] == "Llama 3.1 8B, LoRA, 10M tokens, rows of 2,048 tokens"
     assert lines[2].startswith("Rent ")
-    assert "Best with results of its own: 1 x A100" in done.out
+    assert "Best with results: 1 x A100" in done.out
     assert "No data: " in done.out
     assert "With tuned software: " in done.out
-    assert lines[-1].startswith("5 min 00 s are assumed until training runs.")
+    assert lines[-1].startswith("Includes an assumed 5 min 00 s of start-up.")
 
 
 def test_the_json_has_every_option_with_its_results(tunemark: Tunemark, database: Path) -> None:
@@ -90,7 +90,7 @@ def test_own_hardware_is_compared_with_renting(tunemark: Tunemark, database: Pat
     ("arguments", "complaint"),
     [
         (("--tokens", "10X"), "--tokens: '10X': give a number, with k, M or B"),
-        (("--samples", "5k"), "give the size of the data once"),
+        (("--samples", "5k"), "either --tokens or --samples"),
         (("--deadline", "2"), "give a time with its unit"),
         (("--provider", "awss"), "did you mean 'aws'"),
         (("--budget", "-1"), "budget_usd: -1.0: must be above 0"),

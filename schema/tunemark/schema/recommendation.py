@@ -22,6 +22,8 @@ NODES = (1, 2, 4, 8)
 """Numbers of instances that are considered where a training fabric joins them."""
 FIRST, SAME = 5, 2
 """Of the first five options, at most two have the same accelerator."""
+WORTH_SEVERAL_S = 300.0
+"""Several instances are considered only if training takes longer than this on every single one."""
 MEASURED = {"measured", "reproduced"}
 PROVEN = {"direct", "near"}
 """Kinds of evidence that are based on results of this model, method and accelerator."""
@@ -234,12 +236,17 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     options: list[Option] = []
     too_large: dict[Without, None] = {}
     no_data: dict[Without, None] = {}
-    for offer in _offers(question, offers):
+    chosen = _offers(question, offers)
+    alone = [table.get((method, offer.accelerator, offer.devices)) for offer in chosen for method in methods]
+    quick = any(rate and rate.tokens_per_s and question.tokens / rate.tokens_per_s < WORTH_SEVERAL_S for rate in alone)
+    for offer in chosen:
         for method in methods:
             for instances in NODES if offer.fabric else NODES[:1]:
                 devices = offer.devices * instances
                 rate = table.get((method, offer.accelerator, devices))
                 if rate is None or (question.most_devices is not None and devices > question.most_devices):
+                    continue
+                if instances > 1 and quick:
                     continue
                 missing = _why_missing(rate, question.trust)
                 if missing is None:

@@ -13,8 +13,10 @@ EVIDENCE = {
     "near": "of this model and method on this accelerator, with another row length or device count",
 }
 METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
+LISTED = "on_demand"
+"""Kind of price that is not named."""
 LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the memory of the device"}
-PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results of its own"}
+PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results"}
 NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
 SHOWN = 6
 """Most accelerators named in a sentence."""
@@ -30,7 +32,8 @@ def place(option: Option) -> str:
     if option.offer.provider == OWN:
         return OWN
     count = f"{option.instances} x " if option.instances > 1 else ""
-    return f"{count}{option.offer.instance} at {option.offer.provider}"
+    kind = "" if option.offer.kind == LISTED else f", {option.offer.kind.replace('_', ' ')}"
+    return f"{count}{option.offer.instance} at {option.offer.provider}{kind}"
 
 
 def hourly(option: Option) -> str:
@@ -48,7 +51,7 @@ def evidence(option: Option) -> str:
     """Return the evidence for the rate of an option in a sentence."""
     rate = option.rate
     if rate.evidence not in EVIDENCE:
-        return "Predicted: there is no result of this model and method on this accelerator."
+        return "Predicted: no result of this model and method on this accelerator with this software is accepted."
     count = "1 result" if rate.results == 1 else f"{rate.results} results"
     if rate.evidence == "direct":
         return f"From {count} {EVIDENCE['direct']}; the interval is for the same software."
@@ -80,18 +83,17 @@ def headline(question: Question, answer: Answer) -> str:
     if best is None:
         return _nothing(question, answer)
     verb = "Use" if best.offer.provider == OWN else "Rent"
-    method = f" with {METHODS[best.rate.method]}" if question.method == ANY else ""
-    return f"{verb} {hardware(best)} ({place(best)}, {hourly(best)}){method}: {time_and_cost(best)}."
+    return f"{verb} {hardware(best)} ({place(best)}, {hourly(best)}){with_method(question, best)}: {time_and_cost(best)}."
 
 
 def _nothing(question: Question, answer: Answer) -> str:
     """Return the reason for an empty answer, with the closest option."""
-    closest = next(iter((*answer.may_exceed, *answer.exceeding)), None)
+    closest = next(iter(answer.may_exceed), None) or min(answer.exceeding, key=lambda option: excess(question, option), default=None)
     if closest is not None:
         limits = " and ".join(LIMITS[name] for name in dict.fromkeys((*closest.exceeds, *closest.limits)))
         verb = "exceeds" if closest.exceeds else "may exceed"
         return (
-            f"No option keeps all limits. The closest, {hardware(closest)} ({place(closest)}), {verb} {limits}: {time_and_cost(closest)}."
+            f"No option meets all limits. The closest, {hardware(closest)} ({place(closest)}), {verb} {limits}: {time_and_cost(closest)}."
         )
     if answer.too_large and not answer.no_data:
         return "The step does not fit on any accelerator offered. QLoRA, shorter rows or more devices need less memory."
@@ -99,20 +101,55 @@ def _nothing(question: Question, answer: Answer) -> str:
     return f"No data: there is no similar result for any accelerator offered{trusted}."
 
 
-def alternatives(answer: Answer) -> list[str]:
+def excess(question: Question, option: Option) -> float:
+    """Return the factor by which an option exceeds a limit, the larger of both."""
+    limits = ((option.seconds, question.deadline_s), (option.usd, question.budget_usd))
+    return max(value / limit for value, limit in limits if limit is not None)
+
+
+def with_method(question: Question, option: Option) -> str:
+    """Return the method of an option in words, if the question leaves it open."""
+    return f" with {METHODS.get(option.rate.method, option.rate.method)}" if question.method == ANY else ""
+
+
+def own_hardware(question: Question, answer: Answer) -> list[str]:
+    """Return one line for each of the reader's own machines: its place, or the reason why it has none."""
+    lines = []
+    for offer in question.own:
+        name = f"Your {offer.devices} x {offer.name}"
+        own = [(number, option) for number, option in enumerate(answer.ranked, start=1) if option.offer == offer]
+        others = [option for option in (*answer.may_exceed, *answer.exceeding) if option.offer == offer]
+        missing = [
+            each for each in (*answer.too_large, *answer.no_data) if (each.accelerator, each.devices) == (offer.accelerator, offer.devices)
+        ]
+        if own:
+            number, option = own[0]
+            lines.append(f"{name}: place {number} of {len(answer.ranked)}{with_method(question, option)}, {time_and_cost(option)}.")
+        elif others:
+            limits = " and ".join(LIMITS[limit] for limit in dict.fromkeys((*others[0].exceeds, *others[0].limits)))
+            lines.append(f"{name}: may exceed {limits}, {time_and_cost(others[0])}.")
+        else:
+            lines.append(f"{name}: {missing[0].reason if missing else 'there are no rates for this number of devices'}.")
+    return lines
+
+
+def alternatives(question: Question, answer: Answer) -> list[str]:
     """Return the best options by the other objectives."""
     lines = []
     for pick, number in answer.picks.items():
         option = answer.ranked[number]
         if number:
-            lines.append(f"{PICKS[pick]}: {hardware(option)} ({place(option)}, {hourly(option)}), {time_and_cost(option)}.")
+            where = f"{hardware(option)} ({place(option)}, {hourly(option)}){with_method(question, option)}"
+            lines.append(f"{PICKS[pick]}: {where}, {time_and_cost(option)}.")
     return lines
 
 
-def with_tuned(tuned: Answer) -> str:
-    """Return the best option with tuned software."""
-    best = tuned.best
-    return "" if best is None else f"With tuned software: {hardware(best)} ({place(best)}, {hourly(best)}), {time_and_cost(best)}."
+def with_tuned(answer: Answer, tuned: Answer) -> str:
+    """Return the best option with tuned software, if it is cheaper or faster than the best one."""
+    best, plain_best = tuned.best, answer.best
+    if best is None or (plain_best is not None and best.usd >= plain_best.usd and best.seconds >= plain_best.seconds):
+        return ""
+    return f"With tuned software: {hardware(best)} ({place(best)}, {hourly(best)}), {time_and_cost(best)}."
 
 
 def changes(question: Question, answer: Answer) -> Iterator[str]:
@@ -120,14 +157,14 @@ def changes(question: Question, answer: Answer) -> Iterator[str]:
     best = answer.best
     if best is None:
         return
-    following = next((option for option in answer.ranked[1:] if option.usd > best.usd), None)
+    following = next((option for option in answer.ranked[1:] if option.usd > best.usd and option.offer != best.offer), None)
     if question.objective == "cheapest" and following is not None:
         price = best.offer.usd_per_hour * best.instances * following.usd / best.usd
-        yield f"Above {usd(price)}/h instead of {hourly(best)}, {hardware(following)} ({place(following)}) is cheaper."
+        yield f"{hardware(following)} ({place(following)}) becomes cheaper if {hardware(best)} costs more than {usd(price)}/h (now {hourly(best)})."
     if best.rank_high > 1:
         others = best.rank_high - 1
-        yield f"Its interval overlaps with {others} other option{'' if others == 1 else 's'}: the evidence does not separate them."
-    yield f"With a deadline below {duration(best.seconds_high)} it is not certain to be in time."
+        yield f"{others} other option{' has' if others == 1 else 's have'} an overlapping interval: the evidence does not separate them."
+    yield f"With a deadline below {duration(best.seconds_high)} it may finish late."
 
 
 def unknown(answer: Answer) -> str:
@@ -151,7 +188,7 @@ def _named(start: str, answer: Answer, missing: list[tuple[Without, str]]) -> st
 
 def startup(question: Question) -> str:
     """Return the time that is assumed until training runs."""
-    return f"{duration(question.startup_s)} are assumed until training runs." if question.startup_s else "Start-up is not included."
+    return f"Includes an assumed {duration(question.startup_s)} of start-up." if question.startup_s else "Start-up is not included."
 
 
 def tokens_in_words(tokens: float) -> str:

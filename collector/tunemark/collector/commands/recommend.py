@@ -122,7 +122,7 @@ def recommend_command(
 def _size(tokens: str | None, samples: str | None, length: int, epochs: int) -> int:
     """Return the tokens of all epochs."""
     if (tokens is None) == (samples is None):
-        raise TunemarkError("--tokens", tokens, "give the size of the data once: --tokens or --samples")
+        raise TunemarkError("--tokens", tokens, "give the size of the data with either --tokens or --samples")
     if epochs < 1:
         raise TunemarkError("--epochs", epochs, "must be 1 or more")
     size = parse_count("--tokens", tokens) if tokens is not None else parse_count("--samples", samples or "") * length
@@ -180,15 +180,19 @@ def as_data(card: ModelCard, question: Question, answer: Answer, tuned: Answer |
     return {
         "question": {"model": card.key} | asdict(question),
         "headline": recommendation_words.headline(question, answer),
-        "alternatives": recommendation_words.alternatives(answer),
+        "alternatives": recommendation_words.alternatives(question, answer),
         "changes": _changes(question, answer, tuned),
         **asdict(answer),
     }
 
 
 def _changes(question: Question, answer: Answer, tuned: Answer | None) -> list[str]:
-    tuned_words = [recommendation_words.with_tuned(tuned)] if tuned is not None else []
-    return [*recommendation_words.changes(question, answer), *filter(None, tuned_words)]
+    tuned_words = [recommendation_words.with_tuned(answer, tuned)] if tuned is not None else []
+    return [
+        *recommendation_words.own_hardware(question, answer),
+        *recommendation_words.changes(question, answer),
+        *filter(None, tuned_words),
+    ]
 
 
 def _print(card: ModelCard, question: Question, answer: Answer, tuned: Answer | None, limit: int) -> None:
@@ -202,7 +206,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, tuned: Answer | 
     if answer.best is not None:
         typer.echo(words.evidence(answer.best))
         typer.echo(f"Memory {words.memory(answer.best)} ({words.configuration(answer.best)}).")
-    for line in words.alternatives(answer):
+    for line in words.alternatives(question, answer):
         typer.echo(line)
     for title, options in (
         (f"Options, {question.objective} first", answer.ranked),
@@ -210,7 +214,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, tuned: Answer | 
         ("Over a limit", answer.exceeding),
     ):
         if options:
-            _print_options(f"{title}: {min(limit, len(options))} of {len(options)}", options[:limit])
+            _print_options(question, f"{title}: {min(limit, len(options))} of {len(options)}", options[:limit])
     lines = [*_changes(question, answer, tuned), words.not_fitting(answer), words.unknown(answer)]
     if any(lines):
         typer.echo("")
@@ -219,7 +223,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, tuned: Answer | 
     typer.echo(f"{words.startup(question)} {words.NOT_INCLUDED}")
 
 
-def _print_options(title: str, options: Iterable[Option]) -> None:
+def _print_options(question: Question, title: str, options: Iterable[Option]) -> None:
     words = recommendation_words
     columns = ["rank", "hardware", "where", "usd/h", "time", "90% interval", "cost", "90% interval", "memory", "evidence", "limit"]
     rows = [
@@ -229,7 +233,7 @@ def _print_options(title: str, options: Iterable[Option]) -> None:
             else f"{option.rank_low}"
             if option.rank_low == option.rank_high
             else f"{option.rank_low} to {option.rank_high}",
-            words.hardware(option),
+            words.hardware(option) + words.with_method(question, option),
             words.place(option),
             formats.usd(option.offer.usd_per_hour * option.instances),
             formats.duration(option.seconds),

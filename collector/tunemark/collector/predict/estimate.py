@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from tunemark.collector.predict.fit import Combination, Estimate, Fit, Observed
+from tunemark.collector.predict.fit import Combination, Estimate, Fit, Observed, generation_of
 from tunemark.collector.predict.roofline import Missing
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError, did_you_mean
@@ -141,22 +141,29 @@ def interval_of(estimate: Estimate, devices: int) -> Range:
 def no_data(rows: Sequence[Observed], config: Combination) -> Missing | None:
     """Return the reason why nothing similar to a combination is known, or None; see `unmeasured`."""
     shape = config.shape
-    return unmeasured(rows, shape.model, shape.method, config.accelerator.vendor, length=shape.sequence_length, slots=shape.slots)
+    return unmeasured(rows, shape.model, shape.method, config.accelerator, length=shape.sequence_length, slots=shape.slots)
 
 
-def unmeasured(rows: Sequence[Observed], model: ModelCard, method: Method, vendor: str, *, length: int, slots: int) -> Missing | None:
+def unmeasured(
+    rows: Sequence[Observed], model: ModelCard, method: Method, card: AcceleratorCard, *, length: int, slots: int
+) -> Missing | None:
     """Return the reason why nothing similar is known, or None. `slots` is the tokens of a micro-batch.
 
-    There is no prediction for a method or a vendor without results, for an encoder without results of encoders, and for rows far
-    shorter or longer than any calibration row of the method, where other costs dominate.
+    There is no prediction for a method or a vendor without results, for an encoder without results of encoders, for a decoder on a
+    generation of which only encoders were measured, and for rows far shorter or longer than any calibration row of the method, where
+    other costs dominate.
     """
     alike = [row for row in rows if row.config.shape.method is method]
     if not alike:
         return Missing(f"no accepted result of {method.value}")
     if FAMILIES[model.family].encoder and not any(FAMILIES[row.config.shape.model.family].encoder for row in alike):
         return Missing(f"{model.name} is an encoder, and no accepted {method.value} result is for an encoder")
-    if not any(row.config.accelerator.vendor == vendor for row in rows):
-        return Missing(f"no accepted result on a device of {vendor}")
+    if not any(row.config.accelerator.vendor == card.vendor for row in rows):
+        return Missing(f"no accepted result on a device of {card.vendor}")
+    generation = generation_of(card)
+    of_generation = {FAMILIES[row.config.shape.model.family].encoder for row in rows if row.config.generation == generation}
+    if of_generation == {True} and not FAMILIES[model.family].encoder:
+        return Missing(f"only encoders were measured on {generation} devices, and {model.name} is a decoder")
     lengths = [row.config.shape.sequence_length for row in alike]
     if not SMALLEST_PART * min(lengths) <= length <= LARGEST_TIMES * max(lengths):
         return Missing(f"rows of {length:,} tokens; accepted results have {min(lengths):,} to {max(lengths):,}")

@@ -71,12 +71,17 @@ class Combination:
     @property
     def generation(self) -> str:
         """Vendor and architecture of the accelerator."""
-        return f"{self.accelerator.vendor} {self.accelerator.architecture or self.accelerator.key}"
+        return generation_of(self.accelerator)
 
     @property
     def architecture(self) -> str:
         """The numbers of the model that determine the time per token."""
         return architecture_of(self.shape.model)
+
+
+def generation_of(card: AcceleratorCard) -> str:
+    """Return the vendor and the architecture of an accelerator."""
+    return f"{card.vendor} {card.architecture or card.key}"
 
 
 def architecture_of(model: ModelCard) -> str:

@@ -27,7 +27,7 @@ import numpy as np
 from tunemark.collector.audit.rule import Finding
 from tunemark.collector.gate.read import in_processes
 from tunemark.collector.predict.estimate import QUANTILE, unmeasured
-from tunemark.collector.predict.fit import ROW_VARIANCE, Combination, Estimate, Fit, Observed, architecture_of
+from tunemark.collector.predict.fit import ROW_VARIANCE, Combination, Estimate, Fit, Observed, architecture_of, generation_of
 from tunemark.collector.predict.roofline import Missing
 from tunemark.collector.store.rows import Row
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow, current_prices
@@ -147,6 +147,8 @@ class Evidence:
     """Model, method, accelerator and software level -> rows."""
     direct_error: float
     """Error of a direct rate in log space, not exceeded by 90% of the results."""
+    levels: frozenset[tuple[str, SoftwareLevel]]
+    """Vendors with the software levels of their results."""
     longest: Mapping[str, int]
     """Architecture of a model -> tokens of the longest rows."""
     reasons: dict[Group, Missing | None] = field(default_factory=dict)
@@ -176,18 +178,25 @@ class Evidence:
         longest: dict[str, int] = {}
         for row in fitted.rows:
             longest[row.config.architecture] = max(row.config.shape.sequence_length, longest.get(row.config.architecture, 0))
+        levels = frozenset((row.config.accelerator.vendor, row.config.level) for row in fitted.rows)
         groups = {key: tuple(rows) for key, rows in grouped.items()}
-        return cls(fitted, residuals, groups, quantile_of(errors), longest)
+        return cls(fitted, residuals, groups, quantile_of(errors), levels, longest)
 
     def correction(self, near: Sequence[Observed]) -> float:
         """Return the correction of the logarithm of a predicted time for results near it."""
         return NEAR_SHARE * mean(self.residuals[row.id] for row in near)
 
-    def missing(self, model: ModelCard, method: Method, vendor: str, length: int, slots: int) -> Missing | None:
-        """Return the reason why nothing similar was measured, or None; `slots` is the tokens of a micro-batch."""
-        key = (method, FAMILIES[model.family].encoder, vendor, length, slots)
+    def missing(self, step: "Step", level: SoftwareLevel, card: AcceleratorCard, slots: int) -> Missing | None:
+        """Return the reason why nothing similar was measured, or None; `slots` is the tokens of a micro-batch.
+
+        Software of one level does not exist on every vendor's devices, so there must be a result of the level on one of them.
+        """
+        model, method, length = step.model, step.method, step.length
+        if (card.vendor, level) not in self.levels:
+            return Missing(f"no accepted result with {level} software on a device of {card.vendor}")
+        key = (method, FAMILIES[model.family].encoder, generation_of(card), length, slots)
         if key not in self.reasons:
-            self.reasons[key] = unmeasured(self.fitted.rows, model, method, vendor, length=length, slots=slots)
+            self.reasons[key] = unmeasured(self.fitted.rows, model, method, card, length=length, slots=slots)
         return self.reasons[key]
 
 
@@ -241,7 +250,10 @@ def models_asked(facts: FactBase) -> list[ModelCard]:
 
 def lengths_of(model: ModelCard, evidence: Evidence) -> tuple[int, ...]:
     """Return the row lengths of a model's rows: none is longer than its context, unless there are results of such rows."""
-    lengths = ENCODER_LENGTHS if FAMILIES[model.family].encoder else LENGTHS
+    family = FAMILIES[model.family]
+    lengths = ENCODER_LENGTHS if family.encoder else LENGTHS
+    if family.learned_positions:
+        return (*(length for length in lengths if length < model.context_length), model.context_length)
     longest = max(evidence.longest.get(architecture_of(model), 0), model.context_length)
     return tuple(length for length in lengths if length <= longest)
 
@@ -272,17 +284,17 @@ def rows_of_model(model: ModelCard, facts: FactBase, evidence: Evidence, trust: 
         found = evidence.groups.get((architecture_of(model), method, card.key, level), ())
         if level == "vendor" and not found:
             continue
-        row = _row(model, method, length, level, card, devices)
+        row, step = _row(model, method, length, level, card, devices), Step(model, method, length, devices, level != "plain")
         direct = [each for each in found if is_direct(each, devices, length)]
         # Memory takes longest to compute, so it comes after what makes it useless.
-        missing = None if direct else evidence.missing(model, method, card.vendor, length, MOST_SLOTS)
+        missing = None if direct else evidence.missing(step, level, card, MOST_SLOTS)
         if missing is not None:
             rows.append(row | {"reason": missing.reason})
             continue
         memory = int((card.memory_gib or 0) * GIB)
-        chosen, verdict = best_on(Step(model, method, length, devices, level != "plain"), memory)
+        chosen, verdict = best_on(step, memory)
         row |= _memory(chosen, verdict, memory)
-        missing = evidence.missing(model, method, card.vendor, length, chosen.shape.slots)
+        missing = evidence.missing(step, level, card, chosen.shape.slots)
         if direct:
             # A result has run there, in whatever configuration.
             ran: Row = {"memory": "ran"} if verdict in {"tight", "no"} else {}

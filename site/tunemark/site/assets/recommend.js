@@ -23,7 +23,7 @@
   };
 
   // The choice -------------------------------------------------------------------------------------
-  const OBJECTIVES = ["cheapest", "fastest", "value"], NODES = [1, 2, 4, 8], FIRST = 5, SAME = 2;
+  const OBJECTIVES = ["cheapest", "fastest", "value"], NODES = [1, 2, 4, 8], FIRST = 5, SAME = 2, WORTH_SEVERAL = 300;
   const PROVEN = new Set(["direct", "near"]), MEASURED = new Set(["measured", "reproduced"]), OWN = "own hardware";
 
   const lengthClass = (length, rates) => {
@@ -117,12 +117,20 @@
         question.kinds.includes(offer.kind) && (!question.providers.length || question.providers.includes(offer.provider))
     );
     const options = [], tooLarge = new Map(), noData = new Map();
-    for (const offer of [...question.own, ...rented])
+    const considered = [...question.own, ...rented];
+    const quick = considered.some((offer) =>
+      methods.some((method) => {
+        const speed = table.get(`${method}/${offer.accelerator}/${offer.devices}`)?.tokens_per_s;
+        return speed && question.tokens / speed < WORTH_SEVERAL;
+      })
+    );
+    for (const offer of considered)
       for (const method of methods)
         for (const instances of offer.fabric ? NODES : NODES.slice(0, 1)) {
           const devices = offer.devices * instances;
           const rate = table.get(`${method}/${offer.accelerator}/${devices}`);
           if (!rate || (question.most_devices !== null && devices > question.most_devices)) continue;
+          if (instances > 1 && quick) continue;
           const missing = whyMissing(rate, question.trust);
           if (missing === null) options.push(makeOption(question, rate, offer, instances));
           else {
@@ -154,7 +162,7 @@
     near: "of this model and method on this accelerator, with another row length or device count",
   };
   const LIMITS = { deadline: "the deadline", budget: "the budget", memory: "the memory of the device" };
-  const PICKS = { cheapest: "Cheapest", fastest: "Fastest", value: "Best value", proven: "Best with results of its own" };
+  const PICKS = { cheapest: "Cheapest", fastest: "Fastest", value: "Best value", proven: "Best with results" };
   const NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included.";
   const NAMED = 6;
   const HINT =
@@ -165,13 +173,14 @@
   const place = (option) =>
     option.offer.provider === OWN
       ? OWN
-      : `${option.instances > 1 ? `${option.instances} x ` : ""}${option.offer.instance} at ${option.offer.provider}`;
+      : `${option.instances > 1 ? `${option.instances} x ` : ""}${option.offer.instance} at ${option.offer.provider}` +
+        (option.offer.kind === "on_demand" ? "" : `, ${option.offer.kind.replaceAll("_", " ")}`);
   const hourly = (option) => `${usd(option.offer.usd_per_hour * option.instances)}/h`;
   const timeAndCost = (option) =>
     `about ${duration(option.seconds)} (${duration(option.seconds_low)} to ${duration(option.seconds_high)}), ` +
     `about ${usd(option.usd)} (${usd(option.usd_low)} to ${usd(option.usd_high)})`;
   const evidence = ({ rate }) => {
-    if (!(rate.evidence in EVIDENCE)) return "Predicted: there is no result of this model and method on this accelerator.";
+    if (!(rate.evidence in EVIDENCE)) return "Predicted: no result of this model and method on this accelerator with this software is accepted.";
     const count = rate.results === 1 ? "1 result" : `${rate.results} results`;
     return rate.evidence === "direct"
       ? `From ${count} ${EVIDENCE.direct}; the interval is for the same software.`
@@ -186,18 +195,38 @@
     ].join(", ");
   const memory = ({ rate }) => (rate.needed_bytes === null ? "" : `${rate.memory}: ${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`);
 
+  const excess = (question, option) =>
+    Math.max(...[[option.seconds, question.deadline_s], [option.usd, question.budget_usd]].filter(([, limit]) => limit !== null).map(([value, limit]) => value / limit));
+  const withMethod = (question, option) => (question.method === "any" ? ` with ${METHODS[option.rate.method] ?? option.rate.method}` : "");
+  const isOffer = (offer) => (option) => option.offer === offer;
+  const ownHardware = (question, answer) =>
+    question.own.map((offer) => {
+      const name = `Your ${offer.devices} x ${offer.name}`, place = answer.ranked.findIndex(isOffer(offer));
+      const other = [...answer.may_exceed, ...answer.exceeding].find(isOffer(offer));
+      const missing = [...answer.too_large, ...answer.no_data].find((each) => each.accelerator === offer.accelerator && each.devices === offer.devices);
+      if (place >= 0) {
+        const option = answer.ranked[place];
+        return `${name}: place ${place + 1} of ${answer.ranked.length}${withMethod(question, option)}, ${timeAndCost(option)}.`;
+      }
+      if (other) {
+        const limits = [...new Set([...other.exceeds, ...other.limits])].map((limit) => LIMITS[limit]).join(" and ");
+        return `${name}: may exceed ${limits}, ${timeAndCost(other)}.`;
+      }
+      return `${name}: ${missing ? missing.reason : "there are no rates for this number of devices"}.`;
+    });
+
   const headline = (question, answer) => {
     const best = answer.ranked[0];
     if (best) {
       const verb = best.offer.provider === OWN ? "Use" : "Rent";
-      const method = question.method === "any" ? ` with ${METHODS[best.rate.method]}` : "";
-      return `${verb} ${hardware(best)} (${place(best)}, ${hourly(best)})${method}: ${timeAndCost(best)}.`;
+      return `${verb} ${hardware(best)} (${place(best)}, ${hourly(best)})${withMethod(question, best)}: ${timeAndCost(best)}.`;
     }
-    const closest = [...answer.may_exceed, ...answer.exceeding][0];
+    const nearest = (best, option) => (best && excess(question, best) <= excess(question, option) ? best : option);
+    const closest = answer.may_exceed[0] ?? answer.exceeding.reduce(nearest, undefined);
     if (closest) {
       const limits = [...new Set([...closest.exceeds, ...closest.limits])].map((name) => LIMITS[name]).join(" and ");
       const verb = closest.exceeds.length ? "exceeds" : "may exceed";
-      return `No option keeps all limits. The closest, ${hardware(closest)} (${place(closest)}), ${verb} ${limits}: ${timeAndCost(closest)}.`;
+      return `No option meets all limits. The closest, ${hardware(closest)} (${place(closest)}), ${verb} ${limits}: ${timeAndCost(closest)}.`;
     }
     if (answer.too_large.length && !answer.no_data.length)
       return "The step does not fit on any accelerator offered. QLoRA, shorter rows or more devices need less memory.";
@@ -205,31 +234,32 @@
     return `No data: there is no similar result for any accelerator offered${trusted}.`;
   };
 
-  const alternatives = (answer) =>
+  const alternatives = (question, answer) =>
     Object.entries(answer.picks)
       .filter(([, number]) => number)
       .map(([pick, number]) => {
         const option = answer.ranked[number];
-        return `${PICKS[pick]}: ${hardware(option)} (${place(option)}, ${hourly(option)}), ${timeAndCost(option)}.`;
+        return `${PICKS[pick]}: ${hardware(option)} (${place(option)}, ${hourly(option)})${withMethod(question, option)}, ${timeAndCost(option)}.`;
       });
 
   const changes = (question, answer) => {
     const best = answer.ranked[0], lines = [];
     if (!best) return lines;
-    const next = answer.ranked.slice(1).find((option) => option.usd > best.usd);
+    const next = answer.ranked.slice(1).find((option) => option.usd > best.usd && option.offer !== best.offer);
     if (question.objective === "cheapest" && next) {
       const price = (best.offer.usd_per_hour * best.instances * next.usd) / best.usd;
-      lines.push(`Above ${usd(price)}/h instead of ${hourly(best)}, ${hardware(next)} (${place(next)}) is cheaper.`);
+      lines.push(`${hardware(next)} (${place(next)}) becomes cheaper if ${hardware(best)} costs more than ${usd(price)}/h (now ${hourly(best)}).`);
     }
     const others = best.rank_high - 1;
     if (others > 0)
-      lines.push(`Its interval overlaps with ${others} other option${others === 1 ? "" : "s"}: the evidence does not separate them.`);
-    lines.push(`With a deadline below ${duration(best.seconds_high)} it is not certain to be in time.`);
+      lines.push(`${others} other option${others === 1 ? " has" : "s have"} an overlapping interval: the evidence does not separate them.`);
+    lines.push(`With a deadline below ${duration(best.seconds_high)} it may finish late.`);
     return lines;
   };
-  const withTuned = (tuned) => {
-    const best = tuned.ranked[0];
-    return best ? `With tuned software: ${hardware(best)} (${place(best)}, ${hourly(best)}), ${timeAndCost(best)}.` : "";
+  const withTuned = (answer, tuned) => {
+    const best = tuned.ranked[0], plainBest = answer.ranked[0];
+    const better = best && !(plainBest && best.usd >= plainBest.usd && best.seconds >= plainBest.seconds);
+    return better ? `With tuned software: ${hardware(best)} (${place(best)}, ${hourly(best)}), ${timeAndCost(best)}.` : "";
   };
   const named = (start, answer, missing, nameOf) => {
     const answered = new Set([...answer.ranked, ...answer.may_exceed].map((option) => option.offer.accelerator));
@@ -240,7 +270,7 @@
   const unknownOf = (answer) => named("No data", answer, answer.no_data, (each) => each.name);
   const notFitting = (answer) => named("Does not fit", answer, answer.too_large, (each) => `${each.devices} x ${each.name}`);
   const startup = (question) =>
-    question.startup_s ? `${duration(question.startup_s)} are assumed until training runs.` : "Start-up is not included.";
+    question.startup_s ? `Includes an assumed ${duration(question.startup_s)} of start-up.` : "Start-up is not included.";
 
   // The chart of time against cost, as in front_chart.py -------------------------------------------------
   const WIDTH = 640, HEIGHT = 300, LEFT = 64, RIGHT = 16, TOP = 14, BOTTOM = 40, MOST = 120, TICKS = 6;
@@ -318,7 +348,7 @@
     return Array.from({ length }, (_, row) => Object.fromEntries(names.map((name, index) => [name, lists[index][row]])));
   };
 
-  globalThis.tunemark = { chartOf, notFitting, unknownOf, recommend, headline, alternatives, changes, decoded, evidence, memory, configuration };
+  globalThis.tunemark = { chartOf, ownHardware, notFitting, unknownOf, recommend, headline, alternatives, changes, decoded, evidence, memory, configuration };
 
   // The page ---------------------------------------------------------------------------------------
   const form = document.getElementById("tm-question");
@@ -384,7 +414,7 @@
       kinds: chosen("kind").length ? chosen("kind") : ["on_demand"],
       most_devices: optional(field("devices").value, positive("The number of devices")),
       trust: field("trust").value,
-      startup_s: field("startup").value.trim() === "" ? 0 : time(field("startup").value),
+      startup_s: ["", "0"].includes(field("startup").value.trim()) ? 0 : time(field("startup").value),
       own,
     };
   };
@@ -417,23 +447,23 @@
   };
 
   const HEADS = ["Hardware", "Cost", "Time", "Price", "Memory", "Evidence", "Rank"];
-  const table = (name, options, question) => {
+  const table = (name, options, question, most = SHOWN) => {
     const head = el("tr", {}, ...HEADS.map((text) => el("th", { scope: "col", ...(["Cost", "Time", "Price"].includes(text) ? { class: "tm-num" } : {}) }, text)));
     return el("div", { class: "tm-table-box" },
       el("div", { class: "tm-scroll", tabindex: "0", role: "region", "aria-label": name },
         el("table", { class: "tm-table tm-stacked" }, el("caption", { class: "tm-unseen" }, name), el("thead", {}, head),
-          el("tbody", {}, ...options.slice(0, SHOWN).map((option) => row(option, question))))));
+          el("tbody", {}, ...options.slice(0, most).map((option) => row(option, question))))));
   };
-  const folded = (title, options, question) =>
+  const folded = (title, options, question, most = SHOWN) =>
     options.length
-      ? [el("details", { class: "tm-more" }, el("summary", {}, `${title}: ${grouped(options.length, 0)}`), table(title, options, question))]
+      ? [el("details", { class: "tm-more" }, el("summary", {}, `${title}: ${grouped(options.length, 0)}`), table(title, options, question, most))]
       : [];
 
-  const card = (pick, option) =>
+  const card = (pick, option, question) =>
     el("div", {}, el("dt", {}, PICKS[pick]),
       el("dd", {}, pick === "fastest" ? duration(option.seconds) : usd(option.usd),
         el("small", {}, `${pick === "fastest" ? usd(option.usd) : duration(option.seconds)}, ${hardware(option)}, ${option.offer.provider}`),
-        el("small", {}, option.rate.evidence)));
+        el("small", {}, question.method === "any" ? `${METHODS[option.rate.method]}, ${option.rate.evidence}` : option.rate.evidence)));
 
   const show = (question, answer, tuned) => {
     const best = answer.ranked[0], parts = [];
@@ -441,14 +471,14 @@
     if (best) {
       const links = resultLinks(best.rate);
       parts.push(paragraph(evidence(best), links.length ? " Results: " : "", ...links, links.length ? "." : "", ` Memory ${memory(best)} (${configuration(best)}).`));
-      parts.push(el("dl", { class: "tm-headlines", "aria-label": "Best options" }, ...Object.entries(answer.picks).map(([pick, number]) => card(pick, answer.ranked[number]))));
+      parts.push(el("dl", { class: "tm-headlines", "aria-label": "Best options" }, ...Object.entries(answer.picks).map(([pick, number]) => card(pick, answer.ranked[number], question))));
       const chart = chartOf(answer.ranked);
       if (chart) parts.push(el("figure", { class: "tm-chart tm-time-cost" }, chart, el("figcaption", {}, HINT)));
       parts.push(el("h2", { id: "options" }, "Options"), table("Options, best first", answer.ranked, question));
-      if (answer.ranked.length > SHOWN) parts.push(el("p", { class: "tm-quiet" }, `${SHOWN} of ${grouped(answer.ranked.length, 0)} options.`));
+      parts.push(...folded("Further options", answer.ranked.slice(SHOWN), question, Infinity));
     }
     parts.push(...folded("May exceed a limit", answer.may_exceed, question), ...folded("Over a limit", answer.exceeding, question));
-    const lines = [...changes(question, answer), withTuned(tuned)].filter(Boolean);
+    const lines = [...ownHardware(question, answer), ...changes(question, answer), withTuned(answer, tuned)].filter(Boolean);
     if (lines.length) parts.push(el("h2", {}, "What would change this answer"), el("ul", {}, ...lines.map((line) => el("li", {}, line))));
     const missing = [notFitting(answer), unknownOf(answer)].filter(Boolean);
     if (missing.length) parts.push(el("h2", {}, "What is not recommended or not known"), el("ul", {}, ...missing.map((line) => el("li", {}, line))));
