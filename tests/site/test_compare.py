@@ -6,6 +6,7 @@ import random
 import re
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from test_browser import CHROMIUM, NARROW, QUIET
 
 from tunemark.site.commands import open_server
-from tunemark.site.comparison import TIMES, Estimate, Json, Knowledge, Subject, card_view, factors, ratio_of, view
+from tunemark.site.comparison import READINGS, TIMES, Doubt, Estimate, Json, Knowledge, Subject, card_view, factors, ratio_of, view
 from tunemark.site.pages import compare
 from tunemark.site.queries import Catalogue
 
@@ -198,6 +199,86 @@ def test_results_without_a_common_rate_have_no_explanation() -> None:
     assert made["reasons"][0]["sentence"].startswith("No rate to compare")
 
 
+INCONSISTENT = Doubt("inconsistent", "rows-of-a-step", refuses=True)
+SUSPICIOUS = Doubt("suspicious", "far-from-siblings", refuses=False)
+AMBIGUOUS = Doubt("ambiguous", READINGS, refuses=True)
+FROM_IMPOSSIBLE = Doubt("impossible", "", refuses=True)
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "why"),
+    [
+        ([], [INCONSISTENT], "the audit calls it inconsistent"),
+        ([INCONSISTENT, SUSPICIOUS], [], "the audit calls that of A inconsistent"),
+        ([], [SUSPICIOUS, AMBIGUOUS], "it is ambiguous"),
+        ([FROM_IMPOSSIBLE], [], "that of A follows from an impossible figure"),
+    ],
+)
+def test_a_figure_that_the_audit_refutes_is_not_compared(first: list[Doubt], other: list[Doubt], why: str) -> None:
+    subjects = [make_subject("r-1", doubts={"tokens_per_s": first}), make_subject("r-2", accelerator="b", doubts={"tokens_per_s": other})]
+    made = view(subjects, KNOWN)
+    cell = made["figures"][0]["cells"][1]
+    assert (cell["ratio"], cell["ratio_text"]) == (None, f"not compared: {why}")
+    (reason,) = made["reasons"]
+    assert reason["sentence"] == f"Tokens/s not compared: {why}."
+    assert (reason["observed"], reason["items"], reason["left"], reason["summary"]) == (None, [], None, "")
+
+
+def test_a_suspicious_figure_is_compared_and_marked() -> None:
+    made = view([make_subject(), make_subject("r-2", doubts={"tokens_per_s": [SUSPICIOUS]})], KNOWN)
+    first, other = made["figures"][0]["cells"]
+    assert (first["mark"], other["mark"], other["ratio"]["value"]) == ("", "suspicious", 1)
+    assert made["warnings"] == [{"id": "r-2", "label": "Tokens/s", "text": "suspicious, far-from-siblings"}]
+
+
+def test_the_explanation_uses_a_rate_without_doubt() -> None:
+    figures = {"tokens_per_s": Estimate(1_000.0), "samples_per_s": Estimate(2.0)}
+    made = view([make_subject(figures=figures, doubts={"tokens_per_s": [AMBIGUOUS]}), make_subject("r-2", figures=figures)], KNOWN)
+    assert made["reasons"][0]["rate"] == "samples_per_s"
+
+
+def test_figures_have_the_doubts_of_findings_readings_and_the_figures_they_follow_from(catalogue: Catalogue) -> None:
+    def finding(verdict: str, rule: str, *records: str) -> Json:
+        return {
+            "finding": 1,
+            "verdict": verdict,
+            "rule": rule,
+            "record_ids": list(records),
+            "quantities": ["samples_per_s"],
+            "conditions": [],
+        }
+
+    known = replace(
+        catalogue,
+        findings=[
+            finding("suspicious", "far-from-siblings", MEASURED),
+            finding("inconsistent", "rows-of-a-step", MEASURED, STRANGE),
+            finding("impossible", "utilisation", STRANGE, MEASURED),
+        ],
+        readings={MEASURED: [{"quantity": "peak_memory_bytes"}, {"quantity": "peak_memory_bytes"}]},
+        facts={MEASURED: [{"topic": "derived", "name": "tokens_per_s", "reason": "samples per second x row length"}]},
+    )
+    follows = [Doubt("inconsistent", "", refuses=True)]
+    assert compare._doubts(known, MEASURED, dict.fromkeys(("tokens_per_s", "samples_per_s", "mfu"), Estimate(1.0))) == {
+        "tokens_per_s": follows,
+        "samples_per_s": [INCONSISTENT, SUSPICIOUS],
+        "mfu": follows,
+        "peak_memory_bytes": [AMBIGUOUS],
+    }
+
+
+def test_the_data_list_doubtful_figures_only() -> None:
+    subjects = [
+        make_subject(),
+        make_subject("r-2", doubts={"mfu": [INCONSISTENT, AMBIGUOUS]}),
+        make_subject("r-3", doubts={"mfu": [AMBIGUOUS]}),
+    ]
+    assert json.loads(compare.encoded(subjects, KNOWN))["doubts"] == {
+        "kinds": [["inconsistent", "rows-of-a-step", 1], ["ambiguous", READINGS, 1]],
+        "rows": [[1, 3, 0, 1], [2, 3, 1]],
+    }
+
+
 @pytest.mark.parametrize("number", [0, 1, 5])
 def test_two_to_four_results_are_compared(number: int) -> None:
     with pytest.raises(ValueError, match="choose 2 to 4"):
@@ -269,7 +350,11 @@ def random_subject(place: int, chance: random.Random) -> Subject:
         recompute=maybe(chance.choice([1.0, 1.3333])),
         figures={key: figure for key, figure in figures.items() if figure},
         conditions={key: value for key, value in conditions.items() if value},
+        doubts={key: chance.sample(DOUBTS, chance.choice([1, 2])) for key in figures if chance.random() < 0.2},
     )
+
+
+DOUBTS = [INCONSISTENT, SUSPICIOUS, AMBIGUOUS, FROM_IMPOSSIBLE, Doubt("impossible", "<b>utilisation</b>", refuses=True)]
 
 
 @pytest.fixture(scope="module")
@@ -376,6 +461,21 @@ def test_two_results_by_address_show_ratio_and_interval(opened: Open) -> None:
     expect(page.locator("summary").last).to_have_text("4 equal conditions")
     expect(page.get_by_text("No stated condition differs.")).to_be_visible()
     expect(page.locator("[data-compare=results] dl")).to_be_hidden()
+
+
+def test_a_doubtful_figure_has_a_warning_a_mark_and_no_ratio(opened: Open) -> None:
+    page = opened(
+        "#r-8,r-9", [make_subject("r-8", doubts={"tokens_per_s": [INCONSISTENT, AMBIGUOUS]}), make_subject("r-9", accelerator="b")]
+    )
+    warning = page.locator("[data-compare-doubts] p")
+    expect(warning).to_have_text(f"Tokens/s of r-8: inconsistent, rows-of-a-step; ambiguous, {READINGS}")
+    expect(warning.locator("a")).to_have_attribute("href", "results/r-8.html")
+    cells = page.locator("tr[data-key=tokens_per_s] td")
+    expect(cells.nth(0).locator(".tm-mark")).to_have_text("inconsistent")
+    expect(cells.nth(1).locator(".tm-mark")).to_have_count(0)
+    expect(cells.nth(1).locator(".tm-ratio")).to_have_text("not compared: the audit calls that of A inconsistent")
+    expect(page.locator(".tm-reason p")).to_have_text("Tokens/s not compared: the audit calls that of A inconsistent.")
+    assert warning.bounding_box()["y"] < cells.nth(0).bounding_box()["y"]  # type: ignore[index]
 
 
 def test_a_single_run_has_no_interval(opened: Open) -> None:

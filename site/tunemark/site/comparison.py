@@ -30,6 +30,12 @@ USUAL_FORMAT = "bf16"
 SAME_WORK = 0.005
 """FLOPs per token that differ by less are equal."""
 MOST_DIGITS = 5
+VERDICTS = ("impossible", "inconsistent", "suspicious", "ambiguous")
+"""Verdicts of the audit, worst first."""
+REFUSED = ("impossible", "inconsistent")
+"""Verdicts on a figure that forbid a ratio."""
+READINGS = "several readings"
+"""Reason of the doubt about a figure that the document does not define."""
 
 Json = dict[str, Any]
 
@@ -44,6 +50,17 @@ class Estimate:
     value: float
     low: float | None = None
     high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A finding of the audit about a figure, or its several readings."""
+
+    verdict: str
+    reason: str
+    """Rule of the audit, or `READINGS`; empty if the doubt is about a figure from which this one is calculated."""
+    refuses: bool
+    """The figure is not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +88,8 @@ class Subject:
     """Known figures by key."""
     conditions: Mapping[str, str]
     """Stated conditions by key, as text."""
+    doubts: Mapping[str, Sequence[Doubt]] = field(default_factory=dict)
+    """Doubts about figures by key, worst first. A figure with a doubt may be unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +126,25 @@ def ratio_of(first: Estimate, other: Estimate) -> Json:
     return {"value": value, "low": low, "high": high, "verdict": NOT_SEPARATED if low <= 1 <= high else DIFFERS}
 
 
+def refusal(first: Subject, other: Subject, key: str) -> str:
+    """Return why the figures of two results are not compared; empty if they are."""
+    for name, subject in (("it", other), ("that of A", first)):
+        doubt = next((doubt for doubt in subject.doubts.get(key, ()) if doubt.refuses), None)
+        if doubt is None:
+            continue
+        if not doubt.reason:
+            return f"not compared: {name} follows from an {doubt.verdict} figure"
+        return f"not compared: {f'{name} is ambiguous' if doubt.reason == READINGS else f'the audit calls {name} {doubt.verdict}'}"
+    return ""
+
+
 def compared_rate(first: Subject, other: Subject) -> str | None:
-    """Return the rate to compare: tokens/s, or samples/s if only that has intervals or values in both results."""
-    shared = [key for key in RATES if key in first.figures and key in other.figures]
+    """Return the rate to compare: tokens/s, or samples/s if only that has intervals or values in both results.
+
+    A rate that is not compared is returned only if there is no other.
+    """
+    known = [key for key in RATES if key in first.figures and key in other.figures]
+    shared = [key for key in known if not refusal(first, other, key)] or known
     with_interval = [key for key in shared if first.figures[key].low is not None and other.figures[key].low is not None]
     return next(iter([*with_interval, *shared]), None)
 
@@ -231,6 +266,7 @@ def view(subjects: Sequence[Subject], known: Knowledge) -> Json:
 
     return {
         "columns": [_column(subject) for subject in subjects],
+        "warnings": [warning for subject in subjects for warning in _warnings(subject, known)],
         "figures": [_figure_row(spec, subjects) for spec in known.figures if any(spec["key"] in subject.figures for subject in subjects)],
         "differing": [row(key) for key in [*explained, *(key for key in differing if key not in explained)]],
         "partly": [row(key) for key in partly],
@@ -249,18 +285,36 @@ def _column(subject: Subject) -> Json:
     return {"id": subject.id, "title": subject.title, "trust": subject.trust, "note": note}
 
 
+def _warnings(subject: Subject, known: Knowledge) -> list[Json]:
+    """Return a line for each figure of a result that the audit names or that has several readings."""
+    made = []
+    for spec in known.figures:
+        doubts = [f"{doubt.verdict}, {doubt.reason}" for doubt in subject.doubts.get(spec["key"], ()) if doubt.reason]
+        if doubts:
+            made.append({"id": subject.id, "label": spec["label"], "text": "; ".join(doubts)})
+    return made
+
+
+def _mark(subject: Subject, key: str) -> str:
+    """Return the worst verdict on a figure."""
+    doubts = subject.doubts.get(key, ())
+    return doubts[0].verdict if doubts else ""
+
+
 def _figure_row(spec: Mapping[str, Any], subjects: Sequence[Subject]) -> Json:
     first = subjects[0].figures.get(spec["key"])
     cells = []
     for position, subject in enumerate(subjects):
         figure = subject.figures.get(spec["key"])
-        ratio = ratio_of(first, figure) if position and first and figure else None
+        refused = refusal(subjects[0], subject, spec["key"]) if position and first and figure else ""
+        ratio = ratio_of(first, figure) if position and first and figure and not refused else None
         cells.append(
             {
                 "text": shown(spec["kind"], figure),
+                "mark": _mark(subject, spec["key"]),
                 "small": _interval_text(spec["kind"], figure, subject.runs),
                 "ratio": ratio,
-                "ratio_text": "" if ratio is None else _ratio_text(ratio, subjects[0], subject, interval_is_usual=spec["interval"]),
+                "ratio_text": refused if ratio is None else _ratio_text(ratio, subjects[0], subject, interval_is_usual=spec["interval"]),
             }
         )
     return {"key": spec["key"], "label": spec["label"], "cells": cells}
@@ -296,6 +350,9 @@ def _reason(first: Subject, other: Subject, known: Knowledge) -> Json:
     empty: Json = {"id": other.id, "title": other.title, "rate": None, "observed": None, "sentence": "", "items": [], "left": None}
     if rate is None:
         return empty | {"sentence": "No rate to compare: tokens/s or samples/s must be known for both.", "summary": "", "caveat": ""}
+    refused = refusal(first, other, rate)
+    if refused:
+        return empty | {"sentence": f"{_label(rate, known)} {refused}.", "summary": "", "caveat": ""}
     observed = ratio_of(first.figures[rate], other.figures[rate])
     items = factors(first, other, rate, known)
     for item in items:
@@ -314,8 +371,12 @@ def _reason(first: Subject, other: Subject, known: Knowledge) -> Json:
     }
 
 
+def _label(key: str, known: Knowledge) -> str:
+    return next((spec["label"] for spec in known.figures if spec["key"] == key), key)
+
+
 def _sentence(rate: str, observed: Json, first: Subject, other: Subject, known: Knowledge) -> str:
-    label = next((spec["label"] for spec in known.figures if spec["key"] == rate), rate)
+    label = _label(rate, known)
     what = "single runs" if _single_run(first, other) else "rates"
     verdict = {
         DIFFERS: f"The {what} differ: the interval excludes 1.",

@@ -13,6 +13,7 @@
     samples_per_s: ["model", "method", "task", "sequence_length", "packing", "dataset"],
   };
   const PEAKS = ["bf16", "fp16", "tf32", "fp32", "fp8"], USUAL_FORMAT = "bf16", SAME_WORK = 0.005, MOST_DIGITS = 5;
+  const READINGS = "several readings";
   const GIB = 2 ** 30;
 
   // Formats: as tunemark.schema.formats, ties to even as in Python ----------------------------------
@@ -97,7 +98,7 @@
 
   const decoded = (data) => {
     const rows = data.rows;
-    const subjects = Array.from({ length: rows }, () => ({ figures: {}, conditions: {} }));
+    const subjects = Array.from({ length: rows }, () => ({ figures: {}, conditions: {}, doubts: {} }));
     for (const group of [data.texts, data.numbers]) {
       for (const [name, packed] of Object.entries(group)) {
         column(packed, rows).forEach((value, row) => { subjects[row][name] = value; });
@@ -113,6 +114,10 @@
       column(condition, rows).forEach((value, row) => {
         if (value !== null) subjects[row].conditions[condition.key] = value;
       });
+    }
+    const doubts = data.doubts.kinds.map(([verdict, cause, refuses]) => ({ verdict, reason: cause, refuses: refuses === 1 }));
+    for (const [row, place, ...numbers] of data.doubts.rows) {
+      subjects[row].doubts[data.figures[place].key] = numbers.map((index) => doubts[index]);
     }
     for (const subject of subjects) subject.runs = subject.runs || "";
     const effects = {};
@@ -135,8 +140,22 @@
     return { value, low, high, verdict: low <= 1 && 1 <= high ? NOT_SEPARATED : DIFFERS };
   };
 
+  const doubtsOf = (subject, key) => subject.doubts[key] || [];
+
+  const refusal = (first, other, key) => {
+    for (const [name, subject] of [["it", other], ["that of A", first]]) {
+      const doubt = doubtsOf(subject, key).find(({ refuses }) => refuses);
+      if (!doubt) continue;
+      if (!doubt.reason) return `not compared: ${name} follows from an ${doubt.verdict} figure`;
+      return `not compared: ${doubt.reason === READINGS ? `${name} is ambiguous` : `the audit calls ${name} ${doubt.verdict}`}`;
+    }
+    return "";
+  };
+
   const comparedRate = (first, other) => {
-    const shared = RATES.filter((key) => first.figures[key] && other.figures[key]);
+    const all = RATES.filter((key) => first.figures[key] && other.figures[key]);
+    const clean = all.filter((key) => !refusal(first, other, key));
+    const shared = clean.length ? clean : all;
     return shared.find((key) => first.figures[key].low !== null && other.figures[key].low !== null) || shared[0] || null;
   };
 
@@ -227,16 +246,24 @@
     return runs ? `${ends}, ${runs}` : ends;
   };
 
+  const warningsOf = (subject, known) =>
+    known.figures
+      .map((spec) => [spec.label, doubtsOf(subject, spec.key).filter((doubt) => doubt.reason)])
+      .filter(([, doubts]) => doubts.length)
+      .map(([name, doubts]) => ({ id: subject.id, label: name, text: doubts.map((doubt) => `${doubt.verdict}, ${doubt.reason}`).join("; ") }));
+
   const figureRow = (spec, subjects) => {
     const first = subjects[0].figures[spec.key];
     const cells = subjects.map((subject, place) => {
       const figure = subject.figures[spec.key];
-      const ratio = place && first && figure ? ratioOf(first, figure) : null;
+      const refused = place && first && figure ? refusal(subjects[0], subject, spec.key) : "";
+      const ratio = place && first && figure && !refused ? ratioOf(first, figure) : null;
       return {
         text: shown(spec.kind, figure),
+        mark: doubtsOf(subject, spec.key)[0]?.verdict || "",
         small: intervalText(spec.kind, figure, subject.runs),
         ratio,
-        ratio_text: ratio ? ratioText(ratio, subjects[0], subject, spec.interval) : "",
+        ratio_text: ratio ? ratioText(ratio, subjects[0], subject, spec.interval) : refused,
       };
     });
     return { key: spec.key, label: spec.label, cells };
@@ -245,8 +272,10 @@
   const factorText = (item) =>
     item.low === null ? times(item.value) : `${times(item.value)} (${significant(item.low)} to ${significant(item.high)})`;
 
+  const figureLabel = (known, key) => (known.figures.find((spec) => spec.key === key) || { label: key }).label;
+
   const sentence = (rate, observed, first, other, known) => {
-    const name = (known.figures.find((spec) => spec.key === rate) || { label: rate }).label;
+    const name = figureLabel(known, rate);
     const what = singleRun(first, other) ? "single runs" : "rates";
     const verdict = {
       [DIFFERS]: `The ${what} differ: the interval excludes 1.`,
@@ -269,6 +298,8 @@
     if (!rate) {
       return { ...empty, sentence: "No rate to compare: tokens/s or samples/s must be known for both.", summary: "", caveat: "" };
     }
+    const refused = refusal(first, other, rate);
+    if (refused) return { ...empty, sentence: `${figureLabel(known, rate)} ${refused}.`, summary: "", caveat: "" };
     const observed = ratioOf(first.figures[rate], other.figures[rate]);
     const items = factors(first, other, rate, known);
     for (const item of items) {
@@ -315,6 +346,7 @@
       columns: subjects.map(({ id, title, trust, impossible }) => ({
         id, title, trust, note: impossible ? "the audit calls its rate or a condition impossible" : "",
       })),
+      warnings: subjects.flatMap((subject) => warningsOf(subject, known)),
       figures: known.figures.filter((spec) => subjects.some((subject) => subject.figures[spec.key])).map((spec) => figureRow(spec, subjects)),
       differing: [...explained, ...differing.filter((key) => !explained.includes(key))].map(row),
       partly: partly.map(row),
@@ -365,7 +397,7 @@
   const bodyOf = (rows) =>
     make("tbody", {}, ...rows.map((row) =>
       make("tr", { "data-key": row.key || null }, make("th", { scope: "row" }, row.label), ...row.cells.map((cell, place) =>
-        make("td", { "data-letter": letter(place) }, cell.text, small(cell.small), small(cell.ratio_text, "tm-ratio"))))));
+        make("td", { "data-letter": letter(place) }, cell.mark ? make("span", {}, cell.text, " ", make("span", { class: `tm-mark tm-is-${cell.mark}` }, cell.mark)) : cell.text, small(cell.small), small(cell.ratio_text, "tm-ratio"))))));
 
   const tableOf = (name, head, rows) =>
     make("div", { class: "tm-scroll", tabindex: "0", role: "region", "aria-label": name },
@@ -382,8 +414,12 @@
 
   const folded = (title, node) => make("details", { class: "tm-more" }, make("summary", {}, title), node);
 
+  const warningOf = ({ id, label: name, text }) =>
+    make("p", {}, `${name} of `, make("a", { href: `results/${encodeURIComponent(id)}.html` }, id), `: ${text}`);
+
   const resultsOf = (made) => {
-    const parts = [tableOf("Figures", headOf(made.columns, "Figure", "results"), made.figures)];
+    const parts = made.warnings.length ? [make("div", { class: "tm-note tm-is-inconsistent", "data-compare-doubts": true }, ...made.warnings.map(warningOf))] : [];
+    parts.push(tableOf("Figures", headOf(made.columns, "Figure", "results"), made.figures));
     parts.push(make("h3", {}, "What explains the difference"), ...made.reasons.map(reasonOf));
     parts.push(make("h3", {}, "Conditions that differ"));
     parts.push(made.differing.length

@@ -10,7 +10,11 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import wording
 from tunemark.site.comparison import (
     RATES,
+    READINGS,
+    REFUSED,
     SINGLE_RUN,
+    VERDICTS,
+    Doubt,
     Estimate,
     Json,
     Knowledge,
@@ -19,6 +23,7 @@ from tunemark.site.comparison import (
     compared_rate,
     differ,
     factors,
+    refusal,
     view,
 )
 from tunemark.site.page import Page
@@ -44,6 +49,21 @@ FIGURES = {
 """Figures in the order of the page: kind of number, and whether a missing interval is stated."""
 COSTS = {"cost_per_1m_tokens_usd": "usd_per_1m_tokens", "cost_per_1k_samples_usd": "usd_per_1k_samples"}
 OWN_LABELS = {"tokens_per_s_device": "Tokens/s per device", "time_to_target_s": "Time to target"}
+CALCULATED = {
+    "tokens_per_s_device": ("tokens_per_s",),
+    "mfu": RATES,
+    "cost_per_1m_tokens_usd": ("tokens_per_s",),
+    "cost_per_1k_samples_usd": ("samples_per_s",),
+}
+"""Figures that are always calculated from others."""
+NAMED = {
+    "tokens per second": "tokens_per_s",
+    "tokens/s": "tokens_per_s",
+    "samples per second": "samples_per_s",
+    "samples/s": "samples_per_s",
+    "step time": "step_time_s",
+}
+"""Figures from which another is calculated, as its recorded derivation names them."""
 CONDITIONS = LABELS | {
     "attention": "Attention",
     "fused_kernels": "Fused kernels",
@@ -133,7 +153,33 @@ def _subject(catalogue: Catalogue, row: Row, level: str | None) -> Subject:
         recompute=_rounded(hfu / mfu) if mfu and hfu and hfu >= mfu else None,
         figures=figures,
         conditions=_conditions(catalogue, row, level),
+        doubts=_doubts(catalogue, row["result_id"], figures),
     )
+
+
+def _doubts(catalogue: Catalogue, result: str, figures: Mapping[str, Estimate]) -> dict[str, list[Doubt]]:
+    """Return the doubts about the figures of a result, worst first, and about known figures calculated from them."""
+    own: dict[str, list[Doubt]] = {}
+    for finding in catalogue.findings_about.get(result, ()):
+        if finding["record_ids"][0] == result:
+            for key in finding["quantities"] or ():
+                own.setdefault(key, []).append(Doubt(finding["verdict"], finding["rule"], finding["verdict"] in REFUSED))
+    for key in dict.fromkeys(reading["quantity"] for reading in catalogue.readings.get(result, ())):
+        own.setdefault(key, []).append(Doubt("ambiguous", READINGS, refuses=True))
+    if not own:
+        return {}
+    derived = {fact["name"]: fact["reason"] or "" for fact in catalogue.facts.get(result, ()) if fact["topic"] == "derived"}
+    made = {}
+    for key in FIGURES:
+        named = [source for name, source in NAMED.items() if name in derived.get(key, "") and source != key]
+        sources = [*CALCULATED.get(key, ()), *named] if key in figures else []
+        doubts = [
+            *own.get(key, ()),
+            *(Doubt(doubt.verdict, "", refuses=True) for name in sources for doubt in own.get(name, ()) if doubt.refuses),
+        ]
+        if doubts:
+            made[key] = sorted(dict.fromkeys(doubts), key=lambda doubt: VERDICTS.index(doubt.verdict))
+    return made
 
 
 def _figures(catalogue: Catalogue, row: Row) -> tuple[dict[str, Estimate], str]:
@@ -210,7 +256,7 @@ def example(subjects: Sequence[Subject], known: Knowledge) -> tuple[Subject, Sub
 
 def _is_explained(first: Subject, other: Subject, known: Knowledge) -> bool:
     rate = compared_rate(first, other)
-    return rate is not None and bool(factors(first, other, rate, known))
+    return rate is not None and not refusal(first, other, rate) and bool(factors(first, other, rate, known))
 
 
 def _preference(first: Subject, other: Subject, results: Counter[str | None]) -> tuple[Any, ...]:
@@ -314,11 +360,24 @@ def encoded(subjects: Sequence[Subject], known: Knowledge) -> str:
         "conditions": [
             {"key": key, "label": known.conditions[key], **_column([subject.conditions.get(key) for subject in subjects])} for key in used
         ],
+        "doubts": _packed_doubts(subjects, known),
         "effects": {name: [effect.value, effect.low, effect.high] for name, effect in known.effects.items()},
         "cards": known.cards,
         "card_rows": list(known.card_rows),
     }
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _packed_doubts(subjects: Sequence[Subject], known: Knowledge) -> Json:
+    """Return the different doubts, and for each doubtful figure its row, its place among the figures, and the numbers of its doubts."""
+    numbers: dict[Doubt, int] = {}
+    rows = []
+    for row, subject in enumerate(subjects):
+        for place, spec in enumerate(known.figures):
+            doubts = subject.doubts.get(spec["key"], ())
+            if doubts:
+                rows.append([row, place, *(numbers.setdefault(doubt, len(numbers)) for doubt in doubts)])
+    return {"kinds": [[doubt.verdict, doubt.reason, int(doubt.refuses)] for doubt in numbers], "rows": rows}
 
 
 def _part(subject: Subject, key: str, part: str) -> float | None:
