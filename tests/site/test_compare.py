@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from test_browser import CHROMIUM, NARROW, QUIET
 
 from tunemark.site.commands import open_server
-from tunemark.site.comparison import READINGS, TIMES, Doubt, Estimate, Json, Knowledge, Subject, card_view, factors, ratio_of, view
+from tunemark.site.comparison import READINGS, TIMES, Objection, Estimate, Json, Knowledge, Subject, card_view, factors, ratio_of, view
 from tunemark.site.pages import compare
 from tunemark.site.queries import Catalogue
 
@@ -199,10 +199,10 @@ def test_results_without_a_common_rate_have_no_explanation() -> None:
     assert made["reasons"][0]["sentence"].startswith("No rate to compare")
 
 
-INCONSISTENT = Doubt("inconsistent", "rows-of-a-step", refuses=True)
-SUSPICIOUS = Doubt("suspicious", "far-from-siblings", refuses=False)
-AMBIGUOUS = Doubt("ambiguous", READINGS, refuses=True)
-FROM_IMPOSSIBLE = Doubt("impossible", "", refuses=True)
+INCONSISTENT = Objection("inconsistent", "rows-of-a-step", refuses=True)
+SUSPICIOUS = Objection("suspicious", "far-from-siblings", refuses=False)
+AMBIGUOUS = Objection("ambiguous", READINGS, refuses=True)
+FROM_IMPOSSIBLE = Objection("impossible", "", refuses=True)
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,11 @@ FROM_IMPOSSIBLE = Doubt("impossible", "", refuses=True)
         ([FROM_IMPOSSIBLE], [], "that of A follows from an impossible figure"),
     ],
 )
-def test_a_figure_that_the_audit_refutes_is_not_compared(first: list[Doubt], other: list[Doubt], why: str) -> None:
-    subjects = [make_subject("r-1", doubts={"tokens_per_s": first}), make_subject("r-2", accelerator="b", doubts={"tokens_per_s": other})]
+def test_a_figure_that_the_audit_refutes_is_not_compared(first: list[Objection], other: list[Objection], why: str) -> None:
+    subjects = [
+        make_subject("r-1", objections={"tokens_per_s": first}),
+        make_subject("r-2", accelerator="b", objections={"tokens_per_s": other}),
+    ]
     made = view(subjects, KNOWN)
     cell = made["figures"][0]["cells"][1]
     assert (cell["ratio"], cell["ratio_text"]) == (None, f"not compared: {why}")
@@ -225,19 +228,19 @@ def test_a_figure_that_the_audit_refutes_is_not_compared(first: list[Doubt], oth
 
 
 def test_a_suspicious_figure_is_compared_and_marked() -> None:
-    made = view([make_subject(), make_subject("r-2", doubts={"tokens_per_s": [SUSPICIOUS]})], KNOWN)
+    made = view([make_subject(), make_subject("r-2", objections={"tokens_per_s": [SUSPICIOUS]})], KNOWN)
     first, other = made["figures"][0]["cells"]
     assert (first["mark"], other["mark"], other["ratio"]["value"]) == ("", "suspicious", 1)
     assert made["warnings"] == [{"id": "r-2", "label": "Tokens/s", "text": "suspicious, far-from-siblings"}]
 
 
-def test_the_explanation_uses_a_rate_without_doubt() -> None:
+def test_the_explanation_uses_a_rate_without_objection() -> None:
     figures = {"tokens_per_s": Estimate(1_000.0), "samples_per_s": Estimate(2.0)}
-    made = view([make_subject(figures=figures, doubts={"tokens_per_s": [AMBIGUOUS]}), make_subject("r-2", figures=figures)], KNOWN)
+    made = view([make_subject(figures=figures, objections={"tokens_per_s": [AMBIGUOUS]}), make_subject("r-2", figures=figures)], KNOWN)
     assert made["reasons"][0]["rate"] == "samples_per_s"
 
 
-def test_figures_have_the_doubts_of_findings_readings_and_the_figures_they_follow_from(catalogue: Catalogue) -> None:
+def test_figures_have_the_objections_of_findings_readings_and_the_figures_they_follow_from(catalogue: Catalogue) -> None:
     def finding(verdict: str, rule: str, *records: str) -> Json:
         return {
             "finding": 1,
@@ -258,8 +261,8 @@ def test_figures_have_the_doubts_of_findings_readings_and_the_figures_they_follo
         readings={MEASURED: [{"quantity": "peak_memory_bytes"}, {"quantity": "peak_memory_bytes"}]},
         facts={MEASURED: [{"topic": "derived", "name": "tokens_per_s", "reason": "samples per second x row length"}]},
     )
-    follows = [Doubt("inconsistent", "", refuses=True)]
-    assert compare._doubts(known, MEASURED, dict.fromkeys(("tokens_per_s", "samples_per_s", "mfu"), Estimate(1.0))) == {
+    follows = [Objection("inconsistent", "", refuses=True)]
+    assert compare._objections(known, MEASURED, dict.fromkeys(("tokens_per_s", "samples_per_s", "mfu"), Estimate(1.0))) == {
         "tokens_per_s": follows,
         "samples_per_s": [INCONSISTENT, SUSPICIOUS],
         "mfu": follows,
@@ -267,13 +270,13 @@ def test_figures_have_the_doubts_of_findings_readings_and_the_figures_they_follo
     }
 
 
-def test_the_data_list_doubtful_figures_only() -> None:
+def test_the_data_list_disputed_figures_only() -> None:
     subjects = [
         make_subject(),
-        make_subject("r-2", doubts={"mfu": [INCONSISTENT, AMBIGUOUS]}),
-        make_subject("r-3", doubts={"mfu": [AMBIGUOUS]}),
+        make_subject("r-2", objections={"mfu": [INCONSISTENT, AMBIGUOUS]}),
+        make_subject("r-3", objections={"mfu": [AMBIGUOUS]}),
     ]
-    assert json.loads(compare.encoded(subjects, KNOWN))["doubts"] == {
+    assert json.loads(compare.encoded(subjects, KNOWN))["objections"] == {
         "kinds": [["inconsistent", "rows-of-a-step", 1], ["ambiguous", READINGS, 1]],
         "rows": [[1, 3, 0, 1], [2, 3, 1]],
     }
@@ -350,11 +353,11 @@ def random_subject(place: int, chance: random.Random) -> Subject:
         recompute=maybe(chance.choice([1.0, 1.3333])),
         figures={key: figure for key, figure in figures.items() if figure},
         conditions={key: value for key, value in conditions.items() if value},
-        doubts={key: chance.sample(DOUBTS, chance.choice([1, 2])) for key in figures if chance.random() < 0.2},
+        objections={key: chance.sample(DOUBTS, chance.choice([1, 2])) for key in figures if chance.random() < 0.2},
     )
 
 
-DOUBTS = [INCONSISTENT, SUSPICIOUS, AMBIGUOUS, FROM_IMPOSSIBLE, Doubt("impossible", "<b>utilisation</b>", refuses=True)]
+DOUBTS = [INCONSISTENT, SUSPICIOUS, AMBIGUOUS, FROM_IMPOSSIBLE, Objection("impossible", "<b>utilisation</b>", refuses=True)]
 
 
 @pytest.fixture(scope="module")
@@ -463,11 +466,11 @@ def test_two_results_by_address_show_ratio_and_interval(opened: Open) -> None:
     expect(page.locator("[data-compare=results] dl")).to_be_hidden()
 
 
-def test_a_doubtful_figure_has_a_warning_a_mark_and_no_ratio(opened: Open) -> None:
+def test_a_disputed_figure_has_a_warning_a_mark_and_no_ratio(opened: Open) -> None:
     page = opened(
-        "#r-8,r-9", [make_subject("r-8", doubts={"tokens_per_s": [INCONSISTENT, AMBIGUOUS]}), make_subject("r-9", accelerator="b")]
+        "#r-8,r-9", [make_subject("r-8", objections={"tokens_per_s": [INCONSISTENT, AMBIGUOUS]}), make_subject("r-9", accelerator="b")]
     )
-    warning = page.locator("[data-compare-doubts] p")
+    warning = page.locator("[data-compare-objections] p")
     expect(warning).to_have_text(f"Tokens/s of r-8: inconsistent, rows-of-a-step; ambiguous, {READINGS}")
     expect(warning.locator("a")).to_have_attribute("href", "results/r-8.html")
     cells = page.locator("tr[data-key=tokens_per_s] td")

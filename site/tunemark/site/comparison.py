@@ -35,7 +35,7 @@ VERDICTS = ("impossible", "inconsistent", "suspicious", "ambiguous")
 REFUSED = ("impossible", "inconsistent")
 """Verdicts on a figure that forbid a ratio."""
 READINGS = "several readings"
-"""Reason of the doubt about a figure that the document does not define."""
+"""Reason of the objection about a figure that the document does not define."""
 
 Json = dict[str, Any]
 
@@ -53,12 +53,12 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class Objection:
     """A finding of the audit about a figure, or its several readings."""
 
     verdict: str
     reason: str
-    """Rule of the audit, or `READINGS`; empty if the doubt is about a figure from which this one is calculated."""
+    """Rule of the audit, or `READINGS`; empty if the objection is about a figure from which this one is calculated."""
     refuses: bool
     """The figure is not compared."""
 
@@ -88,8 +88,8 @@ class Subject:
     """Known figures by key."""
     conditions: Mapping[str, str]
     """Stated conditions by key, as text."""
-    doubts: Mapping[str, Sequence[Doubt]] = field(default_factory=dict)
-    """Doubts about figures by key, worst first. A figure with a doubt may be unknown."""
+    objections: Mapping[str, Sequence[Objection]] = field(default_factory=dict)
+    """Objections about figures by key, worst first. A figure with an objection may be unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +129,12 @@ def ratio_of(first: Estimate, other: Estimate) -> Json:
 def refusal(first: Subject, other: Subject, key: str) -> str:
     """Return why the figures of two results are not compared; empty if they are."""
     for name, subject in (("it", other), ("that of A", first)):
-        doubt = next((doubt for doubt in subject.doubts.get(key, ()) if doubt.refuses), None)
-        if doubt is None:
+        objection = next((objection for objection in subject.objections.get(key, ()) if objection.refuses), None)
+        if objection is None:
             continue
-        if not doubt.reason:
-            return f"not compared: {name} follows from an {doubt.verdict} figure"
-        return f"not compared: {f'{name} is ambiguous' if doubt.reason == READINGS else f'the audit calls {name} {doubt.verdict}'}"
+        if not objection.reason:
+            return f"not compared: {name} follows from an {objection.verdict} figure"
+        return f"not compared: {f'{name} is ambiguous' if objection.reason == READINGS else f'the audit calls {name} {objection.verdict}'}"
     return ""
 
 
@@ -289,16 +289,18 @@ def _warnings(subject: Subject, known: Knowledge) -> list[Json]:
     """Return a line for each figure of a result that the audit names or that has several readings."""
     made = []
     for spec in known.figures:
-        doubts = [f"{doubt.verdict}, {doubt.reason}" for doubt in subject.doubts.get(spec["key"], ()) if doubt.reason]
-        if doubts:
-            made.append({"id": subject.id, "label": spec["label"], "text": "; ".join(doubts)})
+        objections = [
+            f"{objection.verdict}, {objection.reason}" for objection in subject.objections.get(spec["key"], ()) if objection.reason
+        ]
+        if objections:
+            made.append({"id": subject.id, "label": spec["label"], "text": "; ".join(objections)})
     return made
 
 
 def _mark(subject: Subject, key: str) -> str:
     """Return the worst verdict on a figure."""
-    doubts = subject.doubts.get(key, ())
-    return doubts[0].verdict if doubts else ""
+    objections = subject.objections.get(key, ())
+    return objections[0].verdict if objections else ""
 
 
 def _figure_row(spec: Mapping[str, Any], subjects: Sequence[Subject]) -> Json:

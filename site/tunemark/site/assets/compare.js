@@ -98,7 +98,7 @@
 
   const decoded = (data) => {
     const rows = data.rows;
-    const subjects = Array.from({ length: rows }, () => ({ figures: {}, conditions: {}, doubts: {} }));
+    const subjects = Array.from({ length: rows }, () => ({ figures: {}, conditions: {}, objections: {} }));
     for (const group of [data.texts, data.numbers]) {
       for (const [name, packed] of Object.entries(group)) {
         column(packed, rows).forEach((value, row) => { subjects[row][name] = value; });
@@ -115,9 +115,9 @@
         if (value !== null) subjects[row].conditions[condition.key] = value;
       });
     }
-    const doubts = data.doubts.kinds.map(([verdict, cause, refuses]) => ({ verdict, reason: cause, refuses: refuses === 1 }));
-    for (const [row, place, ...numbers] of data.doubts.rows) {
-      subjects[row].doubts[data.figures[place].key] = numbers.map((index) => doubts[index]);
+    const objections = data.objections.kinds.map(([verdict, cause, refuses]) => ({ verdict, reason: cause, refuses: refuses === 1 }));
+    for (const [row, place, ...numbers] of data.objections.rows) {
+      subjects[row].objections[data.figures[place].key] = numbers.map((index) => objections[index]);
     }
     for (const subject of subjects) subject.runs = subject.runs || "";
     const effects = {};
@@ -140,14 +140,14 @@
     return { value, low, high, verdict: low <= 1 && 1 <= high ? NOT_SEPARATED : DIFFERS };
   };
 
-  const doubtsOf = (subject, key) => subject.doubts[key] || [];
+  const objectionsOf = (subject, key) => subject.objections[key] || [];
 
   const refusal = (first, other, key) => {
     for (const [name, subject] of [["it", other], ["that of A", first]]) {
-      const doubt = doubtsOf(subject, key).find(({ refuses }) => refuses);
-      if (!doubt) continue;
-      if (!doubt.reason) return `not compared: ${name} follows from an ${doubt.verdict} figure`;
-      return `not compared: ${doubt.reason === READINGS ? `${name} is ambiguous` : `the audit calls ${name} ${doubt.verdict}`}`;
+      const objection = objectionsOf(subject, key).find(({ refuses }) => refuses);
+      if (!objection) continue;
+      if (!objection.reason) return `not compared: ${name} follows from an ${objection.verdict} figure`;
+      return `not compared: ${objection.reason === READINGS ? `${name} is ambiguous` : `the audit calls ${name} ${objection.verdict}`}`;
     }
     return "";
   };
@@ -248,9 +248,9 @@
 
   const warningsOf = (subject, known) =>
     known.figures
-      .map((spec) => [spec.label, doubtsOf(subject, spec.key).filter((doubt) => doubt.reason)])
-      .filter(([, doubts]) => doubts.length)
-      .map(([name, doubts]) => ({ id: subject.id, label: name, text: doubts.map((doubt) => `${doubt.verdict}, ${doubt.reason}`).join("; ") }));
+      .map((spec) => [spec.label, objectionsOf(subject, spec.key).filter((objection) => objection.reason)])
+      .filter(([, objections]) => objections.length)
+      .map(([name, objections]) => ({ id: subject.id, label: name, text: objections.map((objection) => `${objection.verdict}, ${objection.reason}`).join("; ") }));
 
   const figureRow = (spec, subjects) => {
     const first = subjects[0].figures[spec.key];
@@ -260,7 +260,7 @@
       const ratio = place && first && figure && !refused ? ratioOf(first, figure) : null;
       return {
         text: shown(spec.kind, figure),
-        mark: doubtsOf(subject, spec.key)[0]?.verdict || "",
+        mark: objectionsOf(subject, spec.key)[0]?.verdict || "",
         small: intervalText(spec.kind, figure, subject.runs),
         ratio,
         ratio_text: ratio ? ratioText(ratio, subjects[0], subject, spec.interval) : refused,
@@ -418,7 +418,7 @@
     make("p", {}, `${name} of `, make("a", { href: `results/${encodeURIComponent(id)}.html` }, id), `: ${text}`);
 
   const resultsOf = (made) => {
-    const parts = made.warnings.length ? [make("div", { class: "tm-note tm-is-inconsistent", "data-compare-doubts": true }, ...made.warnings.map(warningOf))] : [];
+    const parts = made.warnings.length ? [make("div", { class: "tm-note tm-is-inconsistent", "data-compare-objections": true }, ...made.warnings.map(warningOf))] : [];
     parts.push(tableOf("Figures", headOf(made.columns, "Figure", "results"), made.figures));
     parts.push(make("h3", {}, "What explains the difference"), ...made.reasons.map(reasonOf));
     parts.push(make("h3", {}, "Conditions that differ"));

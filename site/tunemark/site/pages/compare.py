@@ -14,7 +14,7 @@ from tunemark.site.comparison import (
     REFUSED,
     SINGLE_RUN,
     VERDICTS,
-    Doubt,
+    Objection,
     Estimate,
     Json,
     Knowledge,
@@ -153,19 +153,19 @@ def _subject(catalogue: Catalogue, row: Row, level: str | None) -> Subject:
         recompute=_rounded(hfu / mfu) if mfu and hfu and hfu >= mfu else None,
         figures=figures,
         conditions=_conditions(catalogue, row, level),
-        doubts=_doubts(catalogue, row["result_id"], figures),
+        objections=_objections(catalogue, row["result_id"], figures),
     )
 
 
-def _doubts(catalogue: Catalogue, result: str, figures: Mapping[str, Estimate]) -> dict[str, list[Doubt]]:
-    """Return the doubts about the figures of a result, worst first, and about known figures calculated from them."""
-    own: dict[str, list[Doubt]] = {}
+def _objections(catalogue: Catalogue, result: str, figures: Mapping[str, Estimate]) -> dict[str, list[Objection]]:
+    """Return the objections about the figures of a result, worst first, and about known figures calculated from them."""
+    own: dict[str, list[Objection]] = {}
     for finding in catalogue.findings_about.get(result, ()):
         if finding["record_ids"][0] == result:
             for key in finding["quantities"] or ():
-                own.setdefault(key, []).append(Doubt(finding["verdict"], finding["rule"], finding["verdict"] in REFUSED))
+                own.setdefault(key, []).append(Objection(finding["verdict"], finding["rule"], finding["verdict"] in REFUSED))
     for key in dict.fromkeys(reading["quantity"] for reading in catalogue.readings.get(result, ())):
-        own.setdefault(key, []).append(Doubt("ambiguous", READINGS, refuses=True))
+        own.setdefault(key, []).append(Objection("ambiguous", READINGS, refuses=True))
     if not own:
         return {}
     derived = {fact["name"]: fact["reason"] or "" for fact in catalogue.facts.get(result, ()) if fact["topic"] == "derived"}
@@ -173,12 +173,12 @@ def _doubts(catalogue: Catalogue, result: str, figures: Mapping[str, Estimate]) 
     for key in FIGURES:
         named = [source for name, source in NAMED.items() if name in derived.get(key, "") and source != key]
         sources = [*CALCULATED.get(key, ()), *named] if key in figures else []
-        doubts = [
+        objections = [
             *own.get(key, ()),
-            *(Doubt(doubt.verdict, "", refuses=True) for name in sources for doubt in own.get(name, ()) if doubt.refuses),
+            *(Objection(objection.verdict, "", refuses=True) for name in sources for objection in own.get(name, ()) if objection.refuses),
         ]
-        if doubts:
-            made[key] = sorted(dict.fromkeys(doubts), key=lambda doubt: VERDICTS.index(doubt.verdict))
+        if objections:
+            made[key] = sorted(dict.fromkeys(objections), key=lambdan objection: VERDICTS.index(objection.verdict))
     return made
 
 
@@ -360,7 +360,7 @@ def encoded(subjects: Sequence[Subject], known: Knowledge) -> str:
         "conditions": [
             {"key": key, "label": known.conditions[key], **_column([subject.conditions.get(key) for subject in subjects])} for key in used
         ],
-        "doubts": _packed_doubts(subjects, known),
+        "objections": _packed_objections(subjects, known),
         "effects": {name: [effect.value, effect.low, effect.high] for name, effect in known.effects.items()},
         "cards": known.cards,
         "card_rows": list(known.card_rows),
@@ -368,16 +368,16 @@ def encoded(subjects: Sequence[Subject], known: Knowledge) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def _packed_doubts(subjects: Sequence[Subject], known: Knowledge) -> Json:
-    """Return the different doubts, and for each doubtful figure its row, its place among the figures, and the numbers of its doubts."""
-    numbers: dict[Doubt, int] = {}
+def _packed_objections(subjects: Sequence[Subject], known: Knowledge) -> Json:
+    """Return the different objections, and for each disputed figure its row, its place among the figures, and the numbers of its objections."""
+    numbers: dict[Objection, int] = {}
     rows = []
     for row, subject in enumerate(subjects):
         for place, spec in enumerate(known.figures):
-            doubts = subject.doubts.get(spec["key"], ())
-            if doubts:
-                rows.append([row, place, *(numbers.setdefault(doubt, len(numbers)) for doubt in doubts)])
-    return {"kinds": [[doubt.verdict, doubt.reason, int(doubt.refuses)] for doubt in numbers], "rows": rows}
+            objections = subject.objections.get(spec["key"], ())
+            if objections:
+                rows.append([row, place, *(numbers.setdefault(objection, len(numbers)) for objection in objections)])
+    return {"kinds": [[objection.verdict, objection.reason, int(objection.refuses)] for objection in numbers], "rows": rows}
 
 
 def _part(subject: Subject, key: str, part: str) -> float | None:
