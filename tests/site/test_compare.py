@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from test_browser import CHROMIUM, NARROW, QUIET
 
 from tunemark.site.commands import open_server
-from tunemark.site.comparison import READINGS, TIMES, Objection, Estimate, Json, Knowledge, Subject, card_view, factors, ratio_of, view
+from tunemark.site.comparison import READINGS, TIMES, Estimate, Json, Knowledge, Objection, Subject, card_view, factors, ratio_of, view
 from tunemark.site.pages import compare
 from tunemark.site.queries import Catalogue
 

@@ -127,7 +127,7 @@ def ratio_of(first: Estimate, other: Estimate) -> Json:
 
 
 def refusal(first: Subject, other: Subject, key: str) -> str:
-    """Return why the figures of two results are not compared; empty if they are."""
+    """Return the reason why the figures of two results are not compared; empty if they are."""
     for name, subject in (("it", other), ("that of A", first)):
         objection = next((objection for objection in subject.objections.get(key, ()) if objection.refuses), None)
         if objection is None:

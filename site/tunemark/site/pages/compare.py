@@ -14,10 +14,10 @@ from tunemark.site.comparison import (
     REFUSED,
     SINGLE_RUN,
     VERDICTS,
-    Objection,
     Estimate,
     Json,
     Knowledge,
+    Objection,
     Subject,
     card_view,
     compared_rate,
@@ -178,7 +178,7 @@ def _objections(catalogue: Catalogue, result: str, figures: Mapping[str, Estimat
             *(Objection(objection.verdict, "", refuses=True) for name in sources for objection in own.get(name, ()) if objection.refuses),
         ]
         if objections:
-            made[key] = sorted(dict.fromkeys(objections), key=lambdan objection: VERDICTS.index(objection.verdict))
+            made[key] = sorted(dict.fromkeys(objections), key=lambda objection: VERDICTS.index(objection.verdict))
     return made
 
 
