@@ -25,7 +25,15 @@ from tunemark.schema.statistics.intervals import (
     t_quantile,
     theil_sen,
 )
-from tunemark.schema.statistics.steady_state import SteadyWindow, drift, largest_change, long_enough, settled_after, steady_window
+from tunemark.schema.statistics.steady_state import (
+    LevelChange,
+    SteadyWindow,
+    drift,
+    largest_change,
+    long_enough,
+    settled_after,
+    steady_window,
+)
 
 TIMES = st.lists(st.floats(0.001, 10.0), min_size=4, max_size=60).map(np.asarray)
 
@@ -121,6 +129,8 @@ def test_a_change_late_in_the_run_makes_it_unstable_and_names_the_step() -> None
     window = steady_window(trace_of(list(times)), RULES)
     assert (window.first, window.stable) == (10, False)
     assert re.fullmatch(r"step time changes by \+[23]\.\d% at step 1[45]\d", window.verdict)
+    sharp = steady_window(trace_of(list(np.asarray(noisy(300)) * np.where(np.arange(300) < 150, 1.0, 1.5))), RULES)
+    assert sharp.verdict.endswith("at step 151")
 
 
 def test_the_largest_change_is_the_split_with_the_largest_standardised_difference() -> None:
@@ -408,3 +418,37 @@ def test_a_slope_with_an_interval_that_ends_at_0_may_be_due_to_chance(sign: int)
     assert 0.0 in {slope.low, slope.high}
     assert slope.value * sign > 0
     assert drift(times) == 0.0
+
+
+def correlated(random: np.random.Generator, steps: int, correlation: float) -> np.ndarray:
+    """Return an AR(1) series with unit variance."""
+    noise = random.normal(size=steps)
+    series = noise.copy()
+    for step in range(1, steps):
+        series[step] = correlation * series[step - 1] + np.sqrt(1 - correlation**2) * noise[step]
+    return series
+
+
+def test_a_change_matters_from_five_errors_and_one_percent_on() -> None:
+    def matters(relative: float, errors: float) -> bool:
+        return LevelChange(50, relative, errors).matters
+
+    assert matters(0.02, 5.1)
+    assert matters(-0.02, 5.1)
+    assert matters(0.0101, 9.0)
+    assert not matters(0.02, 5.0)
+    assert not matters(0.01, 9.0)
+
+
+def test_a_drift_that_is_larger_than_its_noise_is_found_with_its_size_and_sign() -> None:
+    random = np.random.default_rng(3)
+    for size in (0.03, -0.03):
+        times = 1 + size * np.arange(200) / 200 + 0.01 * random.normal(size=200)
+        assert drift(times) == pytest.approx(size, abs=0.006)
+
+
+def test_correlated_noise_is_rarely_called_a_drift_in_either_direction() -> None:
+    random = np.random.default_rng(1)
+    drifts = [drift(1 + 0.01 * correlated(random, 120, 0.7)) for _ in range(300)]
+    assert np.mean([found > 0 for found in drifts]) < 0.06
+    assert np.mean([found < 0 for found in drifts]) < 0.06
