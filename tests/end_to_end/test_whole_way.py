@@ -86,13 +86,14 @@ def test_the_page_of_the_run_shows_its_throughput_and_names_its_file(checkout, r
 
 
 class TableReader(HTMLParser):
-    """Collects the cells' text of each table of a page."""
+    """Collects the cells' text of each table of a page, without our marks."""
 
     def __init__(self):
         super().__init__()
-        self.tables, self.inside = [], False
+        self.tables, self.inside, self.in_mark = [], False, False
 
-    def handle_starttag(self, tag, attrs):  # noqa: ARG002 - the parser's signature
+    def handle_starttag(self, tag, attrs):
+        self.in_mark = "tm-mark" in (dict(attrs).get("class") or "").split()
         if tag == "table":
             self.tables.append([])
         elif tag == "tr":
@@ -102,11 +103,12 @@ class TableReader(HTMLParser):
             self.inside = True
 
     def handle_endtag(self, tag):
+        self.in_mark = False
         if tag in {"td", "th"}:
             self.inside = False
 
     def handle_data(self, data):
-        if self.inside:
+        if self.inside and not self.in_mark:
             self.tables[-1][-1][-1] += data
 
 
