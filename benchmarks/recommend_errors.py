@@ -8,16 +8,16 @@ Prints the median error, and the share of results within the 90% interval, by ki
 """
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean, median
 
 from tunemark.collector.predict.calibration_rows import calibrate
 from tunemark.collector.predict.estimate import QUANTILE, no_data
 from tunemark.collector.predict.fit import Estimate, Observed, fit
-from tunemark.collector.predict.option_rates import Evidence, group_of, is_direct, mean
+from tunemark.collector.predict.option_rates import Evidence, group_of, is_direct
 from tunemark.schema.facts.fact_base import FactBase
 
 ROOT = Path(__file__).parents[1]
@@ -36,7 +36,7 @@ def held_out(rows: tuple[Observed, ...]) -> Iterator[Held]:
             direct = [each for each in group if is_direct(each, config.devices, config.shape.sequence_length)]
             if direct:
                 width = evidence.direct_error * math.sqrt((1 + 1 / len(direct)) / 2)
-                yield "direct", mean(each.log_seconds for each in direct) - row.log_seconds, width
+                yield "direct", fmean(each.log_seconds for each in direct) - row.log_seconds, width
                 continue
             estimate = None if no_data(others, config) else evidence.fitted.predict(config)
             if not isinstance(estimate, Estimate):
@@ -57,9 +57,9 @@ def main() -> None:
         if held:
             errors = sorted(abs(math.expm1(error)) for _, error, _ in held)
             covered = sum(abs(error) <= width for _, error, width in held) / len(held)
-            width = statistics.median(math.expm1(width) for *_, width in held)
+            width = median(math.expm1(width) for *_, width in held)
             ninth = errors[min(len(errors) - 1, math.ceil(0.9 * len(errors)) - 1)]
-            print(f"{kind:<12}{len(held):>8}{statistics.median(errors):>14.1%}{ninth:>15.1%}{covered:>13.1%}{width:>14.1%}")
+            print(f"{kind:<12}{len(held):>8}{median(errors):>14.1%}{ninth:>15.1%}{covered:>13.1%}{width:>14.1%}")
 
 
 if __name__ == "__main__":

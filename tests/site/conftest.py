@@ -4,18 +4,33 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from importlib import resources
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 from fixture_database import ROOT, make_database
+from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Page as BrowserPage
 
 from tunemark.site.build import build_site
+from tunemark.site.commands import open_server
 from tunemark.site.page import Page
 from tunemark.site.pages import all_pages
 from tunemark.site.queries import Catalogue, Database
 
+CHROMIUM = Path("/usr/bin/chromium")
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 BUILD = """
 import sys
 from tunemark.cli import main
@@ -84,3 +99,45 @@ def catalogue(database: Path) -> Catalogue:
 def pages(catalogue: Catalogue) -> dict[str, Page]:
     """Return the pages of the fixture database by path."""
     return {page.path: page for page in all_pages(catalogue)}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Return a headless Chromium."""
+    if not CHROMIUM.exists():
+        if os.environ.get("CI"):
+            pytest.fail(f"{CHROMIUM} is missing, and in CI these tests must run; install it with apt-get install chromium")
+        pytest.skip(f"{CHROMIUM} is missing; install it with apt-get install chromium")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=str(CHROMIUM), args=QUIET)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def address(built: Path) -> Iterator[str]:
+    """Return the address of the built site, served."""
+    with open_server(built / "site", 0) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def script_alone(browser: Browser) -> Iterator[Callable[[str], BrowserPage]]:
+    """Return a function that loads a script of the site, and what it shares with others, into an empty page."""
+    opened = []
+
+    def load(name: str) -> BrowserPage:
+        page = browser.new_page()
+        opened.append(page)
+        page.set_content("<!doctype html><title>empty</title>")
+        for asset in ("common.js", name):
+            page.add_script_tag(content=resources.files("tunemark.site").joinpath("assets", asset).read_text(encoding="utf-8"))
+        return page
+
+    yield load
+    for page in opened:
+        page.close()

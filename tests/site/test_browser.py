@@ -1,54 +1,16 @@
 """The built site in a browser: nothing leaves the machine, charts are drawn, tables sort, search finds, 390 px are enough."""
 
-import os
 import re
-import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Self
 
 import pytest
 from fixture_database import AB, CRASHED, ENTRY, H100, MEASURED, ROUND, STRANGE, STRANGE_ENTRY, STRANGE_STUDY
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
-from tunemark.site.commands import open_server
-
-CHROMIUM = Path("/usr/bin/chromium")
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 MODEL = "models/tiny-llama.html"
 RESULT, CONVERTED = f"results/{MEASURED}.html", f"results/{ENTRY}.html"
 STRANGERS = [f"results/{STRANGE}.html", f"results/{STRANGE_ENTRY}.html", f"studies/{STRANGE_STUDY}.html"]
 NARROW, LEAST_CONTRAST = 390, 4.5
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if not CHROMIUM.exists():
-        if os.environ.get("CI"):
-            pytest.fail(f"{CHROMIUM} is missing, and in CI these tests must run; install it with apt-get install chromium")
-        pytest.skip(f"{CHROMIUM} is missing; install it with apt-get install chromium")
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=str(CHROMIUM), args=QUIET)
-        yield opened
-        opened.close()
-
-
-@pytest.fixture(scope="module")
-def address(built: Path) -> Iterator[str]:
-    with open_server(built / "site", 0) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
 
 
 class Visit:

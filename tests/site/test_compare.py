@@ -4,7 +4,6 @@ import json
 import math
 import random
 import re
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +11,9 @@ from typing import Any
 
 import pytest
 from fixture_database import H100, MEASURED, STRANGE
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
-from test_browser import CHROMIUM, NARROW, QUIET
+from playwright.sync_api import Browser, Page, Route, expect
+from test_browser import NARROW
 
-from tunemark.site.commands import open_server
 from tunemark.site.comparison import READINGS, TIMES, Estimate, Json, Knowledge, Objection, Subject, card_view, factors, ratio_of, view
 from tunemark.site.pages import compare
 from tunemark.site.queries import Catalogue
@@ -360,26 +358,6 @@ def random_subject(place: int, chance: random.Random) -> Subject:
 DOUBTS = [INCONSISTENT, SUSPICIOUS, AMBIGUOUS, FROM_IMPOSSIBLE, Objection("impossible", "<b>utilisation</b>", refuses=True)]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if not CHROMIUM.exists():
-        pytest.skip(f"{CHROMIUM} is missing; install it with apt-get install chromium")
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=str(CHROMIUM), args=QUIET)
-        yield opened
-        opened.close()
-
-
-@pytest.fixture(scope="module")
-def address(built: Path) -> Iterator[str]:
-    with open_server(built / "site", 0) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/compare.html"
-        server.shutdown()
-        thread.join()
-
-
 Open = Callable[..., Page]
 
 
@@ -399,7 +377,7 @@ def opened(browser: Browser, address: str) -> Iterator[Open]:
                 route.fulfill(body=text, content_type="application/json")
 
             page.route(f"**/{compare.DATA_PATH}", answer)
-        page.goto(address + choice)
+        page.goto(f"{address}compare.html{choice}")
         if scripts:
             page.wait_for_selector("#tm-compare[data-ready]")
         return page
@@ -573,7 +551,7 @@ def test_anchors_of_the_page_are_no_choice(opened: Open) -> None:
 def test_missing_data_give_a_message(browser: Browser, address: str) -> None:
     page = browser.new_page()
     page.route(f"**/{compare.DATA_PATH}", lambda route: route.fulfill(status=404, body=""))
-    page.goto(address)
+    page.goto(f"{address}compare.html")
     expect(page.get_by_role("alert")).to_contain_text("could not be loaded (404)")
     page.close()
 

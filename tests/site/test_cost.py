@@ -3,10 +3,9 @@
 import json
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import date, timedelta
-from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from fixture_database import AS_OF, ENTRY, H100, HOSTILE
 from playwright.sync_api import Browser, Page, Route
-from test_browser import NARROW, Visit, address, browser  # noqa: F401 - fixtures
+from test_browser import NARROW, Visit
 
 from tunemark.collector.predict.owned_hardware_cost import HOURS_PER_YEAR, OwnedHardware
 from tunemark.schema.facts.cards import PriceBasis, PriceRow
@@ -68,12 +67,8 @@ def made_up_basis(draw: random.Random) -> costs.Basis:
 
 
 @pytest.fixture(scope="module")
-def script(browser: Browser) -> Iterator[Page]:  # noqa: F811 - the fixture
-    page = browser.new_page()
-    page.set_content("<!doctype html><title>empty</title>")
-    page.add_script_tag(content=resources.files("tunemark.site").joinpath("assets/cost.js").read_text(encoding="utf-8"))
-    yield page
-    page.close()
+def script(script_alone: Callable[[str], Page]) -> Page:
+    return script_alone("cost.js")
 
 
 def test_script_and_python_agree_on_one_hundred_random_bases(script: Page) -> None:
@@ -207,7 +202,7 @@ def test_script_refuses_what_python_refuses(script: Page, wrong: dict[str, float
 # The page ------------------------------------------------------------------------------------------
 
 
-def test_without_javascript_the_default_basis_is_there(browser: Browser, address: str) -> None:  # noqa: F811
+def test_without_javascript_the_default_basis_is_there(browser: Browser, address: str) -> None:
     with Visit(browser, address, "cost.html", scripts=False) as visit:
         assert visit.page.locator("#tm-costs-plain table").first.is_visible()
         assert "2 of 2 results" in visit.page.inner_text("#tm-costs-plain > p")
@@ -215,7 +210,7 @@ def test_without_javascript_the_default_basis_is_there(browser: Browser, address
         assert "needs JavaScript" in visit.page.inner_text("noscript >> nth=0")
 
 
-def test_another_basis_changes_the_table_and_stays_in_the_address(browser: Browser, address: str) -> None:  # noqa: F811
+def test_another_basis_changes_the_table_and_stays_in_the_address(browser: Browser, address: str) -> None:
     with Visit(browser, address, "cost.html") as visit:
         page = visit.page
         page.wait_for_selector("#tm-costs tbody tr")
@@ -239,7 +234,7 @@ def test_another_basis_changes_the_table_and_stays_in_the_address(browser: Brows
         assert visit.complaints == []
 
 
-def test_hostile_names_are_shown_as_text(browser: Browser, address: str) -> None:  # noqa: F811
+def test_hostile_names_are_shown_as_text(browser: Browser, address: str) -> None:
     context = browser.new_context()
     page = context.new_page()
 
@@ -260,14 +255,14 @@ def test_hostile_names_are_shown_as_text(browser: Browser, address: str) -> None
     context.close()
 
 
-def test_prices_of_an_earlier_day_count_only_from_that_day(browser: Browser, address: str) -> None:  # noqa: F811
+def test_prices_of_an_earlier_day_count_only_from_that_day(browser: Browser, address: str) -> None:
     with Visit(browser, address, "cost.html?day=2025-05-31") as visit:
         visit.page.wait_for_selector("#tm-cost-status:has-text('No result has a cost')")
     with Visit(browser, address, "cost.html?day=2025-06-01&sort=-usd_per_training") as visit:
         visit.page.wait_for_selector("#tm-costs th[data-key=usd_per_training][aria-sort=descending]")
 
 
-def test_owned_hardware_has_its_break_even(browser: Browser, address: str) -> None:  # noqa: F811
+def test_owned_hardware_has_its_break_even(browser: Browser, address: str) -> None:
     with Visit(browser, address, f"cost.html?hardware={H100}&purchase=30000&years=4&watts=700&electricity=0.2&utilisation=60") as visit:
         visit.page.wait_for_selector("#tm-own tbody tr")
         machine = OwnedHardware(30_000, 4, 0.6, 700, 0.2)
@@ -280,7 +275,7 @@ def test_owned_hardware_has_its_break_even(browser: Browser, address: str) -> No
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_a_phone_shows_cards_with_the_figure_first(browser: Browser, address: str, *, dark: bool) -> None:  # noqa: F811
+def test_a_phone_shows_cards_with_the_figure_first(browser: Browser, address: str, *, dark: bool) -> None:
     with Visit(browser, address, "cost.html", width=NARROW, dark=dark) as visit:
         visit.page.wait_for_selector("#tm-costs tbody tr")
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= NARROW

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fixture_database import ENTRY, HOSTILE, OTHER
 from playwright.sync_api import Browser, Page
-from test_browser import NARROW, Visit, address, browser  # noqa: F401 - fixtures
+from test_browser import NARROW, Visit
 
 from tunemark.schema.formats import MISSING
 from tunemark.site.explorer_data import FAILED, FIELDS, IMPOSSIBLE, TOY, encoded, explorer_rows, years_of
@@ -60,7 +60,7 @@ class Explorer(Visit):
 
 
 @pytest.fixture
-def explorer(browser: Browser, address: str) -> Iterator[Page]:  # noqa: F811 - a fixture
+def explorer(browser: Browser, address: str) -> Iterator[Page]:
     with Explorer(browser, address, PAGE) as visit:
         yield visit.open()
         assert visit.complaints == []
@@ -188,7 +188,7 @@ def test_the_address_keeps_the_state_and_the_back_button_restores_it(explorer: P
     assert "?" not in explorer.url
 
 
-def test_an_unknown_value_has_an_address(browser: Browser, address: str) -> None:  # noqa: F811 - fixtures
+def test_an_unknown_value_has_an_address(browser: Browser, address: str) -> None:
     with Explorer(browser, address, PAGE) as visit:
         assert shown(visit.open("?row_length=&method=no-such-method&sort=nonsense&columns=nonsense")) == DEFAULT[2:]
         assert visit.complaints == []
@@ -235,7 +235,7 @@ def test_marks_and_hostile_text_are_shown_as_text(explorer: Page) -> None:
     assert explorer.evaluate("window.hacked") is None
 
 
-def test_many_rows_are_drawn_in_parts_and_filtered_quickly(browser: Browser, address: str) -> None:  # noqa: F811 - fixtures
+def test_many_rows_are_drawn_in_parts_and_filtered_quickly(browser: Browser, address: str) -> None:
     rows = [
         row(f"9-{number:05}", float(number + 1), accelerator=f"card {number % 90}", method=("LoRA", "QLoRA")[number % 2])
         for number in range(20_000)
@@ -250,7 +250,7 @@ def test_many_rows_are_drawn_in_parts_and_filtered_quickly(browser: Browser, add
         assert page.locator(".tm-explorer-status output").inner_text() == "10,000 of 20,000 results"
 
 
-def test_a_phone_shows_accelerator_and_figure_first_without_sideways_scrolling(browser: Browser, address: str) -> None:  # noqa: F811
+def test_a_phone_shows_accelerator_and_figure_first_without_sideways_scrolling(browser: Browser, address: str) -> None:
     with Explorer(browser, address, PAGE, width=NARROW) as visit:
         page = visit.open()
         assert page.evaluate("document.scrollingElement.scrollWidth") <= NARROW
@@ -270,7 +270,7 @@ def test_a_phone_shows_accelerator_and_figure_first_without_sideways_scrolling(b
         assert page.evaluate("document.scrollingElement.scrollWidth") <= NARROW
 
 
-def test_the_table_is_there_without_javascript(browser: Browser, address: str) -> None:  # noqa: F811 - fixtures
+def test_the_table_is_there_without_javascript(browser: Browser, address: str) -> None:
     with Visit(browser, address, PAGE, scripts=False) as visit:
         ids = visit.page.locator("[data-explorer-plain] tbody th small").all_inner_texts()
         assert ENTRY in ids
@@ -279,7 +279,7 @@ def test_the_table_is_there_without_javascript(browser: Browser, address: str) -
         assert not visit.page.locator(".tm-explorer").is_visible()
 
 
-def test_the_table_stays_when_the_data_cannot_be_loaded(browser: Browser, address: str) -> None:  # noqa: F811 - fixtures
+def test_the_table_stays_when_the_data_cannot_be_loaded(browser: Browser, address: str) -> None:
     with Visit(browser, address, PAGE) as visit:
         visit.page.route("**/data/explorer.json", lambda route: route.fulfill(status=404))
         visit.page.reload()

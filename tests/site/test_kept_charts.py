@@ -1,4 +1,4 @@
-"""Charts are kept for the next build: the same rows are never drawn twice, and others are drawn anew."""
+"""Charts are kept for the next build: the same rows are never drawn twice, and new rows are drawn."""
 
 from pathlib import Path
 

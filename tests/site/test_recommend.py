@@ -2,15 +2,14 @@
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict
-from importlib import resources
 from itertools import product
 from xml.etree import ElementTree as ET
 
 import pytest
 from playwright.sync_api import Browser, Page
-from test_browser import NARROW, Visit, address, browser  # noqa: F401 - fixtures
+from test_browser import NARROW, Visit
 
 from tunemark.schema import recommendation_words as words
 from tunemark.schema.recommendation import NODES, OBJECTIVES, OWN, TRUSTS, Offer, Question, Rate, recommend
@@ -77,12 +76,8 @@ def made_up_question(draw: random.Random) -> Question:
 
 
 @pytest.fixture(scope="module")
-def script(browser: Browser) -> Iterator[Page]:  # noqa: F811 - the fixture
-    page = browser.new_page()
-    page.set_content("<!doctype html><title>empty</title>")
-    page.add_script_tag(content=resources.files("tunemark.site").joinpath("assets/recommend.js").read_text(encoding="utf-8"))
-    yield page
-    page.close()
+def script(script_alone: Callable[[str], Page]) -> Page:
+    return script_alone("recommend.js")
 
 
 def test_script_and_python_agree_on_two_hundred_random_questions(script: Page) -> None:
@@ -162,14 +157,14 @@ def _their_name(option: dict[str, dict[str, object]]) -> tuple[object, ...]:
     return offer["provider"], offer["instance"], offer["kind"], option["instances"], option["rate"]["method"]
 
 
-def test_the_page_answers_before_any_input_and_without_javascript(browser: Browser, address: str) -> None:  # noqa: F811
+def test_the_page_answers_before_any_input_and_without_javascript(browser: Browser, address: str) -> None:
     with Visit(browser, address, "index.html", scripts=False) as visit:
         assert visit.page.locator("#tm-answer .tm-headline").inner_text().startswith("Rent ")
         assert visit.page.locator("#tm-answer tbody tr").count() >= 2
         assert "The form needs JavaScript" in visit.page.inner_text("noscript >> p")
 
 
-def test_another_question_gets_another_answer_and_stays_in_the_address(browser: Browser, address: str) -> None:  # noqa: F811
+def test_another_question_gets_another_answer_and_stays_in_the_address(browser: Browser, address: str) -> None:
     with Visit(browser, address, "index.html") as visit:
         before = visit.page.locator(".tm-headline").inner_text()
         visit.page.fill("[name=size]", "5B")
@@ -182,7 +177,7 @@ def test_another_question_gets_another_answer_and_stays_in_the_address(browser: 
         assert not visit.complaints
 
 
-def test_a_budget_that_nothing_keeps_recommends_nothing(browser: Browser, address: str) -> None:  # noqa: F811
+def test_a_budget_that_nothing_keeps_recommends_nothing(browser: Browser, address: str) -> None:
     with Visit(browser, address, "index.html?size=900B&budget=1&kind=on_demand") as visit:
         visit.page.wait_for_selector("text=No option meets all limits")
         assert visit.page.locator("#tm-answer dl").count() == 0
@@ -194,18 +189,18 @@ def test_a_budget_that_nothing_keeps_recommends_nothing(browser: Browser, addres
     ("name", "value", "complaint"),
     [("size", "10X", "k, M or B"), ("deadline", "2", "with their unit"), ("length", "99999", "rows this long")],
 )
-def test_a_wrong_input_says_what_to_do(browser: Browser, address: str, name: str, value: str, complaint: str) -> None:  # noqa: F811
+def test_a_wrong_input_says_what_to_do(browser: Browser, address: str, name: str, value: str, complaint: str) -> None:
     with Visit(browser, address, f"index.html?{name}={value}&kind=on_demand") as visit:
         visit.page.wait_for_selector(f"[role=alert]:has-text('{complaint}')")
 
 
-def test_own_hardware_is_an_option_with_its_electricity(browser: Browser, address: str) -> None:  # noqa: F811
+def test_own_hardware_is_an_option_with_its_electricity(browser: Browser, address: str) -> None:
     path = "index.html?own=nvidia-h100-80gb-sxm&own_devices=1&own_usd=0.01&watts=400&kwh=0.25&kind=on_demand"
     with Visit(browser, address, path) as visit:
         visit.page.wait_for_selector(".tm-headline:has-text('own hardware, $0.110/h')")
 
 
-def test_the_question_works_with_the_keyboard_and_fits_a_phone(browser: Browser, address: str) -> None:  # noqa: F811
+def test_the_question_works_with_the_keyboard_and_fits_a_phone(browser: Browser, address: str) -> None:
     with Visit(browser, address, "index.html", width=NARROW) as visit:
         visit.page.focus("[name=method]")
         visit.page.keyboard.press("ArrowDown")

@@ -53,7 +53,7 @@ REQUESTS = [
 
 
 def parsed(command: str) -> tuple[str, Options]:
-    """Return what the command line of `tunemark run` receives."""
+    """Return the arguments of a `tunemark run` command line."""
     received: list[tuple[str, Options]] = []
     app = typer.Typer()
 

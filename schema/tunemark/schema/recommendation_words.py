@@ -58,6 +58,13 @@ def evidence(option: Option) -> str:
     return f"Predicted from {count} {EVIDENCE['near']}."
 
 
+def rank(option: Option) -> str:
+    """Return the places that the interval of an option allows; empty if it is not ranked."""
+    if not option.rank_low:
+        return ""
+    return f"{option.rank_low}" if option.rank_low == option.rank_high else f"{option.rank_low} to {option.rank_high}"
+
+
 def configuration(option: Option) -> str:
     """Return the configuration that the memory verdict is about."""
     rate = option.rate

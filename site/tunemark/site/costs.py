@@ -4,7 +4,6 @@ The script assets/cost.js repeats them for the basis that a reader chooses, and 
 that of the views `costs` and `first_offers` of the database. See definitions#cost.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +12,7 @@ from tunemark.schema.formats import HOUR_S
 from tunemark.site import wording
 from tunemark.site.queries import BASIS_KIND, Catalogue
 from tunemark.site.recommend_data import columnar
+from tunemark.site.render import compact_json
 from tunemark.site.tables import Row
 
 DATA_PATH = "data/cost.json"
@@ -210,7 +210,7 @@ def cost_json(catalogue: Catalogue) -> str:
         "prices": columnar(price_rows(catalogue)),
         "results": columnar(results),
     }
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return compact_json(data)
 
 
 def default_costs(catalogue: Catalogue) -> list[Row]:

@@ -3,7 +3,6 @@
 Unknown values are null. Repeated texts are dictionary-encoded: a column holds `values` once, and `codes` into them.
 """
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +11,7 @@ from typing import Any, Literal
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import wording
 from tunemark.site.queries import Catalogue
-from tunemark.site.render import one_line
+from tunemark.site.render import compact_json, one_line
 from tunemark.site.tables import Row
 
 EXPLORER_PATH = "data/explorer.json"
@@ -78,7 +77,7 @@ FIELDS = (
         "Software level",
         "text",
         facet=True,
-        explained="How far the software is tuned, for results with a tested prediction: plain, tuned (fused kernels or compile) or vendor.",
+        explained="How far the training loop is tuned: plain, tuned (fused kernels or compile) or vendor.",
     ),
     Field("framework", "Framework", "text", facet=True, explained="Training framework as stated by the source."),
     Field("status", "Status", "text", facet=True),
@@ -90,7 +89,7 @@ FIELDS = (
 def explorer_json(catalogue: Catalogue) -> str:
     """Return the explorer's file."""
     titles = {row["source"]: one_line(row["source_title"]) for row in catalogue.results}
-    return json.dumps(encoded(explorer_rows(catalogue), titles), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return compact_json(encoded(explorer_rows(catalogue), titles))
 
 
 def explorer_rows(catalogue: Catalogue) -> list[Row]:

@@ -1,11 +1,11 @@
 """The data from which the home page recommends: offers and models once, and the rates of each model in a file of its own."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from tunemark.schema.recommendation import Offer, Rate, offers_of
 from tunemark.site.queries import Catalogue
+from tunemark.site.render import compact_json
 from tunemark.site.tables import Row
 
 FOLDER = "data/recommend"
@@ -18,15 +18,11 @@ CODED = frozenset({"method", "software", "accelerator", "evidence", "memory", "c
 
 def data_files(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
     """Yield path and text of each data file of the home page."""
-    names = rentable(catalogue)
-    index = {
-        "accelerators": names,
-        "offers": [asdict(offer) for offer in offers(catalogue)],
-        "models": [row["key"] for row in models(catalogue)],
-    }
-    yield INDEX, _compact(index)
-    for row in models(catalogue):
-        yield f"{FOLDER}/{row['key']}.json", _compact(columnar(catalogue.database.rows(RATES, row["key"])))
+    keys = [row["key"] for row in models(catalogue)]
+    listed = [asdict(offer) for offer in offers(catalogue)]
+    yield INDEX, compact_json({"accelerators": rentable(catalogue), "offers": listed, "models": keys})
+    for key in keys:
+        yield f"{FOLDER}/{key}.json", compact_json(columnar(catalogue.database.rows(RATES, key)))
 
 
 def models(catalogue: Catalogue) -> list[Row]:
@@ -64,7 +60,3 @@ def columnar(rows: Sequence[Row]) -> dict[str, object]:
         else:
             columns[name] = values
     return {"length": len(rows), "columns": columns}
-
-
-def _compact(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

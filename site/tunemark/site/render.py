@@ -63,6 +63,11 @@ def script_json(value: object) -> Markup:
     return Markup(text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026"))  # noqa: S704 - cannot end the element
 
 
+def compact_json(value: object) -> str:
+    """Return JSON without spaces, for data files that scripts read."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 def web_link(text: str | None) -> str | None:
     """Return the text if it is an http(s) address, else None. No other scheme becomes a link."""
     return text if text and LINK.fullmatch(text) else None

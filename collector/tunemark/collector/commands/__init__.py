@@ -14,8 +14,8 @@ for command in (
     query.query,
     export.export,
     prices.prices,
+    recommend.recommend,
     estimate.estimate,
     schema.schema,
 ):
     app.command()(command)
-app.command("recommend")(recommend.recommend_command)

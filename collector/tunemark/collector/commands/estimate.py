@@ -28,12 +28,13 @@ NO_PRICE = "no list price for this number of devices; give --usd-per-hour"
 # ruff: noqa: PLC0415
 
 
+NO_ADAPTERS = "full fine-tuning has no adapters; use it with --method lora or qlora"
 UNUSED = {
     "reentrant": ("--reentrant", "blocks are not checkpointed; add --checkpointing full or selective"),
-    "rank": ("--rank", "full fine-tuning has no adapters; use it with --method lora or qlora"),
-    "targets": ("--targets", "full fine-tuning has no adapters; use it with --method lora or qlora"),
-    "dropout": ("--dropout", "full fine-tuning has no adapters; use it with --method lora or qlora"),
-    "adapters": ("--adapters", "full fine-tuning has no adapters; use it with --method lora or qlora"),
+    "rank": ("--rank", NO_ADAPTERS),
+    "targets": ("--targets", NO_ADAPTERS),
+    "dropout": ("--dropout", NO_ADAPTERS),
+    "adapters": ("--adapters", NO_ADAPTERS),
     "single_quantisation": ("--single-quantisation", "only qlora quantises weights; use it with --method qlora"),
     "epochs": ("--epochs", "give the size of the data too, with --samples or --tokens"),
     "usd_per_hour": ("--usd-per-hour", "a cost needs the size of the data; give --samples or --tokens"),

@@ -7,22 +7,23 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from tunemark.collector.commands.estimate import USUAL_LENGTH
 from tunemark.collector.commands.terminal import AsJson, Database, chosen, database_of, parse_count, parse_seconds, print_json, print_table
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.recommendation import ANY, OBJECTIVES, OWN, TRUSTS, Answer, Offer, Option, Question, Rate, offers_of, recommend
+from tunemark.schema.recommendation import ANY, OBJECTIVES, OWN, TRUSTS, Answer, Offer, Option, Question, Rate, offers_of
+from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.vocabulary import Method, PriceKind, SoftwareLevel
 
-USUAL_LENGTH = 2_048
 SHOWN = 10
 RATES = "select * exclude (model) from option_rates where model = '{}' order by all"
 PRICES = "select * from current_prices order by price"
 PRICE_KINDS = tuple(kind for kind in PriceKind if kind.value != "owned")
 
 
-def recommend_command(
+def recommend(
     model: Annotated[str, typer.Option("--model", "-m", help="A model, by key or name.", show_default=False)],
     tokens: Annotated[str | None, typer.Option("--tokens", help="Tokens of the data, such as 10M.", show_default=False)] = None,
     samples: Annotated[
@@ -111,8 +112,8 @@ def recommend_command(
     )
     rates, offers = read_options(database_of(db), facts, card)
     _check_providers(question.providers, offers)
-    answer = recommend(question, rates, offers)
-    tuned = recommend(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
+    answer = best_options(question, rates, offers)
+    tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
     if as_json:
         print_json(as_data(card, question, answer, tuned))
         return
@@ -228,11 +229,7 @@ def _print_options(question: Question, title: str, options: Iterable[Option]) ->
     columns = ["rank", "hardware", "where", "usd/h", "time", "90% interval", "cost", "90% interval", "memory", "evidence", "limit"]
     rows = [
         (
-            ""
-            if not option.rank_low
-            else f"{option.rank_low}"
-            if option.rank_low == option.rank_high
-            else f"{option.rank_low} to {option.rank_high}",
+            words.rank(option),
             words.hardware(option) + words.with_method(question, option),
             words.place(option),
             formats.usd(option.offer.usd_per_hour * option.instances),

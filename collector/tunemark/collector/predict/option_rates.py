@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import product
+from statistics import fmean
 
 import numpy as np
 
@@ -174,7 +175,7 @@ class Evidence:
                     other for other in rows if other is not row and is_direct(other, row.config.devices, row.config.shape.sequence_length)
                 ]
                 if same:
-                    errors.append(row.log_seconds - mean(other.log_seconds for other in same))
+                    errors.append(row.log_seconds - fmean(other.log_seconds for other in same))
         longest: dict[str, int] = {}
         for row in fitted.rows:
             longest[row.config.architecture] = max(row.config.shape.sequence_length, longest.get(row.config.architecture, 0))
@@ -184,7 +185,7 @@ class Evidence:
 
     def correction(self, near: Sequence[Observed]) -> float:
         """Return the correction of the logarithm of a predicted time for results near it."""
-        return NEAR_SHARE * mean(self.residuals[row.id] for row in near)
+        return NEAR_SHARE * fmean(self.residuals[row.id] for row in near)
 
     def missing(self, step: "Step", level: SoftwareLevel, card: AcceleratorCard, slots: int) -> Missing | None:
         """Return the reason why nothing similar was measured, or None; `slots` is the tokens of a micro-batch.
@@ -209,12 +210,6 @@ def is_direct(row: Observed, devices: int, length: int) -> bool:
     """Return True if a row has this device count and nearly this row length."""
     ratio = row.config.shape.sequence_length / length
     return row.config.devices == devices and 1 / SAME_LENGTH <= ratio <= SAME_LENGTH
-
-
-def mean(values: Iterable[float]) -> float:
-    """Return the arithmetic mean of one or more values."""
-    listed = list(values)
-    return sum(listed) / len(listed)
 
 
 def quantile_of(errors: Sequence[float]) -> float:
@@ -341,7 +336,7 @@ def _memory(chosen: Configuration, verdict: MemoryVerdict, memory_bytes: int) ->
 def _direct(evidence: Evidence, devices: int, rows: Sequence[Observed]) -> Row:
     """Return the geometric mean of the rates of some results. One further result deviates from the mean of n by sqrt(1 + 1/n)."""
     width = evidence.direct_error * math.sqrt((1 + 1 / len(rows)) / 2)
-    return _rate("direct", math.log(devices) - mean(row.log_seconds for row in rows), width)
+    return _rate("direct", math.log(devices) - fmean(row.log_seconds for row in rows), width)
 
 
 def _predicted(

@@ -14,54 +14,21 @@
   };
   const PEAKS = ["bf16", "fp16", "tf32", "fp32", "fp8"], USUAL_FORMAT = "bf16", SAME_WORK = 0.005, MOST_DIGITS = 5;
   const READINGS = "several readings";
-  const GIB = 2 ** 30;
 
-  // Formats: as tunemark.schema.formats, ties to even as in Python ----------------------------------
+  // Formats ------------------------------------------------------------------------------------------
 
-  // Cuts the exact decimal expansion of a number after some fraction digits of its exponential form.
-  const rounded = (value, digits) => {
-    const short = value.toExponential(digits - 1);
-    const [mantissa, exponent] = Math.abs(value).toExponential(60).split("e");
-    const all = mantissa.replace(".", "");
-    if (!/^50*$/.test(all.slice(digits)) || Number(all[digits - 1]) % 2) return Number(short);
-    return Math.sign(value) * Number(`${all[0]}.${all.slice(1, digits) || 0}e${exponent}`);
-  };
-  const exponentOf = (value) => Number(Math.abs(value).toExponential().split("e")[1]);
-  const fixed = (value, decimals) =>
-    value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
-  const significant = (value, digits = 3) => {
-    if (value === 0) return "0";
-    const near = rounded(value, digits);
-    return fixed(near, Math.max(0, digits - 1 - exponentOf(near)));
-  };
-  const whole = (value) => {
-    const floor = Math.floor(value);
-    return value - floor === 0.5 ? floor + (floor % 2) : Math.round(value);
-  };
-  const duration = (value) => {
-    if (value < 1) return `${significant(value * 1000)} ms`;
-    if (value < 120) return `${significant(value)} s`;
-    const all = whole(value);
-    const two = (number) => String(number).padStart(2, "0");
-    if (all < 3600) return `${Math.floor(all / 60)} min ${two(all % 60)} s`;
-    return `${fixed(Math.floor(all / 3600), 0)} h ${two(Math.floor((all % 3600) / 60))} min`;
-  };
-  const usd = (value) => {
-    if (Math.abs(value) < 1) return `$${significant(value)}`;
-    return `$${fixed(rounded(value, exponentOf(value) + 3), 2)}`;
-  };
+  const { duration, gib, plain, significant, usd, whole } = globalThis.tunemarkCommon;
   const flop = (value) => {
     const sizes = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
     const [size, prefix] = sizes.find(([least]) => Math.abs(value) >= least) || [1, ""];
     return `${significant(value / size)} ${prefix}FLOP`;
   };
-  const number = (value) => (Number.isInteger(value) ? fixed(value, 0) : significant(value, 4));
   const FORMATS = {
     duration,
     usd,
     percent: (value) => `${significant(value * 100)}%`,
-    gib: (value) => `${significant(value / GIB)} GiB`,
-    number,
+    gib,
+    number: plain,
     whole: (value) => String(whole(value)),
   };
   const one = (kind, value) => (FORMATS[kind] || significant)(value);
@@ -173,7 +140,7 @@
     const name = used[0] || used[1] || USUAL_FORMAT;
     const [before, after] = cards.map((card) => card[`peak_${name}_tflops`]);
     if (first.accelerator !== other.accelerator && before && after) {
-      let basis = `dense ${name} peaks of the cards, ${number(after)} and ${number(before)} TFLOP/s`;
+      let basis = `dense ${name} peaks of the cards, ${plain(after)} and ${plain(before)} TFLOP/s`;
       if (!used[0] && !used[1]) basis += "; the number format is not stated";
       const bandwidths = cards.map((card) => card.memory_bandwidth_gb_s);
       if (bandwidths[0] && bandwidths[1]) basis += `; ${times(bandwidths[1] / bandwidths[0])} if memory bandwidth is the limit`;
@@ -181,7 +148,7 @@
     }
     const [slow, fast] = used.map((format) => (format ? cards[1][`peak_${format}_tflops`] : null));
     if (used[0] !== used[1] && slow && fast) {
-      const basis = `dense peaks of one card, ${used[1]} ${number(fast)} and ${used[0]} ${number(slow)} TFLOP/s`;
+      const basis = `dense peaks of one card, ${used[1]} ${plain(fast)} and ${used[0]} ${plain(slow)} TFLOP/s`;
       made.push(factor(["precision"], fast / slow, basis));
     }
     return made;

@@ -2,17 +2,13 @@
 // the second part reads the forms, keeps them in the address, and shows the tables. No dependencies.
 (() => {
   // Costs on a basis: selection, multiplication and division ------------------------------------------
+  const { byParts, decoded, el, fixed, significant, usd } = globalThis.tunemarkCommon;
   const HOUR = 3600, HOURS_PER_YEAR = 8766, FRACTION_TOLERANCE = 1e-3, OVERSIZED = 2, DEFAULT_KIND = "on_demand", OWN = "own";
   const RATES = {
     usd_per_1k_samples: ["samples_per_s", 1e3], usd_per_1m_samples: ["samples_per_s", 1e6], usd_per_1m_tokens: ["tokens_per_s", 1e6],
   };
   const TIMES = { usd_per_epoch: "epoch_time_s", usd_per_training: "train_time_s", usd_per_run: "wall_s" };
   const FIGURES = [...Object.keys(RATES), ...Object.keys(TIMES)], SPEED = "samples_per_s_per_usd_hour";
-
-  const byParts = (a, b) => {
-    for (let index = 0; index < a.length; index += 1) if (a[index] !== b[index]) return a[index] < b[index] ? -1 : 1;
-    return 0;
-  };
 
   const inForce = (prices, day) => {
     const newest = new Map();
@@ -99,29 +95,12 @@
     return resale > purchase ? "The resale must not exceed the purchase." : null;
   };
 
-  // Data: a column is a list, or a list of codes into a list of values.
-  const decoded = ({ columns, length }) => {
-    const names = Object.keys(columns);
-    const lists = names.map((name) => {
-      const column = columns[name];
-      return Array.isArray(column) ? column : column.codes.map((code) => column.values[code]);
-    });
-    return Array.from({ length }, (_, row) => Object.fromEntries(names.map((name, index) => [name, lists[index][row]])));
-  };
-
   globalThis.tunemarkCost = { priced, owned, breakEvenHours, refusal, decoded };
 
   // Words ----------------------------------------------------------------------------------------------
-  const grouped = (value, digits) => value.toFixed(digits).replace(/\B(?<!\.\d*)(?=(\d{3})+(?!\d))/g, ",");
-  const significant = (value, digits = 3) => {
-    if (value === 0) return "0";
-    const rounded = Number(value.toPrecision(digits));
-    return grouped(rounded, Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(rounded)))));
-  };
-  const usd = (value) => (Math.abs(value) >= 1 ? `$${grouped(value, 2)}` : `$${significant(value)}`);
   const NONE = "–";
   const words = (kind) => kind.replaceAll("_", "-");
-  const counted = (number, what) => `${grouped(number, 0)} ${what}${number === 1 ? "" : "s"}`;
+  const counted = (number, what) => `${fixed(number, 0)} ${what}${number === 1 ? "" : "s"}`;
 
   // The page -------------------------------------------------------------------------------------------
   const form = document.getElementById("tm-cost-form");
@@ -132,12 +111,6 @@
   const forms = [form, ownForm].filter(Boolean);
   const PAGE = 50;
 
-  const el = (tag, attributes = {}, ...children) => {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, value);
-    made.append(...children.filter((child) => child !== null && child !== ""));
-    return made;
-  };
   const small = (text) => (text ? el("small", {}, text) : null);
   const value = (name) => forms.map((each) => each.elements.namedItem(name)).find(Boolean)?.value.trim() ?? "";
 
@@ -236,7 +209,7 @@
             el("th", { scope: "col" }, "Offer"), el("th", { scope: "col" }, "Trust"))),
           body))));
       if (wanted.length > state.shown) {
-        const more = el("button", { type: "button", class: "tm-cost-more" }, `Show more (${grouped(state.shown, 0)} of ${grouped(wanted.length, 0)})`);
+        const more = el("button", { type: "button", class: "tm-cost-more" }, `Show more (${fixed(state.shown, 0)} of ${fixed(wanted.length, 0)})`);
         more.addEventListener("click", () => {
           const first = state.shown;
           state.shown += 4 * PAGE;
@@ -279,7 +252,7 @@
         return el("tr", {},
           el("th", { scope: "row" }, `${offer.provider} ${offer.instance}`, small([`${offer.accelerators} per instance`, offer.region, offer.effective_on].filter(Boolean).join(", "))),
           el("td", { class: "tm-num", "data-head": "Rent per hour" }, usd(offer.usd_per_hour)),
-          el("td", { class: "tm-num", "data-head": "Break-even hours per year" }, hours === null ? NONE : grouped(Math.ceil(hours), 0)),
+          el("td", { class: "tm-num", "data-head": "Break-even hours per year" }, hours === null ? NONE : fixed(Math.ceil(hours), 0)),
           el("td", { class: "tm-num", "data-head": "Share of the year" }, hours === null ? NONE : `${significant((hours / HOURS_PER_YEAR) * 100)}%`),
           el("td", { "data-head": "Cheaper at this utilisation" }, hours === null ? "renting, at any utilisation" : owns ? "owning" : "renting"));
       };

@@ -2,25 +2,8 @@
 // and a test compares both; the second part reads the form, keeps it in the address, and shows the answer. No dependencies.
 (() => {
   // Numbers for readers ----------------------------------------------------------------------------
-  const HOUR = 3600, GIB = 2 ** 30;
-  // toFixed rounds the binary value, as Python does.
-  const grouped = (value, digits) => value.toFixed(digits).replace(/\B(?<!\.\d*)(?=(\d{3})+(?!\d))/g, ",");
-  const significant = (value, digits = 3) => {
-    if (value === 0) return "0";
-    const rounded = Number(value.toPrecision(digits));
-    return grouped(rounded, Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(rounded)))));
-  };
-  const plain = (value) => (Number.isInteger(value) ? grouped(value, 0) : significant(value, 4));
-  const gib = (bytes) => `${significant(bytes / GIB)} GiB`;
-  const usd = (value) => (Math.abs(value) >= 1 ? `$${grouped(value, 2)}` : `$${significant(value)}`);
-  const two = (number) => String(number).padStart(2, "0");
-  const duration = (seconds) => {
-    if (seconds < 1) return `${significant(seconds * 1000)} ms`;
-    if (seconds < 120) return `${significant(seconds)} s`;
-    const whole = Math.round(seconds);
-    if (whole < HOUR) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
-    return `${grouped(Math.floor(whole / HOUR), 0)} h ${two(Math.floor((whole % HOUR) / 60))} min`;
-  };
+  const { byParts, decoded, duration, el, fixed, gib, plain, significant, usd } = globalThis.tunemarkCommon;
+  const HOUR = 3600;
 
   // The choice -------------------------------------------------------------------------------------
   const OBJECTIVES = ["cheapest", "fastest", "value"], NODES = [1, 2, 4, 8], FIRST = 5, SAME = 2, WORTH_SEVERAL = 300;
@@ -30,7 +13,7 @@
     const known = [...new Set(rates.map((rate) => rate.sequence_length))].sort((a, b) => a - b);
     const found = known.find((each) => each >= length);
     if (found !== undefined) return found;
-    const most = known.length ? `; the longest rows with rates have ${grouped(known.at(-1), 0)} tokens` : "";
+    const most = known.length ? `; the longest rows with rates have ${fixed(known.at(-1), 0)} tokens` : "";
     throw new Error(`There are no rates for rows this long${most}.`);
   };
 
@@ -59,11 +42,6 @@
       usd: seconds * perSecond, usd_low: secondsLow * perSecond, usd_high: secondsHigh * perSecond,
       rank_low: 0, rank_high: 0,
     };
-  };
-
-  const byParts = (a, b) => {
-    for (let index = 0; index < a.length; index += 1) if (a[index] !== b[index]) return a[index] < b[index] ? -1 : 1;
-    return 0;
   };
 
   const inOrder = (options, objective) => {
@@ -189,7 +167,7 @@
   const configuration = ({ rate }) =>
     [
       METHODS[rate.method] ?? rate.method,
-      `micro-batch of ${rate.micro_batch} x ${grouped(rate.sequence_length, 0)} tokens`,
+      `micro-batch of ${rate.micro_batch} x ${fixed(rate.sequence_length, 0)} tokens`,
       { none: "no checkpointing", full: "full checkpointing" }[rate.checkpointing] ?? `${rate.checkpointing} checkpointing`,
       ...(rate.sharding && rate.sharding !== "single" ? [rate.sharding] : []),
     ].join(", ");
@@ -290,7 +268,7 @@
     return inside.filter((_, index) => index % stride === 0);
   };
   const short = (value) => (value >= HOUR ? `${value / HOUR} h` : value >= 60 ? `${value / 60} min` : `${value} s`);
-  const dollars = (value) => (value >= 1 ? `$${grouped(value, 0)}` : `$${Number(value.toPrecision(4))}`);
+  const dollars = (value) => (value >= 1 ? `$${fixed(value, 0)}` : `$${Number(value.toPrecision(4))}`);
 
   // Parts are [name, attributes, text, title]; the page makes elements of them, so that no text becomes markup.
   const chartParts = (ranked) => {
@@ -338,16 +316,6 @@
     return svg;
   };
 
-  // Data: a column is a list, or a list of codes into a list of values.
-  const decoded = ({ columns, length }) => {
-    const names = Object.keys(columns);
-    const lists = names.map((name) => {
-      const column = columns[name];
-      return Array.isArray(column) ? column : column.codes.map((code) => column.values[code]);
-    });
-    return Array.from({ length }, (_, row) => Object.fromEntries(names.map((name, index) => [name, lists[index][row]])));
-  };
-
   globalThis.tunemark = { chartOf, ownHardware, notFitting, unknownOf, recommend, headline, alternatives, changes, decoded, evidence, memory, configuration };
 
   // The page ---------------------------------------------------------------------------------------
@@ -376,13 +344,6 @@
     const value = Number(text);
     if (!(value > 0)) throw new Error(`${name} must be a number above 0.`);
     return value;
-  };
-
-  const el = (tag, attributes = {}, ...children) => {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    made.append(...children.filter((child) => child !== null && child !== ""));
-    return made;
   };
 
   const field = (name) => form.elements.namedItem(name);
@@ -456,7 +417,7 @@
   };
   const folded = (title, options, question, most = SHOWN) =>
     options.length
-      ? [el("details", { class: "tm-more" }, el("summary", {}, `${title}: ${grouped(options.length, 0)}`), table(title, options, question, most))]
+      ? [el("details", { class: "tm-more" }, el("summary", {}, `${title}: ${fixed(options.length, 0)}`), table(title, options, question, most))]
       : [];
 
   const card = (pick, option, question) =>
@@ -482,7 +443,7 @@
     if (lines.length) parts.push(el("h2", {}, "What would change this answer"), el("ul", {}, ...lines.map((line) => el("li", {}, line))));
     const missing = [notFitting(answer), unknownOf(answer)].filter(Boolean);
     if (missing.length) parts.push(el("h2", {}, "What is not recommended or not known"), el("ul", {}, ...missing.map((line) => el("li", {}, line))));
-    const used = answer.sequence_length === question.sequence_length ? "" : ` Rates are those of rows of ${grouped(answer.sequence_length, 0)} tokens.`;
+    const used = answer.sequence_length === question.sequence_length ? "" : ` Rates are those of rows of ${fixed(answer.sequence_length, 0)} tokens.`;
     parts.push(el("p", { class: "tm-quiet" }, `${startup(question)} ${NOT_INCLUDED}${used}`));
     answerBox.replaceChildren(...parts);
   };

@@ -1,6 +1,5 @@
 """The page that compares two to four results or accelerators, and the data from which a reader's choice is compared."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
@@ -28,7 +27,7 @@ from tunemark.site.comparison import (
 )
 from tunemark.site.page import Page
 from tunemark.site.queries import BASIS_KIND, Catalogue
-from tunemark.site.render import one_line
+from tunemark.site.render import compact_json, one_line
 from tunemark.site.result_page import LABELS
 from tunemark.site.tables import Row
 
@@ -365,7 +364,7 @@ def encoded(subjects: Sequence[Subject], known: Knowledge) -> str:
         "cards": known.cards,
         "card_rows": list(known.card_rows),
     }
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return compact_json(data)
 
 
 def _packed_objections(subjects: Sequence[Subject], known: Knowledge) -> Json:

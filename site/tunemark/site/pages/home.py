@@ -102,7 +102,7 @@ def _table(answer: Answer) -> Table:
         Column("Price", lambda option: tables.text(words.hourly(option), small=option.offer.effective_on or ""), numeric=True),
         Column("Memory", lambda option: tables.text(option.rate.memory, small=words.memory(option).partition(": ")[2])),
         Column("Evidence", _evidence),
-        Column("Rank", lambda option: tables.text(_rank(option))),
+        Column("Rank", lambda option: tables.text(words.rank(option))),
     ]
     return tables.table("Options, best first", columns, answer.ranked[:SHOWN], searchable=False, stacked=True)
 
@@ -117,10 +117,6 @@ def _evidence(option: Option) -> Cell:
     href = result_path(ids[0]) if ids else None
     more = f" and {option.rate.results - CITED} more" if option.rate.results > CITED else ""
     return tables.text(option.rate.evidence, href=href, small=", ".join(ids[:CITED]) + more)
-
-
-def _rank(option: Option) -> str:
-    return f"{option.rank_low}" if option.rank_low == option.rank_high else f"{option.rank_low} to {option.rank_high}"
 
 
 def _error_by_source(catalogue: Catalogue) -> str | None:

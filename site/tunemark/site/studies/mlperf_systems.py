@@ -52,7 +52,7 @@ def study(evidence: Evidence) -> Study:
             "Time is the median over all runs of an entry until the eval loss reaches the target, without loading and compiling.",
             "The rank orders entries of one round with the same number of accelerators by time.",
             "Cost is the time multiplied by the on-demand price of the default basis, for whole instances.",
-            "Energy is that of one run, from the entries that measured power.",
+            "Energy is for one run and comes from the entries that measured power.",
         ),
         caveats=(
             "Submitters tune batch size, precision and parallelism freely, so a rank compares systems with their software, not accelerators alone.",
@@ -150,7 +150,7 @@ def _cheapest(entries: list[Entry]) -> Iterator[Sentence | None]:
 
 
 def _scale(entries: list[Entry]) -> Iterator[Sentence | None]:
-    """Yield the time of the largest system against that of one machine with the same accelerator, by round."""
+    """Yield sentences that compare the largest system of a round with one machine that has the same accelerator."""
     groups = gathered(entries, lambda entry: (entry.round, entry.row["accelerator_name"]))
     for (number, name), group in sorted(groups.items()):
         ordered = sorted(group, key=lambda entry: (entry.row["accelerator_count"], entry.minutes))

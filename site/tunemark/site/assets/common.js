@@ -1,0 +1,67 @@
+// What the scripts of several pages share: number formats, the reading of columns, and making elements. No dependencies.
+globalThis.tunemarkCommon = (() => {
+  // Formats: as tunemark.schema.formats, ties to even as in Python ----------------------------------
+  const GIB = 2 ** 30;
+
+  // Cuts the exact decimal expansion of a number after some fraction digits of its exponential form.
+  const rounded = (value, digits) => {
+    const short = value.toExponential(digits - 1);
+    const [mantissa, exponent] = Math.abs(value).toExponential(60).split("e");
+    const all = mantissa.replace(".", "");
+    if (!/^50*$/.test(all.slice(digits)) || Number(all[digits - 1]) % 2) return Number(short);
+    return Math.sign(value) * Number(`${all[0]}.${all.slice(1, digits) || 0}e${exponent}`);
+  };
+  const exponentOf = (value) => Number(Math.abs(value).toExponential().split("e")[1]);
+  const fixed = (value, decimals) =>
+    value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+  const significant = (value, digits = 3) => {
+    if (value === 0) return "0";
+    const near = rounded(value, digits);
+    return fixed(near, Math.max(0, digits - 1 - exponentOf(near)));
+  };
+  const whole = (value) => {
+    const floor = Math.floor(value);
+    return value - floor === 0.5 ? floor + (floor % 2) : Math.round(value);
+  };
+  const duration = (value) => {
+    if (value < 1) return `${significant(value * 1000)} ms`;
+    if (value < 120) return `${significant(value)} s`;
+    const all = whole(value);
+    const two = (number) => String(number).padStart(2, "0");
+    if (all < 3600) return `${Math.floor(all / 60)} min ${two(all % 60)} s`;
+    return `${fixed(Math.floor(all / 3600), 0)} h ${two(Math.floor((all % 3600) / 60))} min`;
+  };
+  const usd = (value) => {
+    if (Math.abs(value) < 1) return `$${significant(value)}`;
+    return `$${fixed(rounded(value, exponentOf(value) + 3), 2)}`;
+  };
+  const gib = (bytes) => `${significant(bytes / GIB)} GiB`;
+  const plain = (value) => (Number.isInteger(value) ? fixed(value, 0) : significant(value, 4));
+
+  // Data and elements -------------------------------------------------------------------------------
+
+  // A column is a list, or a list of codes into a list of values.
+  const decoded = ({ columns, length }) => {
+    const names = Object.keys(columns);
+    const lists = names.map((name) => {
+      const column = columns[name];
+      return Array.isArray(column) ? column : column.codes.map((code) => column.values[code]);
+    });
+    return Array.from({ length }, (_, row) => Object.fromEntries(names.map((name, index) => [name, lists[index][row]])));
+  };
+
+  // The order of two keys, part by part, as Python orders tuples.
+  const byParts = (a, b) => {
+    for (let index = 0; index < a.length; index += 1) if (a[index] !== b[index]) return a[index] < b[index] ? -1 : 1;
+    return 0;
+  };
+
+  const el = (tag, attributes = {}, ...children) => {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, value);
+    made.append(...children.filter((child) => child !== null && child !== ""));
+    return made;
+  };
+
+  return { byParts, decoded, duration, el, fixed, gib, plain, significant, usd, whole };
+})();
