@@ -9,6 +9,7 @@ import logging
 import shutil
 from collections.abc import Callable, Sequence
 from importlib import resources
+from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,9 +18,10 @@ from mkdocs.config import load_config
 from mkdocs.exceptions import Abort, MkDocsException
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.site import charts, costs, recommend_data, reproduce, stamp
+from tunemark.schema.formats import counted
+from tunemark.site import charts, costs, recommend_data, reproduce, stamp, workers
 from tunemark.site.explorer_data import EXPLORER_PATH, explorer_json
-from tunemark.site.pages import all_pages, compare
+from tunemark.site.pages import compare, other_pages, result_pages
 from tunemark.site.queries import Catalogue, Database
 from tunemark.site.render import markdown, one_line
 from tunemark.site.tables import Row
@@ -35,23 +37,30 @@ OWN_FILE = Path("assets/tunemark.css")
 """A file that marks a folder as built by us, so that no other folder is deleted."""
 
 
-def build_site(database: Path, out: Path, config: Path, *, strict: bool, progress: Progress) -> int:
-    """Build the site into `out/site` and return the number of pages. On an error, the previous site is kept."""
+def build_site(database: Path, out: Path, config: Path, *, strict: bool, progress: Progress, jobs: int | None = None) -> int:
+    """Build the site into `out/site` and return the number of pages. On an error, the previous site is kept.
+
+    `jobs` is the number of processes that render pages of single results, by default one per core.
+    """
     for name in ("docs", "site"):
         _refuse_foreign(out / name)
-    progress(f"building the site from {database}; two thousand pages take one to two minutes")
-    with Database(database) as opened, charts.kept_in(out / CHARTS):
-        stamped = _swap(out / "docs", lambda folder: _write_docs(Catalogue.read(opened), folder))
-    number = sum(1 for _ in (out / "docs").rglob("*.md")) - 1
-    progress(f"wrote {number} pages to {out / 'docs'}; running MkDocs, then adding {len(stamped)} pages of single results")
+    with Database(database) as opened, charts.kept_in(out / CHARTS) as keep:
+        catalogue = Catalogue.read(opened)
+        progress(f"building the site of {counted(len(catalogue.results), 'result')} from {database}")
+        with workers.rendering(catalogue, database, out, keep, jobs) as results:
+            stamped = _swap(out / "docs", lambda folder: _write_docs(catalogue, folder))
+            progress(
+                f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding {len(catalogue.results)} pages of single results"
+            )
 
-    def make(folder: Path) -> int:
-        _lay_out(config, out / "docs", folder, strict=strict)
-        return stamp.stamp(folder, stamped)
+            def make(folder: Path) -> int:
+                _lay_out(config, out / "docs", folder, strict=strict)
+                return stamp.stamp(folder, chain(stamped, results()))
 
-    number += _swap(out / "site", make)
+            number = _swap(out / "site", make)
+        charts.forget_all_but(keep)
     progress(f"built {out / 'site'}")
-    return number
+    return number + sum(1 for path in (out / "docs").rglob("*.md") if not path.name.startswith("shell"))
 
 
 def _refuse_foreign(folder: Path) -> None:
@@ -81,29 +90,33 @@ def _swap(folder: Path, make: Callable[[Path], Made]) -> Made:
 
 
 def _write_docs(catalogue: Catalogue, folder: Path) -> list[stamp.StampedPage]:
-    """Write the pages that MkDocs lays out, and the data. Return the pages that are stamped into its shell."""
+    """Write the pages that MkDocs lays out, the shells, and the data. Return the other pages but those of single results."""
     stamped = []
-    for page in all_pages(catalogue):
+    # Shells of all pages of single results, which have the same layout.
+    shells = {stamp.shell_path(page): stamp.shell_text(page) for page in islice(result_pages(catalogue), 1)}
+    for page in other_pages(catalogue):
         if stamp.is_stamped(page):
-            stamped.append(stamp.StampedPage(page, markdown(page)))
-            continue
-        path = folder / f"{page.path}.md"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(markdown(page), encoding="utf-8")
-    (folder / f"{stamp.SHELL}.md").write_text(stamp.SHELL_TEXT, encoding="utf-8")
-    table = folder / CSV_PATH
-    table.parent.mkdir()
-    table.write_text(results_csv(catalogue), encoding="utf-8")
-    (folder / compare.DATA_PATH).write_text(compare.compare_json(catalogue), encoding="utf-8")
+            shells[stamp.shell_path(page)] = stamp.shell_text(page)
+            stamped.append(stamp.stamped_page(page))
+        else:
+            _write(folder / f"{page.path}.md", markdown(page))
+    for path, text in shells.items():
+        _write(folder / f"{path}.md", text)
+    _write(folder / CSV_PATH, results_csv(catalogue))
+    _write(folder / compare.DATA_PATH, compare.compare_json(catalogue))
     for data_path, text in recommend_data.data_files(catalogue):
-        (folder / data_path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / data_path).write_text(text, encoding="utf-8")
-    (folder / costs.DATA_PATH).write_text(costs.cost_json(catalogue), encoding="utf-8")
-    (folder / costs.CSV_PATH).write_text(_csv(costs.default_costs(catalogue)), encoding="utf-8")
-    (folder / EXPLORER_PATH).write_text(explorer_json(catalogue), encoding="utf-8")
+        _write(folder / data_path, text)
+    _write(folder / costs.DATA_PATH, costs.cost_json(catalogue))
+    _write(folder / costs.CSV_PATH, _csv(costs.default_costs(catalogue)))
+    _write(folder / EXPLORER_PATH, explorer_json(catalogue))
     reproduce.write_files(catalogue, folder)
     _write_assets(folder / "assets")
     return stamped
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 def _write_assets(folder: Path) -> None:

@@ -67,16 +67,20 @@ KEEP: ContextVar[Keep | None] = ContextVar("kept charts", default=None)
 
 
 @contextmanager
-def kept_in(folder: Path) -> Iterator[None]:
-    """Keep the charts that are drawn inside the block in a folder, and remove those that were not drawn again."""
+def kept_in(folder: Path) -> Iterator[Keep]:
+    """Keep the charts that are drawn inside the block in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     keep = Keep(folder, " ".join([version("altair"), version("vl-convert-python"), Path(__file__).read_text(encoding="utf-8")]))
     token = KEEP.set(keep)
     try:
-        yield
+        yield keep
     finally:
         KEEP.reset(token)
-    for path in set(folder.glob("*.json")) - keep.used:
+
+
+def forget_all_but(keep: Keep) -> None:
+    """Remove the kept charts that were neither drawn nor read again."""
+    for path in set(keep.folder.glob("*.json")) - keep.used:
         path.unlink()
 
 

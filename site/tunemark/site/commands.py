@@ -32,6 +32,9 @@ def build(
     ] = None,
     out: Out = None,
     *,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Processes that render pages of single results.", show_default="one per core")
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict/--no-strict", help="Fail on any MkDocs warning.")] = True,
 ) -> None:
     """Build the site from the database into build/site.
@@ -42,7 +45,7 @@ def build(
 
     root = project_root()
     pages = build_site(
-        db or root / "build" / "tunemark.duckdb", out or root / "build", root / "mkdocs.yml", strict=strict, progress=typer.echo
+        db or root / "build" / "tunemark.duckdb", out or root / "build", root / "mkdocs.yml", strict=strict, progress=typer.echo, jobs=jobs
     )
     typer.echo(f"{counted(pages, 'page')}; view them with `tunemark site serve`")
 

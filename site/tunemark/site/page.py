@@ -1,10 +1,35 @@
 """A page before it is written (path, title, template, context), and the paths of all kinds of pages."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 Crumb = tuple[str, str]
 """Label and path of a parent page."""
+
+
+class Later(Mapping[str, object]):
+    """A page's context that is computed when the page is written, which may be in another process or never."""
+
+    def __init__(self, make: Callable[[], Mapping[str, object]]) -> None:
+        """Keep the function that computes the context."""
+        self._make = make
+
+    @cached_property
+    def _made(self) -> Mapping[str, object]:
+        return self._make()
+
+    def __getitem__(self, key: str) -> object:
+        """Return one value."""
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the names."""
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        """Return the number of names."""
+        return len(self._made)
 
 
 @dataclass(frozen=True, slots=True)

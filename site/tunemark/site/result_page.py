@@ -1,13 +1,13 @@
 """The parts that all pages of results share: headlines, conditions, comparison, costs and recorded facts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.formats import percent
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import reproduce, tables, wording
-from tunemark.site.page import Crumb, Fact, Page, Section, accelerator_path, model_path, prices_path, result_path
+from tunemark.site.page import Crumb, Fact, Later, Page, Section, accelerator_path, model_path, prices_path, result_path
 from tunemark.site.pages import audit, rerun
 from tunemark.site.queries import SETTING, Catalogue
 from tunemark.site.tables import Cell, Column, Row, Table, quantity_column, text_column
@@ -69,9 +69,14 @@ class VerdictLine:
     """Heading of the page that lists them."""
 
 
-def result_page(catalogue: Catalogue, row: Row, template: str, crumbs: tuple[Crumb, ...], more: dict[str, object]) -> Page:
-    """Return the page of a result: the context shared by all results, updated with `more`."""
-    context = {
+def result_page(catalogue: Catalogue, row: Row, template: str, crumbs: tuple[Crumb, ...], more: Callable[[], dict[str, object]]) -> Page:
+    """Return the page of a result: the context shared by all results, updated with what `more` returns."""
+    context = Later(lambda: _context(catalogue, row) | more())
+    return Page(result_path(row["result_id"]), wording.result_title(row), template, context, crumbs, wide=False)
+
+
+def _context(catalogue: Catalogue, row: Row) -> dict[str, object]:
+    return {
         "result": row,
         "headlines": headlines(catalogue, row, HEADLINES),
         "unknown": _unknown(catalogue, row),
@@ -94,9 +99,7 @@ def result_page(catalogue: Catalogue, row: Row, template: str, crumbs: tuple[Cru
         "trust_meaning": wording.trust_in_full(row),
         "findings": audit.findings_about(catalogue, row["result_id"]),
         "warnings": catalogue.warnings.get(row["result_id"], []),
-        **more,
     }
-    return Page(result_path(row["result_id"]), wording.result_title(row), template, context, crumbs, wide=False)
 
 
 def sections(catalogue: Catalogue, row: Row, titles: dict[str, str], *, leave_out: frozenset[str] = frozenset()) -> list[Section]:

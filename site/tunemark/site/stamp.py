@@ -1,11 +1,13 @@
-"""Pages of single results: stamped into one shell that MkDocs laid out, instead of going through it one by one.
+"""Pages that MkDocs does not lay out: they are stamped into a shell that it laid out, one for each folder.
 
-MkDocs takes 20 ms per page, and there are thousands of these pages. Their text is HTML with Markdown headings and plain paragraphs.
-A page with any other Markdown is converted by python-markdown, as MkDocs would.
+MkDocs takes 20 ms per page, and there are thousands of pages. Only the home page, the lists and the guide go through it.
+The text of a stamped page is HTML with Markdown headings and plain paragraphs. A page with any other Markdown is converted by
+python-markdown, as MkDocs would.
 """
 
 import html
 import json
+import posixpath
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,17 +19,16 @@ from markdown.extensions.toc import slugify  # type: ignore[import-untyped]
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.site.page import Page
-from tunemark.site.render import ENDING, one_line, title_text
+from tunemark.site.render import ENDING, markdown, one_line, title_text
 
-FOLDER = "results"
-SHELL = f"{FOLDER}/shell"
-"""Page that is laid out by MkDocs and removed afterwards. It is in the folder of the stamped pages, so that links are the same."""
+LAID_OUT = ("guide", "")
+"""Folders whose pages all go through MkDocs."""
 TITLE, HEADING = "tunemark-title", "tunemark-heading"
 SHELL_TEXT = f"""---
 title: {TITLE}
 hide:
   - navigation
-search:
+%ssearch:
   exclude: true
 ---
 
@@ -43,15 +44,9 @@ MARKUP = re.compile(r"\A(?:\d+[.)]|[-+>:=]|    )|[*_`\[\]|\\<]")
 """Markdown in a block: a list, a quote, indented code, or an active character."""
 CONTENT = re.compile(rf'<h1 id="{TITLE}".*?<h2 id="{HEADING}".*?</h2>', re.DOTALL)
 ENTRY = re.compile(rf'<li class="md-nav__item">(?:(?!</li>).)*?#{HEADING}.*?</li>\s*', re.DOTALL)
+NO_CONTENTS = re.compile(r'<label class="md-nav__title" for="__toc">(?:(?!</ul>).)*</ul>', re.DOTALL)
+"""The table of contents of a page without headings."""
 SEARCH = Path("search/search_index.json")
-
-
-@dataclass(frozen=True, slots=True)
-class StampedPage:
-    """A page with its Markdown."""
-
-    page: Page
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,32 +55,59 @@ class Content:
 
     body: str
     headings: tuple[tuple[str, str], ...]
+    top: str = ""
+    """Id of the page's own heading, to which "skip to content" leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class StampedPage:
+    """What is stamped into a shell."""
+
+    path: str
+    title: str
+    shell: str
+    found_by: str
+    """Text of its entry in the search."""
+    content: Content
 
 
 def is_stamped(page: Page) -> bool:
-    """Return True for the page of a single result."""
-    return page.path.startswith(f"{FOLDER}/") and page.path != f"{FOLDER}/index"
+    """Return True for a page inside a folder other than the guide, unless it is the folder's list."""
+    folder, name = posixpath.split(page.path)
+    return folder not in LAID_OUT and name != "index"
+
+
+def shell_path(page: Page) -> str:
+    """Return the path of a page's shell. It is in the same folder, so that links are the same."""
+    return posixpath.join(posixpath.dirname(page.path), "shell-wide" if page.wide else "shell")
+
+
+def shell_text(page: Page) -> str:
+    """Return the Markdown of a page's shell."""
+    return SHELL_TEXT % ("  - toc\n" if page.wide else "")
+
+
+def stamped_page(page: Page) -> StampedPage:
+    """Return a page in the form in which it is stamped."""
+    content = content_of(markdown(page))
+    words = [Path(page.path).name, *(label for label, _ in page.crumbs)]
+    return StampedPage(page.path, page.title, shell_path(page), html.escape(one_line(", ".join(words))), content)
 
 
 def stamp(site: Path, pages: Iterable[StampedPage]) -> int:
-    """Write the pages into a site that MkDocs has laid out, remove the shell, and add the pages to the search. Return their number."""
-    path = site / f"{SHELL}{ENDING}"
-    shell = path.read_text(encoding="utf-8")
-    path.unlink()
+    """Write the pages into a site that MkDocs has laid out, remove the shells, and add the pages to the search. Return their number."""
+    shells = {shell.relative_to(site).with_suffix("").as_posix(): shell for shell in site.rglob(f"shell*{ENDING}")}
+    texts = {name: shell.read_text(encoding="utf-8") for name, shell in shells.items()}
     entries = []
-    for stamped in pages:
-        page = stamped.page
-        (site / f"{page.path}{ENDING}").write_text(filled(shell, page.title, content_of(stamped.text)), encoding="utf-8")
-        parents = ", ".join(label for label, _ in page.crumbs)
-        entries.append(
-            {
-                "location": f"{page.path}{ENDING}",
-                "title": html.escape(one_line(page.title)),
-                "text": html.escape(f"{Path(page.path).name} {one_line(parents)}"),
-            }
-        )
+    for page in pages:
+        (site / f"{page.path}{ENDING}").write_text(filled(texts[page.shell], page.title, page.content), encoding="utf-8")
+        entries.append({"location": f"{page.path}{ENDING}", "title": html.escape(one_line(page.title)), "text": page.found_by})
+    for shell in shells.values():
+        shell.unlink()
     index = json.loads((site / SEARCH).read_text(encoding="utf-8"))
-    index["docs"] = [entry for entry in index["docs"] if not entry["location"].startswith(SHELL)] + entries
+    left_out = tuple(shells)
+    kept = [entry for entry in index["docs"] if not entry["location"].startswith(left_out)]
+    index["docs"] = kept + sorted(entries, key=lambda entry: entry["location"])
     (site / SEARCH).write_text(json.dumps(index, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
     return len(entries)
 
@@ -94,12 +116,15 @@ def filled(shell: str, title: str, content: Content) -> str:
     """Return the shell with a title, a body and a table of contents. Raise TunemarkError if MkDocs laid the shell out in another way."""
     entry, place = ENTRY.search(shell), CONTENT.search(shell)
     if entry is None or place is None:
-        raise TunemarkError("mkdocs", SHELL, "the theme lays pages out in another way; adapt site/stamp.py", exit_code=Exit.INTERNAL)
+        raise TunemarkError("mkdocs", "shell", "the theme lays pages out in another way; adapt site/stamp.py", exit_code=Exit.INTERNAL)
     items = "".join(entry[0].replace(f"#{HEADING}", f"#{anchor}").replace(HEADING, text) for anchor, text in content.headings)
-    parts = shell[: entry.start()], items, shell[entry.end() : place.start()], content.body, shell[place.end() :]
-    before, toc, between, body, after = parts
-    shown = title_text(title)
-    return "".join((before.replace(TITLE, shown), toc, between.replace(TITLE, shown), body, after.replace(TITLE, shown)))
+    before, between, after = shell[: entry.start()], shell[entry.end() : place.start()], shell[place.end() :]
+    text = f"{_titled(before, title, content.top)}{items}{_titled(between, title, content.top)}{content.body}{_titled(after, title, content.top)}"
+    return text if items else NO_CONTENTS.sub("", text, count=1)
+
+
+def _titled(text: str, title: str, top: str) -> str:
+    return text.replace(f'"#{TITLE}"', f'"#{top}"').replace(TITLE, title_text(title))
 
 
 def content_of(text: str) -> Content:
@@ -110,7 +135,7 @@ def content_of(text: str) -> Content:
         return _converted(text)
     text = "\n\n".join(block if block.startswith(("<", "#")) else f"<p>{block}</p>" for block in blocks)
     headings: list[tuple[str, str]] = []
-    used: set[str] = set()
+    used: dict[str, int] = {}
 
     def heading(match: re.Match[str]) -> str:
         level, words = len(match[1]), match[2].strip()
@@ -119,12 +144,13 @@ def content_of(text: str) -> Content:
         while anchor in used:
             number += 1
             anchor = f"{slug}_{number}"
-        used.add(anchor)
+        used[anchor] = level
         if level == 2:  # noqa: PLR2004 - the level of the table of contents
             headings.append((anchor, words))
         return f'<h{level} id="{anchor}">{words}</h{level}>'
 
-    return Content(HEADINGS.sub(heading, text), tuple(headings))
+    body = HEADINGS.sub(heading, text)
+    return Content(body, tuple(headings), next((anchor for anchor, level in used.items() if level == 1), ""))
 
 
 def _converted(text: str) -> Content:
@@ -134,7 +160,8 @@ def _converted(text: str) -> Content:
     body = converter.convert(text)
     tokens = converter.toc_tokens
     headings = [child for token in tokens for child in (token["children"] if token["level"] == 1 else [token])]
-    return Content(body, tuple((str(each["id"]), html.escape(str(each["name"]), quote=False)) for each in headings))
+    top = next((str(token["id"]) for token in tokens if token["level"] == 1), "")
+    return Content(body, tuple((str(each["id"]), html.escape(str(each["name"]), quote=False)) for each in headings), top)
 
 
 @cache

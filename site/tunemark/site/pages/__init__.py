@@ -11,14 +11,28 @@ from pkgutil import iter_modules
 from tunemark.site.page import Page
 from tunemark.site.queries import Catalogue
 
+OF_RESULTS = ("measured", "mlperf", "published")
+"""Modules with one page per result."""
+
 
 def all_pages(catalogue: Catalogue) -> Iterator[Page]:
-    """Yield every page of the site; the guide's first page comes last, since it lists the others."""
+    """Yield every page of the site."""
+    yield from result_pages(catalogue)
+    yield from other_pages(catalogue)
+
+
+def result_pages(catalogue: Catalogue) -> Iterator[Page]:
+    """Yield the page of each result. What they show is computed when they are written."""
+    for name in OF_RESULTS:
+        yield from import_module(f"{__name__}.{name}").pages(catalogue)
+
+
+def other_pages(catalogue: Catalogue) -> Iterator[Page]:
+    """Yield all pages but those of single results; the guide's first page comes last, since it lists the others."""
     guide = import_module(f"{__name__}.guide")
     listed: list[Page] = []
-    for module in sorted(found.name for found in iter_modules(__path__)):
-        if module != "guide":
-            for page in import_module(f"{__name__}.{module}").pages(catalogue):
-                listed += [page] if page.path.startswith("guide/") else []
-                yield page
+    for name in sorted({found.name for found in iter_modules(__path__)} - {"guide", *OF_RESULTS}):
+        for page in import_module(f"{__name__}.{name}").pages(catalogue):
+            listed += [page] if page.path.startswith("guide/") else []
+            yield page
     yield from guide.pages(catalogue, listed)

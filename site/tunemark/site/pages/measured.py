@@ -5,6 +5,7 @@ Each figure is shown with its formula, or with the reason why it is unknown.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from tunemark.schema.formats import MISSING, binary, flop, percent, significant, watts
 from tunemark.schema.quantities import QUANTITIES
@@ -77,7 +78,7 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     for row in catalogue.results_where(source="measured"):
         workload = row["workload"]
         parents = (("Workloads", "workloads/index"), (workload, workload_path(workload))) if workload else (("Results", "results/index"),)
-        yield result_page(catalogue, row, "measured.md.j2", parents, _context(catalogue, row))
+        yield result_page(catalogue, row, "measured.md.j2", parents, partial(_context, catalogue, row))
 
 
 def _context(catalogue: Catalogue, row: Row) -> dict[str, object]:

@@ -5,6 +5,7 @@ Entries are listed but not ranked, because no two systems ran under the same con
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.converted import MLPERF_LABEL
@@ -67,7 +68,7 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     for row in catalogue.results_where(trust="converted"):
         made = entry(catalogue, row)
         crumbs = (("Documents", "documents/index"), (row["source_title"], document_path(row["source"])))
-        page = result_page(catalogue, row, "converted.md.j2", crumbs, _context(catalogue, made))
+        page = result_page(catalogue, row, "converted.md.j2", crumbs, partial(_context, catalogue, made))
         origin = ", ".join(part for part in (made.submitter, f"MLPerf {made.round}" if made.round else None) if part)
         yield replace(page, title=f"{page.title} ({origin})" if origin else page.title)
 

@@ -1,6 +1,7 @@
 """The page of a published result: what the document printed, digit for digit, and its possible meanings."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import tables, wording
@@ -17,7 +18,7 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     for row in catalogue.results:
         if row["source"] != "measured" and row["trust"] != "converted":
             crumbs = (("Documents", "documents/index"), (row["source_title"], document_path(row["source"])))
-            yield result_page(catalogue, row, "published.md.j2", crumbs, _context(catalogue, row))
+            yield result_page(catalogue, row, "published.md.j2", crumbs, partial(_context, catalogue, row))
 
 
 def _context(catalogue: Catalogue, row: Row) -> dict[str, object]:

@@ -142,7 +142,7 @@ def _strategy(evidence: Evidence, verdicts: list[Row]) -> Table:
     def largest(size: Size, method: str) -> Cell:
         row = _largest(trained.get(size, []), method)
         models = {verdict["model"] for verdict in by_size.get((size, method), ())}
-        best = max((parameters[model] for model in models), key=lambda model: model["parameters"], default=None)
+        best = max((parameters[model] for model in models), key=lambda model: (model["parameters"], model["model"]), default=None)
         estimate = f"estimate: up to {best['name']}" if best else "estimate: none fits"
         return tables.text(row["model_name"] if row else None, small=estimate, href=result_path(row["result_id"]) if row else None)
 

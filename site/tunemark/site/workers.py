@@ -1,0 +1,81 @@
+"""The pages of single results are most of a build, so several processes render them while the build does the rest.
+
+Each process opens the database itself and writes every n-th page into a file, from which the build stamps it into the site.
+"""
+
+import json
+import multiprocessing
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+from tunemark.site import charts
+from tunemark.site.pages import result_pages
+from tunemark.site.queries import Catalogue, Database
+from tunemark.site.stamp import Content, StampedPage, stamped_page
+
+WORTH_IT = 400
+"""Fewest results for which processes are started: one takes about two seconds to start."""
+MOST_JOBS = 8
+FOLDER = ".pages"
+Rendered = Callable[[], Iterator[StampedPage]]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The pages that one process renders: those at positions number, number + of, and so on."""
+
+    database: Path
+    charts: Path
+    file: Path
+    number: int
+    of: int
+
+
+@contextmanager
+def rendering(catalogue: Catalogue, database: Path, out: Path, keep: charts.Keep, jobs: int | None) -> Iterator[Rendered]:
+    """Start to render the pages of single results. The function that is returned waits for them and yields them, in any order."""
+    jobs = jobs or min(_cores(), MOST_JOBS)
+    if jobs == 1 or len(catalogue.results) < WORTH_IT:
+        yield lambda: map(stamped_page, result_pages(catalogue))
+        return
+    folder = out / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    shares = [Share(database.absolute(), keep.folder.absolute(), folder / f"{number}.jsonl", number, jobs) for number in range(jobs)]
+    # A fresh process, since DuckDB and the chart library have threads, which do not survive a fork.
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        futures = [pool.submit(render_share, share) for share in shares]
+        yield lambda: _read(futures, shares, keep)
+    finally:
+        pool.shutdown(cancel_futures=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def render_share(share: Share) -> set[Path]:
+    """Render the pages of a share into its file. Return the charts that they use."""
+    with Database(share.database) as opened, charts.kept_in(share.charts) as keep, share.file.open("w", encoding="utf-8") as file:
+        for page in islice(result_pages(Catalogue.read(opened)), share.number, None, share.of):
+            json.dump(asdict(stamped_page(page)), file, ensure_ascii=False)
+            file.write("\n")
+    return keep.used
+
+
+def _read(futures: list[Future[set[Path]]], shares: list[Share], keep: charts.Keep) -> Iterator[StampedPage]:
+    for future, share in zip(futures, shares, strict=True):
+        keep.used.update(future.result())
+        with share.file.open(encoding="utf-8") as file:
+            for line in file:
+                page = json.loads(line)
+                headings = tuple((anchor, words) for anchor, words in page["content"]["headings"])
+                yield StampedPage(**page | {"content": Content(**page["content"] | {"headings": headings})})
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
