@@ -11,6 +11,7 @@ from fixture_database import AB, CRASHED, H100, HOSTILE, MEASURED, OTHER, SLOWER
 
 from tunemark.schema.formats import MISSING
 from tunemark.schema.statistics.intervals import share_error
+from tunemark.site import results_table as results_tables
 from tunemark.site import tables, wording
 from tunemark.site.page import Page
 from tunemark.site.pages import all_pages, cost, documents, measured, predictions, results, studies
@@ -490,3 +491,25 @@ def test_every_glossary_term_has_one_definition_and_an_anchor(pages: dict[str, P
     text = markdown(pages["guide/glossary"])
     assert '<div id="steady-window"><dt>Steady window</dt>' in text
     assert len(GLOSSARY) == len({anchor(term) for term in GLOSSARY})
+
+
+def test_a_long_table_is_cut_and_links_to_all_its_rows(catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results_tables, "MOST_RESULTS", 2)
+    rows = catalogue.results
+    table = results_table(catalogue, rows, "Results", explorer="model=Llama+3.1+8B")
+    assert (len(table.rows), table.left_out) == (2, len(rows) - 2)
+    text = markdown(Page("models/x", "X", "tables.md.j2", {"lead": "", "tables": [table]}))
+    assert f"The first 2 of {len(rows)} rows." in text
+    assert 'href="../results/index.html?model=Llama+3.1+8B"' in text
+
+
+def test_a_short_table_is_not_cut(catalogue: Catalogue) -> None:
+    assert results_table(catalogue, catalogue.results[:2], "Results").left_out == 0
+
+
+def test_results_are_found_by_any_columns(catalogue: Catalogue) -> None:
+    expected = [row for row in catalogue.results if row["source"] == "003" and row["status"] == "ok"]
+    assert expected
+    assert catalogue.results_where(source="003", status="ok") == expected
+    assert catalogue.results_where(source="none such") == []
+    assert catalogue.results_where() == catalogue.results

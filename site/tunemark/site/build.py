@@ -21,7 +21,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import counted
 from tunemark.site import charts, costs, recommend_data, reproduce, stamp, workers
 from tunemark.site.explorer_data import EXPLORER_PATH, explorer_json
-from tunemark.site.pages import compare, other_pages, result_pages
+from tunemark.site.pages import compare, other_pages, predictions, result_pages
 from tunemark.site.queries import Catalogue, Database
 from tunemark.site.render import markdown, one_line
 from tunemark.site.tables import Row
@@ -109,6 +109,7 @@ def _write_docs(catalogue: Catalogue, folder: Path) -> list[stamp.StampedPage]:
     _write(folder / costs.DATA_PATH, costs.cost_json(catalogue))
     _write(folder / costs.CSV_PATH, _csv(costs.default_costs(catalogue)))
     _write(folder / EXPLORER_PATH, explorer_json(catalogue))
+    _write(folder / predictions.ERRORS_CSV, _csv(catalogue.predictions["throughput_errors"]))
     reproduce.write_files(catalogue, folder)
     _write_assets(folder / "assets")
     return stamped

@@ -156,8 +156,14 @@ def loss_chart(steps: list[Row]) -> Chart | None:
 
 
 def bundle() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script without external requests."""
-    return vl_convert.javascript_bundle(GLOBAL)
+    """Return Vega, Vega-Lite and Vega-Embed as one script without external requests. It is kept with the charts."""
+    keep = KEEP.get()
+    if keep is None:
+        return vl_convert.javascript_bundle(GLOBAL)
+    path = keep.folder / f"vega-{version('vl-convert-python')}.js"
+    if not path.is_file():
+        write_atomically(path, vl_convert.javascript_bundle(GLOBAL).encode())
+    return path.read_text(encoding="utf-8")
 
 
 def _steps() -> alt.X:

@@ -304,7 +304,15 @@ class Catalogue:
 
     def results_where(self, **conditions: object) -> list[Row]:
         """Return the results whose columns have these values."""
-        return [row for row in self.results if all(row[name] == value for name, value in conditions.items())]
+        names = tuple(conditions)
+        if names not in self._results_by:
+            self._results_by[names] = grouped(self.results, lambda row: tuple(row[name] for name in names))
+        return list(self._results_by[names].get(tuple(conditions.values()), ()))
+
+    @cached_property
+    def _results_by(self) -> dict[tuple[str, ...], dict[tuple[object, ...], list[Row]]]:
+        """Results by the values of some columns, for each combination of columns that was asked for."""
+        return {}
 
 
 def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:

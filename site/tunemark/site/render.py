@@ -128,11 +128,12 @@ def _relative(target: str, folder: str) -> str:
     """Return the address of a page relative to a folder of the site. Web addresses are returned unchanged."""
     if web_link(target):
         return target
-    path, _, anchor = target.partition("#")
+    target, _, anchor = target.partition("#")
+    path, asked, query = target.partition("?")
     for part in path.split("/"):
         file_name(part)
     ending = "" if posixpath.splitext(path)[1] in {".js", ".csv"} else ENDING
-    relative = posixpath.relpath(path + ending, folder or ".")
+    relative = posixpath.relpath(path + ending, folder or ".") + asked + query
     return f"{relative}#{anchor}" if anchor else relative
 
 

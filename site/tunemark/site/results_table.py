@@ -13,8 +13,17 @@ from tunemark.site.tables import Cell, Column, Row, Table, quantity_column
 AMBIGUOUS = "ambiguous"
 
 
-def results_table(catalogue: Catalogue, rows: Iterable[Row], name: str, *, without: frozenset[str] = frozenset()) -> Table:
-    """Return a sortable table of results: measured first, newest first, failed and impossible results last."""
+MOST_RESULTS = 200
+"""Results in a table beside the explorer; the largest pages of 10,000 results would have more than a thousand."""
+
+
+def results_table(
+    catalogue: Catalogue, rows: Iterable[Row], name: str, *, without: frozenset[str] = frozenset(), explorer: str = ""
+) -> Table:
+    """Return a sortable table of results: measured first, newest first, failed and impossible results last.
+
+    `explorer` is the query of the same selection in the explorer, such as `model=GPT-2`.
+    """
     columns = {
         "devices": Column("Accelerator", result_cell, explained="Accelerator and device count; links to the result."),
         "model": Column("Model", _model_cell),
@@ -40,7 +49,16 @@ def results_table(catalogue: Catalogue, rows: Iterable[Row], name: str, *, witho
         "origin": Column("From", _origin_cell, explained="Workload of a measured result, or the document that published it."),
     }
     shown = [column for key, column in columns.items() if key not in without]
-    return tables.table(name, shown, ordered(rows), last=lambda row: row["failed"] or row["impossible"], interactive=True, searchable=False)
+    return tables.table(
+        name,
+        shown,
+        ordered(rows),
+        last=lambda row: row["failed"] or row["impossible"],
+        interactive=True,
+        searchable=False,
+        most=MOST_RESULTS,
+        all_rows=("All of them in the explorer", f"results/index{'?' if explorer else ''}{explorer}"),
+    )
 
 
 def _figure_column(catalogue: Catalogue, key: str, cell: Callable[[Row], Cell]) -> Column[Row]:

@@ -74,6 +74,10 @@ class Table:
     """Index the text for the site search. Off for large tables that repeat the pages they link to."""
     stacked: bool = False
     """On a phone, show each row as a list of cells, so that long text in late columns is visible."""
+    left_out: int = 0
+    """Rows beyond the most that a page shows."""
+    all_rows: tuple[str, str] | None = None
+    """Label and path of the place that has all rows."""
 
 
 def table(
@@ -85,10 +89,14 @@ def table(
     interactive: bool = False,
     searchable: bool = True,
     stacked: bool = False,
+    most: int | None = None,
+    all_rows: tuple[str, str] | None = None,
 ) -> Table:
-    """Return a table with one row per item."""
-    rows = tuple(TableRow(tuple(column.cell(item) for column in columns), last=last(item)) for item in items)
-    return Table(name, tuple(columns), rows, interactive, searchable, stacked)
+    """Return a table with one row per item, of at most the first `most` items; `all_rows` is where the others are."""
+    listed = list(items)
+    shown = listed[:most]
+    rows = tuple(TableRow(tuple(column.cell(item) for column in columns), last=last(item)) for item in shown)
+    return Table(name, tuple(columns), rows, interactive, searchable, stacked, len(listed) - len(shown), all_rows)
 
 
 def text(value: object, *, href: str | None = None, small: str = "", sort: float | str | None = None) -> Cell:

@@ -1,6 +1,7 @@
 """Accelerators: facts with their source, results on them and their prices."""
 
 from collections.abc import Iterator
+from urllib.parse import urlencode
 
 from tunemark.schema.formats import significant
 from tunemark.site import tables, wording
@@ -42,7 +43,9 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
             "facts": _facts(row),
             "unverified": bool(row["unverified"]),
             "source": wording.short_commits(row["source"]),
-            "results": results_table(catalogue, results, "Results on this accelerator") if results else None,
+            "results": results_table(catalogue, results, "Results on this accelerator", explorer=urlencode({"accelerator": row["name"]}))
+            if results
+            else None,
             "prices": _prices([price for price in catalogue.prices if price["accelerator"] == row["accelerator"]]),
         }
         yield Page(accelerator_path(row["accelerator"]), row["name"], "accelerator.md.j2", context, CRUMBS)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import nsmallest
 from itertools import combinations
 from typing import Any
 
@@ -31,6 +32,7 @@ from tunemark.site.render import compact_json, one_line
 from tunemark.site.result_page import LABELS
 from tunemark.site.tables import Row
 
+MOST_OF_A_GROUP = 20
 DATA_PATH = "data/compare.json"
 FIGURES = {
     "tokens_per_s": ("rate", True),
@@ -248,9 +250,15 @@ def example(subjects: Sequence[Subject], known: Knowledge) -> tuple[Subject, Sub
         work = tuple(subject.conditions.get(key) for key in ("model", "method", "sequence_length", "global_batch"))
         if None not in work and subject.count and not subject.impossible:
             groups.setdefault((*work, subject.count), []).append(subject)
-    pairs = (pair for members in groups.values() for pair in combinations(members, 2))
+    # Repeats of one configuration make thousands of pairs that differ in nothing that matters here.
+    few = (nsmallest(MOST_OF_A_GROUP, members, key=lambda subject: (_has_no_interval(subject), subject.id)) for members in groups.values())
+    pairs = (pair for members in few for pair in combinations(members, 2))
     fitting = (pair for pair in pairs if pair[0].accelerator != pair[1].accelerator and _is_explained(*pair, known))
     return min(fitting, key=lambda pair: _preference(pair[0], pair[1], results), default=None)
+
+
+def _has_no_interval(subject: Subject) -> bool:
+    return all(subject.figures[rate].low is None for rate in RATES if rate in subject.figures)
 
 
 def _is_explained(first: Subject, other: Subject, known: Knowledge) -> bool:

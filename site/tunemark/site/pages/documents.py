@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from urllib.parse import urlencode
 
 from tunemark.site import tables, wording
 from tunemark.site.page import Fact, Page, audit_path, document_path, result_path, statement_path
@@ -82,7 +83,9 @@ def _list(catalogue: Catalogue) -> Table:
 
 
 def _results(catalogue: Catalogue, results: list[Row]) -> Table:
-    return results_table(catalogue, results, "Results of this document", without=frozenset({"trust"}))
+    return results_table(
+        catalogue, results, "Results of this document", without=frozenset({"trust"}), explorer=urlencode({"source": results[0]["source"]})
+    )
 
 
 def rebuilt(catalogue: Catalogue, printed: Row) -> Table:

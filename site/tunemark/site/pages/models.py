@@ -1,6 +1,7 @@
 """Models: their architecture and the results of fine-tuning them."""
 
 from collections.abc import Iterator
+from urllib.parse import urlencode
 
 from tunemark.site import tables, wording
 from tunemark.site.page import Fact, Page, model_path
@@ -39,7 +40,13 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     yield Page("models/index", "Models", "models.md.j2", lists)
     for row in catalogue.models:
         results = catalogue.results_where(model=row["model"])
-        table = results_table(catalogue, results, "Results with this model", without=frozenset({"model"})) if results else None
+        table = (
+            results_table(
+                catalogue, results, "Results with this model", without=frozenset({"model"}), explorer=urlencode({"model": row["name"]})
+            )
+            if results
+            else None
+        )
         context = {
             "model": row,
             "facts": _facts(row),

@@ -9,8 +9,10 @@ from tunemark.schema import formats
 from tunemark.site import tables, wording
 from tunemark.site.page import Page, accelerator_path, model_path, result_path
 from tunemark.site.queries import Catalogue, grouped
+from tunemark.site.results_table import MOST_RESULTS
 from tunemark.site.tables import Cell, Column, Row, Table, text_column
 
+ERRORS_CSV = "data/prediction_errors.csv"
 CRUMBS = (("Guide", "guide/index"),)
 LARGEST_MEDIAN = 0.20
 LEAST_COVERED, MOST_COVERED = 0.85, 0.95
@@ -171,7 +173,16 @@ def _each_result(errors: list[Row], cells: CardCells) -> Table:
         Column("Error", lambda row: tables.number(row["error"], lambda share: f"{share:+.0%}"), numeric=True),
         Column("Inside", _inside_cell),
     ]
-    return tables.table("Each result left out", columns, errors, interactive=True, searchable=False)
+    worst = sorted(errors, key=lambda row: (row["error"] is None, -abs(row["error"] or 0), row["left_out"], row["result_id"]))
+    return tables.table(
+        "Each result left out",
+        columns,
+        worst,
+        interactive=True,
+        searchable=False,
+        most=MOST_RESULTS,
+        all_rows=("All of them as CSV", ERRORS_CSV),
+    )
 
 
 def _predicted_cell(row: Row) -> Cell:

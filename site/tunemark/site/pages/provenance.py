@@ -6,7 +6,7 @@ from tunemark.schema.records.converted import MLPERF_LABEL
 from tunemark.site import tables, wording
 from tunemark.site.page import Page, accelerator_path, document_path, model_path, prices_path, result_path, workload_path
 from tunemark.site.queries import Catalogue
-from tunemark.site.results_table import trust_cell
+from tunemark.site.results_table import MOST_RESULTS, trust_cell
 from tunemark.site.tables import Column, Row, Table, text_column
 
 CRUMBS = (("Guide", "guide/index"),)
@@ -31,8 +31,9 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     yield Page("guide/provenance", "Where facts come from", "provenance.md.j2", {"tables": made, "label": MLPERF_LABEL}, CRUMBS)
 
 
-def _table(name: str, columns: Sequence[Column[Row]], rows: Iterable[Row]) -> Table:
-    return tables.table(name, columns, rows, interactive=True, searchable=False, stacked=True)
+def _table(name: str, columns: Sequence[Column[Row]], rows: Iterable[Row], *, most: int | None = None) -> Table:
+    others = ("The page of each result names its document, section and file.", "results/index")
+    return tables.table(name, columns, rows, interactive=True, searchable=False, stacked=True, most=most, all_rows=others)
 
 
 # Commits are shortened; the file of each fact has them in full.
@@ -144,4 +145,6 @@ def _results(catalogue: Catalogue) -> Table:
         Column("Repository, if not in the document", lambda row: tables.text(wording.short_commits(origins.get(row["result_id"])))),
         text_column("File", "file"),
     ]
-    return _table("Results of others", columns, (row for row in catalogue.results if row["trust"] in {"published", "converted"}))
+    return _table(
+        "Results of others", columns, (row for row in catalogue.results if row["trust"] in {"published", "converted"}), most=MOST_RESULTS
+    )

@@ -8,11 +8,8 @@ from tunemark.site import tables
 from tunemark.site.explorer_data import EXPLORER_PATH, explorer_rows
 from tunemark.site.page import Page
 from tunemark.site.queries import Catalogue
-from tunemark.site.results_table import ordered, results_table
+from tunemark.site.results_table import MOST_RESULTS, ordered, results_table
 from tunemark.site.tables import Table, text_column
-
-MOST = 200
-"""Rows of the plain table. Everything else is in results.csv."""
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
@@ -20,11 +17,11 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     rows = catalogue.results
     shown = [row["id"] for row in explorer_rows(catalogue) if not row["flags"]]
     context = {
-        "table": plain_table(catalogue, shown[:MOST]),
+        "table": plain_table(catalogue, shown[:MOST_RESULTS]),
         "data": f"../{EXPLORER_PATH}",
         "total": len(rows),
         "shown": len(shown),
-        "most": MOST,
+        "most": MOST_RESULTS,
         "trust": sorted(Counter(row["trust"] for row in rows).items()),
         "problems": _problems(catalogue),
     }

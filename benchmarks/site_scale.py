@@ -1,0 +1,122 @@
+"""Time of the site build for 358, 2,000 and 10,000 results, its peak memory and its size; and of a build after one result changed.
+
+    python benchmarks/site_scale.py                    # after `tunemark collect`
+    python benchmarks/site_scale.py --results 2000 --jobs 1
+
+The database is copied, and its results are left out or repeated under other ids, with all that belongs to them. Charts of repeated
+results are drawn once, as they would be for repeats of the same numbers; a result of one's own with other numbers takes 60 ms more.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+SIZES = (358, 2_000, 10_000)
+KEYS = ("result_id", "record_id")
+LISTS = ("result_ids", "record_ids")
+
+
+def main() -> None:
+    """Print one row for each size."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--jobs", type=int, default=None)
+    parser.add_argument("--db", type=Path, default=ROOT / "build" / "tunemark.duckdb")
+    options = parser.parse_args()
+    print("| results | first build | again, charts kept | one result changed | peak memory | pages | site | largest page |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for number in options.results:
+            print(measured(options.db, Path(folder) / str(number), number, options.jobs), flush=True)
+
+
+def measured(database: Path, out: Path, number: int, jobs: int | None) -> str:
+    """Return the row of one size."""
+    out.mkdir()
+    copy = out / "copy.duckdb"
+    shutil.copyfile(database, copy)
+    with duckdb.connect(str(copy)) as connection:
+        resize(connection, number)
+    first, memory = build(copy, out, jobs)
+    again, _ = build(copy, out, jobs)
+    with duckdb.connect(str(copy)) as connection:
+        one = connection.execute("select min(result_id) from result_rows where tokens_per_s is not null").fetchone()
+        connection.execute("update result_rows set tokens_per_s = tokens_per_s * 1.01 where result_id = ?", one)
+    changed, _ = build(copy, out, jobs)
+    pages = [path.stat().st_size for path in (out / "site").rglob("*.html")]
+    size = sum(path.stat().st_size for path in (out / "site").rglob("*") if path.is_file())
+    shutil.rmtree(out)
+    return (
+        f"| {number:,} | {first:.0f} s | {again:.0f} s | {changed:.0f} s | {memory / 2**30:.2f} GiB "
+        f"| {len(pages):,} | {size / 1e6:.0f} MB | {max(pages) / 1e3:.0f} kB |"
+    )
+
+
+def resize(connection: duckdb.DuckDBPyConnection, number: int) -> None:
+    """Leave out or repeat results until there are as many as wanted."""
+    ids = [row[0] for row in connection.execute("select result_id from result_rows order by hash(result_id)").fetchall()]
+    copies = list(repeated(ids, number))
+    connection.execute("create temp table wanted (old varchar, new varchar)")
+    connection.executemany("insert into wanted values (?, ?)", copies[:])
+    names = connection.execute("select table_name from information_schema.tables where table_type = 'BASE TABLE' and table_schema = 'main'")
+    for (table,) in names.fetchall():
+        columns = [row[0] for row in connection.execute("select column_name from information_schema.columns where table_name = ?", [table]).fetchall()]
+        key = next((name for name in KEYS if name in columns), None)
+        if key and table != "wanted":
+            connection.execute(f'create temp table changed as select t.* replace (w.new as {key}) from "{table}" t join wanted w on t.{key} = w.old')
+            # Records that are statements, not results, stay as they are.
+            gone = f'"{table}" where {key} in (select unnest($1::varchar[]))'
+            connection.execute(f"delete from {gone}", [ids])
+            connection.execute(f'insert into "{table}" select * from changed')
+            connection.execute("drop table changed")
+    # A repeated result is not in its source's file, so it has no record to download.
+    connection.execute("update result_rows set file = '' where result_id in (select new from wanted where old <> new)")
+    connection.execute("drop table wanted")
+
+
+def repeated(ids: list[str], number: int) -> Iterator[tuple[str, str]]:
+    """Yield the old and the new id of each result."""
+    for position in range(number):
+        old = ids[position % len(ids)]
+        turn = position // len(ids)
+        yield old, f"{old}-copy{turn}" if turn else old
+
+
+def build(database: Path, out: Path, jobs: int | None) -> tuple[float, int]:
+    """Return the wall seconds and the peak memory in bytes, of all processes together, of one build."""
+    command = [sys.executable, "-m", "tunemark", "site", "build", "--db", str(database), "--out", str(out)]
+    start = time.monotonic()
+    process = subprocess.Popen([*command, *(["--jobs", str(jobs)] if jobs else [])], stdout=subprocess.DEVNULL)
+    peak = 0
+
+    def watch() -> None:
+        nonlocal peak
+        while process.poll() is None:
+            try:
+                whole = psutil.Process(process.pid)
+                peak = max(peak, sum(each.memory_full_info().pss for each in (whole, *whole.children(recursive=True))))
+            except psutil.Error:
+                pass
+            time.sleep(0.2)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    failed = process.wait()
+    watcher.join()
+    if failed:
+        sys.exit("the build failed")
+    return time.monotonic() - start, peak
+
+
+if __name__ == "__main__":
+    main()
