@@ -70,10 +70,15 @@ def resize(connection: duckdb.DuckDBPyConnection, number: int) -> None:
     connection.executemany("insert into wanted values (?, ?)", copies[:])
     names = connection.execute("select table_name from information_schema.tables where table_type = 'BASE TABLE' and table_schema = 'main'")
     for (table,) in names.fetchall():
-        columns = [row[0] for row in connection.execute("select column_name from information_schema.columns where table_name = ?", [table]).fetchall()]
+        columns = [
+            row[0]
+            for row in connection.execute("select column_name from information_schema.columns where table_name = ?", [table]).fetchall()
+        ]
         key = next((name for name in KEYS if name in columns), None)
         if key and table != "wanted":
-            connection.execute(f'create temp table changed as select t.* replace (w.new as {key}) from "{table}" t join wanted w on t.{key} = w.old')
+            connection.execute(
+                f'create temp table changed as select t.* replace (w.new as {key}) from "{table}" t join wanted w on t.{key} = w.old'
+            )
             # Records that are statements, not results, stay as they are.
             gone = f'"{table}" where {key} in (select unnest($1::varchar[]))'
             connection.execute(f"delete from {gone}", [ids])

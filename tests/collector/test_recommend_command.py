@@ -86,6 +86,17 @@ def test_own_hardware_is_compared_with_renting(tunemark: Tunemark, database: Pat
     assert own[0]["offer"]["usd_per_hour"] == pytest.approx(2000 / (3 * 8766 * 0.5) + 0.135)
 
 
+def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark, database: Path) -> None:
+    def offered(*options: str) -> set[str]:
+        answer = json.loads(tunemark(*BASE, *options, "--db", database, "--json").out)
+        return {option["offer"]["accelerator"] for group in ("ranked", "may_exceed", "exceeding") for option in answer[group]}
+
+    everything = offered()
+    assert offered("--accelerator", "nvidia-h100-80gb-sxm") == {"nvidia-h100-80gb-sxm"} < everything
+    assert offered("--accelerator", "nvidia-h100-80gb-sxm", "--max-memory", "80") == {"nvidia-h100-80gb-sxm"}
+    assert offered("--max-memory", "48") < everything - {"nvidia-h100-80gb-sxm"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -93,7 +104,9 @@ def test_own_hardware_is_compared_with_renting(tunemark: Tunemark, database: Pat
         (("--samples", "5k"), "either --tokens or --samples"),
         (("--deadline", "2"), "give a time with its unit"),
         (("--provider", "awss"), "did you mean 'aws'"),
-        (("--budget", "-1"), "budget_usd: -1.0: must be above 0"),
+        (("--budget", "-1"), "--budget: -1.0: must be above 0"),
+        (("--accelerator", "H1000"), "H100"),
+        (("--max-memory", "1"), "--max-memory: 1.0: no accelerator"),
         (("--seq", "9000"), "the longest rows with rates have 8,192 tokens"),
         (("--objective", "best"), "--objective"),
         (("--own", "RTX 4090"), "give the cost of an hour of use"),

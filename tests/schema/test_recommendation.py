@@ -8,7 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.recommendation import NODES, OBJECTIVES, OWN, Offer, Question, Rate, length_class, offers_of, recommend
+from tunemark.schema.recommendation import (
+    NODES,
+    OBJECTIVES,
+    OWN,
+    Answer,
+    Offer,
+    Question,
+    Rate,
+    Without,
+    length_class,
+    offers_of,
+    recommend,
+)
 from tunemark.schema.recommendation_words import alternatives, changes, headline, tokens_in_words, unknown
 
 HOUR = 3_600.0
@@ -31,7 +43,8 @@ def rate(accelerator: str, tokens_per_s: float | None, devices: int = 1, **other
 
 
 def offer(accelerator: str, usd: float, devices: int = 1, provider: str = "cloud", **other: object) -> Offer:
-    return Offer(accelerator, accelerator.upper(), devices, provider, f"{devices}x-{accelerator}", "on_demand", usd, **other)  # type: ignore[arg-type]
+    name = {"provider_name": provider.title()}
+    return Offer(accelerator, accelerator.upper(), devices, provider, f"{devices}x-{accelerator}", "on_demand", usd, **name | other)  # type: ignore[arg-type]
 
 
 RATES = [rate("slow", 1_000.0), rate("fast", 8_000.0), rate("large", 60_000.0, 8), rate("new", None, reason="no accepted result on it")]
@@ -62,7 +75,7 @@ def test_an_option_without_a_rate_is_never_ranked_and_says_why() -> None:
     answer = recommend(QUESTION, RATES, OFFERS)
     assert [one.accelerator for one in answer.no_data] == ["new"]
     assert answer.no_data[0].reason == "no accepted result on it"
-    assert unknown(answer) == "No data: NEW."
+    assert unknown(answer) == "No data: NEW (no accepted result on it)."
 
 
 def test_a_budget_is_kept_by_the_upper_end_of_the_interval() -> None:
@@ -150,7 +163,21 @@ def test_what_would_change_the_answer_is_the_price_at_which_the_next_option_wins
     answer = recommend(QUESTION, RATES, OFFERS)
     price = next(line for line in changes(QUESTION, answer) if "becomes cheaper" in line)
     # fast takes 4,500 s; large costs $6.67.
-    assert price == "8 x LARGE (8x-large at cloud) becomes cheaper if 1 x FAST costs more than $5.33/h (now $4.00/h)."
+    assert price == "8 x LARGE (8x-large at Cloud) becomes cheaper if 1 x FAST costs more than $5.33/h (now $4.00/h)."
+
+
+def test_only_accelerators_that_are_wanted_are_offered() -> None:
+    answer = recommend(replace(QUESTION, accelerators=("large",)), RATES, OFFERS)
+    assert {option.rate.accelerator for option in answer.ranked} == {"large"}
+    assert answer.no_data == ()
+
+
+def test_missing_data_is_listed_by_reason() -> None:
+    missing = [Without(f"a{number}", f"A{number}", "lora", 1, "one reason") for number in range(8)]
+    missing += [Without(f"b{number}", f"B{number}", "lora", 1, f"reason {number}") for number in range(4)]
+    assert unknown(Answer(512, no_data=tuple(missing))) == (
+        "No data: A0, A1, A2, A3, A4, A5 and 2 more (one reason); B0 (reason 0); B1 (reason 1); 2 more for other reasons."
+    )
 
 
 def test_of_each_instance_the_cheapest_region_is_offered() -> None:

@@ -46,7 +46,7 @@ def _rate(draw: random.Random, method: str, software: str, length: int, chip: st
 def made_up_offers(draw: random.Random) -> list[Offer]:
     """Return offers of every provider and kind, some with a fabric."""
     return [
-        Offer(chip, chip.upper(), count, provider, f"{count}x-{chip}", kind, round(count * draw.uniform(0.2, 9), 3), "east", "2026-11-01", draw.random() < 0.3)
+        Offer(chip, chip.upper(), count, provider, f"{count}x-{chip}", kind, round(count * draw.uniform(0.2, 9), 3), "east", "2026-11-01", draw.random() < 0.3, provider.title())
         for chip in CHIPS
         for count in COUNTS
         for provider in PROVIDERS
@@ -68,6 +68,7 @@ def made_up_question(draw: random.Random) -> Question:
         draw.choice((None, draw.lognormvariate(2, 1.5))),
         draw.choice(((), ("aws",), ("gcp", "runpod"))),
         draw.choice((("on_demand",), KINDS)),
+        draw.choice(((), (), ("chip-a", "chip-b"), ("chip-c",))),
         draw.choice((None, 1, 8)),
         draw.choice(TRUSTS),
         draw.choice((0.0, 300.0)),
@@ -192,6 +193,31 @@ def test_a_budget_that_nothing_keeps_recommends_nothing(browser: Browser, addres
 def test_a_wrong_input_says_what_to_do(browser: Browser, address: str, name: str, value: str, complaint: str) -> None:
     with Visit(browser, address, f"index.html?{name}={value}&kind=on_demand") as visit:
         visit.page.wait_for_selector(f"[role=alert]:has-text('{complaint}')")
+        assert visit.page.get_attribute(f"[name={name}]", "aria-invalid") == "true"
+        visit.page.fill(f"[name={name}]", {"size": "10M", "deadline": "", "length": "512"}[name])
+        visit.page.wait_for_selector("#tm-answer .tm-headline:not([role])")
+        assert visit.page.get_attribute(f"[name={name}]", "aria-invalid") is None
+
+
+def test_a_model_that_is_not_in_the_list_is_said_to_be_unknown(browser: Browser, address: str) -> None:
+    with Visit(browser, address, "index.html?model=gpt-9") as visit:
+        visit.page.wait_for_selector("""[role=alert]:has-text('The address asks for model "gpt-9"')""")
+        visit.page.fill("[name=size]", "20M")
+        visit.page.wait_for_selector("#tm-answer .tm-headline:not([role])")
+
+
+def test_only_accelerators_with_the_memory_and_the_name_that_are_wanted_are_offered(browser: Browser, address: str) -> None:
+    with Visit(browser, address, "index.html") as visit:
+        visit.page.click("#tm-question summary")
+        offered = visit.page.locator("[name=accelerator]")
+        assert offered.count() >= 1
+        visit.page.check("[name=accelerator][value=nvidia-h100-80gb-sxm]")
+        visit.page.wait_for_function("() => location.search.includes('accelerator=nvidia-h100-80gb-sxm')")
+        visit.page.wait_for_function(
+            "() => [...document.querySelectorAll('#tm-answer tbody th a')].every((a) => a.innerText.includes('H100'))"
+        )
+        visit.page.select_option("[name=memory]", "16")
+        visit.page.wait_for_selector(".tm-headline:has-text('No data')")
 
 
 def test_own_hardware_is_an_option_with_its_electricity(browser: Browser, address: str) -> None:

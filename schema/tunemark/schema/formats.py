@@ -43,7 +43,8 @@ def duration(value_s: float) -> str:
     whole = round(value_s)
     if whole < HOUR_S:
         return f"{whole // MINUTE_S} min {whole % MINUTE_S:02d} s"
-    return f"{whole // HOUR_S:,} h {whole % HOUR_S // MINUTE_S:02d} min"
+    minutes = round(value_s / MINUTE_S)
+    return f"{minutes // 60:,} h {minutes % 60:02d} min"
 
 
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))

@@ -27,6 +27,16 @@ WORTH_SEVERAL_S = 300.0
 MEASURED = {"measured", "reproduced"}
 PROVEN = {"direct", "near"}
 """Kinds of evidence that are based on results of this model, method and accelerator."""
+PROVIDER_NAMES = {
+    "aws": "AWS",
+    "azure": "Azure",
+    "digitalocean": "DigitalOcean",
+    "gcp": "Google Cloud",
+    "oci": "Oracle Cloud",
+    "runpod": "RunPod",
+    "vast": "Vast.ai",
+}
+"""Names that are not the key with a capital letter."""
 OWN = "own hardware"
 """Provider of the reader's own machine."""
 
@@ -83,6 +93,8 @@ class Offer:
     effective_on: str | None = None
     fabric: bool = False
     """True if a training fabric joins several instances."""
+    provider_name: str = ""
+    """Name of the provider for readers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +111,8 @@ class Question:
     providers: tuple[str, ...] = ()
     """Providers to choose from; empty for all."""
     kinds: tuple[str, ...] = ("on_demand",)
+    accelerators: tuple[str, ...] = ()
+    """Keys of accelerators to choose from; empty for all."""
     most_devices: int | None = None
     trust: Trust = "predicted"
     """`measured`: only rates from measured results; `published`: from any result; `predicted`: predictions too."""
@@ -199,7 +213,9 @@ def offers_of(prices: Iterable[Mapping[str, object]], names: Mapping[str, str]) 
             continue
         key = (str(row["provider"]), str(row["instance"]), str(row["kind"]))
         region = str(row["region"]) if row["region"] else None
-        offer = Offer(accelerator, names[accelerator], int(count), *key, usd, region, str(row["effective_on"]), row["fabric"] is not None)
+        dated = (usd, region, str(row["effective_on"]))
+        provider = PROVIDER_NAMES.get(key[0], key[0].capitalize())
+        offer = Offer(accelerator, names[accelerator], int(count), *key, *dated, row["fabric"] is not None, provider)
         known = cheapest.get(key)
         if known is None or (usd, offer.region or "") < (known.usd_per_hour, known.region or ""):
             cheapest[key] = offer
@@ -272,7 +288,11 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
 
 def _offers(question: Question, offers: Iterable[Offer]) -> list[Offer]:
     rented = [
-        offer for offer in offers if offer.kind in question.kinds and (not question.providers or offer.provider in question.providers)
+        offer
+        for offer in offers
+        if offer.kind in question.kinds
+        and (not question.providers or offer.provider in question.providers)
+        and (not question.accelerators or offer.accelerator in question.accelerators)
     ]
     return [*question.own, *rented]
 

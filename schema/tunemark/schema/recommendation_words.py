@@ -3,7 +3,7 @@
 The script of the home page writes the same sentences; a test compares them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tunemark.schema.formats import duration, gib, plain, usd
 from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question, Without
@@ -12,6 +12,8 @@ EVIDENCE = {
     "direct": "of this model, method, row length and device count",
     "near": "of this model and method on this accelerator, with another row length or device count",
 }
+KINDS_OF_EVIDENCE = {"direct": "results", "near": "near results", "predicted": "prediction"}
+SHARDINGS = {"ddp": "DDP", "fsdp2": "FSDP2", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
 METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
 LISTED = "on_demand"
 """Kind of price that is not named."""
@@ -19,7 +21,9 @@ LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the mem
 PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results"}
 NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
 SHOWN = 6
-"""Most accelerators named in a sentence."""
+"""Accelerators named in a list."""
+REASONS = 3
+"""Reasons for missing data that are given."""
 
 
 def hardware(option: Option) -> str:
@@ -33,7 +37,7 @@ def place(option: Option) -> str:
         return OWN
     count = f"{option.instances} x " if option.instances > 1 else ""
     kind = "" if option.offer.kind == LISTED else f", {option.offer.kind.replace('_', ' ')}"
-    return f"{count}{option.offer.instance} at {option.offer.provider}{kind}"
+    return f"{count}{option.offer.instance} at {option.offer.provider_name}{kind}"
 
 
 def hourly(option: Option) -> str:
@@ -73,7 +77,7 @@ def configuration(option: Option) -> str:
         f"micro-batch of {rate.micro_batch} x {rate.sequence_length:,} tokens",
         {"none": "no checkpointing", "full": "full checkpointing"}.get(rate.checkpointing or "", f"{rate.checkpointing} checkpointing"),
     ]
-    return ", ".join([*parts, *([rate.sharding] if rate.sharding and rate.sharding != "single" else [])])
+    return ", ".join([*parts, *([SHARDINGS.get(rate.sharding, rate.sharding)] if rate.sharding and rate.sharding != "single" else [])])
 
 
 def memory(option: Option) -> str:
@@ -164,7 +168,9 @@ def changes(question: Question, answer: Answer) -> Iterator[str]:
     best = answer.best
     if best is None:
         return
-    following = next((option for option in answer.ranked[1:] if option.usd > best.usd and option.offer != best.offer), None)
+    following = next(
+        (option for option in answer.ranked[1:] if option.usd > best.usd and option.offer.accelerator != best.offer.accelerator), None
+    )
     if question.objective == "cheapest" and following is not None:
         price = best.offer.usd_per_hour * best.instances * following.usd / best.usd
         yield f"{hardware(following)} ({place(following)}) becomes cheaper if {hardware(best)} costs more than {usd(price)}/h (now {hourly(best)})."
@@ -175,22 +181,28 @@ def changes(question: Question, answer: Answer) -> Iterator[str]:
 
 
 def unknown(answer: Answer) -> str:
-    """Return the accelerators without any rate, at most six by name."""
-    return _named("No data", answer, [(each, each.name) for each in answer.no_data])
+    """Return the accelerators without any rate by reason: at most six by name for each of the first three reasons."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in {each.name: each.reason for each in _without_option(answer, answer.no_data)}.items():
+        reasons.setdefault(reason, []).append(name)
+    parts = [f"{_listed(names)} ({reason})" for reason, names in list(reasons.items())[:REASONS]]
+    others = sum(len(names) for names in list(reasons.values())[REASONS:])
+    return f"No data: {'; '.join(parts)}{f'; {others} more for other reasons' if others else ''}." if parts else ""
 
 
 def not_fitting(answer: Answer) -> str:
     """Return the hardware that the step does not fit on, at most six by name."""
-    return _named("Does not fit", answer, [(each, f"{each.devices} x {each.name}") for each in answer.too_large])
+    names = list(dict.fromkeys(f"{each.devices} x {each.name}" for each in _without_option(answer, answer.too_large)))
+    return f"Does not fit: {_listed(names)}." if names else ""
 
 
-def _named(start: str, answer: Answer, missing: list[tuple[Without, str]]) -> str:
+def _without_option(answer: Answer, missing: Iterable[Without]) -> list[Without]:
     answered = {option.offer.accelerator for option in (*answer.ranked, *answer.may_exceed)}
-    names = list(dict.fromkeys(name for each, name in missing if each.accelerator not in answered))
-    if not names:
-        return ""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{start}: {', '.join(names[:SHOWN])}{more}."
+    return [each for each in missing if each.accelerator not in answered]
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def startup(question: Question) -> str:

@@ -20,7 +20,7 @@ def data_files(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
     """Yield path and text of each data file of the home page."""
     keys = [row["key"] for row in models(catalogue)]
     listed = [asdict(offer) for offer in offers(catalogue)]
-    yield INDEX, compact_json({"accelerators": rentable(catalogue), "offers": listed, "models": keys})
+    yield INDEX, compact_json({"accelerators": rentable(catalogue), "memory_gib": memory_gib(catalogue), "offers": listed, "models": keys})
     for key in keys:
         yield f"{FOLDER}/{key}.json", compact_json(columnar(catalogue.database.rows(RATES, key)))
 
@@ -36,6 +36,11 @@ def models(catalogue: Catalogue) -> list[Row]:
 def rentable(catalogue: Catalogue) -> dict[str, str]:
     """Return the names of accelerators by key, CPUs left out."""
     return {row["accelerator"]: row["name"] for row in catalogue.accelerators if row["unit"] != "cpu"}
+
+
+def memory_gib(catalogue: Catalogue) -> dict[str, float]:
+    """Return the memory of accelerators by key, where it is known."""
+    return {row["accelerator"]: row["memory_gib"] for row in catalogue.accelerators if row["unit"] != "cpu" and row["memory_gib"]}
 
 
 def offers(catalogue: Catalogue) -> list[Offer]:

@@ -1,6 +1,7 @@
 """The command `recommend`: what to rent or use for a fine-tuning job, with time, cost and evidence."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -20,6 +21,15 @@ from tunemark.schema.vocabulary import Method, PriceKind, SoftwareLevel
 SHOWN = 10
 RATES = "select * exclude (model) from option_rates where model = '{}' order by all"
 PRICES = "select * from current_prices order by price"
+OPTIONS = {
+    "tokens": "--tokens",
+    "sequence_length": "--seq",
+    "deadline_s": "--deadline",
+    "budget_usd": "--budget",
+    "most_devices": "--max-devices",
+    "startup_s": "--start-up",
+}
+"""Fields of the question and the options that set them."""
 PRICE_KINDS = tuple(kind for kind in PriceKind if kind.value != "owned")
 
 
@@ -51,7 +61,13 @@ def recommend(
             "--kind", help="on_demand, spot, reserved or marketplace; may be repeated. Default: on_demand list prices.", show_default=False
         ),
     ] = None,
-    most_devices: Annotated[int | None, typer.Option("--max-devices", help="Most accelerators.", show_default=False)] = None,
+    accelerator: Annotated[
+        list[str] | None, typer.Option("--accelerator", help="An accelerator to rent; may be repeated. Default: all.", show_default=False)
+    ] = None,
+    most_memory: Annotated[
+        float | None, typer.Option("--max-memory", metavar="GIB", help="Largest memory of one accelerator to rent.", show_default=False)
+    ] = None,
+    most_devices: Annotated[int | None, typer.Option("--max-devices", help="Maximum number of accelerators.", show_default=False)] = None,
     trust: Annotated[
         str, typer.Option("--trust", help="measured: only measured rates; published: any result; predicted: predictions too.")
     ] = "predicted",
@@ -69,7 +85,7 @@ def recommend(
             "--owned", metavar="FIGURES", help="The same from purchase, years, utilisation, watts and electricity.", show_default=False
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", help="Options to show.")] = SHOWN,
+    limit: Annotated[int, typer.Option("--limit", help="Options to show in each table. JSON has all of them.")] = SHOWN,
     db: Database = None,
     as_json: AsJson = False,
 ) -> None:
@@ -95,29 +111,53 @@ def recommend(
     facts = FactBase.of_project()
     card = facts.model(model)
     length = min(USUAL_LENGTH, card.context_length) if sequence_length is None else sequence_length
-    question = Question(
-        ANY if method.lower() == ANY else chosen("--method", method, Method).value,
-        _size(tokens, samples, length, epochs),
-        length,
-        chosen("--software", software, get_args(SoftwareLevel)),
-        chosen("--objective", objective, OBJECTIVES),
-        None if deadline is None else parse_seconds("--deadline", deadline),
-        budget,
-        tuple(provider or ()),
-        tuple(chosen("--kind", word.replace("-", "_"), PRICE_KINDS).value for word in kind or ("on_demand",)),
-        most_devices,
-        chosen("--trust", trust, TRUSTS),
-        0.0 if startup == "0" else parse_seconds("--start-up", startup),
-        _own(facts, own, own_devices, own_usd_per_hour, owned),
-    )
+    with _options_named():
+        question = Question(
+            ANY if method.lower() == ANY else chosen("--method", method, Method).value,
+            _size(tokens, samples, length, epochs),
+            length,
+            chosen("--software", software, get_args(SoftwareLevel)),
+            chosen("--objective", objective, OBJECTIVES),
+            None if deadline is None else parse_seconds("--deadline", deadline),
+            budget,
+            tuple(provider or ()),
+            tuple(chosen("--kind", word.replace("-", "_"), PRICE_KINDS).value for word in kind or ("on_demand",)),
+            _accelerators(facts, accelerator, most_memory),
+            most_devices,
+            chosen("--trust", trust, TRUSTS),
+            0.0 if startup == "0" else parse_seconds("--start-up", startup),
+            _own(facts, own, own_devices, own_usd_per_hour, owned),
+        )
     rates, offers = read_options(database_of(db), facts, card)
     _check_providers(question.providers, offers)
-    answer = best_options(question, rates, offers)
+    with _options_named():
+        answer = best_options(question, rates, offers)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
     if as_json:
         print_json(as_data(card, question, answer, tuned))
         return
     _print(card, question, answer, tuned, limit)
+
+
+@contextmanager
+def _options_named() -> Iterator[None]:
+    """Name the option in an error about a field of the question."""
+    try:
+        yield
+    except TunemarkError as error:
+        raise TunemarkError(OPTIONS.get(error.field, error.field), error.value, error.fix, exit_code=error.exit_code) from error
+
+
+def _accelerators(facts: FactBase, names: list[str] | None, most_memory_gib: float | None) -> tuple[str, ...]:
+    """Return the keys of the accelerators to choose from; empty for all."""
+    keys = [facts.accelerator(name).key for name in names or ()]
+    if most_memory_gib is None:
+        return tuple(keys)
+    known = [card for card in facts.accelerators.values() if card.unit != "cpu" and (not keys or card.key in keys)]
+    within = tuple(card.key for card in known if card.memory_gib and card.memory_gib <= most_memory_gib)
+    if not within:
+        raise TunemarkError("--max-memory", most_memory_gib, "no accelerator to choose from has this little memory")
+    return within
 
 
 def _size(tokens: str | None, samples: str | None, length: int, epochs: int) -> int:
@@ -147,7 +187,7 @@ def _own(facts: FactBase, name: str | None, devices: int, usd_per_hour: float | 
     if hourly <= 0:
         raise TunemarkError("--own-usd-per-hour", hourly, "must be above 0")
     card = facts.accelerator(name)
-    return (Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly),)
+    return (Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN),)
 
 
 def read_options(database: Path, facts: FactBase, card: ModelCard) -> tuple[list[Rate], list[Offer]]:

@@ -29,7 +29,8 @@ globalThis.tunemarkCommon = (() => {
     const all = whole(value);
     const two = (number) => String(number).padStart(2, "0");
     if (all < 3600) return `${Math.floor(all / 60)} min ${two(all % 60)} s`;
-    return `${fixed(Math.floor(all / 3600), 0)} h ${two(Math.floor((all % 3600) / 60))} min`;
+    const minutes = whole(value / 60);
+    return `${fixed(Math.floor(minutes / 60), 0)} h ${two(minutes % 60)} min`;
   };
   const usd = (value) => {
     if (Math.abs(value) < 1) return `$${significant(value)}`;

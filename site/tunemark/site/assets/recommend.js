@@ -14,7 +14,7 @@
     const found = known.find((each) => each >= length);
     if (found !== undefined) return found;
     const most = known.length ? `; the longest rows with rates have ${fixed(known.at(-1), 0)} tokens` : "";
-    throw new Error(`There are no rates for rows this long${most}.`);
+    throw Object.assign(new Error(`There are no rates for rows this long${most}.`), { field: "length" });
   };
 
   const whyMissing = (rate, trust) => {
@@ -92,7 +92,9 @@
     const methods = question.method === "any" ? [...new Set(rates.map((rate) => rate.method))].sort() : [question.method];
     const rented = offers.filter(
       (offer) =>
-        question.kinds.includes(offer.kind) && (!question.providers.length || question.providers.includes(offer.provider))
+        question.kinds.includes(offer.kind) &&
+        (!question.providers.length || question.providers.includes(offer.provider)) &&
+        (!question.accelerators.length || question.accelerators.includes(offer.accelerator))
     );
     const options = [], tooLarge = new Map(), noData = new Map();
     const considered = [...question.own, ...rented];
@@ -134,6 +136,8 @@
   };
 
   // Words ------------------------------------------------------------------------------------------
+  const KINDS_OF_EVIDENCE = { direct: "results", near: "near results", predicted: "prediction" };
+  const SHARDINGS = { ddp: "DDP", fsdp2: "FSDP2", zero2: "ZeRO-2", zero3: "ZeRO-3" };
   const METHODS = { full: "full fine-tuning", lora: "LoRA", qlora: "QLoRA" };
   const EVIDENCE = {
     direct: "of this model, method, row length and device count",
@@ -142,7 +146,7 @@
   const LIMITS = { deadline: "the deadline", budget: "the budget", memory: "the memory of the device" };
   const PICKS = { cheapest: "Cheapest", fastest: "Fastest", value: "Best value", proven: "Best with results" };
   const NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included.";
-  const NAMED = 6;
+  const NAMED = 6, REASONS = 3;
   const HINT =
     "Each point is an option: filled with results of its own, open if predicted. " +
     "The line joins the options that no other beats in both time and cost.";
@@ -151,7 +155,7 @@
   const place = (option) =>
     option.offer.provider === OWN
       ? OWN
-      : `${option.instances > 1 ? `${option.instances} x ` : ""}${option.offer.instance} at ${option.offer.provider}` +
+      : `${option.instances > 1 ? `${option.instances} x ` : ""}${option.offer.instance} at ${option.offer.provider_name}` +
         (option.offer.kind === "on_demand" ? "" : `, ${option.offer.kind.replaceAll("_", " ")}`);
   const hourly = (option) => `${usd(option.offer.usd_per_hour * option.instances)}/h`;
   const timeAndCost = (option) =>
@@ -169,7 +173,7 @@
       METHODS[rate.method] ?? rate.method,
       `micro-batch of ${rate.micro_batch} x ${fixed(rate.sequence_length, 0)} tokens`,
       { none: "no checkpointing", full: "full checkpointing" }[rate.checkpointing] ?? `${rate.checkpointing} checkpointing`,
-      ...(rate.sharding && rate.sharding !== "single" ? [rate.sharding] : []),
+      ...(rate.sharding && rate.sharding !== "single" ? [SHARDINGS[rate.sharding] ?? rate.sharding] : []),
     ].join(", ");
   const memory = ({ rate }) => (rate.needed_bytes === null ? "" : `${rate.memory}: ${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`);
 
@@ -223,7 +227,7 @@
   const changes = (question, answer) => {
     const best = answer.ranked[0], lines = [];
     if (!best) return lines;
-    const next = answer.ranked.slice(1).find((option) => option.usd > best.usd && option.offer !== best.offer);
+    const next = answer.ranked.slice(1).find((option) => option.usd > best.usd && option.offer.accelerator !== best.offer.accelerator);
     if (question.objective === "cheapest" && next) {
       const price = (best.offer.usd_per_hour * best.instances * next.usd) / best.usd;
       lines.push(`${hardware(next)} (${place(next)}) becomes cheaper if ${hardware(best)} costs more than ${usd(price)}/h (now ${hourly(best)}).`);
@@ -239,14 +243,23 @@
     const better = best && !(plainBest && best.usd >= plainBest.usd && best.seconds >= plainBest.seconds);
     return better ? `With tuned software: ${hardware(best)} (${place(best)}, ${hourly(best)}), ${timeAndCost(best)}.` : "";
   };
-  const named = (start, answer, missing, nameOf) => {
+  const withoutOption = (answer, missing) => {
     const answered = new Set([...answer.ranked, ...answer.may_exceed].map((option) => option.offer.accelerator));
-    const names = [...new Set(missing.filter((each) => !answered.has(each.accelerator)).map(nameOf))];
-    if (!names.length) return "";
-    return `${start}: ${names.slice(0, NAMED).join(", ")}${names.length > NAMED ? ` and ${names.length - NAMED} more` : ""}.`;
+    return missing.filter((each) => !answered.has(each.accelerator));
   };
-  const unknownOf = (answer) => named("No data", answer, answer.no_data, (each) => each.name);
-  const notFitting = (answer) => named("Does not fit", answer, answer.too_large, (each) => `${each.devices} x ${each.name}`);
+  const listed = (names) => names.slice(0, NAMED).join(", ") + (names.length > NAMED ? ` and ${names.length - NAMED} more` : "");
+  const unknownOf = (answer) => {
+    const reasons = new Map();
+    const byName = new Map(withoutOption(answer, answer.no_data).map((each) => [each.name, each.reason]));
+    for (const [name, reason] of byName) reasons.set(reason, [...(reasons.get(reason) ?? []), name]);
+    const parts = [...reasons].slice(0, REASONS).map(([reason, names]) => `${listed(names)} (${reason})`);
+    const others = [...reasons.values()].slice(REASONS).reduce((sum, names) => sum + names.length, 0);
+    return parts.length ? `No data: ${parts.join("; ")}${others ? `; ${others} more for other reasons` : ""}.` : "";
+  };
+  const notFitting = (answer) => {
+    const names = [...new Set(withoutOption(answer, answer.too_large).map((each) => `${each.devices} x ${each.name}`))];
+    return names.length ? `Does not fit: ${listed(names)}.` : "";
+  };
   const startup = (question) =>
     question.startup_s ? `Includes an assumed ${duration(question.startup_s)} of start-up.` : "Start-up is not included.";
 
@@ -339,7 +352,7 @@
       throw new Error("Give times with their unit, such as 90min, 2h or 1.5d.");
     return parts.reduce((sum, [, number, unit]) => sum + Number(number) * units[unit], 0);
   };
-  const optional = (text, read) => (text.trim() === "" ? null : read(text));
+  const optional = (reader) => (text) => (text.trim() === "" ? null : reader(text));
   const positive = (name) => (text) => {
     const value = Number(text);
     if (!(value > 0)) throw new Error(`${name} must be a number above 0.`);
@@ -349,33 +362,51 @@
   const field = (name) => form.elements.namedItem(name);
   const chosen = (name) => [...form.querySelectorAll(`input[name="${name}"]:checked`)].map((box) => box.value);
 
+  // Those that are marked and whose memory is within the limit. The nameless one stands for none at all.
+  const accelerators = (index) => {
+    const most = Number(field("memory").value || Infinity), marked = chosen("accelerator");
+    if (most === Infinity) return marked;
+    const within = Object.keys(index.memory_gib).filter((key) => index.memory_gib[key] <= most && (!marked.length || marked.includes(key)));
+    return within.length ? within : [""];
+  };
+
+  // Reads a field; an error carries its name, so that the page can mark it.
+  const read = (name, reader) => {
+    try {
+      return reader(field(name).value);
+    } catch (error) {
+      throw Object.assign(error, { field: name });
+    }
+  };
+
   const questionOf = (index) => {
-    const length = positive("The row length")(field("length").value);
-    const size = count(field("size").value) * (field("unit").value === "samples" ? length : 1);
+    const length = read("length", positive("The row length"));
+    const size = read("size", count) * (field("unit").value === "samples" ? length : 1);
     const own = [];
     if (field("own").value) {
-      const hours = positive("Your own cost per hour")(field("own_usd").value || "0");
+      const hours = read("own_usd", positive("Your own cost per hour"));
       const electricity = (Number(field("watts").value || 0) / 1000) * Number(field("kwh").value || 0);
       const key = field("own").value, name = index.accelerators[key];
-      const devices = positive("The number of your own accelerators")(field("own_devices").value);
+      const devices = read("own_devices", positive("The number of your own accelerators"));
       own.push({
         accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned",
-        usd_per_hour: hours + electricity, region: null, effective_on: null, fabric: false,
+        usd_per_hour: hours + electricity, region: null, effective_on: null, fabric: false, provider_name: OWN,
       });
     }
     return {
       method: field("method").value,
-      tokens: size * positive("The number of epochs")(field("epochs").value),
+      tokens: size * read("epochs", positive("The number of epochs")),
       sequence_length: length,
       software: field("software").value,
       objective: field("objective").value,
-      deadline_s: optional(field("deadline").value, time),
-      budget_usd: optional(field("budget").value, positive("The budget")),
+      deadline_s: read("deadline", optional(time)),
+      budget_usd: read("budget", optional(positive("The budget"))),
       providers: chosen("provider"),
+      accelerators: accelerators(index),
       kinds: chosen("kind").length ? chosen("kind") : ["on_demand"],
-      most_devices: optional(field("devices").value, positive("The number of devices")),
+      most_devices: read("devices", optional(positive("The number of devices"))),
       trust: field("trust").value,
-      startup_s: ["", "0"].includes(field("startup").value.trim()) ? 0 : time(field("startup").value),
+      startup_s: read("startup", (text) => (["", "0"].includes(text.trim()) ? 0 : time(text))),
       own,
     };
   };
@@ -402,7 +433,7 @@
       cell("Time", duration(option.seconds), `${duration(option.seconds_low)} to ${duration(option.seconds_high)}`, "tm-num"),
       cell("Price", hourly(option), option.offer.effective_on, "tm-num"),
       cell("Memory", rate.memory ?? "–", rate.needed_bytes === null ? null : `${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`),
-      cell("Evidence", rate.evidence, links),
+      cell("Evidence", KINDS_OF_EVIDENCE[rate.evidence], links),
       cell("Rank", rank, [...new Set([...option.exceeds, ...option.limits])].join(", ") || null)
     );
   };
@@ -423,8 +454,8 @@
   const card = (pick, option, question) =>
     el("div", {}, el("dt", {}, PICKS[pick]),
       el("dd", {}, pick === "fastest" ? duration(option.seconds) : usd(option.usd),
-        el("small", {}, `${pick === "fastest" ? usd(option.usd) : duration(option.seconds)}, ${hardware(option)}, ${option.offer.provider}`),
-        el("small", {}, question.method === "any" ? `${METHODS[option.rate.method]}, ${option.rate.evidence}` : option.rate.evidence)));
+        el("small", {}, `${pick === "fastest" ? usd(option.usd) : duration(option.seconds)}, ${hardware(option)}, ${option.offer.provider_name}`),
+        el("small", {}, question.method === "any" ? `${METHODS[option.rate.method]}, ${KINDS_OF_EVIDENCE[option.rate.evidence]}` : KINDS_OF_EVIDENCE[option.rate.evidence])));
 
   const show = (question, answer, tuned) => {
     const best = answer.ranked[0], parts = [];
@@ -448,10 +479,14 @@
     answerBox.replaceChildren(...parts);
   };
 
-  const complain = (message) => answerBox.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, message));
+  const complain = ({ message, field: name }) => {
+    field(name)?.setAttribute("aria-invalid", "true");
+    answerBox.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, message));
+  };
 
   // The address holds what differs from the form as it was delivered.
   const initial = new Map();
+  let unknown = ""; // what the address asks for and the form does not have, until the reader changes the form
   const state = () => {
     const values = new URLSearchParams();
     for (const [name, value] of new FormData(form)) if (value !== "") values.append(name, value);
@@ -463,7 +498,10 @@
     for (const box of form.querySelectorAll("input[type=checkbox]")) box.checked = asked.getAll(box.name).includes(box.value);
     for (const [name, value] of asked) {
       const found = field(name);
-      if (found instanceof HTMLSelectElement && ![...found.options].some((each) => each.value === value)) continue;
+      if (found instanceof HTMLSelectElement && ![...found.options].some((each) => each.value === value)) {
+        unknown = `The address asks for ${name} "${value}", which is not in the list; choose one above.`;
+        continue;
+      }
       if (found && !(found instanceof RadioNodeList) && found.type !== "checkbox") found.value = value;
     }
     if ([...asked.keys()].some((name) => form.querySelector(`details [name="${CSS.escape(name)}"]`))) form.querySelector("details").open = true;
@@ -489,7 +527,9 @@
   let turn = 0;
   const update = async () => {
     const mine = (turn += 1);
+    for (const marked of form.querySelectorAll("[aria-invalid]")) marked.removeAttribute("aria-invalid");
     try {
+      if (unknown) throw new Error(unknown);
       const [index, data] = await Promise.all([load("data/recommend/index.json"), load(`data/recommend/${encodeURIComponent(field("model").value)}.json`)]);
       if (mine !== turn) return;
       data.rates ??= decoded(data).map((rate) => ({ ...rate, result_ids: rate.result_ids ? rate.result_ids.split(" ") : [] }));
@@ -497,7 +537,7 @@
       const answer = recommend(question, data.rates, index.offers);
       show(question, answer, question.software === "plain" ? recommend({ ...question, software: "tuned" }, data.rates, index.offers) : { ranked: [] });
     } catch (error) {
-      if (mine === turn) complain(error.message);
+      if (mine === turn) complain(error);
     }
   };
 
@@ -506,6 +546,7 @@
   form.addEventListener("submit", (event) => event.preventDefault());
   let waiting;
   form.addEventListener("input", () => {
+    unknown = "";
     clearTimeout(waiting);
     waiting = setTimeout(() => {
       remember();

@@ -16,6 +16,7 @@ from tunemark.site.tables import Cell, Column, Row, Table
 TITLE = "Which accelerator should I fine-tune this model on?"
 USUAL = "llama-3.1-8b"
 """Model of the question that is answered first."""
+MEMORY_SIZES_GIB = (16, 24, 48, 80)
 TOKENS, LENGTH = 10_000_000, 2_048
 SHOWN, CITED = 10, 3
 
@@ -41,13 +42,15 @@ class FirstAnswer:
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the home page."""
-    models = recommend_data.models(catalogue)
+    models, offers = recommend_data.models(catalogue), recommend_data.offers(catalogue)
     context = {
         "counts": _counts(catalogue),
         "models": models,
         "chosen": next((row["key"] for row in models if row["key"] == USUAL), models[0]["key"] if models else None),
         "accelerators": sorted(recommend_data.rentable(catalogue).items(), key=lambda pair: pair[1]),
-        "providers": sorted({offer.provider for offer in recommend_data.offers(catalogue)}),
+        "providers": sorted({(offer.provider_name, offer.provider) for offer in offers}),
+        "offered": sorted({(offer.name, offer.accelerator) for offer in offers}),
+        "sizes": MEMORY_SIZES_GIB,
         "kinds": [(kind, wording.words(kind)) for kind in ("on_demand", "spot", "reserved", "marketplace")],
         "answer": _first_answer(catalogue, models),
         "words": recommendation_words,
@@ -116,7 +119,7 @@ def _evidence(option: Option) -> Cell:
     ids = option.rate.result_ids
     href = result_path(ids[0]) if ids else None
     more = f" and {option.rate.results - CITED} more" if option.rate.results > CITED else ""
-    return tables.text(option.rate.evidence, href=href, small=", ".join(ids[:CITED]) + more)
+    return tables.text(recommendation_words.KINDS_OF_EVIDENCE[option.rate.evidence], href=href, small=", ".join(ids[:CITED]) + more)
 
 
 def _error_by_source(catalogue: Catalogue) -> str | None:
