@@ -4,7 +4,7 @@
     python benchmarks/site_scale.py --results 2000 --jobs 1
 
 The database is copied, and its results are left out or repeated under other ids, with all that belongs to them. Charts of repeated
-results are drawn once, as they would be for repeats of the same numbers; a result of one's own with other numbers takes 60 ms more.
+results are drawn once, as they would be for repeats of the same numbers; a new chart takes 60 ms.
 """
 
 import argparse
@@ -76,13 +76,12 @@ def resize(connection: duckdb.DuckDBPyConnection, number: int) -> None:
         ]
         key = next((name for name in KEYS if name in columns), None)
         if key and table != "wanted":
-            connection.execute(
-                f'create temp table changed as select t.* replace (w.new as {key}) from "{table}" t join wanted w on t.{key} = w.old'
-            )
+            copies = f'select t.* replace (w.new as {key}) from "{table}" t join wanted w on t.{key} = w.old'  # noqa: S608 - our own names
+            connection.execute(f"create temp table changed as {copies}")
             # Records that are statements, not results, stay as they are.
             gone = f'"{table}" where {key} in (select unnest($1::varchar[]))'
-            connection.execute(f"delete from {gone}", [ids])
-            connection.execute(f'insert into "{table}" select * from changed')
+            connection.execute(f"delete from {gone}", [ids])  # noqa: S608 - our own names
+            connection.execute(f'insert into "{table}" select * from changed')  # noqa: S608 - our own names
             connection.execute("drop table changed")
     # A repeated result is not in its source's file, so it has no record to download.
     connection.execute("update result_rows set file = '' where result_id in (select new from wanted where old <> new)")
@@ -101,7 +100,7 @@ def build(database: Path, out: Path, jobs: int | None) -> tuple[float, int]:
     """Return the wall seconds and the peak memory in bytes, of all processes together, of one build."""
     command = [sys.executable, "-m", "tunemark", "site", "build", "--db", str(database), "--out", str(out)]
     start = time.monotonic()
-    process = subprocess.Popen([*command, *(["--jobs", str(jobs)] if jobs else [])], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([*command, *(["--jobs", str(jobs)] if jobs else [])], stdout=subprocess.DEVNULL)  # noqa: S603 - our own command
     peak = 0
 
     def watch() -> None:

@@ -137,14 +137,24 @@ def test_a_count_is_the_number_of_rows_that_a_choice_would_show(explorer: Page) 
         (f"H100 {TIMES} 8", ["900-001"]),
         ("h100 x8", ["900-001"]),
         ("8x", ["900-001", "900-004", "900-005"]),
+        ("8xH100", ["900-001"]),
         ("900-003", ["900-003"]),
         ("h100 qlora", []),
         ("document", DEFAULT),
     ],
 )
 def test_free_text_matches_words(explorer: Page, words: str, results: list[str]) -> None:
-    explorer.get_by_label("Words", exact=True).fill(words)
+    explorer.get_by_label("Search results", exact=True).fill(words)
     assert shown(explorer) == results
+
+
+def test_words_that_no_result_has_are_named(explorer: Page) -> None:
+    explorer.get_by_label("Search results", exact=True).fill("h100 bf16")
+    assert explorer.get_by_text('No result has "bf16" in the accelerator').count() == 1
+    explorer.get_by_label("Search results", exact=True).fill("h100 qlora")
+    assert explorer.get_by_text("No result has all of these; clear a filter or a word.").count() == 1
+    explorer.get_by_label("Search results", exact=True).fill("h100")
+    assert explorer.get_by_text("No result has").count() == 0
 
 
 def test_a_click_on_a_heading_sorts_and_the_unknown_and_the_failed_stay_last(explorer: Page) -> None:
@@ -171,7 +181,7 @@ def test_columns_are_chosen(explorer: Page) -> None:
 def test_the_address_keeps_the_state_and_the_back_button_restores_it(explorer: Page) -> None:
     choose(explorer, "method", "LoRA")
     choose(explorer, "row_length", "4,096")
-    explorer.get_by_label("Words", exact=True).fill("h100")
+    explorer.get_by_label("Search results", exact=True).fill("h100")
     explorer.get_by_role("button", name="Tokens/s").click()
     explorer.locator(".tm-explorer-columns summary").click()
     explorer.locator(".tm-explorer-columns").get_by_label("Status").check()
@@ -180,7 +190,7 @@ def test_the_address_keeps_the_state_and_the_back_button_restores_it(explorer: P
     explorer.reload()
     explorer.wait_for_selector(".tm-explorer[data-ready]")
     assert (explorer.url, shown(explorer), explorer.locator(".tm-explorer-table thead").inner_text()) == before
-    assert explorer.get_by_label("Words", exact=True).input_value() == "h100"
+    assert explorer.get_by_label("Search results", exact=True).input_value() == "h100"
     explorer.go_back()
     assert not explorer.get_by_label("Failed runs").is_checked()
     explorer.get_by_role("button", name="Clear all").click()

@@ -147,11 +147,15 @@
       return found;
     };
 
+    // The rows that have all words, null without a word, and the words that no row has. `8xH100` is `x8 H100`.
     return (text) => {
-      const typed = text.toLowerCase().replace(/(?:×|\bx)\s*(\d+)(?![\w.])/g, "x$1").split(/\s+/).filter(Boolean);
-      const parts = typed.map((raw) => ({ raw, parts: tokens(raw) })).filter((word) => word.parts.length);
+      const counted = text.toLowerCase().replace(/(?<![\w.])(\d+)\s*[x×]\s*(?=[a-z])/g, "x$1 ").replace(/(?:×|\bx)\s*(\d+)(?![\w.])/g, "x$1");
+      const parts = counted.split(/\s+/).filter(Boolean).map((raw) => ({ raw, parts: tokens(raw) })).filter((word) => word.parts.length);
       const masks = parts.map((word) => rowsWith(word));
-      return masks.length ? masks.reduce((all, mask) => all.map((found, row) => found & mask[row])) : null;
+      return {
+        mask: masks.length ? masks.reduce((all, mask) => all.map((found, row) => found & mask[row])) : null,
+        unknown: parts.filter((_, index) => !masks[index].includes(1)).map(({ raw }) => raw),
+      };
     };
   };
 
@@ -288,7 +292,7 @@
         sortBy.append(element("option", { value: `${direction < 0 ? "-" : ""}${key}`, text: `${label}, ${words}` }));
       }
     }
-    sortBy.prepend(element("option", { value: "default", text: "Usual: model FLOP/s per device" }));
+    sortBy.prepend(element("option", { value: "default", text: "Default: model FLOP/s per device" }));
     const csv = element("button", { type: "button", class: "tm-explorer-button" }, element("span", { class: "tm-explorer-wide", text: "Download " }), "CSV");
     const reset = element("button", { type: "button", class: "tm-explorer-button", text: "Clear all" });
     const columnBoxes = new Map(table.fields.filter(({ key }) => key !== "accelerator").map(({ key }) => [key, element("input", { type: "checkbox", value: key })]));
@@ -297,7 +301,7 @@
       element("fieldset", {}, element("legend", { class: "tm-unseen", text: "Columns" }),
         ...[...columnBoxes].map(([key, box]) => element("label", {}, box, field(key).label))));
     const bar = element("div", { class: "tm-explorer-bar" },
-      element("div", { class: "tm-explorer-text" }, element("label", { for: text.id, text: "Words" }), text),
+      element("div", { class: "tm-explorer-text" }, element("label", { for: text.id, text: "Search results" }), text),
       element("div", { class: "tm-explorer-sort" }, element("label", { for: sortBy.id, text: "Sort" }), sortBy),
       chooser, csv);
 
@@ -478,7 +482,8 @@
     };
 
     const draw = () => {
-      found = select(table, facets, ordered(state.sort), state, state.text.trim() ? search(state.text) : null);
+      const { mask, unknown } = search(state.text);
+      found = select(table, facets, ordered(state.sort), state, mask);
       const columns = columnsOf(state);
       const heading = JSON.stringify([columns.map(({ key }) => key), state.sort, state.baseline === null]);
       if (heading !== drawnHeading) drawHead(columns);
@@ -489,7 +494,11 @@
       if (text.value !== state.text) text.value = state.text;
       sortBy.value = state.sort ? `${state.sort.direction < 0 ? "-" : ""}${state.sort.key}` : "default";
       write(count, `${whole.format(found.rows.length)} of ${whole.format(table.size)} results`);
-      write(leftOut, found.left ? `${whole.format(found.left)} failed, impossible or test results are hidden.` : "");
+      const reason = unknown.length
+        ? `No result has ${unknown.map((word) => `"${word}"`).join(" or ")} in the accelerator, model, method, trust, software, status, year, source or id.`
+        : "No result has all of these; clear a filter or a word.";
+      const hidden = found.left ? `${whole.format(found.left)} failed, impossible or test results are hidden.` : "";
+      write(leftOut, found.rows.length ? hidden : `${reason} ${hidden}`.trim());
       reset.hidden = !location.search;
       baselineLine.hidden = state.baseline === null;
       if (state.baseline !== null) {

@@ -336,6 +336,10 @@
   if (!form) return;
   const answerBox = document.getElementById("tm-answer");
   const SHOWN = 10;
+  const OPTIONS = {
+    devices: "number of accelerators", startup: "start-up time", trust: "evidence", kind: "prices", provider: "providers", accelerator: "accelerators",
+    own: "own hardware", own_devices: "own hardware", own_usd: "own hardware", watts: "own hardware", kwh: "own hardware",
+  };
 
   const count = (text) => {
     const match = /^(\d[\d,_]*\.?\d*)\s*([kmbgt]?)$/i.exec(text.trim());
@@ -480,7 +484,9 @@
   };
 
   const complain = ({ message, field: name }) => {
-    field(name)?.setAttribute("aria-invalid", "true");
+    const wrong = field(name);
+    wrong?.setAttribute("aria-invalid", "true");
+    if (wrong?.closest("details")) wrong.closest("details").open = true;
     answerBox.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, message));
   };
 
@@ -495,7 +501,8 @@
   const restore = () => {
     const asked = new URLSearchParams(location.search);
     if (![...asked.keys()].some((name) => field(name))) return;
-    for (const box of form.querySelectorAll("input[type=checkbox]")) box.checked = asked.getAll(box.name).includes(box.value);
+    for (const box of form.querySelectorAll("input[type=checkbox]"))
+      if (box.name !== "kind" || asked.has("kind")) box.checked = asked.getAll(box.name).includes(box.value);
     for (const [name, value] of asked) {
       const found = field(name);
       if (found instanceof HTMLSelectElement && ![...found.options].some((each) => each.value === value)) {
@@ -504,9 +511,17 @@
       }
       if (found && !(found instanceof RadioNodeList) && found.type !== "checkbox") found.value = value;
     }
-    if ([...asked.keys()].some((name) => form.querySelector(`details [name="${CSS.escape(name)}"]`))) form.querySelector("details").open = true;
+  };
+  // Options that differ from the form as it was delivered are named while they are folded away.
+  const tellOptions = () => {
+    const now = state(), names = new Set();
+    for (const each of form.querySelectorAll("details [name]"))
+      if (now.getAll(each.name).join() !== new URLSearchParams(initial.get("state")).getAll(each.name).join())
+        names.add(OPTIONS[each.name] ?? each.name);
+    form.querySelector("summary span").textContent = names.size ? `Set: ${[...names].join(", ")}` : "";
   };
   const remember = () => {
+    tellOptions();
     const now = state().toString();
     history.replaceState(null, "", now === initial.get("state") ? location.pathname : `?${now}`);
   };
@@ -543,6 +558,7 @@
 
   initial.set("state", state().toString());
   restore();
+  tellOptions();
   form.addEventListener("submit", (event) => event.preventDefault());
   let waiting;
   form.addEventListener("input", () => {
