@@ -173,6 +173,15 @@ def result_title(row: Row) -> str:
     return f"{row['model_name'] or 'Model unknown'}, {label}, {devices(row)}"
 
 
+def summary(row: Row) -> str:
+    """Return a result in a sentence: its figures, or why it failed, and its evidence."""
+    if row["failed"]:
+        return f"Failed: {words(row['status'])}. {trust_in_full(row)}"
+    names = ("tokens_per_s", "step_time_s", "peak_memory_bytes", "mfu")
+    figures = [f"{QUANTITIES[name].label} {QUANTITIES[name].text(row[name])}" for name in names if row[name] is not None]
+    return f"{', '.join(figures) or 'No rate'}. {trust_in_full(row)}"
+
+
 def standard_error(key: str, error: float) -> str:
     """Return the standard error of a quality figure; for an accuracy in percentage points."""
     return f"{100 * error:.1f} points" if key == "accuracy" else f"{error:.2g}"
