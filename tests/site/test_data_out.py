@@ -24,7 +24,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.json_schema import ID_BASE, schema_files
-from tunemark.site import downloads, duckdb_wasm, heads, metadata, syndication
+from tunemark.site import downloads, duckdb_wasm, heads, metadata, syndication, wording
 from tunemark.site.api import FOLDER, Api
 from tunemark.site.build import build_site
 from tunemark.site.commands import _address, open_server
@@ -211,6 +211,13 @@ def test_each_kind_of_page_has_a_description_of_its_own() -> None:
     pages = {path.name for path in folder.glob("*.md.j2") if '{% extends "base.md.j2" %}' in path.read_text(encoding="utf-8")}
     # Pages of results describe their result; those made from the plain template have a title that says enough.
     assert pages - heads.DESCRIPTIONS.keys() <= {"result.md.j2", "tables.md.j2", "study.md.j2", "study_findings.md.j2"}
+
+
+def test_the_description_of_a_result_has_its_figures_and_its_verdict(catalogue: Catalogue) -> None:
+    (row,) = [row for row in catalogue.results if row["result_id"] == MEASURED]
+    assert wording.summary(row | {"impossible": False}).startswith("Tokens/s ")
+    assert "refutes" in wording.summary(row | {"impossible": True})
+    assert wording.summary(row | {"failed": True, "status": "oom"}).startswith("Failed: ")
 
 
 def test_another_theme_is_an_error() -> None:

@@ -90,7 +90,7 @@ def description(page: Page) -> str:
     row = page.context.get("result")
     title = title_text(page.title)
     known = DESCRIPTIONS.get(page.template, OTHER).replace("{title}", title)
-    return _shortened(one_line(f"{title}: {wording.summary(row)}" if isinstance(row, dict) else known))
+    return _shortened(one_line(f"{title}: {wording.summary(row)} Result {row['result_id']}." if isinstance(row, dict) else known))
 
 
 def _shortened(text: str) -> str:
