@@ -36,7 +36,7 @@ class Share:
     file: Path
     number: int
     of: int
-    site: SiteOptions
+    site: SiteOptions = SiteOptions()
 
 
 @contextmanager
