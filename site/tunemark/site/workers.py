@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -36,7 +36,7 @@ class Share:
     file: Path
     number: int
     of: int
-    site: SiteOptions = SiteOptions()
+    site: SiteOptions = field(default_factory=SiteOptions)
 
 
 @contextmanager
