@@ -7,7 +7,7 @@ import pytest
 from fixture_database import ROOT
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.site import charts, stamp, workers
+from tunemark.site import charts, downloads, stamp, workers
 from tunemark.site.build import build_site
 from tunemark.site.page import Page
 from tunemark.site.pages import result_pages
@@ -30,7 +30,9 @@ def test_two_processes_build_the_same_bytes_as_one(built: Path, database: Path, 
     for folder in ("site", "docs", ".charts"):
         one, two = content(built / folder), content(tmp_path / folder)
         assert one
-        assert [name for name in sorted(one.keys() | two.keys()) if one.get(name) != two.get(name)] == []
+        # DuckDB does not write the same bytes twice.
+        assert {name for name in one.keys() | two.keys() if one.get(name) != two.get(name)} <= {downloads.DUCKDB_FILE}
+        assert one.keys() == two.keys()
     assert sorted(path.name for path in tmp_path.iterdir()) == [".charts", "docs", "site"]
 
 

@@ -3,11 +3,11 @@
 Each folder is replaced as a whole, only after its replacement is complete.
 """
 
-import csv
-import io
 import logging
+import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import chain, islice
 from pathlib import Path
@@ -19,48 +19,95 @@ from mkdocs.exceptions import Abort, MkDocsException
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import counted
-from tunemark.site import charts, costs, recommend_data, reproduce, stamp, workers
+from tunemark.site import charts, costs, downloads, duckdb_wasm, heads, metadata, recommend_data, reproduce, stamp, syndication, workers
+from tunemark.site.api import Api
 from tunemark.site.explorer_data import EXPLORER_PATH, explorer_json
+from tunemark.site.page import DEFAULT_URL, SiteOptions
 from tunemark.site.pages import compare, other_pages, predictions, result_pages
 from tunemark.site.queries import Catalogue, Database
-from tunemark.site.render import markdown, one_line
-from tunemark.site.tables import Row
+from tunemark.site.render import markdown
 
-CSV_PATH = "data/results.csv"
 CHARTS = ".charts"
 """Folder of the charts that the next build can use again."""
-FORMULA = ("=", "+", "-", "@")
-"""First characters of a spreadsheet formula."""
+SQL_SCRIPT = "sql.js"
+"""Asset of the SQL page."""
 Progress = Callable[[str], None]
 Made = TypeVar("Made")
 OWN_FILE = Path("assets/tunemark.css")
 """A file that marks a folder as built by us, so that no other folder is deleted."""
 
 
-def build_site(database: Path, out: Path, config: Path, *, strict: bool, progress: Progress, jobs: int | None = None) -> int:
+@dataclass(slots=True)
+class Written:
+    """The pages of a build but those of single results."""
+
+    stamped: list[stamp.StampedPage] = field(default_factory=list)
+    """Pages that are stamped into a shell."""
+    laid_out: list[heads.Head] = field(default_factory=list)
+    """Heads of the pages that MkDocs lays out."""
+
+
+def build_site(
+    database: Path,
+    out: Path,
+    config: Path,
+    *,
+    strict: bool,
+    progress: Progress,
+    jobs: int | None = None,
+    url: str | None = None,
+    sql: Path | None = None,
+) -> int:
     """Build the site into `out/site` and return the number of pages. On an error, the previous site is kept.
 
-    `jobs` is the number of processes that render pages of single results, by default one per core.
+    `jobs` is the number of processes that render pages of single results, by default one per core. `url` is the public address, by
+    default that of the configuration. `sql` is the folder of DuckDB for browsers; with it, the site has the SQL page.
     """
     for name in ("docs", "site"):
         _refuse_foreign(out / name)
+    options = SiteOptions(url or _site_url(config), duckdb_wasm.download_bytes(sql) if sql else None)
     with Database(database) as opened, charts.kept_in(out / CHARTS) as keep:
-        catalogue = Catalogue.read(opened)
+        catalogue = Catalogue.read(opened, options)
         progress(f"building the site of {counted(len(catalogue.results), 'result')} from {database}")
         with workers.rendering(catalogue, database, out, keep, jobs) as results:
-            stamped = _swap(out / "docs", lambda folder: _write_docs(catalogue, folder))
+            written = _swap(out / "docs", lambda folder: _write_docs(catalogue, folder))
             progress(
                 f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding {len(catalogue.results)} pages of single results"
             )
 
             def make(folder: Path) -> int:
-                _lay_out(config, out / "docs", folder, strict=strict)
-                return stamp.stamp(folder, chain(stamped, results()))
+                _lay_out(config, out / "docs", folder, strict=strict, url=options.url)
+                _publish(catalogue, folder, sql)
+                number = stamp.stamp(folder, chain(written.stamped, results()), options.url)
+                heads.write(folder, _with_dataset(catalogue, folder, written.laid_out), options.url)
+                return number
 
             number = _swap(out / "site", make)
         charts.forget_all_but(keep)
     progress(f"built {out / 'site'}")
     return number + sum(1 for path in (out / "docs").rglob("*.md") if not path.name.startswith("shell"))
+
+
+def _publish(catalogue: Catalogue, folder: Path, sql: Path | None) -> None:
+    """Add the files for other tools to a site."""
+    downloads.write_duckdb(catalogue.database, folder)
+    Api(catalogue).write(folder)
+    syndication.write(catalogue, folder)
+    metadata.write(catalogue, folder)
+    if sql:
+        duckdb_wasm.copy(sql, folder)
+
+
+def _with_dataset(catalogue: Catalogue, folder: Path, laid_out: list[heads.Head]) -> list[heads.Head]:
+    """Return the heads with the description of the data on the home page and on the page of the data."""
+    described = metadata.dataset(catalogue, folder)
+    return [replace(head, data=described) if head.path in {"index", metadata.DATA_PAGE} else head for head in laid_out]
+
+
+def _site_url(config: Path) -> str:
+    """Return the public address in the configuration, ending with a slash."""
+    found = re.search(r"^site_url: *(\S+)$", config.read_text(encoding="utf-8"), re.MULTILINE)
+    return f"{found[1].rstrip('/')}/" if found else DEFAULT_URL
 
 
 def _refuse_foreign(folder: Path) -> None:
@@ -89,30 +136,31 @@ def _swap(folder: Path, make: Callable[[Path], Made]) -> Made:
     return made
 
 
-def _write_docs(catalogue: Catalogue, folder: Path) -> list[stamp.StampedPage]:
-    """Write the pages that MkDocs lays out, the shells, and the data. Return the other pages but those of single results."""
-    stamped = []
+def _write_docs(catalogue: Catalogue, folder: Path) -> Written:
+    """Write the pages that MkDocs lays out, the shells, and the data. Return all pages but those of single results."""
+    written = Written()
     # Shells of all pages of single results, which have the same layout.
     shells = {stamp.shell_path(page): stamp.shell_text(page) for page in islice(result_pages(catalogue), 1)}
     for page in other_pages(catalogue):
         if stamp.is_stamped(page):
             shells[stamp.shell_path(page)] = stamp.shell_text(page)
-            stamped.append(stamp.stamped_page(page))
+            written.stamped.append(stamp.stamped_page(page))
         else:
+            written.laid_out.append(heads.head_of(page))
             _write(folder / f"{page.path}.md", markdown(page))
     for path, text in shells.items():
         _write(folder / f"{path}.md", text)
-    _write(folder / CSV_PATH, results_csv(catalogue))
+    downloads.write_files(catalogue.database, folder)
     _write(folder / compare.DATA_PATH, compare.compare_json(catalogue))
     for data_path, text in recommend_data.data_files(catalogue):
         _write(folder / data_path, text)
     _write(folder / costs.DATA_PATH, costs.cost_json(catalogue))
-    _write(folder / costs.CSV_PATH, _csv(costs.default_costs(catalogue)))
+    _write(folder / costs.CSV_PATH, downloads.csv_text(costs.default_costs(catalogue)))
     _write(folder / EXPLORER_PATH, explorer_json(catalogue))
-    _write(folder / predictions.ERRORS_CSV, _csv(catalogue.predictions["throughput_errors"]))
+    _write(folder / predictions.ERRORS_CSV, downloads.csv_text(catalogue.predictions["throughput_errors"]))
     reproduce.write_files(catalogue, folder)
-    _write_assets(folder / "assets")
-    return stamped
+    _write_assets(folder / "assets", sql=catalogue.site.sql_bytes is not None)
+    return written
 
 
 def _write(path: Path, text: str) -> None:
@@ -120,40 +168,18 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _write_assets(folder: Path) -> None:
+def _write_assets(folder: Path, *, sql: bool) -> None:
     folder.mkdir()
     for asset in resources.files("tunemark.site").joinpath("assets").iterdir():
-        if asset.is_file():
+        if asset.is_file() and (sql or asset.name != SQL_SCRIPT):
             (folder / asset.name).write_bytes(asset.read_bytes())
     (folder / "vega.bundle.js").write_text(charts.bundle(), encoding="utf-8")
 
 
-def _lay_out(config: Path, docs: Path, folder: Path, *, strict: bool) -> None:
+def _lay_out(config: Path, docs: Path, folder: Path, *, strict: bool, url: str) -> None:
     # MkDocs logs to a logger without a handler; Python would print each message.
     logging.getLogger("mkdocs").setLevel(logging.WARNING)
     try:
-        lay_out(load_config(str(config), docs_dir=str(docs.resolve()), site_dir=str(folder.resolve()), strict=strict))
+        lay_out(load_config(str(config), docs_dir=str(docs.resolve()), site_dir=str(folder.resolve()), strict=strict, site_url=url))
     except (MkDocsException, Abort) as error:
         raise TunemarkError("mkdocs", str(config), f"MkDocs failed: {error}", exit_code=Exit.INTERNAL) from error
-
-
-def results_csv(catalogue: Catalogue) -> str:
-    """Return the view `results` as CSV. Unknown values are empty; column names include units."""
-    return _csv(catalogue.results)
-
-
-def _csv(rows: Sequence[Row]) -> str:
-    out = io.StringIO()
-    if rows:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(rows[0])
-        writer.writerows([_cell(value) for value in row.values()] for row in rows)
-    return out.getvalue()
-
-
-def _cell(value: object) -> object:
-    """Return a value that a spreadsheet does not run as a formula."""
-    if not isinstance(value, str):
-        return value
-    text = one_line(value)
-    return f"'{text}" if text.startswith(FORMULA) else text

@@ -2,7 +2,9 @@
 
 import errno
 import os
+import re
 from functools import partial
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +27,9 @@ def _room() -> None:
     """Show the contents of the database as a site."""
 
 
-@site.command(epilog="Examples: `tunemark site build`; `tunemark site build --db /tmp/other.duckdb --out /tmp/preview`")
+@site.command(
+    epilog="Examples: `tunemark site build`; `tunemark site build --db /tmp/other.duckdb --out /tmp/preview`; `tunemark site build --sql`"
+)
 def build(
     db: Annotated[
         Path | None, typer.Option("--db", help="Database written by `tunemark collect`.", show_default="build/tunemark.duckdb")
@@ -36,18 +40,45 @@ def build(
         int | None, typer.Option("--jobs", min=1, help="Processes that render pages of single results.", show_default="one per core")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict/--no-strict", help="Fail on any MkDocs warning.")] = True,
+    site_url: Annotated[
+        str | None,
+        typer.Option(
+            "--site-url", help="Public address, for canonical links, the feed and the sitemap.", show_default="that of mkdocs.yml"
+        ),
+    ] = None,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Add the SQL page. The first time, npm downloads DuckDB for browsers (32 MB).")
+    ] = False,
 ) -> None:
     """Build the site from the database into build/site.
 
-    Nothing is downloaded. If the build fails, the previous site is kept.
+    Nothing is downloaded, except with --sql. Links within the site are relative, so it works under any address and offline. If the
+    build fails, the previous site is kept.
     """
+    from tunemark.site import duckdb_wasm  # noqa: PLC0415 - as below
     from tunemark.site.build import build_site  # noqa: PLC0415 - charts and MkDocs take a second to import; --help need not wait
 
     root = project_root()
     pages = build_site(
-        db or root / "build" / "tunemark.duckdb", out or root / "build", root / "mkdocs.yml", strict=strict, progress=typer.echo, jobs=jobs
+        db or root / "build" / "tunemark.duckdb",
+        out or root / "build",
+        root / "mkdocs.yml",
+        strict=strict,
+        progress=typer.echo,
+        url=_address(site_url),
+        sql=duckdb_wasm.fetched(root / "build" / "duckdb-wasm", typer.echo) if sql else None,
+        jobs=jobs,
     )
     typer.echo(f"{counted(pages, 'page')}; view them with `tunemark site serve`")
+
+
+def _address(text: str | None) -> str | None:
+    """Return an http(s) address that ends with a slash."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[A-Za-z0-9._~/-]*)?", text):
+        raise TunemarkError("--site-url", text, "give an address such as https://example.org/tunemark/")
+    return f"{text.rstrip('/')}/"
 
 
 @site.command(epilog="Examples: `tunemark site serve`; `tunemark site serve --port 8080`")
@@ -64,7 +95,21 @@ def serve(
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
-    """A request handler that does not log requests."""
+    """A request handler that does not log requests, and answers unknown addresses with the site's own page."""
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Send 404.html for an unknown address, otherwise the plain page of the base class."""
+        page = Path(self.directory) / "404.html"
+        if code != HTTPStatus.NOT_FOUND or not page.is_file():
+            super().send_error(code, message, explain)
+            return
+        content = page.read_bytes()
+        self.send_response(code, message)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
         """Log nothing."""

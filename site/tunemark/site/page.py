@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 Crumb = tuple[str, str]
 """Label and path of a parent page."""
@@ -30,6 +31,25 @@ class Later(Mapping[str, object]):
     def __len__(self) -> int:
         """Return the number of names."""
         return len(self._made)
+
+
+DEFAULT_URL = "https://tunemark.dev/"
+"""Public address of the site, as in mkdocs.yml. The `$id` of each JSON Schema is a file below it."""
+
+FEED = "feed.xml"
+BADGES = "badges"
+BADGE_RATES = ("tokens_per_s", "samples_per_s")
+"""The rate of a badge: the first that the result has."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteOptions:
+    """Options of a build that pages depend on."""
+
+    url: str = DEFAULT_URL
+    """Public address, ending with a slash. Links within the site are relative and do not use it."""
+    sql_bytes: tuple[int, int] | None = None
+    """Bytes that the SQL page downloads with and without compression, without the database; None if the site has no SQL page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +88,18 @@ class Section:
 def result_path(result_id: str) -> str:
     """Return the path of a result's page."""
     return f"results/{result_id}"
+
+
+def api_path(name: str) -> str:
+    """Return the path of a file of the API, such as `results/003-001`."""
+    return f"api/v1/{name}.json"
+
+
+def badge_path(row: Mapping[str, Any]) -> str | None:
+    """Return the path of a result's badge, or None if the result failed, is impossible, or has no rate."""
+    if row["failed"] or row["impossible"] or all(row[name] is None for name in BADGE_RATES):
+        return None
+    return f"{BADGES}/{row['result_id']}.svg"
 
 
 def accelerator_path(accelerator: str) -> str:

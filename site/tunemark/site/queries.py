@@ -10,6 +10,7 @@ from typing import Self, TypeVar
 import duckdb
 
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.site.page import SiteOptions
 from tunemark.site.tables import Row
 
 Key = TypeVar("Key", bound=Hashable)
@@ -160,9 +161,10 @@ class Catalogue:
     findings: list[Row]
     """Audit findings, with the title and the reason of each rule."""
     audit_rules: list[Row]
+    site: SiteOptions
 
     @classmethod
-    def read(cls, database: Database) -> Self:
+    def read(cls, database: Database, site: SiteOptions | None = None) -> Self:
         """Read the whole catalogue."""
         rows = database.rows
         costs = _by(rows(COSTS), "result_id")
@@ -204,6 +206,7 @@ class Catalogue:
             },
             findings=rows(FINDINGS),
             audit_rules=rows(AUDIT_RULES),
+            site=site or SiteOptions(),
         )
 
     def seen(self, table: str, result_id: str) -> list[Row]:

@@ -92,6 +92,8 @@ def file_name(key: str) -> str:
 
 ENDING = ".html"
 VERDICTS = frozenset(AuditVerdict)
+FILE_ENDINGS = frozenset({".csv", ".duckdb", ".js", ".json", ".mjs", ".parquet", ".svg", ".txt", ".xml"})
+"""Endings of paths that are files already, not pages."""
 CITATION = re.compile(r"definitions&#35;([a-z][a-z-]*)")
 
 
@@ -132,7 +134,7 @@ def _relative(target: str, folder: str) -> str:
     path, asked, query = target.partition("?")
     for part in path.split("/"):
         file_name(part)
-    ending = "" if posixpath.splitext(path)[1] in {".js", ".csv"} else ENDING
+    ending = "" if posixpath.splitext(path)[1] in FILE_ENDINGS else ENDING
     relative = posixpath.relpath(path + ending, folder or ".") + asked + query
     return f"{relative}#{anchor}" if anchor else relative
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tunemark.schema.files import project_root
 from tunemark.schema.records.published import FORMAT, SET_FORMAT
 from tunemark.site import wording
-from tunemark.site.page import result_path, workload_path
+from tunemark.site.page import api_path, badge_path, result_path, workload_path
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import file_name, one_line, web_link
 from tunemark.site.tables import Row
@@ -278,13 +278,20 @@ class Downloads:
 
     record: str | None
     steps: str | None
+    badge: str | None
+    api: str
 
 
 def downloads(row: Row) -> Downloads:
     """Return the files that a result's page links."""
     name = file_name(row["result_id"])
     has_steps = row["source"] == "measured" and bool(row["steps"])
-    return Downloads(f"{RECORDS}/{name}.json" if _source_file(row) else None, f"{RECORDS}/{name}.steps.csv" if has_steps else None)
+    return Downloads(
+        record=f"{RECORDS}/{name}.json" if _source_file(row) else None,
+        steps=f"{RECORDS}/{name}.steps.csv" if has_steps else None,
+        badge=badge_path(row),
+        api=api_path(f"results/{name}"),
+    )
 
 
 def write_files(catalogue: Catalogue, folder: Path) -> None:
@@ -349,7 +356,7 @@ def citations(catalogue: Catalogue, row: Row) -> list[Citation]:
     source = catalogue.source_rows.get(row["source"])
     # The record of a source is as old as its reading, not as the source.
     year = str(source["read_on"] or "")[:4] or None if source else wording.day(row["started_us"])[:4]
-    address = f"{result_path(row['result_id'])}.html"
+    address = f"{catalogue.site.url}{result_path(row['result_id'])}.html"
     title = f"{wording.result_title(row)}: {row['trust']} result {row['result_id']}"
     fields = {"author": "Tunemark contributors", "title": title, "year": year, "howpublished": f"Tunemark, {address}"}
     note = {"note": f"SHA-256 of the record: {row['sha256']}"}

@@ -18,6 +18,7 @@ from markdown import Markdown  # type: ignore[import-untyped]
 from markdown.extensions.toc import slugify  # type: ignore[import-untyped]
 
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.site.heads import Head, description, with_head
 from tunemark.site.page import Page
 from tunemark.site.render import ENDING, markdown, one_line, title_text
 
@@ -65,6 +66,7 @@ class StampedPage:
 
     path: str
     title: str
+    description: str
     shell: str
     found_by: str
     """Text of its entry in the search."""
@@ -91,16 +93,21 @@ def stamped_page(page: Page) -> StampedPage:
     """Return a page in the form in which it is stamped."""
     content = content_of(markdown(page))
     words = [Path(page.path).name, *(label for label, _ in page.crumbs)]
-    return StampedPage(page.path, page.title, shell_path(page), html.escape(one_line(", ".join(words))), content)
+    return StampedPage(page.path, page.title, description(page), shell_path(page), html.escape(one_line(", ".join(words))), content)
 
 
-def stamp(site: Path, pages: Iterable[StampedPage]) -> int:
-    """Write the pages into a site that MkDocs has laid out, remove the shells, and add the pages to the search. Return their number."""
+def stamp(site: Path, pages: Iterable[StampedPage], url: str) -> int:
+    """Write the pages into a site that MkDocs has laid out, remove the shells, and add the pages to the search. Return their number.
+
+    `url` is the public address of the site.
+    """
     shells = {shell.relative_to(site).with_suffix("").as_posix(): shell for shell in site.rglob(f"shell*{ENDING}")}
     texts = {name: shell.read_text(encoding="utf-8") for name, shell in shells.items()}
     entries = []
     for page in pages:
-        (site / f"{page.path}{ENDING}").write_text(filled(texts[page.shell], page.title, page.content), encoding="utf-8")
+        text = filled(texts[page.shell], page.title, page.content)
+        head = Head(page.path, title_text(page.title), page.description)
+        (site / f"{page.path}{ENDING}").write_text(with_head(text, head, url), encoding="utf-8")
         entries.append({"location": f"{page.path}{ENDING}", "title": html.escape(one_line(page.title)), "text": page.found_by})
     for shell in shells.values():
         shell.unlink()

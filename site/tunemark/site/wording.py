@@ -41,6 +41,13 @@ MAX_DIGITS = 5
 COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
 
+SUMMARY = (
+    *("tokens_per_s", "samples_per_s", "step_time_s", "peak_memory_bytes", "mfu"),
+    *("train_time_s", "epoch_time_s", "accuracy", "eval_loss", "train_loss"),
+)
+"""Figures of a result in a few words: the first ones that it has."""
+SUMMARY_LENGTH = 4
+
 
 def words(value: str | None) -> str:
     """Return a vocabulary key as words: `on_demand` -> `on demand`."""
@@ -171,6 +178,15 @@ def result_title(row: Row) -> str:
     """Return the title of a result: model, method, devices."""
     label = "full fine-tuning" if row["method"] == "full" else method(row)
     return f"{row['model_name'] or 'Model unknown'}, {label}, {devices(row)}"
+
+
+def summary(row: Row) -> str:
+    """Return a result in a few words: its first figures, or why it failed, and its evidence."""
+    if row["failed"]:
+        return f"Failed: {words(row['status'])}. {trust_in_full(row)}"
+    known = [name for name in SUMMARY if row[name] is not None][:SUMMARY_LENGTH]
+    figures = ", ".join(f"{QUANTITIES[name].label} {QUANTITIES[name].text(row[name])}" for name in known) or "No figures"
+    return f"{figures}. {'The audit refutes a figure. ' if row['impossible'] else ''}{trust_in_full(row)}"
 
 
 def standard_error(key: str, error: float) -> str:

@@ -10,11 +10,12 @@ import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 
 from tunemark.site import charts
+from tunemark.site.page import SiteOptions
 from tunemark.site.pages import result_pages
 from tunemark.site.queries import Catalogue, Database
 from tunemark.site.stamp import Content, StampedPage, stamped_page
@@ -35,6 +36,7 @@ class Share:
     file: Path
     number: int
     of: int
+    site: SiteOptions = field(default_factory=SiteOptions)
 
 
 @contextmanager
@@ -47,7 +49,10 @@ def rendering(catalogue: Catalogue, database: Path, out: Path, keep: charts.Keep
     folder = out / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    shares = [Share(database.absolute(), keep.folder.absolute(), folder / f"{number}.jsonl", number, jobs) for number in range(jobs)]
+    shares = [
+        Share(database.absolute(), keep.folder.absolute(), folder / f"{number}.jsonl", number, jobs, catalogue.site)
+        for number in range(jobs)
+    ]
     # A fresh process, since DuckDB and the chart library have threads, which do not survive a fork.
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
     try:
@@ -61,7 +66,7 @@ def rendering(catalogue: Catalogue, database: Path, out: Path, keep: charts.Keep
 def render_share(share: Share) -> set[Path]:
     """Render the pages of a share into its file. Return the charts that they use."""
     with Database(share.database) as opened, charts.kept_in(share.charts) as keep, share.file.open("w", encoding="utf-8") as file:
-        for page in islice(result_pages(Catalogue.read(opened)), share.number, None, share.of):
+        for page in islice(result_pages(Catalogue.read(opened, share.site)), share.number, None, share.of):
             json.dump(asdict(stamped_page(page)), file, ensure_ascii=False)
             file.write("\n")
     return keep.used

@@ -189,7 +189,7 @@ create table sources (
     caveats varchar[] not null
 );
 comment on table sources is 'Documents and benchmark rounds with imported results.';
-comment on column sources.source is '''000'' to ''004'', or a round such as ''mlperf-v5.1''.';
+comment on column sources.source is 'A document such as ''003'', or a round such as ''mlperf-v5.1''.';
 comment on column sources.read_on is 'Day on which the source was read.';
 
 create table document_tables (
@@ -368,7 +368,7 @@ create table result_rows (
 );
 comment on table result_rows is 'Results, one row each; query the view `results` instead.';
 comment on column result_rows.result_id is '''003-001'', or the content hash of a submission.';
-comment on column result_rows.source is '''000'' to ''004'', ''measured'', or a round such as ''mlperf-v5.1''.';
+comment on column result_rows.source is 'A document such as ''003'', ''measured'', or a round such as ''mlperf-v5.1''.';
 comment on column result_rows.software_level is 'How far the training loop is tuned: plain | tuned | vendor.';
 comment on column result_rows.trust is 'published | converted | measured | reproduced';
 comment on column result_rows.division is 'standard | open; measured results only.';

@@ -1,0 +1,264 @@
+"""The static JSON API: one file per list and per result, and the JSON Schema of each, served at its `$id`.
+
+The rows have the columns of tunemark.site.downloads. Within version 1, columns and files may be added; none is renamed or removed.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from tunemark.schema import VERSION
+from tunemark.schema.records.json_schema import ID_BASE, schema_files
+from tunemark.site import downloads, reproduce
+from tunemark.site.downloads import MAIN, Relation
+from tunemark.site.page import api_path, badge_path, result_path
+from tunemark.site.queries import Catalogue, grouped
+from tunemark.site.render import ENDING, compact_json, file_name
+from tunemark.site.tables import Row
+
+API = "v1"
+FOLDER = "api/v1"
+SCHEMA_FOLDER = "schema"
+"""Folder of the site that corresponds to `ID_BASE`."""
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+LICENCE = "CC-BY-4.0"
+TYPES: dict[str, Any] = {
+    "BIGINT": int,
+    "BOOLEAN": bool,
+    "DATE": date,
+    "DOUBLE": float,
+    "INTEGER": int,
+    "TIMESTAMP": datetime,
+    "VARCHAR": str,
+    "VARCHAR[]": list[str],
+}
+"""DuckDB type -> Python type."""
+DETAILS = {
+    "claims": Relation("claims", "Figures exactly as printed."),
+    "readings": Relation("readings", "All readings of each ambiguous figure."),
+    "findings": Relation("record_findings", "Findings of the audit about this result.", described_by=("findings", "audit_rules")),
+    "facts": Relation("result_facts", "Further facts, such as the plan, the packages and the conditions."),
+}
+"""Key of a result's file -> the rows about it."""
+OWNERS = ("record_id", "result_id")
+"""Columns that name the result of a detail; its file leaves them out."""
+
+
+class Document(BaseModel):
+    """What every file states."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    data_version: str = Field(description="Changes when the data changes: the first 12 digits of the hash of all inputs.")
+    as_of: date | None = Field(description="Day of the current prices, on which the data was collected.")
+
+
+class Endpoint(BaseModel):
+    """A file of the API, or a pattern of files."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str = Field(description="Path below the folder of this index. `{result_id}` stands for a result.")
+    contents: str
+    rows: int | None = Field(description="Number of rows or files.")
+    schema_id: str = Field(description="`$id` of its JSON Schema; a file of this site is there.")
+
+
+class Download(BaseModel):
+    """A relation as files for other tools."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    relation: str
+    contents: str
+    rows: int
+    parquet: str = Field(description="Path below the address of the site, as are the next ones.")
+    csv: str | None
+    json_: str | None = Field(alias="json")
+
+
+class Index(Document):
+    """The files of the API and of the downloads."""
+
+    api_version: Literal["v1"]
+    tunemark_version: str
+    licence: str
+    endpoints: list[Endpoint]
+    downloads: list[Download]
+    duckdb: str = Field(description="Path of a DuckDB file with all relations.")
+
+
+class Links(BaseModel):
+    """Files and pages of a result, as paths below the address of the site."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    page: str
+    record: str | None = Field(description="The complete record, as submitted or imported.")
+    steps: str | None = Field(description="Raw steps as CSV.")
+    badge: str | None = Field(description="Badge as SVG.")
+
+
+class Api:
+    """The contents of the API for one database."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        """Keep the catalogue; rows are read when they are asked for."""
+        self._catalogue = catalogue
+        self._database = catalogue.database
+
+    @cached_property
+    def version(self) -> dict[str, str | None]:
+        """The fields of `Document`."""
+        rows = self._database.rows("select left(inputs_sha256, 12) as data_version, cast(as_of as varchar) as as_of from collection")
+        return dict(rows[0]) if rows else {"data_version": "", "as_of": None}
+
+    @cached_property
+    def result_rows(self) -> list[Row]:
+        """The rows of all results."""
+        return [_plain(row) for row in downloads.rows(self._database, MAIN[0])]
+
+    # Schemas ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def schemas(self) -> dict[str, dict[str, Any]]:
+        """The JSON Schema of each kind of file by its name."""
+        models = {relation.name: self._list_model(relation) for relation in MAIN}
+        models |= {"index": Index, "result": self._result_model()}
+        return {name: _schema(name, model) for name, model in models.items()}
+
+    def _row_model(self, relation: Relation, name: str, without: Sequence[str] = ()) -> type[BaseModel]:
+        """Return the model of a row: one field per column, all present, null if unknown."""
+        columns: dict[str, Any] = {}
+        for field in downloads.fields(self._database, relation):
+            if field.name not in without:
+                kind = TYPES[field.kind]
+                columns[field.name] = (kind if field.required else kind | None, Field(description=field.meaning or None))
+        return create_model(name, __doc__=relation.contents, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **columns)
+
+    def _list_model(self, relation: Relation) -> type[BaseModel]:
+        row: Any = self._row_model(relation, "Row")
+        return create_model(
+            relation.name.capitalize(),
+            __base__=Document,
+            __doc__=relation.contents,
+            count=(int, Field(description="Number of rows.")),
+            rows=(list[row], ...),
+        )
+
+    def _result_model(self) -> type[BaseModel]:
+        result: Any = self._row_model(MAIN[0], "Result")
+        details: dict[str, Any] = {}
+        for key, relation in DETAILS.items():
+            row: Any = self._row_model(relation, key.capitalize(), without=OWNERS)
+            details[key] = (list[row], Field(description=relation.contents))
+        return create_model(
+            "ResultFile",
+            __base__=Document,
+            __doc__="A result and what is known about it.",
+            result=(result, ...),
+            links=(Links, ...),
+            **details,
+        )
+
+    # Files -----------------------------------------------------------------------------------------
+
+    def index(self) -> dict[str, Any]:
+        """Return the list of all files."""
+        counts = {relation.name: downloads.count(self._database, relation) for relation in downloads.RELATIONS}
+        endpoints: list[tuple[str, str, int | None, str]] = [("index.json", "This list.", None, "index")]
+        endpoints += [(f"{relation.name}.json", relation.contents, counts[relation.name], relation.name) for relation in MAIN]
+        endpoints += [("results/{result_id}.json", "A result and what is known about it.", counts["results"], "result")]
+        return self.version | {
+            "api_version": API,
+            "tunemark_version": VERSION,
+            "licence": LICENCE,
+            "endpoints": [
+                {"path": path, "contents": contents, "rows": rows, "schema_id": schema_id(schema)}
+                for path, contents, rows, schema in endpoints
+            ],
+            "downloads": [
+                {
+                    "relation": relation.name,
+                    "contents": relation.contents,
+                    "rows": counts[relation.name],
+                    "parquet": relation.path("parquet"),
+                    "csv": relation.path("csv") if relation.main else None,
+                    "json": api_path(relation.name) if relation.main else None,
+                }
+                for relation in downloads.RELATIONS
+            ],
+            "duckdb": downloads.DUCKDB_FILE,
+        }
+
+    def list_of(self, relation: Relation) -> dict[str, Any]:
+        """Return the file of a relation."""
+        rows = self.result_rows if relation is MAIN[0] else [_plain(row) for row in downloads.rows(self._database, relation)]
+        return self.version | {"count": len(rows), "rows": rows}
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        """Return the file of each result by its id."""
+        details = {key: self._details(relation) for key, relation in DETAILS.items()}
+        named = {row["result_id"]: row for row in self._catalogue.results}
+        return {
+            row["result_id"]: self.version
+            | {"result": row, "links": _links(named[row["result_id"]])}
+            | {key: found.get(row["result_id"], []) for key, found in details.items()}
+            for row in self.result_rows
+        }
+
+    def _details(self, relation: Relation) -> dict[str, list[Row]]:
+        rows = downloads.rows(self._database, relation)
+        owner = next((name for name in OWNERS if rows and name in rows[0]), OWNERS[0])
+        return {
+            owned: [{name: value for name, value in _plain(row).items() if name not in OWNERS} for row in members]
+            for owned, members in grouped(rows, lambda row: cast("str", row[owner])).items()
+        }
+
+    def write(self, site: Path) -> None:
+        """Write all files of the API and all schemas below a folder."""
+        folder, schemas = site / FOLDER, site / SCHEMA_FOLDER
+        (folder / "results").mkdir(parents=True)
+        (schemas / FOLDER).mkdir(parents=True)
+        _write(folder / "index.json", self.index())
+        for relation in MAIN:
+            _write(folder / f"{relation.name}.json", self.list_of(relation))
+        for result_id, content in self.results().items():
+            _write(folder / "results" / f"{file_name(result_id)}.json", content)
+        for name, schema in self.schemas.items():
+            text = json.dumps(schema, indent=1, sort_keys=True, ensure_ascii=False)
+            (schemas / FOLDER / f"{name}.schema.json").write_text(f"{text}\n", encoding="utf-8")
+        for name, text in schema_files().items():
+            (schemas / name).write_text(text, encoding="utf-8")
+
+
+def schema_id(name: str) -> str:
+    """Return the `$id` of a schema of the API."""
+    return f"{ID_BASE}/{FOLDER}/{name}.schema.json"
+
+
+def _schema(name: str, model: type[BaseModel]) -> dict[str, Any]:
+    return {"$schema": DRAFT, "$id": schema_id(name), **model.model_json_schema(by_alias=True, mode="serialization")}
+
+
+def _links(row: Row) -> dict[str, str | None]:
+    files = reproduce.downloads(row)
+    return {
+        "page": f"{result_path(row['result_id'])}{ENDING}",
+        "record": files.record,
+        "steps": files.steps,
+        "badge": badge_path(row),
+    }
+
+
+def _plain(row: Mapping[str, object]) -> Row:
+    return {name: downloads.plain(value) for name, value in row.items()}
+
+
+def _write(path: Path, content: object) -> None:
+    path.write_text(compact_json(content), encoding="utf-8")

@@ -1,0 +1,138 @@
+"""DuckDB for browsers: fetched from npm at a pinned version, checked, and copied into a site with the SQL page.
+
+The files are too large for the repository. A build without `--sql` fetches nothing and has no SQL page.
+"""
+
+import base64
+import gzip
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunemark.schema.errors import Exit, TunemarkError
+
+FOLDER = "assets/duckdb"
+NOTICE = "NOTICE.txt"
+SHIM = "apache-arrow.mjs"
+SHIM_TEXT = """// The module that DuckDB's client imports, from the bundle that was loaded before it.
+export const { RecordBatchReader, Table, tableToIPC, Type } = globalThis.Arrow;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package of npm at a fixed version."""
+
+    name: str
+    version: str
+    sha512: str
+    """Base64 of the hash of its archive, as in the `integrity` of npm."""
+    files: tuple[str, ...]
+    """Paths of the files that browsers load."""
+    licence: str
+    licence_files: tuple[str, ...] = ()
+
+
+PACKAGES = (
+    Package(
+        "@duckdb/duckdb-wasm",
+        "1.32.0",
+        "IewXTNYEjsZCPE9weUWgtjGxUlMRo7qhX0GF6tq/KjK8bnY+RAl4cyUdYUfcdzbyb4b9ZxPC+FOsCcxgaKFWMg==",
+        ("dist/duckdb-eh.wasm", "dist/duckdb-browser-eh.worker.js", "dist/duckdb-browser.mjs"),
+        "MIT, Copyright DuckDB contributors, https://github.com/duckdb/duckdb-wasm",
+    ),
+    Package(
+        "apache-arrow",
+        "17.0.0",
+        "X0p7auzdnGuhYMVKYINdQssS4EcKec9TCXyez/qtJt32DrIMGbzqiaMiQ0X6fQlQpw8Fl0Qygcv4dfRAr5Gu9Q==",
+        ("Arrow.es2015.min.js",),
+        "Apache-2.0, Copyright The Apache Software Foundation",
+        ("NOTICE.txt", "LICENSE.txt"),
+    ),
+)
+FILES = tuple(Path(file).name for package in PACKAGES for file in package.files)
+VERSIONS = "versions.json"
+
+
+def fetched(folder: Path, progress: Callable[[str], None]) -> Path:
+    """Return the folder with all files; they are fetched with npm unless they are there."""
+    versions = {package.name: package.version for package in PACKAGES}
+    listed = folder / VERSIONS
+    if listed.is_file() and json.loads(listed.read_text(encoding="utf-8")) == versions and all((folder / name).is_file() for name in FILES):
+        return folder
+    # npm runs in the new folder, so that its path must not be relative.
+    new = folder.resolve().with_name(f".{folder.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    try:
+        notices = [_fetch(package, new, progress) for package in PACKAGES]
+        (new / SHIM).write_text(SHIM_TEXT, encoding="utf-8")
+        (new / NOTICE).write_text("\n\n".join(notices) + "\n", encoding="utf-8")
+        (new / VERSIONS).write_text(json.dumps(versions), encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        new.rename(folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return folder
+
+
+def _fetch(package: Package, folder: Path, progress: Callable[[str], None]) -> str:
+    """Put the files of a package into a folder. Return its notice."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise TunemarkError("--sql", "npm", "is not installed; install Node.js, or build without --sql")
+    progress(f"fetching {package.name} {package.version} with npm")
+    command = [npm, "pack", f"{package.name}@{package.version}", "--json", "--pack-destination", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)  # noqa: S603 - our own arguments
+    archives = list(folder.glob("*.tgz"))
+    if done.returncode or len(archives) != 1:
+        why = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
+        raise TunemarkError("--sql", package.name, f"npm failed ({why}); try again, or build without --sql", exit_code=Exit.INTERNAL)
+    (archive,) = archives
+    check(package, archive.read_bytes())
+    with tarfile.open(archive) as opened:
+        for file in package.files:
+            (folder / Path(file).name).write_bytes(_content(opened, file))
+        texts = [_content(opened, file).decode() for file in package.licence_files]
+    archive.unlink()
+    return "\n\n".join((f"{package.name} {package.version}: {package.licence}", *texts))
+
+
+def check(package: Package, archive: bytes) -> None:
+    """Raise TunemarkError unless an archive is the pinned one."""
+    found = base64.b64encode(hashlib.sha512(archive).digest()).decode()
+    if found != package.sha512:
+        raise TunemarkError(
+            "--sql", package.name, f"the archive of {package.version} has another hash; it is not used", exit_code=Exit.INVALID
+        )
+
+
+def _content(archive: tarfile.TarFile, file: str) -> bytes:
+    opened = archive.extractfile(f"package/{file}")
+    if opened is None:
+        raise TunemarkError("--sql", file, "is not in the package", exit_code=Exit.INTERNAL)
+    return opened.read()
+
+
+def download_bytes(folder: Path) -> tuple[int, int]:
+    """Return the bytes that a browser loads from a server that compresses, and from one that does not."""
+    contents = [(folder / name).read_bytes() for name in FILES]
+    return sum(len(gzip.compress(content, mtime=0)) for content in contents), sum(map(len, contents))
+
+
+def copy(folder: Path, site: Path) -> None:
+    """Copy the fetched files into a site."""
+    target = site / FOLDER
+    target.mkdir(parents=True)
+    for name in (*FILES, SHIM, NOTICE):
+        shutil.copyfile(folder / name, target / name)
+
+
+if __name__ == "__main__":
+    fetched(Path(sys.argv[1]), print)

@@ -1,0 +1,166 @@
+"""What the head of a page says about it: description, canonical address, link preview, feed; the sitemap; the page for unknown addresses.
+
+These need absolute addresses, unlike the pages, which work under any address and offline. The address is `site_url` of mkdocs.yml
+or `tunemark site build --site-url`.
+"""
+
+import html
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.site import wording
+from tunemark.site.page import FEED, Page
+from tunemark.site.render import ENDING, one_line, script_json, title_text
+
+NAME = "Tunemark"
+QUESTION = "Which accelerator should I fine-tune this model on, how long will it take, and what will it cost?"
+CARD = "assets/card.png"
+"""Picture of 1200 x 630 px that other sites show with a link."""
+LONGEST = 300
+"""Characters of a description."""
+NOT_FOUND_FILE = "404.html"
+DESCRIPTIONS = {
+    "home.md.j2": f"{QUESTION} Ranked answers from measured, published and predicted results.",
+    "results.md.j2": "Every fine-tuning result, to filter by accelerator, model, method and trust.",
+    "compare.md.j2": "Compare two to four results or accelerators: ratios with intervals, and what explains the difference.",
+    "cost.md.j2": "Cost per run, epoch, sample and token at dated prices, on a price basis of your choice.",
+    "data.md.j2": "Download all results as Parquet, CSV, JSON and DuckDB; a static JSON API with schemas; feed and badges.",
+    "sql.md.j2": "Query all results with SQL in the browser. Nothing is sent to a server.",
+    "accelerators.md.j2": "Accelerators for fine-tuning: results, memory, dense peaks and prices, with their sources.",
+    "accelerator.md.j2": "{title}: fine-tuning results, memory, bandwidth and dense peaks with their sources, and dated prices.",
+    "models.md.j2": "Models with fine-tuning results: parameters, shapes, and all results.",
+    "model.md.j2": "Fine-tuning {title}: results on all accelerators, with throughput, memory and cost.",
+    "workloads.md.j2": "The standard benchmarks: model, method, data, batch, optimizer and quality target.",
+    "workload.md.j2": "{title}: conditions of this standard benchmark, and a ranking of comparable results.",
+    "documents.md.j2": "Documents and MLPerf rounds with imported fine-tuning results, and their caveats.",
+    "document.md.j2": "Fine-tuning results of {title}, as printed, with caveats and audit findings.",
+    "audit.md.j2": "Findings of the audit: figures that are impossible, inconsistent, suspicious or ambiguous.",
+    "audit_source.md.j2": "{title}: each finding with its calculation.",
+    "audit_rules.md.j2": "The rules of the audit and their reasons.",
+    "studies.md.j2": "Studies of fine-tuning: sweeps, memory frontiers, A/B comparisons and findings from published results.",
+    "definitions.md.j2": "How each figure is defined and computed: throughput, MFU, memory, cost, intervals and trust levels.",
+    "glossary.md.j2": "Terms of fine-tuning benchmarks, one definition each.",
+    "contribute.md.j2": "Measure your own accelerator: run a workload and open a pull request with its submission.",
+    "fields.md.j2": "Every field of a submission and of a published result, with type and meaning.",
+    "support.md.j2": "What the harness supports on each family of devices.",
+    "predictions.md.j2": "How well throughput and memory are predicted for results that were left out.",
+    "provenance.md.j2": "The source of each fact about accelerators, models and prices.",
+    "rerun.md.j2": "Results that need a repeat, and the command for each.",
+    "reading.md.j2": "How to read a number: quantities, trust levels, comparability and warnings.",
+}
+"""Template -> description of its pages."""
+OTHER = "{title}. Fine-tuning results with their conditions and evidence."
+DESCRIPTION = re.compile(r'<meta name="description" content="[^"]*">')
+CANONICAL = re.compile(r'\s*<link rel="canonical" href="[^"]*">')
+NOT_FOUND_HEADING = "<h1>404 - Not found</h1>"
+NOT_FOUND = """<h1>Page not found</h1>
+<p>This address has no page. Results, accelerators and models have pages of their own.</p>
+<ul>
+<li><a href="{root}index.html">Home</a></li>
+<li><a href="{root}results/index.html">All results</a></li>
+<li><a href="{root}accelerators/index.html">Accelerators</a> and <a href="{root}models/index.html">models</a></li>
+<li><a href="{root}data/index.html">Data and API</a></li>
+</ul>"""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the head of a page says about it."""
+
+    path: str
+    title: str
+    description: str
+    kind: str = "article"
+    """OpenGraph type: `website` or `article`."""
+    data: Any = None
+    """JSON-LD, or None."""
+
+
+def head_of(page: Page) -> Head:
+    """Return the title and the description of a page."""
+    return Head(page.path, title_text(page.title), description(page), "website" if page.path == "index" else "article")
+
+
+def description(page: Page) -> str:
+    """Return the description of a page: the figures of a result, or what its kind of page shows."""
+    row = page.context.get("result")
+    title = title_text(page.title)
+    known = DESCRIPTIONS.get(page.template, OTHER).replace("{title}", title)
+    return _shortened(one_line(f"{title}: {wording.summary(row)} Result {row['result_id']}." if isinstance(row, dict) else known))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1].rsplit(' ', 1)[0]}…"
+
+
+def address(url: str, path: str) -> str:
+    """Return the public address of a page. The first page of a folder is the folder."""
+    folder, _, last = f"{path}".rpartition("/")
+    if last == "index":
+        return f"{url}{folder}/" if folder else url
+    return f"{url}{path}{ENDING}"
+
+
+def with_head(text: str, head: Head, url: str) -> str:
+    """Return a page of HTML with the tags of its head. Raise TunemarkError if the theme has another layout."""
+    text, replaced = DESCRIPTION.subn(lambda _: "\n      ".join(_tags(head, url)), CANONICAL.sub("", text, count=1), count=1)
+    if not replaced:
+        raise TunemarkError("mkdocs", head.path, "the theme writes no description; adapt site/heads.py", exit_code=Exit.INTERNAL)
+    return text
+
+
+def _tags(head: Head, url: str) -> Iterable[str]:
+    title, description, here = (html.escape(text) for text in (head.title, head.description, address(url, head.path)))
+    up = "../" * head.path.count("/")
+    yield f'<meta name="description" content="{description}">'
+    yield f'<link rel="canonical" href="{here}">'
+    yield f'<link rel="alternate" type="application/atom+xml" title="{NAME}: new data" href="{up}{FEED}">'
+    properties = {
+        "og:type": head.kind,
+        "og:site_name": NAME,
+        "og:title": title,
+        "og:description": description,
+        "og:url": here,
+        "og:image": f"{html.escape(url)}{CARD}",
+        "og:image:width": "1200",
+        "og:image:height": "630",
+        "og:image:alt": f"{NAME}. {QUESTION}",
+    }
+    for name, value in properties.items():
+        yield f'<meta property="{name}" content="{value}">'
+    yield '<meta name="twitter:card" content="summary_large_image">'
+    if head.data is not None:
+        yield f'<script type="application/ld+json">{script_json(head.data)}</script>'
+
+
+def not_found(text: str) -> str:
+    """Return the page for unknown addresses with links. Its links start at the root of the site, since its address can be any."""
+    root = re.search(r'href="([^"]*)assets/', text)
+    if NOT_FOUND_HEADING not in text or root is None:
+        raise TunemarkError("mkdocs", "404.html", "the theme has another page for errors; adapt site/heads.py", exit_code=Exit.INTERNAL)
+    text = text.replace(NOT_FOUND_HEADING, NOT_FOUND.replace("{root}", root[1]))
+    text = text.replace(f"<title>{NAME}</title>", f"<title>Page not found - {NAME}</title>")
+    return DESCRIPTION.sub('<meta name="robots" content="noindex">', text, count=1)
+
+
+def sitemap(site: Path, url: str) -> str:
+    """Return the sitemap of all pages in a folder."""
+    paths = (path.relative_to(site).with_suffix("").as_posix() for path in site.rglob(f"*{ENDING}") if path.name != NOT_FOUND_FILE)
+    addresses = sorted(html.escape(address(url, path)) for path in paths)
+    lines = "".join(f"<url><loc>{each}</loc></url>\n" for each in addresses)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{lines}</urlset>\n'
+
+
+def write(site: Path, heads: Iterable[Head], url: str) -> None:
+    """Complete the pages that MkDocs laid out, and write the sitemap. Stamped pages are complete already."""
+    for head in heads:
+        path = site / f"{head.path}{ENDING}"
+        path.write_text(with_head(path.read_text(encoding="utf-8"), head, url), encoding="utf-8")
+    missing = site / NOT_FOUND_FILE
+    missing.write_text(not_found(missing.read_text(encoding="utf-8")), encoding="utf-8")
+    (site / "sitemap.xml").write_text(sitemap(site, url), encoding="utf-8")
+    (site / "sitemap.xml.gz").unlink(missing_ok=True)

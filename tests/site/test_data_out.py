@@ -1,0 +1,401 @@
+"""The data as files: Parquet, CSV, DuckDB, the JSON API with its schemas, feed, badges, and metadata of pages."""
+
+import csv
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from html import unescape
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import duckdb
+import jsonschema
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from fixture_database import CRASHED, H100, MEASURED, ROOT
+from lxml import etree
+from playwright.sync_api import Browser, Page, expect
+
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.records.json_schema import ID_BASE, schema_files
+from tunemark.site import downloads, duckdb_wasm, heads, metadata, syndication, wording
+from tunemark.site.api import FOLDER, Api
+from tunemark.site.build import build_site
+from tunemark.site.commands import _address, open_server
+from tunemark.site.downloads import MAIN, RELATIONS
+from tunemark.site.page import DEFAULT_URL, FEED
+from tunemark.site.pages.data import QUERIES
+from tunemark.site.queries import Catalogue
+
+FIELDS = Path(__file__).parent / "golden" / "api_v1_fields.json"
+ATOM = {"a": "http://www.w3.org/2005/Atom"}
+COSTS = ("usd_per_1k_samples", "usd_per_1m_tokens", "usd_per_epoch", "usd_per_run")
+
+
+@pytest.fixture(scope="module")
+def site(built: Path) -> Path:
+    return built / "site"
+
+
+def page_paths(site: Path) -> Iterator[Path]:
+    return (path for path in sorted(site.rglob("*.html")) if path.name != "404.html")
+
+
+def head(path: Path) -> str:
+    return path.read_text(encoding="utf-8").partition("</head>")[0]
+
+
+# Files ---------------------------------------------------------------------------------------------
+
+
+def test_two_builds_of_one_database_differ_only_in_the_duckdb_file(site: Path, built_by_command: Path) -> None:
+    def contents(folder: Path) -> dict[str, bytes]:
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    ours, theirs = contents(site), contents(built_by_command / "site")
+    assert ours.keys() == theirs.keys()
+    assert {name for name in ours if ours[name] != theirs[name]} <= {downloads.DUCKDB_FILE}
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=lambda relation: relation.name)
+def test_parquet_csv_and_duckdb_have_the_same_rows_and_columns(site: Path, catalogue: Catalogue, relation: downloads.Relation) -> None:
+    table = pq.read_table(site / relation.path("parquet"))
+    names = [field.name for field in downloads.fields(catalogue.database, relation)]
+    assert table.column_names == names
+    assert table.num_rows == downloads.count(catalogue.database, relation)
+    with duckdb.connect(str(site / downloads.DUCKDB_FILE), read_only=True) as connection:
+        assert connection.table(relation.name).count("*").fetchall() == [(table.num_rows,)]
+        (comment,) = connection.execute("select comment from duckdb_tables() where table_name = ?", [relation.name]).fetchall()
+        assert comment == (relation.contents,)
+    if relation.main:
+        with (site / relation.path("csv")).open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) == table.num_rows
+        assert not rows or list(rows[0]) == names
+        assert not [value for row in rows for value in row.values() if value.startswith(("=", "@", "+"))]
+
+
+def test_results_have_costs_and_utilisation(site: Path) -> None:
+    with (site / "data" / "results.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["result_id"]: row for row in csv.DictReader(file)}
+    priced = [row for row in rows.values() if row["price_provider"]]
+    assert priced
+    assert all(row["usd_per_hour"] and row["price_effective_on"] for row in priced)
+    assert any(row["usd_per_1m_tokens"] and row["usd_per_1k_samples"] for row in priced)
+    assert {*COSTS, "mfu", "hfu", "mafu"} <= rows[MEASURED].keys()
+    assert rows[CRASHED]["usd_per_1m_tokens"] == ""
+    assert re.fullmatch(r"2026-11-\d\dT10:00:00Z", rows[MEASURED]["started_at"])
+
+
+def test_each_field_of_the_results_has_a_meaning(catalogue: Catalogue) -> None:
+    assert [field.name for field in downloads.fields(catalogue.database, MAIN[0]) if not field.meaning] == []
+
+
+# API -----------------------------------------------------------------------------------------------
+
+
+def test_each_file_of_the_api_matches_the_schema_at_its_id(site: Path) -> None:
+    index = json.loads((site / FOLDER / "index.json").read_text(encoding="utf-8"))
+    checked = set()
+    for endpoint in index["endpoints"]:
+        schema = json.loads((site / endpoint["schema_id"].removeprefix(DEFAULT_URL)).read_text(encoding="utf-8"))
+        assert schema["$id"] == endpoint["schema_id"]
+        jsonschema.Draft202012Validator.check_schema(schema)
+        validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+        paths = sorted((site / FOLDER).glob(endpoint["path"].replace("{result_id}", "*")))
+        assert paths
+        for path in paths:
+            validator.validate(json.loads(path.read_text(encoding="utf-8")))
+        checked.update(paths)
+    assert checked == set((site / FOLDER).rglob("*.json"))
+
+
+def test_each_result_has_a_file_and_its_links_have_targets(site: Path, catalogue: Catalogue) -> None:
+    for row in catalogue.results:
+        content = json.loads((site / FOLDER / "results" / f"{row['result_id']}.json").read_text(encoding="utf-8"))
+        assert content["result"]["result_id"] == row["result_id"]
+        assert all((site / path).is_file() for path in content["links"].values() if path)
+    claims = json.loads((site / FOLDER / "results" / "003-001.json").read_text(encoding="utf-8"))["claims"]
+    assert {"quantity", "value", "printed", "note"} == claims[0].keys()
+
+
+def test_the_index_lists_downloads_that_exist(site: Path) -> None:
+    index = json.loads((site / FOLDER / "index.json").read_text(encoding="utf-8"))
+    paths = [index["duckdb"], *(entry[kind] for entry in index["downloads"] for kind in ("parquet", "csv", "json") if entry[kind])]
+    assert len(paths) > 20
+    assert [path for path in paths if not (site / path).is_file()] == []
+
+
+def test_no_field_of_version_1_is_removed_or_renamed(catalogue: Catalogue) -> None:
+    """Add new fields to the golden file. If a field must go, start version 2 of the API."""
+    fields = {relation.name: [field.name for field in downloads.fields(catalogue.database, relation)] for relation in MAIN}
+    fields["result"] = list(Api(catalogue).schemas["result"]["properties"])
+    assert fields == json.loads(FIELDS.read_text(encoding="utf-8"))
+
+
+def test_the_schemas_of_records_are_served_at_their_id(site: Path) -> None:
+    for name, text in schema_files().items():
+        address = json.loads(text)["$id"]
+        assert address == f"{ID_BASE}/{name}"
+        assert (site / address.removeprefix(DEFAULT_URL)).read_text(encoding="utf-8") == text
+
+
+# Feed and badges -----------------------------------------------------------------------------------
+
+
+def test_the_feed_is_ordered_and_as_old_as_its_newest_entry(site: Path) -> None:
+    feed = etree.parse(site / FEED).getroot()
+    updated = [each.text for each in feed.findall("a:entry/a:updated", ATOM)]
+    assert updated == sorted(updated, reverse=True)
+    assert feed.findtext("a:updated", namespaces=ATOM) == updated[0]
+    ids = [each.text for each in feed.findall("a:entry/a:id", ATOM)]
+    assert len(set(ids)) == len(ids) > 5
+    titles = " ".join(each.text or "" for each in feed.findall("a:entry/a:title", ATOM))
+    assert "Result: " in titles
+    assert "Prices: 2 prices of lambda in force from 2025-06-01" in titles
+    for link in feed.findall("a:entry/a:link", ATOM):
+        assert (site / link.attrib["href"].removeprefix(DEFAULT_URL)).is_file()
+
+
+def test_a_document_is_an_entry_on_the_day_it_was_read(catalogue: Catalogue) -> None:
+    read = replace(catalogue, sources=[row | {"read_on": date(2026, 12, 24)} for row in catalogue.sources if row["source"] == "003"])
+    newest = syndication.entries(read)[0]
+    assert newest.updated.isoformat() == "2026-12-24T00:00:00+00:00"
+    assert newest.title.startswith("Source: ")
+    assert newest.path == "documents/003.html"
+
+
+def test_a_badge_shows_rate_and_trust_and_has_a_title(site: Path) -> None:
+    badge = etree.parse(site / "badges" / f"{MEASURED}.svg").getroot()
+    title = badge.findtext("{http://www.w3.org/2000/svg}title") or ""
+    assert re.fullmatch(r"Tunemark: [\d.]+[kM]? tokens/s, (measured|reproduced)", title)
+    assert badge.attrib["role"] == "img"
+    assert not (site / "badges" / f"{CRASHED}.svg").exists()
+    assert "results" in (site / "badges" / "accelerators" / f"{H100}.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.0123, "0.0123"), (151, "151"), (999.96, "1k"), (14_823, "14.8k"), (2_140_000, "2.14M")])
+def test_a_rate_on_a_badge_has_three_digits(value: float, text: str) -> None:
+    assert syndication.short(value) == text
+
+
+# Metadata ------------------------------------------------------------------------------------------
+
+
+def test_each_page_has_one_description_and_one_canonical_address_and_is_in_the_sitemap(site: Path) -> None:
+    listed = [unescape(address) for address in re.findall("<loc>(.*?)</loc>", (site / "sitemap.xml").read_text(encoding="utf-8"))]
+    found = []
+    for path in page_paths(site):
+        tags = head(path)
+        (description,) = re.findall(r'<meta name="description" content="([^"]*)">', tags)
+        assert 30 < len(unescape(description)) <= heads.LONGEST, path
+        (canonical,) = re.findall(r'<link rel="canonical" href="([^"]*)">', tags)
+        assert unescape(canonical) == heads.address(DEFAULT_URL, str(path.relative_to(site).with_suffix("")))
+        (title,) = re.findall(r'<meta property="og:title" content="([^"]*)">', tags)
+        assert f"<title>{unescape(title)} - Tunemark</title>" in unescape(tags)
+        (feed,) = re.findall(r'<link rel="alternate" type="application/atom\+xml"[^>]* href="([^"]*)">', tags)
+        assert (path.parent / feed).resolve() == (site / FEED).resolve()
+        found.append(unescape(canonical))
+    assert sorted(found) == sorted(listed)
+    assert (site / heads.CARD).is_file()
+
+
+def test_each_kind_of_page_has_a_description_of_its_own() -> None:
+    folder = ROOT / "site/tunemark/site/templates"
+    pages = {path.name for path in folder.glob("*.md.j2") if '{% extends "base.md.j2" %}' in path.read_text(encoding="utf-8")}
+    # Pages of results describe their result; those made from the plain template have a title that says enough.
+    assert pages - heads.DESCRIPTIONS.keys() <= {"result.md.j2", "tables.md.j2", "study.md.j2", "study_findings.md.j2"}
+
+
+def test_the_description_of_a_result_has_its_figures_and_its_verdict(catalogue: Catalogue) -> None:
+    (row,) = [row for row in catalogue.results if row["result_id"] == MEASURED]
+    assert wording.summary(row | {"impossible": False}).startswith("Tokens/s ")
+    assert "refutes" in wording.summary(row | {"impossible": True})
+    assert wording.summary(row | {"failed": True, "status": "oom"}).startswith("Failed: ")
+
+
+def test_another_theme_is_an_error() -> None:
+    with pytest.raises(TunemarkError, match=r"adapt site/heads\.py"):
+        heads.with_head("<head></head>", heads.Head("x", "x", "x"), DEFAULT_URL)
+    with pytest.raises(TunemarkError, match=r"adapt site/heads\.py"):
+        heads.not_found("<head></head>")
+
+
+def test_home_and_data_page_describe_the_dataset(site: Path) -> None:
+    for path in (site / "index.html", site / "data" / "index.html"):
+        (text,) = re.findall(r'<script type="application/ld\+json">(.*?)</script>', path.read_text(encoding="utf-8"))
+        described = json.loads(text)
+        assert described["@type"] == "Dataset"
+        assert described["license"].startswith("https://creativecommons.org/licenses/by/4.0")
+        for each in described["distribution"]:
+            file = site / each["contentUrl"].removeprefix(DEFAULT_URL)
+            assert each["contentSize"] == f"{file.stat().st_size} B"
+
+
+def test_croissant_describes_each_parquet_file_with_its_hash_and_columns(site: Path) -> None:
+    described = json.loads((site / metadata.CROISSANT).read_text(encoding="utf-8"))
+    assert described["conformsTo"] == "http://mlcommons.org/croissant/1.0"
+    assert {"name", "description", "license", "url", "datePublished", "creator", "version", "citeAs"} <= described.keys()
+    files = {each["@id"]: site / each["contentUrl"].removeprefix(DEFAULT_URL) for each in described["distribution"]}
+    for each in described["distribution"]:
+        assert each["@type"] == "cr:FileObject"
+        assert each["sha256"] == hashlib.sha256(files[each["@id"]].read_bytes()).hexdigest()
+    ids = [field["@id"] for each in described["recordSet"] for field in each["field"]]
+    assert len(set(ids)) == len(ids)
+    for each in described["recordSet"]:
+        columns = [field["source"]["extract"]["column"] for field in each["field"]]
+        (file,) = {field["source"]["fileObject"]["@id"] for field in each["field"]}
+        assert columns == pq.read_schema(files[file]).names
+        assert "key" not in each or each["key"]["@id"] in ids
+
+
+def test_llms_txt_has_title_summary_and_links_with_targets(site: Path) -> None:
+    text = (site / metadata.LLMS).read_text(encoding="utf-8")
+    assert re.match(r"# Tunemark\n\n> .+\n\n", text)
+    links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): .+$", text, re.MULTILINE)
+    assert len(links) > 20
+    for link in links:
+        path = site / link.removeprefix(DEFAULT_URL)
+        assert (path / "index.html" if link.endswith("/") else path).is_file(), link
+
+
+def test_the_page_for_unknown_addresses_has_links_from_the_root(site: Path) -> None:
+    text = (site / "404.html").read_text(encoding="utf-8")
+    assert "<h1>Page not found</h1>" in text
+    assert '<meta name="robots" content="noindex">' in text
+    assert 'href="/results/index.html"' in text
+
+
+def test_an_unknown_address_is_answered_with_that_page(address: str) -> None:
+    with pytest.raises(HTTPError) as answer:
+        urlopen(f"{address}results/nothing.html")  # noqa: S310 - our own server
+    assert answer.value.code == 404
+    assert "<h1>Page not found</h1>" in answer.value.read().decode()
+
+
+def test_the_address_of_the_site_is_declared_alike() -> None:
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert config["site_url"] == DEFAULT_URL
+    assert f"{DEFAULT_URL}schema" == ID_BASE
+
+
+def test_an_address_of_a_site_ends_with_a_slash() -> None:
+    assert _address("https://example.org/bench") == "https://example.org/bench/"
+    assert heads.address("https://example.org/bench/", "results/index") == "https://example.org/bench/results/"
+    assert _address(None) is None
+    for wrong in ("example.org", 'https://x.org/"><b>', "ftp://x.org"):
+        with pytest.raises(TunemarkError, match="--site-url"):
+            _address(wrong)
+
+
+# SQL -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.title)
+def test_each_example_query_runs(site: Path, query) -> None:
+    with duckdb.connect() as connection:
+        connection.execute(f"attach '{site / downloads.DUCKDB_FILE}' as tunemark (read_only)")
+        connection.execute("use tunemark")
+        assert connection.execute(query.sql).description
+
+
+def test_a_site_without_sql_has_neither_the_page_nor_a_link_nor_its_script(site: Path) -> None:
+    assert not (site / "data" / "sql.html").exists()
+    assert not (site / "assets" / "sql.js").exists()
+    assert "sql.html" not in (site / "data" / "index.html").read_text(encoding="utf-8")
+
+
+def test_an_archive_with_another_hash_is_refused() -> None:
+    with pytest.raises(TunemarkError, match="another hash"):
+        duckdb_wasm.check(duckdb_wasm.PACKAGES[0], b"something else")
+
+
+def test_without_npm_the_error_names_a_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(TunemarkError, match="build without --sql"):
+        duckdb_wasm.fetched(tmp_path / "duckdb-wasm", lambda _: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+WASM = ROOT / "build" / "duckdb-wasm"
+NARROW = 390
+
+
+@pytest.fixture(scope="module")
+def sql_page(database: Path, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Page, list[str]]]:
+    """Return the SQL page of a site in a narrow window, and the messages and foreign requests of the browser."""
+    if not (WASM / duckdb_wasm.VERSIONS).is_file():
+        pytest.skip("DuckDB for browsers is not there; `make sql` fetches it with npm")
+    out = tmp_path_factory.mktemp("sql")
+    build_site(database, out, ROOT / "mkdocs.yml", strict=True, progress=lambda _: None, sql=WASM)
+    with open_server(out / "site", 0) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}/"
+        page = browser.new_page(viewport={"width": NARROW, "height": 844})
+        seen: list[str] = []
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("request", lambda request: seen.append(request.url) if not request.url.startswith((address, "data:", "blob:")) else None)
+        page.on("console", lambda message: seen.append(message.text) if message.type in {"error", "warning"} else None)
+        page.on("pageerror", lambda error: seen.append(str(error)))
+        page.goto(f"{address}data/index.html")
+        page.get_by_role("link", name="SQL page").click()
+        page.wait_for_load_state("networkidle")
+        assert not [url for url in requests if "duckdb" in url], "something was loaded before the reader asked for it"
+        page.get_by_role("button", name="Start SQL").click()
+        expect(page.locator("[data-sql-state]")).to_contain_text(" in ", timeout=60_000)
+        yield page, seen
+        page.close()
+        server.shutdown()
+        thread.join()
+
+
+def test_each_example_runs_in_the_browser_without_another_host(sql_page: tuple[Page, list[str]]) -> None:
+    page, seen = sql_page
+    for query in QUERIES:
+        page.get_by_label("Example").select_option(label=query.title)
+        expect(page.locator("[data-sql-text]")).to_have_value(query.sql)
+        expect(page.locator("[data-sql-state]")).to_contain_text(" in ")
+        expect(page.locator("[data-sql-error]")).to_be_hidden()
+        expect(page.locator("[data-sql-result] table")).to_be_visible()
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= NARROW
+    assert seen == []
+
+
+def test_ctrl_enter_runs_a_query_and_its_values_are_shown(sql_page: tuple[Page, list[str]]) -> None:
+    page, seen = sql_page
+    values = "result_id, started_at, started_at::date as day, 1234567 as number, null as nothing, ['a', 'b'] as list, true as yes"
+    page.locator("[data-sql-text]").fill(f"from results select {values} where result_id = '{MEASURED}'")
+    page.locator("[data-sql-text]").press("Control+Enter")
+    expect(page.locator("[data-sql-state]")).to_contain_text("1 row in")
+    cells = page.locator("[data-sql-result] tbody tr > *").all_inner_texts()
+    assert [cells[0], *cells[2:]] == [MEASURED, cells[1][:10], "1,234,567", "", "a, b", "true"]
+    assert re.fullmatch(r"2026-11-\d\d 10:00:00", cells[1])
+    assert page.locator(f'[data-sql-result] a[href="../results/{MEASURED}.html"]').count() == 1
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download CSV").click()
+    assert download.value.path().read_text(encoding="utf-8").startswith("result_id,started_at,day")
+    assert seen == []
+
+
+def test_an_error_is_shown_in_words_and_nothing_is_downloaded(sql_page: tuple[Page, list[str]]) -> None:
+    page, seen = sql_page
+    failing = {
+        "select nonsense from results": "nonsense",
+        "select * from 'https://example.org/x.parquet'": "example.org",
+        "select * from read_csv('https://example.org/x.csv')": "reads no other files",
+        "load spatial": "reads no other files",
+    }
+    for sql, words in failing.items():
+        page.locator("[data-sql-text]").fill(sql)
+        page.get_by_role("button", name="Run").click()
+        expect(page.get_by_role("alert")).to_contain_text(words)
+        expect(page.locator("[data-sql-result] table")).to_have_count(0)
+    assert seen == []
