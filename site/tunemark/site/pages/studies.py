@@ -222,8 +222,21 @@ def devices_column(head: str = "Accelerator") -> Column[Row]:
     return Column(head, lambda row: result_link(wording.devices(row), row))
 
 
-def scatter(name: str, caption: str, values: list[Row], x: str, y: str, series: str | None, *, lines: bool = False) -> Chart | None:
-    """Return a chart of y over x on logarithmic scales. The values have the keys `x`, `y`, `series` and `label`."""
+def scatter(
+    name: str,
+    caption: str,
+    values: list[Row],
+    x: str,
+    y: str,
+    series: str | None,
+    *,
+    lines: bool = False,
+    rule: float | None = None,
+) -> Chart | None:
+    """Return a chart of y over x on logarithmic scales, with a dashed line at x = `rule`.
+
+    The values have the keys `x`, `y`, `series` and `label`.
+    """
     if not values:
         return None
     points = alt.Chart(inline(values))
@@ -240,7 +253,10 @@ def scatter(name: str, caption: str, values: list[Row], x: str, y: str, series: 
         detail="line:N",
         tooltip=["label:N", "x:Q", "y:Q"],
     )
-    return drawn(name, caption, encoded)
+    if rule is None:
+        return drawn(name, caption, encoded)
+    marked = alt.Chart(inline([{"x": rule}])).mark_rule(strokeDash=[5, 4], color=INK, opacity=0.7).encode(x="x:Q")
+    return drawn(name, caption, alt.layer(marked, encoded))
 
 
 def reference_line(name: str, caption: str, values: list[Row], x: str, y: str) -> Chart | None:
@@ -278,6 +294,25 @@ def bars(name: str, caption: str, values: list[Row], x: str, series: str) -> Cha
         )
     )
     return drawn(name, caption, drawing)
+
+
+def ranges(name: str, caption: str, values: list[Row], x: str, series: str) -> Chart | None:
+    """Return ratios as points with their ranges as lines, on a logarithmic scale with a dashed line at 1.
+
+    The values have the keys `label`, `x`, `low`, `high` and `series`.
+    """
+    if not values:
+        return None
+    labels = list(dict.fromkeys(row["label"] for row in values))
+    points = alt.Chart(inline(values))
+    y = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(labelLimit=240))
+    across = alt.X("x:Q", title=x, scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(format="~g"))
+    colour, offset = alt.Color("series:N", title=series), alt.YOffset("series:N")
+    lines = points.mark_rule(strokeWidth=2, opacity=0.6).encode(y=y, x=alt.X("low:Q"), x2="high:Q", yOffset=offset, color=colour)
+    tooltip = ["label:N", "series:N", "x:Q", "low:Q", "high:Q"]
+    dots = points.mark_point(filled=True, size=POINT, opacity=1).encode(y=y, x=across, yOffset=offset, color=colour, tooltip=tooltip)
+    one = alt.Chart(inline([{"x": 1}])).mark_rule(strokeDash=[5, 4], color=INK, opacity=0.7).encode(x="x:Q")
+    return drawn(name, caption, alt.layer(one, lines, dots))
 
 
 # Pages ---------------------------------------------------------------------------------------------
