@@ -64,7 +64,7 @@ class Point:
 
 def study(evidence: Evidence) -> Study:
     """Return the study of one device against several."""
-    points = list(_points(evidence))
+    points = list(speed_ups(evidence))
     sentences = written([*_of_time(evidence, points), *_printed(evidence, points), *_by_count(points), *_extremes(points)])
     return Study(
         key="scaling",
@@ -88,7 +88,8 @@ def study(evidence: Evidence) -> Study:
     )
 
 
-def _points(evidence: Evidence) -> Iterator[Point]:
+def speed_ups(evidence: Evidence) -> Iterator[Point]:
+    """Yield the results of each family, compared with the result on the fewest devices."""
     known = [
         row
         for row in evidence.results
