@@ -388,8 +388,9 @@ def test_price_tables_have_a_day_a_week_and_a_price_for_each_accelerator(documen
         values = {head: row.cells[heads.index(head)].sort for head in heads}
         assert values["Day, instance"] == pytest.approx(24 * float(values["Hour, instance"] or 0))
         assert values["Week, each"] == pytest.approx(168 * float(values["Hour, each"] or 0))
-        assert values["As of"]
-        assert row.cells[heads.index("Source")].small
+        dated = row.cells[heads.index("As of, source")]
+        assert date.fromisoformat(dated.text)
+        assert dated.small
     assert {
         row["accelerator_count"]: row["usd_per_hour"] / prices.each_usd(row) for row in newest if row["instance"] == "p4d.24xlarge"
     } == {8: 8}

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from tunemark.schema.formats import usd
 from tunemark.site import tables, wording
 from tunemark.site.page import Page, prices_path, statement_path
-from tunemark.site.pages.accelerators import DATED_BY
 from tunemark.site.queries import BASIS_KIND, Catalogue, grouped
 from tunemark.site.recommend_data import rentable
-from tunemark.site.render import web_link
 from tunemark.site.tables import Cell, Column, Row, Table
 
 PATH = "prices"
@@ -119,8 +117,7 @@ def _offers(catalogue: Catalogue, offers: Sequence[Row]) -> Table:
         Column("Kind", lambda row: tables.text(wording.words(row["kind"]), small=row["region"] or "")),
         *(whole(*period) for period in PERIODS.items()),
         *(each(*period) for period in PERIODS.items()),
-        Column("As of", lambda row: tables.text(row["effective_on"], small=DATED_BY[row["dated_by"]]), tight=True),
-        Column("Source", lambda row: tables.text("source", href=web_link(row["source"]), small=_shortened(row["source"]))),
+        Column("As of, source", lambda row: tables.text(row["effective_on"], small=_shortened(row["source"]))),
     ]
     return tables.table("All offers in force", columns, offers, interactive=True, searchable=False, stacked=True)
 

@@ -32,6 +32,8 @@ Key = TypeVar("Key", bound=Hashable)
 CRUMBS = (("Studies", "studies/index"),)
 FIRST_CITATIONS = 6
 """Citations that are shown after a sentence; the others are folded."""
+LONG = 60
+"""A table with more rows is folded."""
 OUT_OF_MEMORY = ("oom_device", "oom_host")
 MEANING = {
     "sweep": "Vary one or several settings. A point that fails is a result and does not stop the others.",
@@ -72,6 +74,8 @@ class Study:
     caveats: tuple[str, ...]
     draw: Callable[[], Chart | None] = lambda: None
     """Draws the chart, which takes longer than all sentences."""
+    answers: int = 0
+    """The number of tables, from the first, that answer the question at a glance and come before the findings."""
 
     @property
     def citations(self) -> tuple[str, ...]:
@@ -339,7 +343,15 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
 
 def _page(study: Study, titles: dict[str, str]) -> Page:
     """Return the page of a study of findings."""
-    context = {"study": study, "chart": study.draw(), "titles": titles, "first": FIRST_CITATIONS}
+    context = {
+        "study": study,
+        "chart": study.draw(),
+        "titles": titles,
+        "first": FIRST_CITATIONS,
+        "answers": study.tables[: study.answers],
+        "tables": study.tables[study.answers :],
+        "long": LONG,
+    }
     return Page(study_path(study.key), study.title, "study_findings.md.j2", context, CRUMBS)
 
 

@@ -281,9 +281,10 @@ def study(evidence: Evidence) -> Study:
         question="Which accelerator for which budget, and which for several devices?",
         sentences=sentences,
         tables=(_budget_table(advised), _devices_table(several)) if sentences else (),
+        answers=2,
         method=(
             f"The budgets, uses and device counts are those of document {SOURCE}. The recommendations are not: they are computed from results and from the prices in force.",
-            f"The priced training has {TOKENS / 1e6:g} million tokens in rows of {LENGTH:,}, with plain software and 5 minutes to start. Only rates that are based on results of the same model, method and accelerator count.",
+            f"The priced training has {TOKENS / 1e6:g} million tokens in rows of {LENGTH:,}, with plain software and 5 minutes to start. Only rates that are based on results of the same model, method and accelerator are used; the number of devices and the row length may differ.",
             f"A size such as 7B stands for models with {CLASS_LOW:g} to {CLASS_HIGH:g} times as many parameters. Uses of fewer than {NODE} devices are taken to be about {SMALL_CLASS:g}B models, the others about {LARGE_CLASS:g}B.",
             "Where a use case says up to a size and there is no result of that size, the largest smaller model with results stands for it.",
             "An option is within a budget if the upper end of its 90% interval is. A card to buy is within a budget if its list price at launch is.",
@@ -302,13 +303,9 @@ def _of_budget(each: Advised) -> Sentence | None:
     if not each.choices:
         return None
     cheapest, fastest = each.choices[0], _fastest(each.choices)
-    other = next((choice for choice in each.choices[1:] if choice.option.offer.accelerator != cheapest.option.offer.accelerator), None)
     used = [cheapest]
     text = f"{each.persona.name} ({each.persona.budget}), {each.job.name}. Cheapest to rent: {cheapest.words}."
-    if other:
-        used.append(other)
-        text += f" Next accelerator: {other.words}."
-    if fastest and fastest not in used:
+    if fastest and fastest is not cheapest:
         used.append(fastest)
         text += f" Fastest on one machine: {fastest.words}."
     text += f" The budget pays for at least {each.trainings:,} of the cheapest trainings."

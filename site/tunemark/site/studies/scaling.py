@@ -82,7 +82,7 @@ def study(evidence: Evidence) -> Study:
         caveats=(
             f"An efficiency above {share(SUPERLINEAR)} is marked: another condition must differ as well, for example the sharding or the clock. Such points are not used in the findings.",
             "Most documents do not state the network between the machines.",
-            "Loss curves are not compared: the documents print them as pictures. Only first and last losses are in the database.",
+            "Loss curves are not drawn. Document 002 prints those of its two runs as pictures that could not be recovered, so only the first and the last loss of each are in the database.",
             *ambiguous_caveat(evidence, sentences),
         ),
     )

@@ -343,7 +343,7 @@ TIPS = (
     Tip("Mixed precision instead of FP32", "004-S42", (Switch("precision", frozenset({"fp32"}), SIXTEEN, LINKED),)),
     Tip("16 bits instead of TF32", "004-S42", (Switch("precision", frozenset({"tf32"}), SIXTEEN, LINKED),)),
     Tip("Larger batches", "004-S83", find=_doubled, remark="for each doubling of the micro-batch"),
-    Tip("Gradient accumulation instead of a large micro-batch", "004-S49", find=_accumulated, remark="for the same global batch"),
+    Tip("Gradient accumulation", "004-S49", find=_accumulated, remark="in place of a larger micro-batch, for the same global batch"),
     Tip("Compiled models", "004-S43", (Switch("compile", OFF, frozenset({"true", "blocks, inductor"})),)),
     Tip(
         "Gradient checkpointing",
@@ -363,7 +363,7 @@ TIPS = (
             Switch("variant", frozenset({"+ Gradient Checkpointing"}), frozenset({"+ Both"})),
         ),
     ),
-    Tip("4 bits instead of 8 bits for frozen weights", None, (Switch("quantisation", frozenset({"int8"}), frozenset({"4 bits"})),)),
+    Tip("4-bit instead of 8-bit frozen weights", None, (Switch("quantisation", frozenset({"int8"}), frozenset({"4 bits"})),)),
     Tip(
         "Flash attention",
         "004-S46",
@@ -371,7 +371,7 @@ TIPS = (
         remark="on the peak of the device",
     ),
     Tip("Shorter rows", "004-S47", find=_of_length, remark="as the power of the length by which memory grows"),
-    Tip("Compiler optimisation level 2 instead of 1 on Trainium", "001-S20", (Switch("neuron_cc_flags", _level(1), _level(2)),)),
+    Tip("Compiler level 2, not 1, on Trainium", "001-S20", (Switch("neuron_cc_flags", _level(1), _level(2)),)),
     Tip("Stochastic rounding on Trainium", "001-S42", observe=_rounding),
     Tip("Rows of a fixed length on Trainium", "001-S06", observe=_fixed_length),
     Tip("Keep utilisation above 80%", "004-S48"),
@@ -455,6 +455,7 @@ def study(evidence: Evidence) -> Study:
         question="Which printed optimisation tips do results confirm, by how much, and which were never measured?",
         sentences=sentences,
         tables=(_table(evidence, checked), _pair_table(checked)) if sentences else (),
+        answers=1,
         draw=lambda: _chart(checked),
         method=(
             "A pair is two results of one document with the same model, accelerator and all other stated conditions and settings; only the setting of the tip differs. Repeats count as their geometric mean.",

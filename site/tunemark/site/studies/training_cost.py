@@ -193,7 +193,7 @@ def _cheapest(trainings: Sequence[Training]) -> Sentence | None:
             f"{usd(training.billed(last))} ({last['provider']} {last['instance']}, {last['effective_on']})"
         )
     return (
-        sentence(f"The same training costs, billed on demand: {'; '.join(parts)}.", [training.row for training in trainings])
+        sentence(f"{trainings[0].epochs:g} epochs cost, billed on demand: {'; '.join(parts)}.", [training.row for training in trainings])
         if parts
         else None
     )
