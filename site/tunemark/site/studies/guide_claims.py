@@ -272,7 +272,7 @@ def _effects(evidence: Evidence, variants: Sequence[Row]) -> Iterator[Sentence |
 
 
 def _combined(evidence: Evidence, variants: Sequence[Row]) -> Sentence | None:
-    """Return whether the last variant, which combines two others, is the product of their effects."""
+    """Return the effects of the combined variant beside the product of the two single effects."""
     base, others = _compared(evidence, variants)
     if base is None or len(others) != 3:  # noqa: PLR2004 - two variants and their combination
         return None

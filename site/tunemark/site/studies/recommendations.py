@@ -274,7 +274,7 @@ def study(evidence: Evidence) -> Study:
     """Return the study of recommendations."""
     market = Market(evidence)
     advised, several = _advised(market), list(_several(market))
-    sentences = written([*map(_of_budget, advised), *map(_of_devices, several)])
+    sentences = written([_summary(advised), *map(_of_budget, advised), *map(_of_devices, several)])
     return Study(
         key="recommendations",
         title="Recommendations by budget and by number of devices",
@@ -297,6 +297,13 @@ def study(evidence: Evidence) -> Study:
             *ambiguous_caveat(evidence, sentences),
         ),
     )
+
+
+def _summary(advised: Sequence[Advised]) -> Sentence | None:
+    """Return the cheapest accelerator of each job."""
+    first = {each.job.name: each.choices[0] for each in advised if each.choices}
+    parts = [f"{choice.hardware} for {name}" for name, choice in first.items()]
+    return sentence(f"Cheapest to rent: {'; '.join(parts)}.", [row for choice in first.values() for row in choice.rows]) if parts else None
 
 
 def _of_budget(each: Advised) -> Sentence | None:

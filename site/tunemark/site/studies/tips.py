@@ -477,7 +477,7 @@ def study(evidence: Evidence) -> Study:
 def _summary(checked: Sequence[Checked]) -> Sentence | None:
     number = {verdict: sum(each.verdict == verdict for each in checked) for verdict in VERDICTS}
     return sentence(
-        f"Of {len(checked)} tips, results make {number[CONSISTENT]} consistent, {number[CONTRADICTED]} contradicted and {number[UNDECIDED]} undecided. "
+        f"Of {len(checked)} tips, results agree with {number[CONSISTENT]}, contradict {number[CONTRADICTED]} and leave {number[UNDECIDED]} undecided. "
         f"{number[MEASURED]} have a measured effect but no claimed figure to compare, and {number[UNMEASURED]} were never measured.",
         [row for each in checked for row in each.rows],
     )
