@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.collector.store.loading import collect
+from tunemark.site.ablation import power_of_length
 from tunemark.site.pages import prices
 from tunemark.site.pages import studies as study_pages
 from tunemark.site.pages.studies import LEAST, Evidence, Sentence, Study, all_studies, ratio, share
@@ -299,7 +300,7 @@ def test_a_claimed_effect_is_read_from_the_printed_words(printed: str, claims: d
 def test_the_power_of_the_length_is_found_whatever_the_fixed_part(power: float, fixed: float, each: float) -> None:
     lengths = (1024, 2048, 8192)
     memory = [fixed / 1e6 + each * length**power for length in lengths]
-    assert tips._power(lengths, (memory[2] - memory[1]) / (memory[1] - memory[0])) == pytest.approx(power, rel=1e-3)
+    assert power_of_length(lengths, (memory[2] - memory[1]) / (memory[1] - memory[0])) == pytest.approx(power, rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Price tables: every offer in force by hour, day and week, for the whole instance and for one accelerator, and prices that documents print."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tunemark.schema.formats import usd
@@ -78,7 +78,7 @@ def _cheapest(catalogue: Catalogue, offers: Sequence[Row]) -> Table:
         Column("Week", lambda item: tables.number(WEEK * each_usd(item[1]), usd), numeric=True, explained="168 hours."),
         Column(
             "Must be rented",
-            lambda item: Cell(f"{usd(item[1]['usd_per_hour'])}/h", small=_size(item[1]), sort=item[1]["usd_per_hour"]),
+            lambda item: Cell(f"{usd(item[1]['usd_per_hour'])}/h", small=_size(item[1], without_cpu), sort=item[1]["usd_per_hour"]),
             numeric=True,
             explained="The whole instance.",
         ),
@@ -94,8 +94,10 @@ def _cheapest(catalogue: Catalogue, offers: Sequence[Row]) -> Table:
     return tables.table("Cheapest on-demand price per accelerator", columns, items, interactive=True, searchable=False, stacked=True)
 
 
-def _size(row: Row) -> str:
-    return f"{row['accelerator_count']:.3g} accelerator{'s' * (row['accelerator_count'] != 1)}"
+def _size(row: Row, accelerators: Collection[str]) -> str:
+    """Return the number of accelerators of an instance, or of sockets of a CPU."""
+    unit = "accelerator" if row["accelerator"] in accelerators else "socket"
+    return f"{row['accelerator_count']:.3g} {unit}{'s' * (row['accelerator_count'] > 1)}"
 
 
 def _other(row: Row | None) -> Cell:
@@ -105,6 +107,8 @@ def _other(row: Row | None) -> Cell:
 
 
 def _offers(catalogue: Catalogue, offers: Sequence[Row]) -> Table:
+    accelerators = rentable(catalogue)
+
     def whole(head: str, hours: int) -> Column[Row]:
         return Column(f"{head}, instance", lambda row: tables.number(hours * row["usd_per_hour"], usd), numeric=True)
 
@@ -112,7 +116,10 @@ def _offers(catalogue: Catalogue, offers: Sequence[Row]) -> Table:
         return Column(f"{head}, each", lambda row: tables.number(hours * each_usd(row), usd), numeric=True, explained="One accelerator.")
 
     columns: list[Column[Row]] = [
-        Column("Accelerator", lambda row: tables.text(_name(catalogue, row), href=prices_path(row["accelerator"]), small=_size(row))),
+        Column(
+            "Accelerator",
+            lambda row: tables.text(_name(catalogue, row), href=prices_path(row["accelerator"]), small=_size(row, accelerators)),
+        ),
         Column("Offer", lambda row: tables.text(row["provider"], small=row["instance"])),
         Column("Kind", lambda row: tables.text(wording.words(row["kind"]), small=row["region"] or "")),
         *(whole(*period) for period in PERIODS.items()),

@@ -10,7 +10,7 @@ from tunemark.schema.formats import duration, usd
 from tunemark.schema.recommendation import ANY, PROVEN, Offer, Option, Question, Rate, recommend
 from tunemark.schema.recommendation_words import hourly, place
 from tunemark.site import recommend_data, tables, wording
-from tunemark.site.page import accelerator_path, prices_path, statement_path
+from tunemark.site.page import accelerator_path, audit_path, prices_path, statement_path
 from tunemark.site.pages.studies import Evidence, Sentence, Study, ambiguous_caveat, gathered, sentence, share, written
 from tunemark.site.studies import scaling
 from tunemark.site.tables import Cell, Column, Row, Table
@@ -31,6 +31,8 @@ DEVICES = re.compile(r"(?:(\d+)-)?(\d+)x")
 MOST = 64
 """Devices of the largest cluster for which options are computed."""
 LARGE_CLASS, SMALL_CLASS = 70.0, 7.0
+VERDICTS = ("impossible", "inconsistent", "suspicious")
+"""Verdicts of the audit that mark an advice, worst first."""
 NODE = 8
 """Most devices of one machine. From this number on, a use case is taken to be about models of 70B."""
 
@@ -278,9 +280,9 @@ def study(evidence: Evidence) -> Study:
     return Study(
         key="recommendations",
         title="Recommendations by budget and by number of devices",
-        question="Which accelerator for which budget, and which for several devices?",
+        question=f"Which accelerator for which budget, and which for several devices? Costs are those of a training on {TOKENS / 1e6:g} million tokens.",
         sentences=sentences,
-        tables=(_budget_table(advised), _devices_table(several)) if sentences else (),
+        tables=(_budget_table(evidence, advised), _devices_table(evidence, several)) if sentences else (),
         answers=2,
         method=(
             f"The budgets, uses and device counts are those of document {SOURCE}. The recommendations are not: they are computed from results and from the prices in force.",
@@ -367,7 +369,14 @@ def _first(choices: Sequence[Choice], number: int = 0) -> Choice | None:
     return choices[number] if len(choices) > number else None
 
 
-def _budget_table(advised: Sequence[Advised]) -> Table:
+def _advice_cell(evidence: Evidence, advice: str, statement: str) -> Cell:
+    """Return the advice of the document, marked with the worst verdict of the audit on it."""
+    verdicts = {row["verdict"] for row in evidence.catalogue.findings_about.get(statement, ())}
+    worst = next((verdict for verdict in VERDICTS if verdict in verdicts), "")
+    return replace(tables.text(advice, href=statement_path(SOURCE, statement)), mark=worst, mark_href=audit_path(SOURCE) if worst else None)
+
+
+def _budget_table(evidence: Evidence, advised: Sequence[Advised]) -> Table:
     columns: list[Column[Advised]] = [
         Column("Budget", lambda each: tables.text(each.persona.budget, small=each.persona.name, sort=each.persona.low_usd)),
         Column("Models and method", lambda each: tables.text(each.job.name)),
@@ -386,12 +395,12 @@ def _budget_table(advised: Sequence[Advised]) -> Table:
                 else tables.text("no data", small="no card with a price and a result")
             ),
         ),
-        Column("The document's advice", lambda each: tables.text(each.persona.advice, href=statement_path(SOURCE, each.persona.statement))),
+        Column("The document's advice", lambda each: _advice_cell(evidence, each.persona.advice, each.persona.statement)),
     ]
     return tables.table("By budget", columns, advised, stacked=True)
 
 
-def _devices_table(several: Sequence[Several]) -> Table:
+def _devices_table(evidence: Evidence, several: Sequence[Several]) -> Table:
     columns: list[Column[Several]] = [
         Column("Use", lambda each: tables.text(each.case.name, small=f"{each.case.devices} devices")),
         Column("Models", lambda each: tables.text(each.job.name)),
@@ -403,6 +412,6 @@ def _devices_table(several: Sequence[Several]) -> Table:
             lambda each: replace(tables.number(each.efficiency, share), small=f"{len(each.points)} results" if each.points else ""),
             numeric=True,
         ),
-        Column("The document's advice", lambda each: tables.text(each.case.advice, href=statement_path(SOURCE, each.case.statement))),
+        Column("The document's advice", lambda each: _advice_cell(evidence, each.case.advice, each.case.statement)),
     ]
     return tables.table("By number of devices", columns, several, stacked=True)

@@ -4,12 +4,11 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
 from statistics import fmean
 
 from tunemark.schema.statistics.intervals import one_more_run
 from tunemark.site import tables, wording
+from tunemark.site.ablation import Pair, Pool, Switch, accumulated, by_length, doubled, full_to_qlora, switched
 from tunemark.site.charts import Chart
 from tunemark.site.page import document_path, statement_path
 from tunemark.site.pages.studies import (
@@ -25,21 +24,11 @@ from tunemark.site.pages.studies import (
     sentence,
     written,
 )
-from tunemark.site.studies import methods
 from tunemark.site.studies.bert_tuning import SOURCE as BERT
 from tunemark.site.studies.bert_tuning import evaluated_rows, padded, rounded
 from tunemark.site.tables import Cell, Column, Row, Table
 
 ORDER = 8
-CONDITIONS = (
-    *methods.SAME,
-    *("method", "gradient_accumulation", "global_batch", "optimizer", "weights", "workload", "nodes", "task"),
-)
-"""Columns that are equal in a pair, besides the model and the recorded settings."""
-RATES = ("tokens_per_s", "samples_per_s")
-MEMORY = "peak_memory_bytes"
-LEAST_RISE = 0.05
-"""Smallest rise of memory between two lengths that gives a power, as a share of the memory at the shortest."""
 ENOUGH = 3
 """Documents that an interval for one more document needs."""
 CONSISTENT, CONTRADICTED, UNDECIDED, MEASURED, UNMEASURED = "consistent", "contradicted", "undecided", "measured", "unmeasured"
@@ -62,16 +51,6 @@ POWER = {"quadratic": 2.0, "linear": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
-    """A setting with values that mean off and on. `also` are conditions that change with it."""
-
-    name: str
-    off: frozenset[str | None]
-    on: frozenset[str | None]
-    also: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Observation:
     """What results show about a tip without a ratio of speed or memory."""
 
@@ -88,41 +67,12 @@ class Tip:
     statement: str | None
     """The statement that prints it."""
     switches: tuple[Switch, ...] = ()
-    find: "Callable[[Pool], Iterator[Pair]] | None" = None
+    find: Callable[[Pool], Iterator[Pair]] | None = None
     """Finds the pairs where no switch describes them."""
-    observe: "Callable[[Evidence], Observation | None] | None" = None
+    observe: Callable[[Evidence], Observation | None] | None = None
     """Returns what results show that have no ratio of speed or memory."""
     remark: str = ""
     """What the effect is, if it is not that of switching a setting on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Results without and with a setting; several of one kind are repeats and count as their geometric mean."""
-
-    before: tuple[Row, ...]
-    after: tuple[Row, ...]
-    change: str
-    """What differs, in words."""
-    speed: float | None
-    memory: float | None
-    power: float | None = None
-    """Power of the length with which memory grows, for pairs of lengths."""
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """All results."""
-        return (*self.before, *self.after)
-
-    @property
-    def source(self) -> str:
-        """The document, or `measured`."""
-        return str(self.before[0]["source"])
-
-    @property
-    def on_cpu(self) -> bool:
-        """Whether the results are of a CPU."""
-        return bool(self.before[0]["backend"] == "cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,126 +138,7 @@ def _verdict(name: str, effect: Effect, low: float, high: float) -> str:
     return UNDECIDED if overlap or effect.pairs == 1 else CONTRADICTED
 
 
-# Pairs ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Pool:
-    """The usable results with their conditions and settings, to be grouped by all but some of these."""
-
-    evidence: Evidence
-
-    @cached_property
-    def conditions(self) -> list[tuple[Row, dict[str, object]]]:
-        """The results outside of MLPerf, each with its conditions and settings by name."""
-        facts = self.evidence.catalogue.facts
-        found = []
-        for row in self.evidence.results:
-            if row["trust"] != "converted":
-                settings = {fact["name"]: fact["value"] for fact in facts.get(row["result_id"], ()) if fact["topic"] == "settings"}
-                columns = {name: row[name] for name in CONDITIONS if row[name] is not None}
-                found.append((row, {"model": self.evidence.model(row)} | settings | columns))
-        return found
-
-    def groups(self, *names: str) -> Iterator[list[tuple[Row, dict[str, object]]]]:
-        """Yield the results that agree in everything but these conditions."""
-        left = set(names)
-        groups = gathered(self.conditions, lambda item: frozenset((name, value) for name, value in item[1].items() if name not in left))
-        yield from (group for group in groups.values() if len(group) > 1)
-
-    def pair(self, before: Sequence[Row], after: Sequence[Row], change: str, *, per_doubling: float | None = None) -> Pair | None:
-        """Return the ratios of two sets of repeats; None without a figure. `per_doubling` is the ratio of two sizes."""
-        exponent = 1 / math.log2(per_doubling) if per_doubling else 1.0
-        rates = ((self._mean(before, name), self._mean(after, name)) for name in RATES)
-        speed = next(((second / first) ** exponent for first, second in rates if first and second), None)
-        of_before, of_after = self._mean(before, MEMORY), self._mean(after, MEMORY)
-        saved = (of_after / of_before) ** exponent if of_before and of_after else None
-        return Pair(tuple(before), tuple(after), change, speed, saved) if speed or saved else None
-
-    def figure(self, row: Row, quantity: str) -> float | None:
-        """Return a figure of a result; for memory also the one that a document prints for one device as a total."""
-        return methods.peak_memory(self.evidence, row) if quantity == MEMORY else self.evidence.figure(row, quantity)
-
-    def _mean(self, rows: Sequence[Row], quantity: str) -> float | None:
-        values = [self.figure(row, quantity) for row in rows]
-        return math.exp(fmean(math.log(value) for value in values if value)) if values and all(values) else None
-
-
-def _switched(pool: Pool, switch: Switch) -> Iterator[Pair]:
-    """Yield the pairs of a setting that is off and on."""
-    for group in pool.groups(switch.name, *switch.also):
-        value = {row["result_id"]: conditions.get(switch.name) for row, conditions in group}
-        before, after = ([row for row, _ in group if value[row["result_id"]] in kind] for kind in (switch.off, switch.on))
-        if before and after:
-            change = f"{switch.name.replace('_', ' ')}: {value[before[0]['result_id']] or 'default'} to {value[after[0]['result_id']]}"
-            made = pool.pair(before, after, change)
-            if made:
-                yield made
-
-
-def _doubled(pool: Pool) -> Iterator[Pair]:
-    """Yield the pairs of neighbouring micro-batches; the effect is that of one doubling."""
-    for group in pool.groups("section", "micro_batch", "global_batch"):
-        by_size = gathered((row for row, _ in group if row["micro_batch"]), lambda row: int(row["micro_batch"]))
-        for small, large in pairwise(sorted(by_size)):
-            made = pool.pair(by_size[small], by_size[large], f"micro-batch {small} to {large}", per_doubling=large / small)
-            if made:
-                yield made
-
-
-def _accumulated(pool: Pool) -> Iterator[Pair]:
-    """Yield the pairs with the same global batch in more and smaller micro-steps."""
-    for group in pool.groups("section", "micro_batch", "gradient_accumulation"):
-        known = [row for row, _ in group if row["global_batch"] and row["gradient_accumulation"] and row["micro_batch"]]
-        by_steps = gathered(known, lambda row: int(row["gradient_accumulation"]))
-        for few, many in pairwise(sorted(by_steps)):
-            made = pool.pair(by_steps[few], by_steps[many], f"micro-steps {few} to {many}")
-            if made:
-                yield made
-
-
-def _of_method(pool: Pool) -> Iterator[Pair]:
-    """Yield the pairs of full fine-tuning and QLoRA."""
-    for pair in methods.method_pairs(pool.evidence):
-        if (pair.row["method"], pair.base["method"]) == ("qlora", "full"):
-            yield Pair((pair.base,), (pair.row,), "full fine-tuning to QLoRA", pair.speed, pair.memory)
-
-
-def _of_length(pool: Pool) -> Iterator[Pair]:
-    """Yield the three longest lengths of each sweep, with the power of the length by which memory grows.
-
-    Memory is a fixed part and a part that grows with a power p of the length L: the differences of three lengths give p, by
-    (L3^p - L2^p) / (L2^p - L1^p) = (M3 - M2) / (M2 - M1). Small differences are noise and give no power.
-    """
-    for group in pool.groups("section", "sequence_length"):
-        known = [
-            (int(row["sequence_length"]), memory, row)
-            for row, _ in group
-            if row["sequence_length"] and (memory := pool.figure(row, MEMORY))
-        ]
-        ordered = sorted(known, key=lambda item: item[0])[-3:]
-        if len({length for length, *_ in ordered}) < 3:  # noqa: PLR2004 - three unknowns
-            continue
-        (l1, m1, first), (l2, m2, second), (l3, m3, third) = ordered
-        power = _power((l1, l2, l3), (m3 - m2) / (m2 - m1)) if min(m2 - m1, m3 - m2) > LEAST_RISE * m1 else None
-        if power is not None:
-            yield Pair((first,), (second, third), f"{l1:,}, {l2:,} and {l3:,} tokens", None, None, power)
-
-
-def _power(lengths: tuple[int, int, int], rise: float) -> float | None:
-    """Return the power p by bisection; None if it is outside of 0 to 4."""
-    second, third = lengths[1] / lengths[0], lengths[2] / lengths[0]
-
-    def of(power: float) -> float:
-        return float((third**power - second**power) / (second**power - 1))
-
-    low, high = 1e-3, 4.0
-    if not of(low) <= rise <= of(high):
-        return None
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if of(middle) < rise else (low, middle)
-    return high
+# Checks --------------------------------------------------------------------------------------------
 
 
 def _rounding(evidence: Evidence) -> Observation | None:
@@ -342,8 +173,8 @@ LINKED = ("mixed_precision", "fp16", "bf16", "autocast_adapter_dtype")
 TIPS = (
     Tip("Mixed precision instead of FP32", "004-S42", (Switch("precision", frozenset({"fp32"}), SIXTEEN, LINKED),)),
     Tip("16 bits instead of TF32", "004-S42", (Switch("precision", frozenset({"tf32"}), SIXTEEN, LINKED),)),
-    Tip("Larger batches", "004-S83", find=_doubled, remark="for each doubling of the micro-batch"),
-    Tip("Gradient accumulation", "004-S49", find=_accumulated, remark="in place of a larger micro-batch, for the same global batch"),
+    Tip("Larger batches", "004-S83", find=doubled, remark="for each doubling of the micro-batch"),
+    Tip("Gradient accumulation", "004-S49", find=accumulated, remark="in place of a larger micro-batch, for the same global batch"),
     Tip("Compiled models", "004-S43", (Switch("compile", OFF, frozenset({"true", "blocks, inductor"})),)),
     Tip(
         "Gradient checkpointing",
@@ -354,7 +185,7 @@ TIPS = (
             Switch("variant", frozenset({"+ Double Quantization"}), frozenset({"+ Both"})),
         ),
     ),
-    Tip("QLoRA instead of full fine-tuning", "004-S45", find=_of_method),
+    Tip("QLoRA instead of full fine-tuning", "004-S45", find=full_to_qlora),
     Tip(
         "Double quantisation",
         "004-S72",
@@ -370,7 +201,7 @@ TIPS = (
         (Switch("attention", frozenset({None, "eager"}), frozenset({"flash_attention_2", "flash_attention"})),),
         remark="on the peak of the device",
     ),
-    Tip("Shorter rows", "004-S47", find=_of_length, remark="as the power of the length by which memory grows"),
+    Tip("Shorter rows", "004-S47", find=by_length, remark="as the power of the length by which memory grows"),
     Tip("Compiler level 2, not 1, on Trainium", "001-S20", (Switch("neuron_cc_flags", _level(1), _level(2)),)),
     Tip("Stochastic rounding on Trainium", "001-S42", observe=_rounding),
     Tip("Rows of a fixed length on Trainium", "001-S06", observe=_fixed_length),
@@ -386,7 +217,7 @@ def _checked(evidence: Evidence) -> list[Checked]:
 
 
 def _check(pool: Pool, tip: Tip) -> Checked:
-    found = [pair for switch in tip.switches for pair in _switched(pool, switch)]
+    found = [pair for switch in tip.switches for pair in switched(pool, switch)]
     found += tip.find(pool) if tip.find else []
     chosen = [pair for pair in found if not pair.on_cpu] or found
     others = [pair for pair in found if pair not in chosen] if len(chosen) < len(found) else []
