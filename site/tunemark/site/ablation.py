@@ -11,16 +11,22 @@ from itertools import pairwise
 from statistics import fmean
 
 from tunemark.site.pages.studies import Evidence, gathered
-from tunemark.site.studies import methods
 from tunemark.site.tables import Row
 
+SAME = (
+    *("source", "section", "accelerator", "accelerator_count", "dataset", "sequence_length", "padding", "packing", "precision"),
+    *("micro_batch", "attention", "strategy", "gradient_checkpointing", "fused_kernels", "compile", "software"),
+)
+"""Columns that are equal in a pair, besides the model."""
 CONDITIONS = (
-    *methods.SAME,
+    *SAME,
     *("method", "gradient_accumulation", "global_batch", "optimizer", "weights", "workload", "nodes", "task"),
 )
 """Columns that are equal in a pair, besides the model and the recorded settings."""
 RATES = ("tokens_per_s", "samples_per_s")
-MEMORY = "peak_memory_bytes"
+PEAK = "peak_memory_bytes"
+MEMORY = ("peak_memory_bytes", "device_memory_total_bytes")
+"""The second counts only on one device, where the sum over devices is that of the device."""
 LEAST_RISE = 0.05
 """Smallest rise of memory between two lengths that gives a power, as a share of the memory at the shortest."""
 
@@ -67,6 +73,12 @@ class Pair:
         return bool(self.before[0]["backend"] == "cpu")
 
 
+def peak_memory(evidence: Evidence, row: Row) -> float | None:
+    """Return the peak memory in bytes; on one device also the one that a document prints for all devices together."""
+    single = row["accelerator_count"] == 1
+    return next((value for key in (MEMORY if single else MEMORY[:1]) if (value := evidence.figure(row, key))), None)
+
+
 @dataclass(frozen=True)
 class Pool:
     """The usable results with their conditions and settings, to be grouped by all but some of these."""
@@ -96,13 +108,13 @@ class Pool:
         exponent = 1 / math.log2(per_doubling) if per_doubling else 1.0
         rates = ((self._mean(before, name), self._mean(after, name)) for name in RATES)
         speed = next(((second / first) ** exponent for first, second in rates if first and second), None)
-        of_before, of_after = self._mean(before, MEMORY), self._mean(after, MEMORY)
+        of_before, of_after = self._mean(before, PEAK), self._mean(after, PEAK)
         saved = (of_after / of_before) ** exponent if of_before and of_after else None
         return Pair(tuple(before), tuple(after), change, speed, saved) if speed or saved else None
 
     def figure(self, row: Row, quantity: str) -> float | None:
         """Return a figure of a result; for memory also the one that a document prints for one device as a total."""
-        return methods.peak_memory(self.evidence, row) if quantity == MEMORY else self.evidence.figure(row, quantity)
+        return peak_memory(self.evidence, row) if quantity == PEAK else self.evidence.figure(row, quantity)
 
     def _mean(self, rows: Sequence[Row], quantity: str) -> float | None:
         values = [self.figure(row, quantity) for row in rows]
@@ -142,13 +154,6 @@ def accumulated(pool: Pool) -> Iterator[Pair]:
                 yield made
 
 
-def full_to_qlora(pool: Pool) -> Iterator[Pair]:
-    """Yield the pairs of full fine-tuning and QLoRA."""
-    for pair in methods.method_pairs(pool.evidence):
-        if (pair.row["method"], pair.base["method"]) == ("qlora", "full"):
-            yield Pair((pair.base,), (pair.row,), "full fine-tuning to QLoRA", pair.speed, pair.memory)
-
-
 def by_length(pool: Pool) -> Iterator[Pair]:
     """Yield the three longest lengths of each sweep, with the power of the length by which memory grows.
 
@@ -157,9 +162,7 @@ def by_length(pool: Pool) -> Iterator[Pair]:
     """
     for group in pool.groups("section", "sequence_length"):
         known = [
-            (int(row["sequence_length"]), memory, row)
-            for row, _ in group
-            if row["sequence_length"] and (memory := pool.figure(row, MEMORY))
+            (int(row["sequence_length"]), memory, row) for row, _ in group if row["sequence_length"] and (memory := pool.figure(row, PEAK))
         ]
         ordered = sorted(known, key=lambda item: item[0])[-3:]
         if len({length for length, *_ in ordered}) < 3:  # noqa: PLR2004 - three unknowns

@@ -22,7 +22,6 @@ from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.site import studies, tables, wording
 from tunemark.site.charts import ACCENT, INK, Chart, drawn, inline
 from tunemark.site.page import Fact, Page, result_path, study_path, workload_path
-from tunemark.site.pages.measured import STUDIES
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import accuracy_cell, cost_cell, memory_cell, rate_cell, status_cell
 from tunemark.site.tables import Cell, Column, Row, Table, quantity_column, text_column
@@ -325,7 +324,7 @@ def ranges(name: str, caption: str, values: list[Row], x: str, series: str) -> C
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the list of studies and a page for each."""
     findings = list(all_studies(catalogue))
-    context: dict[str, object] = {"studies": findings, "table": _list(catalogue), "meaning": MEANING, "names": STUDIES}
+    context: dict[str, object] = {"studies": findings, "table": _list(catalogue), "meaning": MEANING, "names": wording.SERIES}
     yield Page("studies/index", "Studies", "studies.md.j2", context)
     titles = {row["result_id"]: wording.result_title(row) for row in catalogue.results}
     for made in findings:
@@ -356,7 +355,7 @@ def _page(study: Study, titles: dict[str, str]) -> Page:
 
 
 def _title(study: Row) -> str:
-    return wording.sentence(f"{STUDIES.get(study['study_kind'], study['study_kind'])} of {study['workload']}")
+    return wording.sentence(f"{wording.SERIES.get(study['study_kind'], study['study_kind'])} of {study['workload']}")
 
 
 def _list(catalogue: Catalogue) -> Table | None:
@@ -364,7 +363,7 @@ def _list(catalogue: Catalogue) -> Table | None:
         Column(
             "Study",
             lambda row: tables.text(
-                STUDIES.get(row["study_kind"], row["study_kind"]), href=study_path(row["study_id"]), small=row["study_id"]
+                wording.SERIES.get(row["study_kind"], row["study_kind"]), href=study_path(row["study_id"]), small=row["study_id"]
             ),
         ),
         Column("Workload", lambda row: tables.text(row["workload"], href=workload_path(row["workload"]))),

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from tunemark.schema.formats import gib
 from tunemark.site import tables, wording
+from tunemark.site.ablation import RATES, SAME, peak_memory
 from tunemark.site.charts import Chart
 from tunemark.site.page import document_path
 from tunemark.site.pages.studies import (
@@ -25,15 +26,7 @@ from tunemark.site.pages.studies import (
 from tunemark.site.tables import Column, Row, Table
 
 ORDER = 2
-SAME = (
-    *("source", "section", "accelerator", "accelerator_count", "dataset", "sequence_length", "padding", "packing", "precision"),
-    *("micro_batch", "attention", "strategy", "gradient_checkpointing", "fused_kernels", "compile", "software"),
-)
-"""Columns that are equal in a pair, besides the model."""
 PAIRS = (("lora", "full"), ("qlora", "lora"), ("qlora", "full"))
-RATES = ("tokens_per_s", "samples_per_s")
-MEMORY = ("peak_memory_bytes", "device_memory_total_bytes")
-"""The second counts only on one device, where the sum over devices is that of the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +70,6 @@ def study(evidence: Evidence) -> Study:
             *ambiguous_caveat(evidence, sentences),
         ),
     )
-
-
-def peak_memory(evidence: Evidence, row: Row) -> float | None:
-    """Return the peak memory in bytes; on one device also the one that a document prints for all devices together."""
-    single = row["accelerator_count"] == 1
-    return next((value for key in (MEMORY if single else MEMORY[:1]) if (value := evidence.figure(row, key))), None)
 
 
 def method_pairs(evidence: Evidence) -> Iterator[Pair]:

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from tunemark.schema.statistics.intervals import one_more_run
 from tunemark.site import tables, wording
-from tunemark.site.ablation import Pair, Pool, Switch, accumulated, by_length, doubled, full_to_qlora, switched
+from tunemark.site.ablation import Pair, Pool, Switch, accumulated, by_length, doubled, switched
 from tunemark.site.charts import Chart
 from tunemark.site.page import document_path, statement_path
 from tunemark.site.pages.studies import (
@@ -26,6 +26,7 @@ from tunemark.site.pages.studies import (
 )
 from tunemark.site.studies.bert_tuning import SOURCE as BERT
 from tunemark.site.studies.bert_tuning import evaluated_rows, padded, rounded
+from tunemark.site.studies.methods import method_pairs
 from tunemark.site.tables import Cell, Column, Row, Table
 
 ORDER = 8
@@ -141,6 +142,13 @@ def _verdict(name: str, effect: Effect, low: float, high: float) -> str:
 # Checks --------------------------------------------------------------------------------------------
 
 
+def _full_to_qlora(pool: Pool) -> Iterator[Pair]:
+    """Yield the pairs of full fine-tuning and QLoRA."""
+    for pair in method_pairs(pool.evidence):
+        if (pair.row["method"], pair.base["method"]) == ("qlora", "full"):
+            yield Pair((pair.base,), (pair.row,), "full fine-tuning to QLoRA", pair.speed, pair.memory)
+
+
 def _rounding(evidence: Evidence) -> Observation | None:
     """Return the effect of stochastic rounding on the accuracy."""
     pairs = rounded(evidence, evidence.results, evaluated_rows(evidence))
@@ -185,7 +193,7 @@ TIPS = (
             Switch("variant", frozenset({"+ Double Quantization"}), frozenset({"+ Both"})),
         ),
     ),
-    Tip("QLoRA instead of full fine-tuning", "004-S45", find=full_to_qlora),
+    Tip("QLoRA instead of full fine-tuning", "004-S45", find=_full_to_qlora),
     Tip(
         "Double quantisation",
         "004-S72",

@@ -22,7 +22,6 @@ from tunemark.site.pages.studies import (
     written,
 )
 from tunemark.site.queries import BASIS_KIND
-from tunemark.site.studies.recommendations import LENGTH
 from tunemark.site.tables import Cell, Column, Row, Table
 
 ORDER = 4
@@ -224,7 +223,7 @@ def _owned(evidence: Evidence, trainings: Sequence[Training]) -> Iterator[Owned]
     tokens = (evidence.figure(example.row, "tokens_per_s") or 0.0) * example.seconds
     usable = {row["result_id"]: row for row in evidence.results}
     cards = {row["accelerator"]: row for row in evidence.catalogue.accelerators if row["msrp_usd"] and row["tdp_w"]}
-    for rate in evidence.catalogue.database.rows(RATE, example.row["model"], example.row["method"], LENGTH):
+    for rate in evidence.catalogue.database.rows(RATE, example.row["model"], example.row["method"], example.row["sequence_length"]):
         card = cards.get(rate["accelerator"])
         if card is None or not tokens or not set(rate["result_ids"]) <= usable.keys():
             continue
