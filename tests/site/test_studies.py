@@ -378,6 +378,13 @@ def test_the_claimed_break_even_stands_beside_the_computed_one(made: dict[str, S
     assert texts(table, "These figures imply") == ["owning, always", "owning, always", "renting, always"]
 
 
+def test_the_provider_that_the_document_calls_the_best_value_has_its_place_among_the_offers(made: dict[str, Study]) -> None:
+    text = sentence_with(made["training-cost"], "best cloud value").text
+    table = table_of(made["training-cost"], "Cost by provider")
+    offers = [row.cells[3].text.split()[0] for row in table.rows if row.cells[0].small == "004-001"]
+    assert f"lambda is number {offers.index('lambda') + 1} of {len(offers)} for one A100 SXM4 80GB" in text
+
+
 def test_price_tables_have_a_day_a_week_and_a_price_for_each_accelerator(documents: Catalogue) -> None:
     (page,) = prices.pages(documents)
     offers = page.context["offers"]

@@ -29,6 +29,8 @@ SOURCE = "004"
 YEARS, USD_PER_KWH, ALL_HOURS = 3.0, 0.30, 1.0
 """Inputs of owned hardware: years of use and the price of electricity, as in the example of the cost page, and use in all hours."""
 MILLION = 1e6
+VALUE = "best cloud value"
+"""Words of a claim about the cheapest provider."""
 BREAK_EVEN, SUSPICIOUS = "break-even", "suspicious"
 """Audit rule on a claimed break-even, and the verdict on figures that are possible but unlikely."""
 RATE = """
@@ -89,7 +91,14 @@ def study(evidence: Evidence) -> Study:
     owned = list(_owned(evidence, trainings))
     samples = list(_samples(evidence))
     sentences = written(
-        [_times(trainings), _cheapest(trainings), _whole(trainings), *_to_own(evidence, owned, trainings, cheapest), _per_sample(samples)]
+        [
+            _times(trainings),
+            _cheapest(trainings),
+            _whole(trainings),
+            *_best_provider(evidence, trainings),
+            *_to_own(evidence, owned, trainings, cheapest),
+            _per_sample(samples),
+        ]
     )
     made = (_offer_table(trainings), _owned_table(owned, cheapest), _claim_table(evidence, examples, trainings), _sample_table(samples))
     return Study(
@@ -210,6 +219,29 @@ def _whole(trainings: Sequence[Training]) -> Sentence | None:
             )
             rows.append(training.row)
     return sentence(f"Where a provider rents several accelerators only: {'; '.join(parts)}.", rows) if parts else None
+
+
+def _best_provider(evidence: Evidence, trainings: Sequence[Training]) -> Iterator[Sentence | None]:
+    """Yield the places of a provider that the document calls the best value, among the offers in force."""
+    for statement in evidence.catalogue.statements:
+        labels = {label["label"]: label["printed"] for label in evidence.catalogue.labels.get(statement["statement_id"], ())}
+        claim = labels.get("claim", "")
+        if statement["source"] != SOURCE or VALUE not in claim:
+            continue
+        parts, rows = [], []
+        for training in trainings:
+            providers = [offer["provider"] for offer in training.offers]
+            named = next((provider for provider in providers if provider in claim.lower()), None)
+            if named:
+                place = providers.index(named) + 1
+                parts.append(
+                    f"{named} is number {place} of {len(providers)} for one {training.row['accelerator_name']}, after {listed(providers[: place - 1])}"
+                    if place > 1
+                    else f"{named} is the cheapest of {len(providers)} for one {training.row['accelerator_name']}"
+                )
+                rows.append(training.row)
+        if parts:
+            yield sentence(f"The document: '{claim}'. By the amount that is billed today, {'; '.join(parts)}.", rows)
 
 
 # Owned ---------------------------------------------------------------------------------------------
