@@ -15,8 +15,8 @@ from fixture_database import AS_OF, ENTRY, H100, HOSTILE
 from playwright.sync_api import Browser, Page, Route
 from test_browser import NARROW, Visit
 
-from tunemark.collector.predict.owned_hardware_cost import HOURS_PER_YEAR, OwnedHardware
 from tunemark.schema.facts.cards import PriceBasis, PriceRow
+from tunemark.schema.owned_hardware import HOURS_PER_YEAR, OwnedHardware
 from tunemark.site import cost_over_time, costs
 from tunemark.site.page import Page as SitePage
 from tunemark.site.queries import Catalogue

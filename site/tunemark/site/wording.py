@@ -20,6 +20,8 @@ PHASES = {
     "eval": "evaluation",
     "unfinished": "unfinished step",
 }
+SERIES = {"sweep": "sweep", "frontier": "frontier", "ab": "A/B comparison", "repeat": "repeats"}
+"""Kind of a series of runs -> name."""
 BACKENDS = {
     "cpu": "CPU",
     "cuda": "NVIDIA, CUDA",

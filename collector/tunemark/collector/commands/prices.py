@@ -44,7 +44,7 @@ def prices(
     - `tunemark prices nvidia-rtx-4090 --owned purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30,resale=500`
     """
     from tunemark.collector.predict import price_book  # noqa: PLC0415 - not needed for --help
-    from tunemark.collector.predict.owned_hardware_cost import parse_owned  # noqa: PLC0415 - as above
+    from tunemark.schema.owned_hardware import parse_owned  # noqa: PLC0415 - as above
 
     owned = parse_owned(own) if own else None
     facts, day = FactBase.of_project(), date_option("--on", on)

@@ -172,7 +172,7 @@ def _size(tokens: str | None, samples: str | None, length: int, epochs: int) -> 
 
 def _own(facts: FactBase, name: str | None, devices: int, usd_per_hour: float | None, figures: str | None) -> tuple[Offer, ...]:
     """Return the reader's own machine as an offer."""
-    from tunemark.collector.predict.owned_hardware_cost import parse_owned  # noqa: PLC0415 - not needed for --help
+    from tunemark.schema.owned_hardware import parse_owned  # noqa: PLC0415 - not needed for --help
 
     if name is None:
         for option, value in (("--own-usd-per-hour", usd_per_hour), ("--owned", figures)):

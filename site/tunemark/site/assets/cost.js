@@ -1,4 +1,4 @@
-// The cost page. The first part repeats site/costs.py and collector/predict/owned_hardware_cost.py, and a test compares them;
+// The cost page. The first part repeats site/costs.py and schema/owned_hardware.py, and a test compares them;
 // the second part reads the forms, keeps them in the address, and shows the tables. No dependencies.
 (() => {
   // Costs on a basis: selection, multiplication and division ------------------------------------------

@@ -58,7 +58,6 @@ DEVICE_COLUMNS = {
     "memory_used_peak_bytes": ("Memory in use", "Highest sample, other processes included, with the value before the run below."),
 }
 """First figure of a column -> its heading and explanation."""
-STUDIES = {"sweep": "sweep", "frontier": "frontier", "ab": "A/B comparison", "repeat": "repeats"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ def _study(catalogue: Catalogue, row: Row) -> list[Fact]:
     )
     here = next(index for index, sibling in enumerate(siblings) if sibling["result_id"] == row["result_id"])
     neighbours = [(name, siblings[index]) for name, index in (("Previous", here - 1), ("Next", here + 1)) if 0 <= index < len(siblings)]
-    kind = STUDIES.get(row["study_kind"], row["study_kind"])
+    kind = wording.SERIES.get(row["study_kind"], row["study_kind"])
     return [
         Fact("Study", f"{kind} {row['study_id']}", f"{len(siblings)} runs", href=study_path(row["study_id"])),
         Fact("This run", row["study_point"], f"number {row['study_position']}"),

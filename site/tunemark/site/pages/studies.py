@@ -22,7 +22,6 @@ from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.site import studies, tables, wording
 from tunemark.site.charts import ACCENT, INK, Chart, drawn, inline
 from tunemark.site.page import Fact, Page, result_path, study_path, workload_path
-from tunemark.site.pages.measured import STUDIES
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import accuracy_cell, cost_cell, memory_cell, rate_cell, status_cell
 from tunemark.site.tables import Cell, Column, Row, Table, quantity_column, text_column
@@ -32,6 +31,8 @@ Key = TypeVar("Key", bound=Hashable)
 CRUMBS = (("Studies", "studies/index"),)
 FIRST_CITATIONS = 6
 """Citations that are shown after a sentence; the others are folded."""
+LONG = 60
+"""A table with more rows is folded."""
 OUT_OF_MEMORY = ("oom_device", "oom_host")
 MEANING = {
     "sweep": "Vary one or several settings. A point that fails is a result and does not stop the others.",
@@ -72,6 +73,8 @@ class Study:
     caveats: tuple[str, ...]
     draw: Callable[[], Chart | None] = lambda: None
     """Draws the chart, which takes longer than all sentences."""
+    answers: int = 0
+    """The number of tables, from the first, that answer the question at a glance and come before the findings."""
 
     @property
     def citations(self) -> tuple[str, ...]:
@@ -222,8 +225,21 @@ def devices_column(head: str = "Accelerator") -> Column[Row]:
     return Column(head, lambda row: result_link(wording.devices(row), row))
 
 
-def scatter(name: str, caption: str, values: list[Row], x: str, y: str, series: str | None, *, lines: bool = False) -> Chart | None:
-    """Return a chart of y over x on logarithmic scales. The values have the keys `x`, `y`, `series` and `label`."""
+def scatter(
+    name: str,
+    caption: str,
+    values: list[Row],
+    x: str,
+    y: str,
+    series: str | None,
+    *,
+    lines: bool = False,
+    rule: float | None = None,
+) -> Chart | None:
+    """Return a chart of y over x on logarithmic scales, with a dashed line at x = `rule`.
+
+    The values have the keys `x`, `y`, `series` and `label`.
+    """
     if not values:
         return None
     points = alt.Chart(inline(values))
@@ -240,7 +256,10 @@ def scatter(name: str, caption: str, values: list[Row], x: str, y: str, series: 
         detail="line:N",
         tooltip=["label:N", "x:Q", "y:Q"],
     )
-    return drawn(name, caption, encoded)
+    if rule is None:
+        return drawn(name, caption, encoded)
+    marked = alt.Chart(inline([{"x": rule}])).mark_rule(strokeDash=[5, 4], color=INK, opacity=0.7).encode(x="x:Q")
+    return drawn(name, caption, alt.layer(marked, encoded))
 
 
 def reference_line(name: str, caption: str, values: list[Row], x: str, y: str) -> Chart | None:
@@ -280,13 +299,32 @@ def bars(name: str, caption: str, values: list[Row], x: str, series: str) -> Cha
     return drawn(name, caption, drawing)
 
 
+def ranges(name: str, caption: str, values: list[Row], x: str, series: str) -> Chart | None:
+    """Return ratios as points with their ranges as lines, on a logarithmic scale with a dashed line at 1.
+
+    The values have the keys `label`, `x`, `low`, `high` and `series`.
+    """
+    if not values:
+        return None
+    labels = list(dict.fromkeys(row["label"] for row in values))
+    points = alt.Chart(inline(values))
+    y = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(labelLimit=240))
+    across = alt.X("x:Q", title=x, scale=alt.Scale(type="log", nice=False, padding=12), axis=alt.Axis(format="~g"))
+    colour, offset = alt.Color("series:N", title=series), alt.YOffset("series:N")
+    lines = points.mark_rule(strokeWidth=2, opacity=0.6).encode(y=y, x=alt.X("low:Q"), x2="high:Q", yOffset=offset, color=colour)
+    tooltip = ["label:N", "series:N", "x:Q", "low:Q", "high:Q"]
+    dots = points.mark_point(filled=True, size=POINT, opacity=1).encode(y=y, x=across, yOffset=offset, color=colour, tooltip=tooltip)
+    one = alt.Chart(inline([{"x": 1}])).mark_rule(strokeDash=[5, 4], color=INK, opacity=0.7).encode(x="x:Q")
+    return drawn(name, caption, alt.layer(one, lines, dots))
+
+
 # Pages ---------------------------------------------------------------------------------------------
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the list of studies and a page for each."""
     findings = list(all_studies(catalogue))
-    context: dict[str, object] = {"studies": findings, "table": _list(catalogue), "meaning": MEANING, "names": STUDIES}
+    context: dict[str, object] = {"studies": findings, "table": _list(catalogue), "meaning": MEANING, "names": wording.SERIES}
     yield Page("studies/index", "Studies", "studies.md.j2", context)
     titles = {row["result_id"]: wording.result_title(row) for row in catalogue.results}
     for made in findings:
@@ -304,12 +342,20 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
 
 def _page(study: Study, titles: dict[str, str]) -> Page:
     """Return the page of a study of findings."""
-    context = {"study": study, "chart": study.draw(), "titles": titles, "first": FIRST_CITATIONS}
+    context = {
+        "study": study,
+        "chart": study.draw(),
+        "titles": titles,
+        "first": FIRST_CITATIONS,
+        "answers": study.tables[: study.answers],
+        "tables": study.tables[study.answers :],
+        "long": LONG,
+    }
     return Page(study_path(study.key), study.title, "study_findings.md.j2", context, CRUMBS)
 
 
 def _title(study: Row) -> str:
-    return wording.sentence(f"{STUDIES.get(study['study_kind'], study['study_kind'])} of {study['workload']}")
+    return wording.sentence(f"{wording.SERIES.get(study['study_kind'], study['study_kind'])} of {study['workload']}")
 
 
 def _list(catalogue: Catalogue) -> Table | None:
@@ -317,7 +363,7 @@ def _list(catalogue: Catalogue) -> Table | None:
         Column(
             "Study",
             lambda row: tables.text(
-                STUDIES.get(row["study_kind"], row["study_kind"]), href=study_path(row["study_id"]), small=row["study_id"]
+                wording.SERIES.get(row["study_kind"], row["study_kind"]), href=study_path(row["study_id"]), small=row["study_id"]
             ),
         ),
         Column("Workload", lambda row: tables.text(row["workload"], href=workload_path(row["workload"]))),

@@ -1,4 +1,4 @@
-"""Document 001's own sweeps on Trainium: batch size, sequence length, compiler flags, learning rates, roofline, small batches."""
+"""Document 001's own sweeps on Trainium: batch size, sequence length, compiler flags, learning rates, rounding, padding, roofline."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,6 @@ from tunemark.site.pages.studies import (
     Sentence,
     Study,
     ambiguous_caveat,
-    listed,
     ratio,
     result_link,
     scatter,
@@ -24,12 +23,12 @@ from tunemark.site.tables import Column, Row, Table
 
 ORDER = 6
 SOURCE = "001"
-BATCHES, LENGTHS, COMPILER, RATES, SMALL = (
+BATCHES, LENGTHS, COMPILER, RATES, DYNAMIC = (
     "batch scaling",
     "sequence length sweep",
     "compiler optlevel",
     "LR / LLRD tuning",
-    "small-batch utilisation",
+    "dynamic padding",
 )
 """First words of the sections that hold the sweeps."""
 DECAY = ", LLRD"
@@ -40,7 +39,7 @@ PAIR = 2
 def study(evidence: Evidence) -> Study:
     """Return the study of the sweeps of document 001."""
     rows = evidence.of_source(SOURCE)
-    evaluated = _evaluated_rows(evidence)
+    evaluated = evaluated_rows(evidence)
     sentences = written(
         [
             _batches(evidence, rows),
@@ -49,7 +48,8 @@ def study(evidence: Evidence) -> Study:
             *_configurations(evidence, rows, evaluated),
             _decay(evidence, rows, evaluated),
             _roofline(evidence, rows),
-            _small(evidence, rows),
+            *_rounding(evidence, rows, evaluated),
+            _padding(evidence, rows),
         ]
     )
     swept = [row for name in (BATCHES, LENGTHS, COMPILER, RATES) for row in _sweep(rows, name)]
@@ -68,7 +68,8 @@ def study(evidence: Evidence) -> Study:
         caveats=(
             "Each setting was run once or twice, so differences of time contain the variation between runs, which the document does not state.",
             "The printed arithmetic and the printed utilisation imply different peaks (see the audit), so the roofline shows a trend, not a distance from the peak.",
-            "Utilisation of an A100 and of a Trainium engine are different quantities. Only their changes with the batch size are comparable.",
+            "The document gives no time of compilation with a cold and a warm cache, so the effect of the cache is unknown: no data.",
+            "Stochastic rounding on and off were evaluated on the same rows, which the standard error of two independent shares does not use.",
             *ambiguous_caveat(evidence, sentences),
         ),
     )
@@ -78,7 +79,7 @@ def _sweep(rows: Sequence[Row], name: str) -> list[Row]:
     return [row for row in rows if (row["section"] or "").startswith(name)]
 
 
-def _evaluated_rows(evidence: Evidence) -> int | None:
+def evaluated_rows(evidence: Evidence) -> int | None:
     """Return the number of evaluated rows, which the audit reads from the facts about the dataset."""
     found = {
         json.loads(finding["numbers"])["rows"]
@@ -209,24 +210,53 @@ def _roofline(evidence: Evidence, rows: Sequence[Row]) -> Sentence | None:
     if len(points) < PAIR:
         return None
     (first, x0, y0), (last, x1, y1) = points[0], points[-1]
+    ridge = _ridge(evidence, rows)
+    below = sum(x < ridge for _, x, _ in points) if ridge else 0
+    limit = (
+        f" {below} of {len(points)} points are below the ridge of the card, {ridge:.1f} FLOP/byte, where memory is the limit."
+        if ridge
+        else ""
+    )
     return sentence(
         f"From batch {first['micro_batch']} to {last['micro_batch']} the arithmetic intensity rises from {x0:.1f} to {x1:.1f} FLOP/byte and the attained rate from "
-        f"{flop_per_s(y0)} to {flop_per_s(y1)}: {ratio(x1 / x0)} the intensity, {ratio(y1 / y0)} the rate.",
+        f"{flop_per_s(y0)} to {flop_per_s(y1)}: {ratio(x1 / x0)} the intensity, {ratio(y1 / y0)} the rate.{limit}",
         [row for row, *_ in points],
     )
 
 
-def _small(evidence: Evidence, rows: Sequence[Row]) -> Sentence | None:
-    keys = ("sm_utilisation", "tensor_engine_active")
-    known = [row for row in _sweep(rows, SMALL) if row["micro_batch"] and all(evidence.figure(row, key) for key in keys)]
-    if len(known) < PAIR:
+def rounded(evidence: Evidence, rows: Sequence[Row], evaluated: int | None) -> list[tuple[Row, ShareDifference]]:
+    """Return the results with the change of accuracy by stochastic rounding and its standard error."""
+    known = ((row, evidence.figure(row, "accuracy"), evidence.figure(row, "accuracy_stochastic_rounding")) for row in rows)
+    return [(row, share_difference(off, evaluated, on, evaluated)) for row, off, on in known if evaluated and off and on]
+
+
+def _rounding(evidence: Evidence, rows: Sequence[Row], evaluated: int | None) -> Iterator[Sentence | None]:
+    """Yield the effect of stochastic rounding on the accuracy."""
+    pairs = rounded(evidence, rows, evaluated)
+    if pairs:
+        parts = [f"{row['sequence_length']} tokens: {_points(difference)}" for row, difference in pairs]
+        yield sentence(f"Stochastic rounding changes the accuracy as follows. {'; '.join(parts)}.", [row for row, _ in pairs])
+
+
+def padded(evidence: Evidence, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Return the results with dynamic padding, which failed, and those with rows of a fixed length."""
+    failed = [row for row in evidence.catalogue.results if row["source"] == SOURCE and row["failed"] and row["section"] == DYNAMIC]
+    return failed, [row for row in _sweep(rows, LENGTHS) if evidence.figure(row, "train_time_s")]
+
+
+def _padding(evidence: Evidence, rows: Sequence[Row]) -> Sentence | None:
+    """Return the outcome of dynamic padding against rows of a fixed length."""
+    failed, static = padded(evidence, rows)
+    if not failed or not static:
         return None
-    first, last = (pick(known, key=lambda row: row["micro_batch"]) for pick in (min, max))
-    parts = [
-        f"the {name} from {share(evidence.figure(first, key) or 0)} to {share(evidence.figure(last, key) or 0)}"
-        for key, name in zip(keys, ("multiprocessors of the A100", "tensor engine of Trainium"), strict=True)
-    ]
-    return sentence(f"From batch {first['micro_batch']} to {last['micro_batch']} the busy share changes: {listed(parts)}.", known)
+    passed = evidence.claim(failed[0], "wall_s")
+    shown = f" after {wording.seconds(passed)}" if passed else ""
+    times = [evidence.figure(row, "train_time_s") or 0.0 for row in static]
+    return sentence(
+        f"The training with dynamic padding failed{shown}; the document names the compilation of each new shape as the cause. With rows of a fixed length a training took "
+        f"{wording.seconds(min(times))} to {wording.seconds(max(times))}.",
+        [*failed, *static],
+    )
 
 
 def _table(evidence: Evidence, rows: Sequence[Row]) -> Table:
@@ -240,10 +270,24 @@ def _table(evidence: Evidence, rows: Sequence[Row]) -> Table:
     return tables.table("Sweeps", columns, rows, interactive=True, searchable=False)
 
 
+def _ridge(evidence: Evidence, rows: Sequence[Row]) -> float | None:
+    """Return the arithmetic intensity in FLOP/byte above which the matrix units limit the device, from its card.
+
+    It is the same for one core and for the chip, since both have the same share of the peak and of the bandwidth.
+    """
+    used = {row["accelerator"] for row, *_ in _roof_points(evidence, rows)}
+    cards = [card for card in evidence.catalogue.accelerators if card["accelerator"] in used]
+    if len(cards) != 1 or not cards[0]["peak_bf16_tflops"] or not cards[0]["memory_bandwidth_gb_s"]:
+        return None
+    return float(1000 * cards[0]["peak_bf16_tflops"] / cards[0]["memory_bandwidth_gb_s"])
+
+
 def _chart(evidence: Evidence, rows: Sequence[Row]) -> Chart | None:
     values = [
         {"x": x, "y": y / 1e12, "series": "Trainium", "line": "batches", "label": f"batch {row['micro_batch']}"}
         for row, x, y in _roof_points(evidence, rows)
     ]
+    ridge = _ridge(evidence, rows)
     caption = "Attained TFLOP/s over arithmetic intensity, one point per batch size, on logarithmic scales."
-    return scatter("roofline", caption, values, "FLOP/byte", "TFLOP/s", None, lines=True)
+    caption += f" The dashed line is the ridge of the card, {ridge:.1f} FLOP/byte; memory limits the points to its left." if ridge else ""
+    return scatter("roofline", caption, values, "FLOP/byte", "TFLOP/s", None, lines=True, rule=ridge)

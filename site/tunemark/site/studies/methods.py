@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from tunemark.schema.formats import gib
 from tunemark.site import tables, wording
+from tunemark.site.ablation import RATES, SAME, peak_memory
 from tunemark.site.charts import Chart
 from tunemark.site.page import document_path
 from tunemark.site.pages.studies import (
@@ -25,15 +26,7 @@ from tunemark.site.pages.studies import (
 from tunemark.site.tables import Column, Row, Table
 
 ORDER = 2
-SAME = (
-    *("source", "section", "accelerator", "accelerator_count", "dataset", "sequence_length", "padding", "packing", "precision"),
-    *("micro_batch", "attention", "strategy", "gradient_checkpointing", "fused_kernels", "compile", "software"),
-)
-"""Columns that are equal in a pair, besides the model."""
 PAIRS = (("lora", "full"), ("qlora", "lora"), ("qlora", "full"))
-RATES = ("tokens_per_s", "samples_per_s")
-MEMORY = ("peak_memory_bytes", "device_memory_total_bytes")
-"""The second counts only on one device, where the sum over devices is that of the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +49,7 @@ class Pair:
 
 def study(evidence: Evidence) -> Study:
     """Return the study of the three methods."""
-    pairs = list(_pairs(evidence))
+    pairs = list(method_pairs(evidence))
     sentences = written([*_ratios(pairs), *_documents(pairs), *_crossovers(pairs)])
     return Study(
         key="methods",
@@ -79,12 +72,8 @@ def study(evidence: Evidence) -> Study:
     )
 
 
-def _memory(evidence: Evidence, row: Row) -> float | None:
-    single = row["accelerator_count"] == 1
-    return next((value for key in (MEMORY if single else MEMORY[:1]) if (value := evidence.figure(row, key))), None)
-
-
-def _pairs(evidence: Evidence) -> Iterator[Pair]:
+def method_pairs(evidence: Evidence) -> Iterator[Pair]:
+    """Yield the pairs of results that differ in the method alone."""
     known = [row for row in evidence.results if row["method"] in {"full", "lora", "qlora"} and row["accelerator"] and evidence.model(row)]
     for members in gathered(known, lambda row: (evidence.model(row), *(row[name] for name in SAME))).values():
         by_method = {method: _only(evidence, [row for row in members if row["method"] == method]) for method in wording.METHODS}
@@ -92,7 +81,7 @@ def _pairs(evidence: Evidence) -> Iterator[Pair]:
             row, base = by_method[method], by_method[base_method]
             if row is None or base is None:
                 continue
-            memory, of_base = _memory(evidence, row), _memory(evidence, base)
+            memory, of_base = peak_memory(evidence, row), peak_memory(evidence, base)
             speeds = ((evidence.figure(row, key), evidence.figure(base, key)) for key in RATES)
             yield Pair(
                 model=evidence.model(row) or "",
@@ -212,7 +201,7 @@ def _chart(evidence: Evidence, pairs: list[Pair]) -> Chart | None:
         for row in (base, *(pair.row for pair in group)):
             values[label, row["method"]] = {
                 "label": label,
-                "x": round((_memory(evidence, row) or 0) / 2**30, 2),
+                "x": round((peak_memory(evidence, row) or 0) / 2**30, 2),
                 "series": _name(row["method"]),
             }
     kept = list(dict.fromkeys(label for label, _ in values))[:8]

@@ -64,7 +64,7 @@ class Point:
 
 def study(evidence: Evidence) -> Study:
     """Return the study of one device against several."""
-    points = list(_points(evidence))
+    points = list(speed_ups(evidence))
     sentences = written([*_of_time(evidence, points), *_printed(evidence, points), *_by_count(points), *_extremes(points)])
     return Study(
         key="scaling",
@@ -82,13 +82,14 @@ def study(evidence: Evidence) -> Study:
         caveats=(
             f"An efficiency above {share(SUPERLINEAR)} is marked: another condition must differ as well, for example the sharding or the clock. Such points are not used in the findings.",
             "Most documents do not state the network between the machines.",
-            "Loss curves are not compared: the documents print them as pictures. Only first and last losses are in the database.",
+            "Loss curves are not drawn. Document 002 prints those of its two runs as pictures that could not be recovered, so only the first and the last loss of each are in the database.",
             *ambiguous_caveat(evidence, sentences),
         ),
     )
 
 
-def _points(evidence: Evidence) -> Iterator[Point]:
+def speed_ups(evidence: Evidence) -> Iterator[Point]:
+    """Yield the results of each family, compared with the result on the fewest devices."""
     known = [
         row
         for row in evidence.results

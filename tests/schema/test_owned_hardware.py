@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.predict.owned_hardware_cost import HOURS_PER_YEAR, OwnedHardware, parse_owned
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.owned_hardware import HOURS_PER_YEAR, OwnedHardware, parse_owned
 
 amounts = st.floats(0, 1e6)
 machines = st.builds(

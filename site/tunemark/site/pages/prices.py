@@ -1,0 +1,176 @@
+"""Price tables: every offer in force by hour, day and week, for the whole instance and for one accelerator, and prices that documents print."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from tunemark.schema.formats import usd
+from tunemark.site import tables, wording
+from tunemark.site.page import Page, prices_path, statement_path
+from tunemark.site.queries import BASIS_KIND, Catalogue, grouped
+from tunemark.site.recommend_data import rentable
+from tunemark.site.tables import Cell, Column, Row, Table
+
+PATH = "prices"
+CRUMBS = (("Cost", "cost"),)
+DAY, WEEK = 24, 168
+"""Hours."""
+PERIODS = {"Hour": 1, "Day": DAY, "Week": WEEK}
+PRINTED = {"price_usd_per_day": DAY, "price_usd_per_week": WEEK}
+"""Printed quantity -> hours of its period."""
+SCOPE_RULES = ("price-scope", "offer-holds")
+"""Audit rules on what a printed price is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A price that a statement of a document prints, with what it would be for other periods."""
+
+    statement: str
+    source: str
+    hourly: float
+    printed: dict[str, Row]
+    """Claims by quantity."""
+    labels: str
+    findings: tuple[Row, ...]
+
+
+def pages(catalogue: Catalogue) -> Iterator[Page]:
+    """Yield the page of price tables."""
+    offers = sorted((row for row in catalogue.prices if row["newest"]), key=lambda row: (_name(catalogue, row).lower(), each_usd(row)))
+    days = sorted({row["effective_on"] for row in offers})
+    context = {
+        "cheapest": _cheapest(catalogue, offers),
+        "offers": _offers(catalogue, offers),
+        "claimed": _claims(list(claimed_prices(catalogue))),
+        "number": len(offers),
+        "providers": len({row["provider"] for row in offers}),
+        "days": list(dict.fromkeys((days[0], days[-1]))) if days else [],
+    }
+    yield Page(PATH, "Prices", "prices.md.j2", context, CRUMBS)
+
+
+def each_usd(row: Row) -> float:
+    """Return the hourly price of one accelerator of an instance in US dollars."""
+    return float(row["usd_per_hour"] / row["accelerator_count"])
+
+
+def _name(catalogue: Catalogue, row: Row) -> str:
+    return next((card["name"] for card in catalogue.accelerators if card["accelerator"] == row["accelerator"]), str(row["accelerator"]))
+
+
+# Offers --------------------------------------------------------------------------------------------
+
+
+def _cheapest(catalogue: Catalogue, offers: Sequence[Row]) -> Table:
+    """Return the cheapest on-demand price of each accelerator, and the cheapest price of any other kind."""
+    without_cpu = rentable(catalogue)
+    groups = grouped((row for row in offers if row["accelerator"] in without_cpu), lambda row: _name(catalogue, row))
+    items = []
+    for name, rows in groups.items():
+        listed = [row for row in rows if row["kind"] == BASIS_KIND]
+        others = [row for row in rows if row["kind"] != BASIS_KIND]
+        if listed:
+            items.append((name, min(listed, key=each_usd), min(others, key=each_usd, default=None)))
+    columns: list[Column[tuple[str, Row, Row | None]]] = [
+        Column("Accelerator", lambda item: tables.text(item[0], href=prices_path(item[1]["accelerator"]))),
+        Column("Hour", lambda item: tables.number(each_usd(item[1]), usd), numeric=True, explained="One accelerator, on demand."),
+        Column("Day", lambda item: tables.number(DAY * each_usd(item[1]), usd), numeric=True, explained="24 hours."),
+        Column("Week", lambda item: tables.number(WEEK * each_usd(item[1]), usd), numeric=True, explained="168 hours."),
+        Column(
+            "Must be rented",
+            lambda item: Cell(f"{usd(item[1]['usd_per_hour'])}/h", small=_size(item[1], without_cpu), sort=item[1]["usd_per_hour"]),
+            numeric=True,
+            explained="The whole instance.",
+        ),
+        Column("Offer", lambda item: tables.text(item[1]["provider"], small=item[1]["instance"])),
+        Column("As of", lambda item: tables.text(item[1]["effective_on"]), tight=True),
+        Column(
+            "Cheapest of another kind",
+            lambda item: _other(item[2]),
+            numeric=True,
+            explained="Spot, reserved or marketplace, per accelerator and hour.",
+        ),
+    ]
+    return tables.table("Cheapest on-demand price per accelerator", columns, items, interactive=True, searchable=False, stacked=True)
+
+
+def _size(row: Row, accelerators: Collection[str]) -> str:
+    """Return the number of accelerators of an instance, or of sockets of a CPU."""
+    unit = "accelerator" if row["accelerator"] in accelerators else "socket"
+    return f"{row['accelerator_count']:.3g} {unit}{'s' * (row['accelerator_count'] > 1)}"
+
+
+def _other(row: Row | None) -> Cell:
+    if row is None:
+        return tables.text(None)
+    return Cell(f"{usd(each_usd(row))}/h", small=f"{wording.words(row['kind'])}, {row['provider']}", sort=each_usd(row))
+
+
+def _offers(catalogue: Catalogue, offers: Sequence[Row]) -> Table:
+    accelerators = rentable(catalogue)
+
+    def whole(head: str, hours: int) -> Column[Row]:
+        return Column(f"{head}, instance", lambda row: tables.number(hours * row["usd_per_hour"], usd), numeric=True)
+
+    def each(head: str, hours: int) -> Column[Row]:
+        return Column(f"{head}, each", lambda row: tables.number(hours * each_usd(row), usd), numeric=True, explained="One accelerator.")
+
+    columns: list[Column[Row]] = [
+        Column(
+            "Accelerator",
+            lambda row: tables.text(_name(catalogue, row), href=prices_path(row["accelerator"]), small=_size(row, accelerators)),
+        ),
+        Column("Offer", lambda row: tables.text(row["provider"], small=row["instance"])),
+        Column("Kind", lambda row: tables.text(wording.words(row["kind"]), small=row["region"] or "")),
+        *(whole(*period) for period in PERIODS.items()),
+        *(each(*period) for period in PERIODS.items()),
+        Column("As of, source", lambda row: tables.text(row["effective_on"], small=_shortened(row["source"]))),
+    ]
+    return tables.table("All offers in force", columns, offers, interactive=True, searchable=False, stacked=True)
+
+
+def _shortened(source: str | None) -> str:
+    """Return the repository or the address of a source, without the path of its file."""
+    return (wording.short_commits(source) or "").partition(" ")[0]
+
+
+# Documents -----------------------------------------------------------------------------------------
+
+
+def claimed_prices(catalogue: Catalogue) -> Iterator[Claimed]:
+    """Yield the hourly prices that statements of documents print."""
+    for statement in catalogue.statements:
+        key = statement["statement_id"]
+        printed = {claim["quantity"]: claim for claim in catalogue.claims.get(key, ())}
+        if "price_usd_per_hour" not in printed:
+            continue
+        labels = {label["label"]: label["printed"] for label in catalogue.labels.get(key, ())}
+        words = ", ".join(labels[name] for name in ("provider", "instance", "accelerator") if name in labels)
+        findings = tuple(row for row in catalogue.findings_about.get(key, ()) if row["rule"] in SCOPE_RULES)
+        yield Claimed(key, statement["source"], printed["price_usd_per_hour"]["value"], printed, words, findings)
+
+
+def _claims(items: Sequence[Claimed]) -> Table | None:
+    def period(quantity: str) -> Column[Claimed]:
+        hours = PRINTED[quantity]
+
+        def cell(item: Claimed) -> Cell:
+            claim, recomputed = item.printed.get(quantity), hours * item.hourly
+            if claim is None:
+                return tables.text(None)
+            return Cell(
+                claim["printed"], small=f"{hours} h: {usd(recomputed)} ({claim['value'] / recomputed - 1:+.1%})", sort=claim["value"]
+            )
+
+        return Column("Day" if hours == DAY else "Week", cell, numeric=True)
+
+    columns: list[Column[Claimed]] = [
+        Column(
+            "Offer, as printed",
+            lambda item: tables.text(item.labels, small=f"document {item.source}", href=statement_path(item.source, item.statement)),
+        ),
+        Column("Hour", lambda item: Cell(item.printed["price_usd_per_hour"]["printed"], sort=item.hourly), numeric=True),
+        *map(period, PRINTED),
+        Column("What the price is for", lambda item: tables.text("; ".join(row["calculation"] for row in item.findings) or "no finding")),
+    ]
+    return tables.table("Prices that documents print", columns, items, searchable=False, stacked=True) if items else None
