@@ -28,6 +28,7 @@ DESCRIPTIONS = {
     "results.md.j2": "Every fine-tuning result, to filter by accelerator, model, method and trust.",
     "compare.md.j2": "Compare two to four results or accelerators: ratios with intervals, and what explains the difference.",
     "cost.md.j2": "Cost per run, epoch, sample and token at dated prices, on a price basis of your choice.",
+    "prices.md.j2": "Prices of accelerators by hour, day and week, for the whole instance and for each accelerator, with date and source.",
     "data.md.j2": "Download all results as Parquet, CSV, JSON and DuckDB; a static JSON API with schemas; feed and badges.",
     "sql.md.j2": "Query all results with SQL in the browser. Nothing is sent to a server.",
     "accelerators.md.j2": "Accelerators for fine-tuning: results, memory, dense peaks and prices, with their sources.",
