@@ -160,6 +160,17 @@ def test_the_filter_keeps_rows_with_all_words(browser: Browser, address: str) ->
         assert visit.page.locator(".tm-filter output").inner_text().startswith(f"{len(kept)} of ")
 
 
+def test_the_index_of_the_search_is_loaded_when_the_reader_goes_to_the_search(browser: Browser, address: str) -> None:
+    with Visit(browser, address, "index.html") as visit:
+        loaded = """() => performance.getEntriesByType("resource").map((entry) => entry.name.split("/").pop())"""
+        before = visit.page.evaluate(loaded)
+        assert "recommend.js" in before
+        assert not {"search_index.json", "sitemap.xml"} & set(before)
+        visit.page.locator("input.md-search__input").focus()
+        visit.page.wait_for_function(f"() => ({loaded})().includes('search_index.json')")
+        assert not visit.complaints
+
+
 def test_search_finds_a_model(browser: Browser, address: str) -> None:
     with Visit(browser, address, "index.html") as visit:
         visit.page.locator("input.md-search__input").click()

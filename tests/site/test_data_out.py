@@ -199,7 +199,7 @@ def test_each_page_has_one_description_and_one_canonical_address_and_is_in_the_s
         assert unescape(canonical) == heads.address(DEFAULT_URL, str(path.relative_to(site).with_suffix("")))
         (title,) = re.findall(r'<meta property="og:title" content="([^"]*)">', tags)
         assert f"<title>{unescape(title)} - Tunemark</title>" in unescape(tags)
-        (feed,) = re.findall(r'<link rel="alternate" type="application/atom\+xml"[^>]* href="([^"]*)">', tags)
+        (feed,) = re.findall(r'<link rel="alternate feed" type="application/atom\+xml"[^>]* href="([^"]*)">', tags)
         assert (path.parent / feed).resolve() == (site / FEED).resolve()
         found.append(unescape(canonical))
     assert sorted(found) == sorted(listed)

@@ -8,6 +8,8 @@ import html
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,8 @@ DESCRIPTIONS = {
 OTHER = "{title}. Fine-tuning results with their conditions and evidence."
 DESCRIPTION = re.compile(r'<meta name="description" content="[^"]*">')
 CANONICAL = re.compile(r'\s*<link rel="canonical" href="[^"]*">')
+SEARCH_DIALOG = 'data-md-component="search" role="dialog"'
+"""Of the theme, which gives it no name for screen readers."""
 NOT_FOUND_HEADING = "<h1>404 - Not found</h1>"
 NOT_FOUND = """<h1>Page not found</h1>
 <p>This address has no page. Results, accelerators and models have pages of their own.</p>
@@ -111,7 +115,7 @@ def with_head(text: str, head: Head, url: str) -> str:
     text, replaced = DESCRIPTION.subn(lambda _: "\n      ".join(_tags(head, url)), CANONICAL.sub("", text, count=1), count=1)
     if not replaced:
         raise TunemarkError("mkdocs", head.path, "the theme writes no description; adapt site/heads.py", exit_code=Exit.INTERNAL)
-    return text
+    return text.replace(SEARCH_DIALOG, f'{SEARCH_DIALOG} aria-label="Search"', 1)
 
 
 def _tags(head: Head, url: str) -> Iterable[str]:
@@ -119,7 +123,8 @@ def _tags(head: Head, url: str) -> Iterable[str]:
     up = "../" * head.path.count("/")
     yield f'<meta name="description" content="{description}">'
     yield f'<link rel="canonical" href="{here}">'
-    yield f'<link rel="alternate" type="application/atom+xml" title="{NAME}: new data" href="{up}{FEED}">'
+    # The theme takes a link with nothing but `alternate` for another language, and reads the sitemap for it.
+    yield f'<link rel="alternate feed" type="application/atom+xml" title="{NAME}: new data" href="{up}{FEED}">'
     properties = {
         "og:type": head.kind,
         "og:site_name": NAME,
@@ -134,8 +139,16 @@ def _tags(head: Head, url: str) -> Iterable[str]:
     for name, value in properties.items():
         yield f'<meta property="{name}" content="{value}">'
     yield '<meta name="twitter:card" content="summary_large_image">'
+    yield f"<script>{_search_later()}</script>"
     if head.data is not None:
         yield f'<script type="application/ld+json">{script_json(head.data)}</script>'
+
+
+@cache
+def _search_later() -> str:
+    """Return the script that loads the index of the search when a reader goes to the search, without comments."""
+    text = resources.files("tunemark.site").joinpath("assets", "search_later.js").read_text(encoding="utf-8")
+    return "\n".join(line.strip() for line in text.splitlines() if not line.startswith("//"))
 
 
 def not_found(text: str) -> str:
