@@ -152,7 +152,7 @@ def test_words_that_no_result_has_are_named(explorer: Page) -> None:
     explorer.get_by_label("Search results", exact=True).fill("h100 bf16")
     assert explorer.get_by_text('No result has "bf16" in the accelerator').count() == 1
     explorer.get_by_label("Search results", exact=True).fill("h100 qlora")
-    assert explorer.get_by_text("No result has all of these; clear a filter or a word.").count() == 1
+    assert explorer.get_by_text("No result matches all filters and words; clear one of them.").count() == 1
     explorer.get_by_label("Search results", exact=True).fill("h100")
     assert explorer.get_by_text("No result has").count() == 0
 

@@ -12,7 +12,7 @@ EVIDENCE = {
     "direct": "of this model, method, row length and device count",
     "near": "of this model and method on this accelerator, with another row length or device count",
 }
-KINDS_OF_EVIDENCE = {"direct": "results", "near": "near results", "predicted": "prediction"}
+KINDS_OF_EVIDENCE = {"direct": "results", "near": "similar results", "predicted": "prediction"}
 SHARDINGS = {"ddp": "DDP", "fsdp2": "FSDP2", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
 METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
 LISTED = "on_demand"
@@ -75,7 +75,7 @@ def configuration(option: Option) -> str:
     parts = [
         METHODS.get(rate.method, rate.method),
         f"micro-batch of {rate.micro_batch} x {rate.sequence_length:,} tokens",
-        {"none": "no checkpointing", "full": "full checkpointing"}.get(rate.checkpointing or "", f"{rate.checkpointing} checkpointing"),
+        {"none": "no gradient checkpointing", "full": "full gradient checkpointing"}.get(rate.checkpointing or "", f"{rate.checkpointing} gradient checkpointing"),
     ]
     return ", ".join([*parts, *([SHARDINGS.get(rate.sharding, rate.sharding)] if rate.sharding and rate.sharding != "single" else [])])
 

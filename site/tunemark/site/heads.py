@@ -115,6 +115,10 @@ def with_head(text: str, head: Head, url: str) -> str:
     text, replaced = DESCRIPTION.subn(lambda _: "\n      ".join(_tags(head, url)), CANONICAL.sub("", text, count=1), count=1)
     if not replaced:
         raise TunemarkError("mkdocs", head.path, "the theme writes no description; adapt site/heads.py", exit_code=Exit.INTERNAL)
+    return _named_search(text)
+
+
+def _named_search(text: str) -> str:
     return text.replace(SEARCH_DIALOG, f'{SEARCH_DIALOG} aria-label="Search"', 1)
 
 
@@ -158,7 +162,7 @@ def not_found(text: str) -> str:
         raise TunemarkError("mkdocs", "404.html", "the theme has another page for errors; adapt site/heads.py", exit_code=Exit.INTERNAL)
     text = text.replace(NOT_FOUND_HEADING, NOT_FOUND.replace("{root}", root[1]))
     text = text.replace(f"<title>{NAME}</title>", f"<title>Page not found - {NAME}</title>")
-    return DESCRIPTION.sub('<meta name="robots" content="noindex">', text, count=1)
+    return DESCRIPTION.sub('<meta name="robots" content="noindex">', _named_search(text), count=1)
 
 
 def sitemap(site: Path, url: str) -> str:

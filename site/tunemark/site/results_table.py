@@ -57,7 +57,7 @@ def results_table(
         interactive=True,
         searchable=False,
         most=MOST_RESULTS,
-        all_rows=("All of them in the explorer", f"results/index{'?' if explorer else ''}{explorer}"),
+        all_rows=("All results in the explorer", f"results/index{'?' if explorer else ''}{explorer}"),
     )
 
 

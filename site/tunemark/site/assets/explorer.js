@@ -496,7 +496,7 @@
       write(count, `${whole.format(found.rows.length)} of ${whole.format(table.size)} results`);
       const reason = unknown.length
         ? `No result has ${unknown.map((word) => `"${word}"`).join(" or ")} in the accelerator, model, method, trust, software, status, year, source or id.`
-        : "No result has all of these; clear a filter or a word.";
+        : "No result matches all filters and words; clear one of them.";
       const hidden = found.left ? `${whole.format(found.left)} failed, impossible or test results are hidden.` : "";
       write(leftOut, found.rows.length ? hidden : `${reason} ${hidden}`.trim());
       reset.hidden = !location.search;

@@ -136,7 +136,7 @@
   };
 
   // Words ------------------------------------------------------------------------------------------
-  const KINDS_OF_EVIDENCE = { direct: "results", near: "near results", predicted: "prediction" };
+  const KINDS_OF_EVIDENCE = { direct: "results", near: "similar results", predicted: "prediction" };
   const SHARDINGS = { ddp: "DDP", fsdp2: "FSDP2", zero2: "ZeRO-2", zero3: "ZeRO-3" };
   const METHODS = { full: "full fine-tuning", lora: "LoRA", qlora: "QLoRA" };
   const EVIDENCE = {
@@ -172,7 +172,7 @@
     [
       METHODS[rate.method] ?? rate.method,
       `micro-batch of ${rate.micro_batch} x ${fixed(rate.sequence_length, 0)} tokens`,
-      { none: "no checkpointing", full: "full checkpointing" }[rate.checkpointing] ?? `${rate.checkpointing} checkpointing`,
+      { none: "no gradient checkpointing", full: "full gradient checkpointing" }[rate.checkpointing] ?? `${rate.checkpointing} gradient checkpointing`,
       ...(rate.sharding && rate.sharding !== "single" ? [SHARDINGS[rate.sharding] ?? rate.sharding] : []),
     ].join(", ");
   const memory = ({ rate }) => (rate.needed_bytes === null ? "" : `${rate.memory}: ${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`);
@@ -366,7 +366,7 @@
   const field = (name) => form.elements.namedItem(name);
   const chosen = (name) => [...form.querySelectorAll(`input[name="${name}"]:checked`)].map((box) => box.value);
 
-  // Those that are marked and whose memory is within the limit. The nameless one stands for none at all.
+  // Those that are selected and whose memory is within the limit. If none is left, an empty key, which no offer has.
   const accelerators = (index) => {
     const most = Number(field("memory").value || Infinity), marked = chosen("accelerator");
     if (most === Infinity) return marked;

@@ -181,7 +181,7 @@ def _each_result(errors: list[Row], cells: CardCells) -> Table:
         interactive=True,
         searchable=False,
         most=MOST_RESULTS,
-        all_rows=("All of them as CSV", ERRORS_CSV),
+        all_rows=("All rows as CSV", ERRORS_CSV),
     )
 
 
