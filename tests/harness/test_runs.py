@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness_making import ROOT, only_submission, run_json, tunemark
+from harness_making import ROOT, cold, only_submission, run_json, tunemark
 
 from tunemark.schema.derive import derive
 from tunemark.schema.statistics.steady_state import steady_window
@@ -20,11 +20,9 @@ TEXT = ROOT / "tests" / "harness" / "data" / "emotions"
 SMALL = ("--set", "data.sequence_length=16", "--set", "batch.micro_batch=2")
 
 
-def start(*arguments):
+def started(*arguments, start=cold):
     """Start a run and return its process once the worker has done some steps."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tunemark.cli", "run", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(start("tunemark.cli", "run", *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
         if "train, " in line:
             return process
@@ -37,7 +35,7 @@ def worker_of(process):
 
 
 def test_a_short_run_is_ok_and_answers_in_json(tmp_path):
-    done = tunemark("run", "smoke-lora", "--steps", 3, "--out", tmp_path, "--json", *SMALL)
+    done = tunemark("run", "smoke-lora", "--steps", 3, "--out", tmp_path, "--json", *SMALL, start=cold)
     assert done.returncode == 0, done.stderr
     answer = run_json(done)
     assert (answer["status"], answer["steps"]) == ("ok", 3)
@@ -75,7 +73,7 @@ def test_no_name_or_path_of_the_machine_is_in_a_submission(tmp_path):
 
 @pytest.mark.process
 def test_a_killed_worker_leaves_its_steps_and_status_crash(tmp_path):
-    process = start("smoke-lora", "--steps", 5000, "--out", tmp_path, *SMALL)
+    process = started("smoke-lora", "--steps", 5000, "--out", tmp_path, *SMALL)
     worker_of(process).kill()
     _, said = process.communicate(timeout=60)
     submission = only_submission(tmp_path)
@@ -89,7 +87,7 @@ def test_a_killed_worker_leaves_its_steps_and_status_crash(tmp_path):
 @pytest.mark.process
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP])
 def test_ctrl_c_and_a_closed_terminal_leave_the_steps_and_status_interrupted(tmp_path, sent):
-    process = start("smoke-lora", "--steps", 5000, "--out", tmp_path, *SMALL)
+    process = started("smoke-lora", "--steps", 5000, "--out", tmp_path, *SMALL)
     process.send_signal(sent)
     process.communicate(timeout=60)
     submission = only_submission(tmp_path)
@@ -109,7 +107,7 @@ def test_a_worker_that_outlasts_its_time_is_ended(tmp_path):
 
 @pytest.mark.process
 def test_a_stopped_worker_is_ended_by_force_at_the_timeout(tmp_path):
-    process = start("smoke-lora", "--steps", 100_000, "--timeout", 30, "--no-probe", "--out", tmp_path, *SMALL)
+    process = started("smoke-lora", "--steps", 100_000, "--timeout", 30, "--no-probe", "--out", tmp_path, *SMALL)
     os.kill(worker_of(process).pid, signal.SIGSTOP)
     process.communicate(timeout=60)
     assert only_submission(tmp_path).outcome.status is Status.TIMEOUT
@@ -257,6 +255,7 @@ def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_libra
         "--out",
         out,
         env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")},
+        start=cold,
     )
     submission = only_submission(out)
     assert submission.outcome.status is Status.OK, done.stderr
@@ -265,7 +264,18 @@ def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_libra
 
 
 def test_a_missing_model_without_network_says_what_to_do(tmp_path):
-    tunemark("run", "smoke-lora", "--steps", 2, "--weights", "pretrained:nobody/nothing", "--out", tmp_path, env={"HF_HUB_OFFLINE": "1"})
+    tunemark(
+        "run",
+        "smoke-lora",
+        "--steps",
+        2,
+        "--weights",
+        "pretrained:nobody/nothing",
+        "--out",
+        tmp_path,
+        env={"HF_HUB_OFFLINE": "1"},
+        start=cold,
+    )
     outcome = only_submission(tmp_path).outcome
     assert outcome.status is Status.CRASH
     assert "pretrained:DIRECTORY" in outcome.fix
