@@ -1,6 +1,7 @@
 """Factories that default what does not matter to a test."""
 
 import atexit
+import contextlib
 import json
 import os
 import shutil
@@ -12,6 +13,8 @@ from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+
+import psutil
 
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.vendors.cuda import THROTTLE_REASONS
@@ -82,6 +85,16 @@ def tunemark(*arguments, start=warm, env=None, **options):
         env={**os.environ, **(env or {})},
         **options,
     )
+
+
+def writer_of(temporary, log="log.jsonl"):
+    """Return the process that writes a log of the one run with this temporary folder."""
+    (path,) = temporary.glob(f"tunemark-*/{log}")
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if any(file.path == str(path) and file.mode == "a" for file in process.open_files()):
+                return process
+    raise AssertionError(f"no process writes {path}")
 
 
 def only_submission(folder):

@@ -28,7 +28,7 @@ IMPORTS = (
     "tunemark.harness.worker.entry",
     "tunemark.harness.worker.gates",
 )
-MODULES = ("tunemark.harness.worker.entry", "torch.distributed.run", "accelerate.commands.launch", "sharding_process")
+MODULES = {"tunemark.harness.worker.entry", "torch.distributed.run", "accelerate.commands.launch", "sharding_process"}
 """Modules that forked processes start by forking again. Every other command starts as usual."""
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -54,6 +54,7 @@ def serve(address):
 
     # Inductor would start a process per core, each of which imports torch.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    os.environ["HF_HUB_OFFLINE"] = "1"
     subprocess.Popen = popen_of(subprocess.Popen)
     for name in IMPORTS:
         importlib.import_module(name)
