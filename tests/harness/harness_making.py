@@ -50,7 +50,8 @@ def warm_process():
     """Return the address of this session's process that has imported the libraries (warm_start.py)."""
     folder = Path(tempfile.mkdtemp(prefix="warm-"))
     address = folder / "socket"
-    process = subprocess.Popen([sys.executable, str(WARM_START), str(address)])
+    with (folder / "errors").open("w") as errors:
+        process = subprocess.Popen([sys.executable, str(WARM_START), str(address)], stderr=errors)
 
     def end():
         process.terminate()
@@ -59,7 +60,7 @@ def warm_process():
 
     atexit.register(end)
     while not address.exists():
-        assert process.poll() is None, "the warm process has ended"
+        assert process.poll() is None, (folder / "errors").read_text()
         time.sleep(0.05)
     return str(address)
 

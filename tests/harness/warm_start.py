@@ -10,6 +10,7 @@ module, gives it its own environment, folder and files, forwards signals, and en
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -93,7 +94,15 @@ def keep(asked):
     for file in files:
         os.close(file)
     asked.sendall(f"{pid}\n".encode())
-    _, status = os.waitpid(pid, 0)
+    hung_up = select.poll()
+    hung_up.register(asked, 0)
+    done, status = 0, 0
+    while not done:
+        if hung_up.poll(20):
+            # The asking process was killed, such as by the time limit of its test.
+            os.kill(pid, signal.SIGTERM)
+            os._exit(1)
+        done, status = os.waitpid(pid, os.WNOHANG)
     asked.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
 
