@@ -1,13 +1,36 @@
 """What all tests share: on a machine that others use too, no example fails for the time that it took."""
 
 import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 settings.register_profile("any machine", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("any machine")
+
+
+@pytest.fixture(scope="session")
+def make_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Return a function that fills a folder of this name on the first call of any worker, and returns it."""
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def once(name: str, fill: Callable[[Path], object]) -> Path:
+        folder, partial = root / name, root / f"{name}.partial"
+        with FileLock(root / f"{name}.lock"):
+            if not folder.exists():
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir()
+                fill(partial)
+                partial.rename(folder)
+        return folder
+
+    return once
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,25 +2,37 @@
 
 import shutil
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from factories import CHECKOUT, Said, Tunemark
+from factories import CHECKOUT, Said, Tunemark, calibration_of_checkout, copy_data, rates_of_one_model
 
 from tunemark import cli
-
-FACT_FOLDERS = ("accelerators", "known", "models", "workloads", "prices")
+from tunemark.collector.predict import calibration_rows
+from tunemark.collector.store.loading import collect
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout without records; the current directory and TUNEMARK_ROOT point at it."""
-    root = tmp_path / "checkout"
-    for folder in FACT_FOLDERS:
-        shutil.copytree(CHECKOUT / "data" / folder, root / "data" / folder)
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A checkout without records; the current directory and TUNEMARK_ROOT point at it. Collected rates are those of one model."""
+    root = copy_data(tmp_path / "checkout")
     monkeypatch.setenv("TUNEMARK_ROOT", str(root))
     monkeypatch.chdir(root)
-    return root
+    with rates_of_one_model():
+        yield root
+
+
+@pytest.fixture(scope="session")
+def whole_database(make_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """The database of the committed data."""
+    return make_once("whole_database", lambda folder: collect(CHECKOUT, folder / "tunemark.duckdb")) / "tunemark.duckdb"
+
+
+@pytest.fixture
+def calibrated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands calibrate the predictor with rows of this checkout that are computed once."""
+    monkeypatch.setattr(calibration_rows, "calibrate", lambda _root, _facts: calibration_of_checkout())
 
 
 @pytest.fixture

@@ -1,14 +1,21 @@
 """Valid records with everything defaulted that a test does not care about."""
 
 import json
+import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+import pytest
+
+from tunemark.collector.predict import calibration_rows, option_rates
+from tunemark.collector.predict.calibration_rows import Calibration
 from tunemark.collector.predict.cross_validation import HeldOut
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.base import canonical_json, content_id
@@ -174,6 +181,34 @@ def make_published(**overrides: Any) -> PublishedResult:
         "status": "ok",
     }
     return PublishedResult.model_validate_json(json.dumps(with_overrides(content, overrides)))
+
+
+FACT_FOLDERS = ("accelerators", "known", "models", "workloads", "prices")
+
+
+def copy_data(root: Path, *folders: str) -> Path:
+    """Copy facts, and further folders of data, into a new checkout without records, and return its folder."""
+    for folder in (*FACT_FOLDERS, *folders):
+        shutil.copytree(CHECKOUT / "data" / folder, root / "data" / folder)
+    return root
+
+
+@contextmanager
+def rates_of_one_model() -> Iterator[None]:
+    """Collect with the option rates of one model: computing those of all takes longer than everything else."""
+    asked = option_rates.models_asked
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(option_rates, "models_asked", lambda facts: [card for card in asked(facts) if card.key == "llama-3.1-8b"])
+        yield
+
+
+@cache
+def calibration_of_checkout() -> Calibration:
+    """Return the calibration rows of this checkout, computed once."""
+    return CALIBRATE(CHECKOUT)
+
+
+CALIBRATE = calibration_rows.calibrate
 
 
 def run_id(number: int) -> str:

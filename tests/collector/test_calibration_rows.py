@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import CHECKOUT, Tunemark, summarise
+from factories import Tunemark, calibration_of_checkout, summarise
 
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import Finding
@@ -26,7 +26,7 @@ JOB = ("estimate", "-m", "llama-3.1-8b", "--method", "lora", "--seq", "8192", "-
 
 @pytest.fixture(scope="module")
 def learnt() -> Calibration:
-    return calibrate(CHECKOUT)
+    return calibration_of_checkout()
 
 
 def test_an_ambiguous_step_has_the_reading_that_the_audit_does_not_exclude(learnt: Calibration) -> None:
@@ -76,6 +76,7 @@ def test_tuned_software_is_predicted_to_be_faster_than_plain_and_the_vendors_fas
     assert values == sorted(values)
 
 
+@pytest.mark.usefixtures("calibrated_once")
 def test_a_job_is_predicted_where_it_fits_and_what_does_not_fit_is_not(tunemark: Tunemark) -> None:
     done = tunemark(*JOB, "--samples", "10000", "-a", "nvidia-h100-80gb-sxm", "-a", "nvidia-rtx-4090", "-a", "aws-trainium2", "--json")
     assert done.code == 0
@@ -92,6 +93,7 @@ def test_a_job_is_predicted_where_it_fits_and_what_does_not_fit_is_not(tunemark:
     assert "no accepted result on a device of AWS" in unknown["no_data"]
 
 
+@pytest.mark.usefixtures("calibrated_once")
 def test_cost_follows_from_the_price_that_is_given(tunemark: Tunemark) -> None:
     done = tunemark(*JOB, "--tokens", "1000000", "--epochs", "3", "--usd-per-hour", "2", "-a", "nvidia-h100-80gb-sxm", "--json")
     one = json.loads(done.out)["throughput"]["accelerators"][0]
@@ -100,6 +102,7 @@ def test_cost_follows_from_the_price_that_is_given(tunemark: Tunemark) -> None:
     assert one["price"] is None
 
 
+@pytest.mark.usefixtures("calibrated_once")
 def test_a_cost_without_a_list_price_says_so(tunemark: Tunemark) -> None:
     job = ("estimate", "-m", "llama-3.1-8b", "--devices", "16", "--tokens", "1000000", "-a", "nvidia-h100-80gb-sxm")
     assert "no list price for this number of devices; give --usd-per-hour" in tunemark(*job).out
@@ -107,6 +110,7 @@ def test_a_cost_without_a_list_price_says_so(tunemark: Tunemark) -> None:
     assert (one["usd"], one["no_price"]) == (None, "no list price for this number of devices; give --usd-per-hour")
 
 
+@pytest.mark.usefixtures("calibrated_once")
 def test_the_table_shows_the_label_the_interval_and_the_nearest_results(tunemark: Tunemark) -> None:
     shown = tunemark(*JOB, "--throughput", "-a", "nvidia-h100-80gb-sxm", "--like", "003").out
     assert "Predicted, with an interval of 90%" in shown
@@ -123,6 +127,7 @@ def test_the_table_shows_the_label_the_interval_and_the_nearest_results(tunemark
         (("--like", "mlprf"), "did you mean 'mlperf'"),
     ],
 )
+@pytest.mark.usefixtures("calibrated_once")
 def test_a_wrong_option_is_refused_with_the_fix(tunemark: Tunemark, arguments: tuple[str, ...], complaint: str) -> None:
     done = tunemark(*JOB, "-a", "nvidia-h100-80gb-sxm", *arguments)
     assert done.code == 2

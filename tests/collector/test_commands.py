@@ -7,11 +7,12 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from factories import CHECKOUT, FACTS, Tunemark, make_submission, save
+from factories import CHECKOUT, FACTS, Tunemark, copy_data, make_submission, rates_of_one_model, save
 
 from tunemark.collector.commands.schema import outdated
 from tunemark.collector.predict.price_book import offers
 from tunemark.collector.store.database import empty_database
+from tunemark.collector.store.loading import collect
 from tunemark.collector.store.sql_query import QueryResult
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import PriceRow
@@ -27,11 +28,21 @@ WRITES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with one submission, collected."""
+    root = copy_data(tmp_path_factory.mktemp("collected"))
+    save(root, make_submission())
+    with rates_of_one_model():
+        collect(root, root / "build" / "tunemark.duckdb")
+    return root
+
+
 @pytest.fixture
-def database(checkout: Path, tunemark: Tunemark) -> Path:
-    save(checkout, make_submission())
-    tunemark("collect")
-    return checkout / "build" / "tunemark.duckdb"
+def database(collected: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Its database, which the commands find."""
+    monkeypatch.setenv("TUNEMARK_ROOT", str(collected))
+    return collected / "build" / "tunemark.duckdb"
 
 
 @pytest.mark.parametrize("sql", WRITES)

@@ -4,23 +4,19 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from factories import CHECKOUT
+from factories import calibration_of_checkout
 
-from tunemark.collector.predict.calibration_rows import Calibration, calibrate
-from tunemark.collector.store.loading import collect
+from tunemark.collector.predict.calibration_rows import Calibration
 
 
 @pytest.fixture(scope="module")
 def calibration() -> Calibration:
-    return calibrate(CHECKOUT)
+    return calibration_of_checkout()
 
 
 @pytest.fixture(scope="module")
-def connection(tmp_path_factory: pytest.TempPathFactory) -> duckdb.DuckDBPyConnection:
-    """The database of the committed data."""
-    path: Path = tmp_path_factory.mktemp("db") / "tunemark.duckdb"
-    collect(CHECKOUT, path)
-    return duckdb.connect(str(path), read_only=True)
+def connection(whole_database: Path) -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(str(whole_database), read_only=True)
 
 
 def values(connection: duckdb.DuckDBPyConnection, result_id: str, *columns: str) -> tuple[float | None, ...]:

@@ -129,6 +129,7 @@ def test_rows_longer_than_a_table_of_positions_are_an_error_and_never_the_defaul
     assert json.loads(tunemark("estimate", "-m", "llama-3.1-8b", "--json").out)["shape"]["sequence_length"] == 2048
 
 
+@pytest.mark.usefixtures("calibrated_once")
 def test_the_software_that_memory_and_speed_assume_is_named_for_each(tunemark: Tunemark) -> None:
     memory = "a transformers and peft loop with attention sdpa, loss upcast, optimizer adamw, checkpointing full"
     speed = "003 (plain) with the kernels and loss of its results, which can differ from those of the memory estimate"

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import shutil
 from datetime import date
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from factories import CHECKOUT, Tunemark
+from factories import Tunemark, copy_data, rates_of_one_model
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,10 +25,9 @@ DAY = date(2026, 11, 22)
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with the published results of two documents."""
-    root = tmp_path_factory.mktemp("checkout")
-    for folder in ("accelerators", "known", "models", "workloads", "prices", "published/001", "published/004"):
-        shutil.copytree(CHECKOUT / "data" / folder, root / "data" / folder)
-    collect(root, root / "tunemark.duckdb", lambda: None, DAY)
+    root = copy_data(tmp_path_factory.mktemp("checkout"), "published/001", "published/004")
+    with rates_of_one_model():
+        collect(root, root / "tunemark.duckdb", lambda: None, DAY)
     return root / "tunemark.duckdb"
 
 
@@ -57,7 +55,8 @@ def test_the_same_database_gives_the_same_bytes(database: Path, exported: Path, 
 
 
 def test_a_rebuilt_database_gives_the_same_bytes(database: Path, exported: Path, tmp_path: Path):
-    collect(database.parent, tmp_path / "rebuilt.duckdb", lambda: None, DAY)
+    with rates_of_one_model():
+        collect(database.parent, tmp_path / "rebuilt.duckdb", lambda: None, DAY)
     again = export(tmp_path / "rebuilt.duckdb", tmp_path / "again").folder
     assert [name for name in sorted(FILES) if (again / name).read_bytes() != (exported / name).read_bytes()] == []
 

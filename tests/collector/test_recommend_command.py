@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from factories import CHECKOUT, Tunemark
+from factories import Tunemark
 
 from tunemark.collector.commands.terminal import parse_count, parse_seconds
-from tunemark.collector.store.loading import collect
 from tunemark.schema.errors import TunemarkError
 
 
@@ -29,18 +28,11 @@ def test_a_wrong_amount_names_its_option(text: str) -> None:
         parse_seconds("--deadline", text)
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("recommend") / "all.duckdb"
-    collect(CHECKOUT, path)
-    return path
-
-
 BASE = ("recommend", "-m", "llama-3.1-8b", "--tokens", "10M")
 
 
-def test_the_answer_comes_first_with_time_cost_and_evidence(tunemark: Tunemark, database: Path) -> None:
-    done = tunemark(*BASE, "--db", database)
+def test_the_answer_comes_first_with_time_cost_and_evidence(tunemark: Tunemark, whole_database: Path) -> None:
+    done = tunemark(*BASE, "--db", whole_database)
     assert done.code == 0
     lines = done.out.splitlines()
     assert lines[0] == "Llama 3.1 8B, LoRA, 10M tokens, rows of 2,048 tokens"
@@ -51,8 +43,8 @@ def test_the_answer_comes_first_with_time_cost_and_evidence(tunemark: Tunemark, 
     assert lines[-1].startswith("Includes an assumed 5 min 00 s of start-up.")
 
 
-def test_the_json_has_every_option_with_its_results(tunemark: Tunemark, database: Path) -> None:
-    answer = json.loads(tunemark(*BASE, "--db", database, "--json").out)
+def test_the_json_has_every_option_with_its_results(tunemark: Tunemark, whole_database: Path) -> None:
+    answer = json.loads(tunemark(*BASE, "--db", whole_database, "--json").out)
     first = answer["ranked"][0]
     assert first["usd"] == pytest.approx(first["seconds"] / 3600 * first["offer"]["usd_per_hour"] * first["instances"])
     assert first["seconds"] == pytest.approx(300 + 10_000_000 / first["rate"]["tokens_per_s"])
@@ -62,15 +54,15 @@ def test_the_json_has_every_option_with_its_results(tunemark: Tunemark, database
     assert all(option["rate"]["result_ids"] for option in cited)
 
 
-def test_only_results_count_if_predictions_are_not_wanted(tunemark: Tunemark, database: Path) -> None:
-    answer = json.loads(tunemark(*BASE, "--db", database, "--trust", "published", "--json").out)
+def test_only_results_count_if_predictions_are_not_wanted(tunemark: Tunemark, whole_database: Path) -> None:
+    answer = json.loads(tunemark(*BASE, "--db", whole_database, "--trust", "published", "--json").out)
     assert {option["rate"]["evidence"] for option in answer["ranked"]} == {"direct"}
-    measured = tunemark(*BASE, "--db", database, "--trust", "measured")
+    measured = tunemark(*BASE, "--db", whole_database, "--trust", "measured")
     assert "No data: there is no similar result for any accelerator offered at this level of trust" in measured.out
 
 
-def test_a_model_too_large_for_an_accelerator_is_never_recommended_on_it(tunemark: Tunemark, database: Path) -> None:
-    job = ("recommend", "-m", "llama-3.1-70b", "--method", "full", "--tokens", "10M", "--db", database, "--json")
+def test_a_model_too_large_for_an_accelerator_is_never_recommended_on_it(tunemark: Tunemark, whole_database: Path) -> None:
+    job = ("recommend", "-m", "llama-3.1-70b", "--method", "full", "--tokens", "10M", "--db", whole_database, "--json")
     answer = json.loads(tunemark(*job).out)
     rates = [option["rate"] for option in answer["ranked"]]
     assert rates
@@ -78,9 +70,9 @@ def test_a_model_too_large_for_an_accelerator_is_never_recommended_on_it(tunemar
     assert any(one["accelerator"] == "nvidia-h100-80gb-sxm" and one["devices"] == 1 for one in answer["too_large"])
 
 
-def test_own_hardware_is_compared_with_renting(tunemark: Tunemark, database: Path) -> None:
+def test_own_hardware_is_compared_with_renting(tunemark: Tunemark, whole_database: Path) -> None:
     owned = "purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30"
-    answer = json.loads(tunemark(*BASE, "--method", "qlora", "--own", "RTX 4090", "--owned", owned, "--db", database, "--json").out)
+    answer = json.loads(tunemark(*BASE, "--method", "qlora", "--own", "RTX 4090", "--owned", owned, "--db", whole_database, "--json").out)
     own = [option for option in answer["ranked"] if option["offer"]["provider"] == "own hardware"]
     assert len(own) == 1
     assert own[0]["offer"]["usd_per_hour"] == pytest.approx(2000 / (3 * 8766 * 0.5) + 0.135)
@@ -114,9 +106,9 @@ def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark, da
         (("--own", "RTX 4090", "--owned", "purchase=1"), "years, utilisation, watts, electricity missing"),
     ],
 )
-def test_a_wrong_option_names_the_fix(tunemark: Tunemark, database: Path, arguments: tuple[str, ...], complaint: str) -> None:
+def test_a_wrong_option_names_the_fix(tunemark: Tunemark, whole_database: Path, arguments: tuple[str, ...], complaint: str) -> None:
     base = BASE[:3] if arguments[0] == "--tokens" else BASE
-    done = tunemark(*base, *arguments, "--db", database)
+    done = tunemark(*base, *arguments, "--db", whole_database)
     assert done.code == 2
     assert complaint in done.err
 

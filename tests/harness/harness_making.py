@@ -1,12 +1,20 @@
 """Factories that default what does not matter to a test."""
 
+import atexit
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
+from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+
+import psutil
 
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.vendors.cuda import THROTTLE_REASONS
@@ -15,6 +23,7 @@ from tunemark.schema.records.upgrade import read_record
 from tunemark.schema.vocabulary import Backend, Dtype
 
 ROOT = Path(__file__).parents[2]
+WARM_START = Path(__file__).with_name("warm_start.py")
 
 
 def make_machine(**changes):
@@ -36,10 +45,40 @@ def make_machine(**changes):
     return Machine(**{**plain, **changes})
 
 
-def tunemark(*arguments, env=None, **options):
-    """Start the command line as a person does and return the finished process."""
+@cache
+def warm_process():
+    """Return the address of this session's process that has imported the libraries (warm_start.py)."""
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))
+    address = folder / "socket"
+    with (folder / "errors").open("w") as errors:
+        process = subprocess.Popen([sys.executable, str(WARM_START), str(address)], stderr=errors)
+
+    def end():
+        process.terminate()
+        process.wait()
+        shutil.rmtree(folder)
+
+    atexit.register(end)
+    while not address.exists():
+        assert process.poll() is None, (folder / "errors").read_text()
+        time.sleep(0.05)
+    return str(address)
+
+
+def warm(module, *arguments):
+    """Return the command that runs a module in a process forked from the warm one."""
+    return [sys.executable, "-S", str(WARM_START), warm_process(), module, *map(str, arguments)]
+
+
+def cold(module, *arguments):
+    """Return the command that runs a module as a person does."""
+    return [sys.executable, "-m", module, *map(str, arguments)]
+
+
+def tunemark(*arguments, start=warm, env=None, **options):
+    """Run the command line in a process of its own, forked from a warm one or started `cold`, and return the finished process."""
     return subprocess.run(
-        [sys.executable, "-m", "tunemark.cli", *map(str, arguments)],
+        start("tunemark.cli", *arguments),
         capture_output=True,
         text=True,
         check=False,
@@ -47,6 +86,16 @@ def tunemark(*arguments, env=None, **options):
         env={**os.environ, **(env or {})},
         **options,
     )
+
+
+def writer_of(temporary, log="log.jsonl"):
+    """Return the process that writes a log of the one run with this temporary folder."""
+    (path,) = temporary.glob(f"tunemark-*/{log}")
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if any(file.path == str(path) and file.mode == "a" for file in process.open_files()):
+                return process
+    raise AssertionError(f"no process writes {path}")
 
 
 def only_submission(folder):

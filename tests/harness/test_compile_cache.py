@@ -22,18 +22,39 @@ def cache_of_a_run(out, folder, *more):
     return submission
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def first(cache, tmp_path_factory):
+    """A compiled run that finds an empty cache."""
+    return cache_of_a_run(tmp_path_factory.mktemp("first"), cache)
+
+
+@pytest.mark.slow
+def test_a_compiled_run_says_in_which_step_it_compiled(first):
+    assert (first.events[0].step, first.events[0].kind) == (1, "compile")
+    assert first.effective.compile == "blocks, inductor"
+
+
+@pytest.mark.slow
+def test_the_same_compiled_run_finds_a_cold_cache_then_a_warm_one(first, cache, tmp_path):
+    second = cache_of_a_run(tmp_path, cache)
+    assert [run.process.compile_cache for run in (first, second)] == ["cold", "warm"]
+    assert [run.plan.measurement.cold for run in (first, second)] == [False, False]
+
+
 @pytest.mark.process
 @pytest.mark.slow
-def test_the_same_compiled_run_finds_a_cold_cache_then_a_warm_one_and_a_cold_one_with_cold(tmp_path):
-    folder = tmp_path / "cache"
-    first = cache_of_a_run(tmp_path / "first", folder)
-    filled = sorted(folder.rglob("*"))
-    second = cache_of_a_run(tmp_path / "second", folder)
-    third = cache_of_a_run(tmp_path / "third", folder, "--cold")
-    assert [run.process.compile_cache for run in (first, second, third)] == ["cold", "warm", "cold"]
-    assert [run.plan.measurement.cold for run in (first, second, third)] == [False, False, True]
+@pytest.mark.usefixtures("first")
+def test_a_run_with_cold_compiles_again_and_leaves_the_cache_as_it_was(cache, tmp_path):
+    filled = sorted(cache.rglob("*"))
+    cold = cache_of_a_run(tmp_path, cache, "--cold")
+    assert (cold.process.compile_cache, cold.plan.measurement.cold) == ("cold", True)
     assert filled
-    assert len(sorted(folder.rglob("*"))) == len(filled)
+    assert len(sorted(cache.rglob("*"))) == len(filled)
 
 
 def test_a_cold_run_has_its_caches_in_the_folder_that_is_removed_with_it(facts, tmp_path):

@@ -173,18 +173,6 @@ def test_what_took_effect_is_read_from_the_model_not_from_the_plan(prepared):
     assert seen["optimizer"] == "torch SGD"
 
 
-def test_a_compiled_run_says_in_which_step_it_compiled_and_what_that_cost(tmp_path):
-    done = tunemark("run", "smoke-lora", "--steps", 12, "--set", "compile=blocks", "--no-probe", "--out", tmp_path)
-    submission = only_submission(tmp_path)
-    assert submission.outcome.status is Status.OK, done.stderr
-    assert submission.events[0].step == 1
-    assert submission.events[0].kind == "compile"
-    assert submission.effective.compile == "blocks, inductor"
-    again = tmp_path / "again"
-    tunemark("run", "smoke-lora", "--steps", 12, "--set", "compile=blocks", "--no-probe", "--out", again)
-    assert only_submission(again).process.compile_cache == "warm"
-
-
 def test_evaluating_leaves_four_bit_weights_as_they_were_and_turns_dropout_off(prepared):
     from bitsandbytes.nn import Linear4bit
 

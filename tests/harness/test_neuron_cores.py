@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from harness_making import only_submission, tunemark
+from harness_making import cold, only_submission, tunemark
 
 from tunemark.collector.gate.checks import evidence_problems
 from tunemark.harness.plan.resolve import Options, resolve
@@ -46,7 +46,7 @@ def test_two_cores_learn_what_two_processes_learn_under_ddp(tmp_path, neuron_mac
     """Dropout draws the same in both, so that a gradient that is not exchanged, or is twice, shows from the second step on."""
     ddp = tunemark("run", "smoke-bert", *SMALL, "--devices", 2, "--out", tmp_path / "ddp")
     assert ddp.returncode == 0, ddp.stderr
-    cores = tunemark("run", "smoke-bert", *SMALL, "--devices", 2, "--out", tmp_path / "cores", env=neuron_machine)
+    cores = tunemark("run", "smoke-bert", *SMALL, "--devices", 2, "--out", tmp_path / "cores", env=neuron_machine, start=cold)
     assert cores.returncode == 0, cores.stderr
     reference, both = only_submission(tmp_path / "ddp"), only_submission(tmp_path / "cores")
     assert both.environment.backend is Backend.NEURON

@@ -3,12 +3,10 @@
 import os
 import socket
 import subprocess
-import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
-from harness_making import make_machine, only_submission, tunemark
+from harness_making import make_machine, only_submission, tunemark, warm
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.node_telemetry import NodeUse, Window, answer, ask_parent, joined, total_energy
@@ -45,11 +43,8 @@ def test_the_energy_of_two_machines_is_the_sum_of_their_counters(tmp_path):
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     shared = ["run", "smoke-full", *SMALL, "--devices", "2", "--nodes", "2", "--rendezvous", f"localhost:{port}", "--out", str(tmp_path)]
-    script = Path(__file__).with_name("node_process.py")
     nodes = [
-        subprocess.Popen(
-            [sys.executable, str(script), *shared, "--node-rank", rank], stdout=subprocess.DEVNULL, env={**os.environ, "WATTS": watts}
-        )
+        subprocess.Popen(warm("node_process", *shared, "--node-rank", rank), stdout=subprocess.DEVNULL, env={**os.environ, "WATTS": watts})
         for rank, watts in (("1", "50"), ("0", "200"))
     ]
     assert [node.wait(timeout=240) for node in nodes] == [0, 0]

@@ -10,34 +10,32 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness_making import ROOT, only_submission, run_json, tunemark
+import transformers
+from harness_making import ROOT, cold, only_submission, run_json, tunemark, warm, writer_of
 
+from tunemark.harness.worker.models import config_of
+from tunemark.harness.worker.sample_files import read_split, word_level_tokenizer
 from tunemark.schema.derive import derive
 from tunemark.schema.statistics.steady_state import steady_window
 from tunemark.schema.vocabulary import Division, Phase, Status
 
 TEXT = ROOT / "tests" / "harness" / "data" / "emotions"
+TEXTS = ("--data", f"file:{TEXT}", "--set", "labels=3")
 SMALL = ("--set", "data.sequence_length=16", "--set", "batch.micro_batch=2")
 
 
-def start(*arguments):
+def started(*arguments, start=warm, env=None):
     """Start a run and return its process once the worker has done some steps."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tunemark.cli", "run", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command, env = start("tunemark.cli", "run", *arguments), {**os.environ, **(env or {})}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     for line in process.stderr:
         if "train, " in line:
             return process
     pytest.fail(f"the run ended before it trained: {process.communicate()}")
 
 
-def worker_of(process):
-    (worker,) = [child for child in psutil.Process(process.pid).children() if "tunemark.harness.worker" in " ".join(child.cmdline())]
-    return worker
-
-
 def test_a_short_run_is_ok_and_answers_in_json(tmp_path):
-    done = tunemark("run", "smoke-lora", "--steps", 3, "--out", tmp_path, "--json", *SMALL)
+    done = tunemark("run", "smoke-lora", "--steps", 3, "--out", tmp_path, "--json", *SMALL, start=cold)
     assert done.returncode == 0, done.stderr
     answer = run_json(done)
     assert (answer["status"], answer["steps"]) == ("ok", 3)
@@ -65,7 +63,7 @@ def test_with_save_the_trained_weights_are_saved_timed_and_removed(tmp_path):
 
 @pytest.mark.process
 def test_no_name_or_path_of_the_machine_is_in_a_submission(tmp_path):
-    tunemark("run", "smoke-bert", "--steps", 2, "--data", f"file:{TEXT}", "--out", tmp_path)
+    tunemark("run", "smoke-bert", "--steps", 2, "--no-probe", "--data", f"file:{TEXT}", "--out", tmp_path)
     (path,) = tmp_path.rglob("*.json")
     text = path.read_text()
     assert str(TEXT.parent) not in text
@@ -75,8 +73,8 @@ def test_no_name_or_path_of_the_machine_is_in_a_submission(tmp_path):
 
 @pytest.mark.process
 def test_a_killed_worker_leaves_its_steps_and_status_crash(tmp_path):
-    process = start("smoke-lora", "--steps", 5000, "--out", tmp_path, *SMALL)
-    worker_of(process).kill()
+    process = started("smoke-lora", "--steps", 5000, "--no-probe", "--out", tmp_path, *SMALL, env={"TMPDIR": str(tmp_path)})
+    writer_of(tmp_path).kill()
     _, said = process.communicate(timeout=60)
     submission = only_submission(tmp_path)
     assert submission.outcome.status is Status.CRASH
@@ -87,9 +85,9 @@ def test_a_killed_worker_leaves_its_steps_and_status_crash(tmp_path):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP])
-def test_ctrl_c_and_a_closed_terminal_leave_the_steps_and_status_interrupted(tmp_path, sent):
-    process = start("smoke-lora", "--steps", 5000, "--out", tmp_path, *SMALL)
+@pytest.mark.parametrize(("sent", "start"), [(signal.SIGINT, cold), (signal.SIGHUP, warm)])
+def test_ctrl_c_and_a_closed_terminal_leave_the_steps_and_status_interrupted(tmp_path, sent, start):
+    process = started("smoke-lora", "--steps", 5000, "--no-probe", "--out", tmp_path, *SMALL, start=start)
     process.send_signal(sent)
     process.communicate(timeout=60)
     submission = only_submission(tmp_path)
@@ -100,7 +98,7 @@ def test_ctrl_c_and_a_closed_terminal_leave_the_steps_and_status_interrupted(tmp
 
 @pytest.mark.process
 def test_a_worker_that_outlasts_its_time_is_ended(tmp_path):
-    done = tunemark("run", "smoke-lora", "--steps", 100_000, "--timeout", 12, "--out", tmp_path, *SMALL)
+    done = tunemark("run", "smoke-lora", "--steps", 100_000, "--timeout", 5, "--no-probe", "--out", tmp_path, *SMALL)
     submission = only_submission(tmp_path)
     assert submission.outcome.status is Status.TIMEOUT
     assert "--timeout" in submission.outcome.fix
@@ -109,8 +107,9 @@ def test_a_worker_that_outlasts_its_time_is_ended(tmp_path):
 
 @pytest.mark.process
 def test_a_stopped_worker_is_ended_by_force_at_the_timeout(tmp_path):
-    process = start("smoke-lora", "--steps", 100_000, "--timeout", 30, "--no-probe", "--out", tmp_path, *SMALL)
-    os.kill(worker_of(process).pid, signal.SIGSTOP)
+    limits = ("--steps", 100_000, "--timeout", 10)
+    process = started("smoke-lora", *limits, "--no-probe", "--out", tmp_path, *SMALL, env={"TMPDIR": str(tmp_path)})
+    writer_of(tmp_path).suspend()
     process.communicate(timeout=60)
     assert only_submission(tmp_path).outcome.status is Status.TIMEOUT
 
@@ -121,6 +120,7 @@ def test_a_diverging_run_is_nan_with_the_step_where_it_happened(tmp_path):
         "smoke-full",
         "--steps",
         50,
+        "--no-probe",
         "--set",
         "optimizer.learning_rate=1e30",
         "--set",
@@ -155,7 +155,7 @@ def test_what_is_not_supported_is_recorded_without_starting_a_worker(tmp_path):
 
 
 def test_real_text_trains_a_classifier_and_evaluates_it_on_the_test_file(tmp_path):
-    done = tunemark("run", "smoke-bert", "--steps", 60, "--set", "labels=3", "--data", f"file:{TEXT}", "--out", tmp_path, "--json")
+    done = tunemark("run", "smoke-bert", "--steps", 60, "--no-probe", *TEXTS, "--out", tmp_path, "--json")
     submission = only_submission(tmp_path)
     assert done.returncode == 0, done.stderr
     assert submission.division is Division.OPEN
@@ -168,7 +168,7 @@ def test_real_text_trains_a_classifier_and_evaluates_it_on_the_test_file(tmp_pat
 
 
 def test_a_loss_that_is_finite_in_training_and_not_in_evaluation_is_nan(tmp_path):
-    tunemark("run", "smoke-bert", "--steps", 1, "--set", "optimizer.learning_rate=1e30", "--out", tmp_path)
+    tunemark("run", "smoke-bert", "--steps", 1, "--no-probe", "--set", "optimizer.learning_rate=1e30", "--out", tmp_path)
     submission = only_submission(tmp_path)
     assert submission.outcome.status is Status.NAN
     assert submission.evaluation.loss is None
@@ -207,7 +207,7 @@ def test_a_result_that_is_not_there_cannot_be_superseded(tmp_path):
 
 @pytest.mark.process
 def test_busy_cores_are_sampled_over_the_steady_window(tmp_path):
-    tunemark("run", "smoke-full", "--steps", 40, "--out", tmp_path)
+    tunemark("run", "smoke-full", "--steps", 40, "--no-probe", "--out", tmp_path)
     submission = only_submission(tmp_path)
     seen = submission.utilisation
     assert seen.samples >= 3
@@ -224,20 +224,16 @@ def test_another_device_family_than_the_machine_has_is_refused():
 
 
 def test_one_epoch_is_all_rows_once(tmp_path):
-    tunemark("run", "smoke-bert", "--epochs", 1, "--set", "labels=3", "--data", f"file:{TEXT}", "--out", tmp_path)
+    tunemark("run", "smoke-bert", "--epochs", 1, "--no-probe", *TEXTS, "--out", tmp_path)
     assert sum(only_submission(tmp_path).trace.documents) == 240
 
 
-def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_library(tmp_path):
-    make = (
-        "import sys, transformers; from tunemark.harness.worker import models, sample_files as text; from tunemark.schema.facts.fact_base import FactBase;"
-        f"rows = text.read_split('file', {str(TEXT)!r}, 'train')[1];"
-        "tokenizer = text.word_level_tokenizer(rows, 300);"
-        "config = models.config_of(FactBase.of_project().model('tiny-bert'), labels=3, vocabulary=len(tokenizer));"
-        "transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(sys.argv[1]); tokenizer.save_pretrained(sys.argv[1])"
-    )
+def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_library(tmp_path, facts):
     weights, rows = tmp_path / "weights", tmp_path / "rows"
-    subprocess.run([sys.executable, "-c", make, str(weights)], check=True, capture_output=True, cwd=ROOT)
+    tokenizer = word_level_tokenizer(read_split("file", str(TEXT), "train")[1], 300)
+    tokenizer.save_pretrained(weights)
+    config = config_of(facts.model("tiny-bert"), labels=3, vocabulary=len(tokenizer))
+    transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(weights)
     rows.mkdir()
     for split in ("train", "test"):
         lines = [line.rpartition(";") for line in (TEXT / f"{split}.txt").read_text().splitlines()]
@@ -248,6 +244,7 @@ def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_libra
         "smoke-bert",
         "--steps",
         3,
+        "--no-probe",
         "--set",
         "labels=3",
         "--weights",
@@ -256,7 +253,7 @@ def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_libra
         f"hub:{rows}",
         "--out",
         out,
-        env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")},
+        env={"HF_DATASETS_CACHE": str(tmp_path / "cache")},
     )
     submission = only_submission(out)
     assert submission.outcome.status is Status.OK, done.stderr
@@ -265,7 +262,7 @@ def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_libra
 
 
 def test_a_missing_model_without_network_says_what_to_do(tmp_path):
-    tunemark("run", "smoke-lora", "--steps", 2, "--weights", "pretrained:nobody/nothing", "--out", tmp_path, env={"HF_HUB_OFFLINE": "1"})
+    tunemark("run", "smoke-lora", "--steps", 2, "--weights", "pretrained:nobody/nothing", "--out", tmp_path)
     outcome = only_submission(tmp_path).outcome
     assert outcome.status is Status.CRASH
     assert "pretrained:DIRECTORY" in outcome.fix
@@ -274,7 +271,7 @@ def test_a_missing_model_without_network_says_what_to_do(tmp_path):
 @pytest.mark.process
 def test_a_submission_that_cannot_be_written_is_printed_instead(tmp_path):
     (tmp_path / "smoke-lora").write_text("not a folder")
-    done = tunemark("run", "smoke-lora", "--steps", 2, "--out", tmp_path, *SMALL)
+    done = tunemark("run", "smoke-lora", "--steps", 2, "--no-probe", "--out", tmp_path, *SMALL)
     assert done.returncode == 1
     assert json.loads(done.stdout)["outcome"]["status"] == "ok"
     assert "--out" in done.stderr
@@ -282,7 +279,7 @@ def test_a_submission_that_cannot_be_written_is_printed_instead(tmp_path):
 
 @pytest.mark.process
 def test_the_log_of_a_run_is_removed_from_the_temporary_folder(tmp_path):
-    tunemark("run", "smoke-lora", "--steps", 2, "--out", tmp_path / "out", *SMALL, env={"TMPDIR": str(tmp_path)})
+    tunemark("run", "smoke-lora", "--steps", 2, "--no-probe", "--out", tmp_path / "out", *SMALL, env={"TMPDIR": str(tmp_path)})
     # Torch keeps a cache folder of its own there.
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("tunemark-")]
 
@@ -303,16 +300,11 @@ def test_a_run_that_is_sure_of_its_throughput_ends_before_its_steps_are_done(tmp
     assert any(steady_window(trace, submission.plan.measurement).stable for trace in before)
 
 
-NO_ROOM = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000)); sys.argv = ['tunemark', *sys.argv[1:]]; runpy.run_module('tunemark.cli', run_name='__main__')"
-"""No file may grow beyond this: the record is smaller, the weights are not."""
-
-
 @pytest.mark.process
 def test_a_disk_that_is_full_when_weights_are_saved_leaves_the_steps_and_says_what_to_do(tmp_path):
-    quick = ("--steps", "2", "--no-probe", "--no-gates", "--save", "--out", str(tmp_path), *SMALL)
-    done = subprocess.run(
-        [sys.executable, "-c", NO_ROOM, "run", "smoke-full", *quick], capture_output=True, text=True, check=False, timeout=120
-    )
+    quick = ("--steps", 2, "--no-probe", "--no-gates", "--save", "--out", tmp_path, *SMALL)
+    command = warm("full_disk_process", "run", "smoke-full", *quick)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     submission = only_submission(tmp_path)
     assert (submission.outcome.status, submission.outcome.phase) == (Status.CRASH, Phase.SAVE), done.stderr
     assert submission.outcome.last_good_step == len(submission.trace) == 2

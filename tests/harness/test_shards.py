@@ -1,20 +1,17 @@
 """FSDP2 distributes the model block by block: no process but the first holds more than one block besides its shards."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from harness_making import warm
 from sharding_process import OF_FAMILY, plan_of, small
 
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker.engines import shapes_only
 from tunemark.harness.worker.models import build_model
-
-HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +19,8 @@ def two_processes(tmp_path_factory):
     """What each of two processes saw while it sharded a model of each family, the second one's first."""
     folder = tmp_path_factory.mktemp("shards")
     build_model(plan_of("gpt2", None), small("llama"), None, None, folder, Cpu()).save_pretrained(folder / "weights")
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    paths = os.pathsep.join([str(HERE), *(path for path in sys.path if path)])
     done = subprocess.run(
-        [*start, str(HERE / "sharding_process.py"), str(folder)],
-        env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        warm("torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "sharding_process", folder),
         capture_output=True,
         text=True,
         check=False,

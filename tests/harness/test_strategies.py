@@ -1,15 +1,15 @@
 """Two real processes over gloo: every strategy does the same work as one process with the same global batch."""
 
+import os
 import signal
 import socket
 import subprocess
-import sys
 from types import SimpleNamespace
 
 import psutil
 import pytest
 import torch
-from harness_making import only_submission, tunemark
+from harness_making import cold, only_submission, tunemark, warm, writer_of
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import merge_failures
@@ -54,9 +54,11 @@ def alone(tmp_path_factory):
     ids=lambda value: value if isinstance(value, str) else "-".join(value).strip("-") or "torchrun",
 )
 def test_two_processes_learn_what_one_learns(alone, tmp_path, strategy, further):
+    """DDP is started as a person does, and the others from a warm process."""
     if strategy.startswith("zero"):
         pytest.importorskip("deepspeed", reason="DeepSpeed is not installed; ZeRO needs it, and the Neuron stack does not include it")
-    done = tunemark("run", "smoke-full", *SMALL, "--devices", 2, "--strategy", strategy, *further, "--save", "--out", tmp_path)
+    start = cold if (strategy, further) == ("ddp", ()) else warm
+    done = tunemark("run", "smoke-full", *SMALL, "--devices", 2, "--strategy", strategy, *further, "--save", "--out", tmp_path, start=start)
     both = only_submission(tmp_path)
     assert both.outcome.status is Status.OK, done.stderr
     assert both.saved_bytes == alone.saved_bytes > 4 * alone.model.parameters
@@ -87,12 +89,12 @@ def test_lora_under_fsdp2_and_a_time_limit_end_together(tmp_path):
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_killed_process_is_named_by_its_rank_and_the_others_are_ended(tmp_path):
-    command = [sys.executable, "-m", "tunemark.cli", "run", "smoke-full", *map(str, SMALL[2:]), "--steps", "100000", "--devices", "2"]
-    process = subprocess.Popen([*command, "--out", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    command = warm("tunemark.cli", "run", "smoke-full", *SMALL[2:], "--steps", 100_000, "--devices", 2, "--out", tmp_path)
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
     next(line for line in process.stderr if "train, " in line)
-    workers = [p for p in psutil.Process(process.pid).children(recursive=True) if "torch.distributed.run" not in " ".join(p.cmdline())]
-    victim = next(p for p in workers if p.environ().get("RANK") == "1")
-    victim.kill()
+    workers = [writer_of(tmp_path), writer_of(tmp_path, "rank-1-log.jsonl")]
+    workers[1].kill()
     process.communicate(timeout=120)
     both = only_submission(tmp_path)
     assert both.outcome.status is Status.CRASH
@@ -161,10 +163,7 @@ def test_two_nodes_leave_one_record_and_it_is_that_of_the_first(tmp_path):
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     shared = ["smoke-full", *map(str, SMALL), "--devices", "2", "--nodes", "2", "--rendezvous", f"localhost:{port}", "--out", str(tmp_path)]
-    nodes = [
-        subprocess.Popen([sys.executable, "-m", "tunemark.cli", "run", *shared, "--node-rank", rank], stdout=subprocess.DEVNULL)
-        for rank in ("1", "0")
-    ]
+    nodes = [subprocess.Popen(warm("tunemark.cli", "run", *shared, "--node-rank", rank), stdout=subprocess.DEVNULL) for rank in ("1", "0")]
     assert [node.wait(timeout=240) for node in nodes] == [0, 0]
     both = only_submission(tmp_path)
     assert both.outcome.status is Status.OK
@@ -175,10 +174,9 @@ def test_two_nodes_leave_one_record_and_it_is_that_of_the_first(tmp_path):
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_hung_process_is_gone_after_the_timeout(tmp_path):
-    command = [sys.executable, "-m", "tunemark.cli", "run", "smoke-full", *map(str, SMALL[2:-2]), "--steps", "100000", "--devices", "2"]
-    process = subprocess.Popen(
-        [*command, "--timeout", "60", "--out", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    limits = ("--steps", 100_000, "--timeout", 40)
+    command = cold("tunemark.cli", "run", "smoke-full", *SMALL[2:-2], *limits, "--devices", 2, "--out", tmp_path)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     next(line for line in process.stderr if "train, " in line)
     workers = psutil.Process(process.pid).children(recursive=True)
     next(p for p in workers if p.environ().get("RANK") == "1").suspend()

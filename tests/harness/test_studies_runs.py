@@ -3,10 +3,9 @@
 import json
 import signal
 import subprocess
-import sys
 
 import pytest
-from harness_making import run_json, tunemark
+from harness_making import run_json, tunemark, warm
 
 from tunemark.schema.records.upgrade import read_record
 
@@ -21,7 +20,7 @@ def records(out):
 
 def test_ctrl_c_stops_a_sweep_after_its_record_and_the_same_command_resumes(tmp_path):
     command = ["sweep", "smoke-full", "--over", "batch_size=1,2", "--steps", "30", "--out", str(tmp_path), "--json", *TINY]
-    process = subprocess.Popen([sys.executable, "-m", "tunemark.cli", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(warm("tunemark.cli", *command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
         if line.startswith("1/2"):
             process.send_signal(signal.SIGINT)

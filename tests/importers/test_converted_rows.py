@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import Tunemark
+from factories import CHECKOUT, Tunemark, copy_data, rates_of_one_model
 
 from tunemark.collector.store.loading import collect
 from tunemark.collector.store.sql_query import run_query
@@ -17,28 +17,38 @@ NAME = "mlperf-v5.0-nvidia-tyche-ngpu512-ngc25.04-nemo"
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout with one converted result of each of two rounds."""
-    root = tmp_path / "checkout"
-    for folder in ("accelerators", "known", "models", "workloads", "prices"):
-        shutil.copytree(project / "data" / folder, root / "data" / folder)
-    for name in (f"v5.0/{NAME}", "v5.1/mlperf-v5.1-dell-1xxe9780x8b200-sxm-180gb"):
-        target = root / "data" / "converted" / "mlperf" / f"{name}.json"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(project / "data" / "converted" / "mlperf" / f"{name}.json", target)
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with two converted results that a test may change."""
+    root = make_checkout(tmp_path / "checkout")
     monkeypatch.setenv("TUNEMARK_ROOT", str(root))
     return root
 
 
-def asked(root: Path, sql: str) -> list[dict[str, Any]]:
-    database = root / "build" / "t.duckdb"
-    if not database.exists():
-        collect(root, database)
+def make_checkout(root: Path) -> Path:
+    """Copy facts and one converted result of each of two rounds into a new checkout."""
+    copy_data(root)
+    for name in (f"v5.0/{NAME}", "v5.1/mlperf-v5.1-dell-1xxe9780x8b200-sxm-180gb"):
+        target = root / "data" / "converted" / "mlperf" / f"{name}.json"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / "data" / "converted" / "mlperf" / f"{name}.json", target)
+    return root
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of such a checkout."""
+    root = make_checkout(tmp_path_factory.mktemp("converted"))
+    with rates_of_one_model():
+        collect(root, root / "build" / "t.duckdb")
+    return root / "build" / "t.duckdb"
+
+
+def asked(database: Path, sql: str) -> list[dict[str, Any]]:
     return run_query(sql, database).records()
 
 
-def test_a_result_has_its_conditions_and_statistics(checkout: Path):
-    (row,) = asked(checkout, "select * from results where result_id = 'NAME'".replace("NAME", NAME))
+def test_a_result_has_its_conditions_and_statistics(database: Path):
+    (row,) = asked(database, "select * from results where result_id = 'NAME'".replace("NAME", NAME))
     assert (row["source"], row["trust"], row["status"], row["rankable"], row["failed"]) == ("mlperf-v5.0", "converted", "ok", False, False)
     assert (row["accelerator"], row["accelerator_count"], row["model"], row["method"]) == ("nvidia-gb200", 512, "llama-2-70b", "lora")
     assert (row["sequence_length"], row["packing"], row["optimizer"]) == (8_192, True, "adamw")
@@ -48,28 +58,28 @@ def test_a_result_has_its_conditions_and_statistics(checkout: Path):
     assert row["note"].startswith("MLPerf, unofficial conversion, not verified by MLCommons Association.")
 
 
-def test_an_entry_with_a_run_that_missed_the_target_has_a_note(checkout: Path):
-    rows = asked(checkout, "select result_id, note, status, time_to_target_s from results order by 1")
+def test_an_entry_with_a_run_that_missed_the_target_has_a_note(database: Path):
+    rows = asked(database, "select result_id, note, status, time_to_target_s from results order by 1")
     (short,) = [row for row in rows if "runs reached the target" in row["note"]]
     assert "9 of 10 runs reached the target; the others count as longer than any of them." in short["note"]
     assert short["time_to_target_s"] is not None
-    medians = asked(checkout, "select result_id, median(coalesce(time_to_target_s, 'inf'::double)) as m from runs group by 1")
+    medians = asked(database, "select result_id, median(coalesce(time_to_target_s, 'inf'::double)) as m from runs group by 1")
     (median,) = [row for row in medians if row["result_id"] == short["result_id"]]
     assert short["time_to_target_s"] == pytest.approx(median["m"])
 
 
-def test_a_target_of_the_rules_is_marked_as_such(checkout: Path):
-    rows = asked(checkout, "select result_id, value, reason from result_facts where topic = 'entry' and name = 'target_eval_loss'")
+def test_a_target_of_the_rules_is_marked_as_such(database: Path):
+    rows = asked(database, "select result_id, value, reason from result_facts where topic = 'entry' and name = 'target_eval_loss'")
     assert {row["value"] for row in rows} == {"0.925"}
     assert {"fixed by the rules of the benchmark; the logs do not record it"} <= {row["reason"] for row in rows}
 
 
-def test_runs_and_their_curves_are_rows(checkout: Path):
-    rows = asked(checkout, "select result_id, run, status, time_to_target_s, samples_per_s from runs order by 1, 2")
+def test_runs_and_their_curves_are_rows(database: Path):
+    rows = asked(database, "select result_id, run, status, time_to_target_s, samples_per_s from runs order by 1, 2")
     assert len(rows) == 20
     assert [row["status"] for row in rows if row["time_to_target_s"] is None] == ["incomplete"]
     (curve,) = asked(
-        checkout,
+        database,
         "select count(*) as points, max(samples) as samples, max(eval_loss) < 2 as plausible from run_curves where result_id = 'NAME' and run = 1".replace(
             "NAME", NAME
         ),
@@ -78,15 +88,15 @@ def test_runs_and_their_curves_are_rows(checkout: Path):
     assert curve["points"] >= 3
 
 
-def test_a_round_is_a_source_with_its_caveats(checkout: Path):
-    rows = asked(checkout, "select source, title, caveats[1] as label from sources order by 1")
+def test_a_round_is_a_source_with_its_caveats(database: Path):
+    rows = asked(database, "select source, title, caveats[1] as label from sources order by 1")
     assert [row["title"] for row in rows] == ["MLPerf Training v5.0, Llama 2 70B LoRA", "MLPerf Training v5.1, Llama 2 70B LoRA"]
     assert {row["label"] for row in rows} == {"MLPerf, unofficial conversion, not verified by MLCommons Association."}
 
 
-def test_each_derived_figure_has_its_formula(checkout: Path):
+def test_each_derived_figure_has_its_formula(database: Path):
     rows = asked(
-        checkout, "select name, value, reason from result_facts where result_id = 'NAME' and topic = 'derived'".replace("NAME", NAME)
+        database, "select name, value, reason from result_facts where result_id = 'NAME' and topic = 'derived'".replace("NAME", NAME)
     )
     assert {"mlperf_score_s", "time_to_target.median_s", "samples_per_s"} <= {row["name"] for row in rows}
     assert all(row["reason"] for row in rows)

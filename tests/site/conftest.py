@@ -1,7 +1,6 @@
 """One database and one built site for all tests of this room, on all workers of pytest-xdist."""
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -10,7 +9,6 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 from fixture_database import ROOT, make_database
 from playwright.sync_api import Browser, sync_playwright
 from playwright.sync_api import Page as BrowserPage
@@ -41,25 +39,6 @@ finally:
 """
 """Runs the command line and prints all modules that it imported."""
 MakeOnce = Callable[[str, Callable[[Path], object]], Path]
-
-
-@pytest.fixture(scope="session")
-def make_once(tmp_path_factory: pytest.TempPathFactory) -> MakeOnce:
-    """Return a function that fills a folder of this name on the first call of any worker, and returns it."""
-    base = tmp_path_factory.getbasetemp()
-    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-
-    def once(name: str, fill: Callable[[Path], object]) -> Path:
-        folder, partial = root / name, root / f"{name}.partial"
-        with FileLock(root / f"{name}.lock"):
-            if not folder.exists():
-                shutil.rmtree(partial, ignore_errors=True)
-                partial.mkdir()
-                fill(partial)
-                partial.rename(folder)
-        return folder
-
-    return once
 
 
 @pytest.fixture(scope="session")

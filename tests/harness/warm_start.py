@@ -1,0 +1,196 @@
+"""Run modules in processes forked from one that has imported the libraries: importing them takes longer than a short run.
+
+A run still has a process of its own, its worker another one, and torchrun starts several of them where the plan says so: each has
+its own memory, log, signals and exit code. Only start-up is not tested: interpreters, command lines and imports, and variables
+that libraries read when they are imported.
+
+As a program with the path of a socket, this file is the warm process. With further arguments, it asks the warm process to run a
+module, gives it its own environment, folder and files, forwards signals, and ends with the exit code.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+IMPORTS = (
+    "peft",
+    "torch.distributed.run",
+    "transformers.models.bert.modeling_bert",
+    "transformers.models.gpt2.modeling_gpt2",
+    "transformers.models.llama.modeling_llama",
+    "tunemark.harness.commands.run",
+    "tunemark.harness.run.launch",
+    "tunemark.harness.worker.engines",
+    "tunemark.harness.worker.entry",
+    "tunemark.harness.worker.gates",
+)
+MODULES = {"tunemark.harness.worker.entry", "torch.distributed.run", "accelerate.commands.launch", "sharding_process"}
+"""Modules that forked processes start by forking again. Every other command starts as usual."""
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def ask(address, arguments):
+    """Run `MODULE ARGUMENTS` with this process's environment, folder and files; return the exit code."""
+    with socket.socket(socket.AF_UNIX) as warm:
+        warm.connect(address)
+        socket.send_fds(warm, [b"."], [0, 1, 2])
+        warm.sendall(json.dumps([arguments, dict(os.environ), str(Path.cwd())]).encode())
+        warm.shutdown(socket.SHUT_WR)
+        with warm.makefile() as answers:
+            pid = int(next(answers))
+            for number in FORWARDED:
+                signal.signal(number, lambda sent, _: os.kill(pid, sent))
+            return int(next(answers))
+
+
+def serve(address):
+    """Import the libraries, then fork for each request until the parent is gone."""
+    import importlib
+    import threading
+
+    # Inductor would start a process per core, each of which imports torch.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    subprocess.Popen = popen_of(subprocess.Popen)
+    for name in IMPORTS:
+        importlib.import_module(name)
+    assert threading.active_count() == 1, "other threads would be missing after a fork"
+    parent, children = os.getppid(), set()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        listener.settimeout(0.2)
+        while os.getppid() == parent:
+            children -= {pid for pid in children if os.waitpid(pid, os.WNOHANG)[0]}
+            try:
+                asked, _ = listener.accept()
+            except TimeoutError:
+                continue
+            pid = os.fork()
+            if not pid:
+                listener.close()
+                keep(asked)
+            children.add(pid)
+            asked.close()
+
+
+def keep(asked):
+    """Fork the process of a request; answer with its number, and at last with its exit code."""
+    asked.settimeout(None)
+    _, files, _, _ = socket.recv_fds(asked, 1, 3)
+    with asked.makefile() as request:
+        arguments, environment, folder = json.load(request)
+    pid = os.fork()
+    if not pid:
+        os.chdir(folder)
+        run_module(arguments, environment, files)
+    # The reader of its output waits until nobody can write to it.
+    os.closerange(0, 3)
+    for file in files:
+        os.close(file)
+    asked.sendall(f"{pid}\n".encode())
+    hung_up = select.poll()
+    hung_up.register(asked, 0)
+    done, status = 0, 0
+    while not done:
+        if hung_up.poll(20):
+            # The asking process was killed, such as by the time limit of its test.
+            os.kill(pid, signal.SIGTERM)
+            os._exit(1)
+        done, status = os.waitpid(pid, os.WNOHANG)
+    asked.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
+
+
+def run_module(arguments, environment, files):
+    """Run `MODULE ARGUMENTS` as the main program of this process, with its first three files, and end it."""
+    import runpy
+    import tempfile
+    import traceback
+
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir, code = None, 0
+    for number in FORWARDED:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    name, *sys.argv[1:] = arguments
+    sys.modules.pop(name, None)
+    try:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:  # noqa: BLE001 - as the interpreter does at the end of a program
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def popen_of(real):
+    """Return a `subprocess.Popen` that forks this process for `python -m MODULE` of a known module."""
+
+    class Popen(real):
+        def __new__(cls, args, **options):
+            words = [word for word in args if word != "-u"]
+            known = words[:2] == [sys.executable, "-m"] and words[2] in MODULES
+            return Forked(words[2:], **options) if known else super().__new__(cls)
+
+    return Popen
+
+
+class Forked:
+    """As much of `subprocess.Popen` as launchers use."""
+
+    def __init__(self, args, env=None, stdin=None, stdout=None, stderr=None, start_new_session=False):
+        assert stdin in {None, subprocess.DEVNULL}
+        self.args, self.returncode = args, None
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            if start_new_session:
+                os.setsid()
+            output = 1 if stdout is None else stdout.fileno()
+            errors = output if stderr is subprocess.STDOUT else 2 if stderr is None else stderr.fileno()
+            run_module(args, dict(os.environ if env is None else env), (os.open(os.devnull, os.O_RDONLY), output, errors))
+
+    def poll(self):
+        if self.returncode is None:
+            done, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if done else None
+        return self.returncode
+
+    def wait(self, timeout=float("inf")):
+        import time
+
+        until_s = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > until_s:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            time.sleep(0.01)
+        return self.returncode
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self):
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        os._exit(ask(sys.argv[1], sys.argv[2:]))
+    serve(sys.argv[1])
