@@ -78,15 +78,35 @@ def test_own_hardware_is_compared_with_renting(tunemark: Tunemark, whole_databas
     assert own[0]["offer"]["usd_per_hour"] == pytest.approx(2000 / (3 * 8766 * 0.5) + 0.135)
 
 
-def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark, database: Path) -> None:
+def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark, whole_database: Path) -> None:
     def offered(*options: str) -> set[str]:
-        answer = json.loads(tunemark(*BASE, *options, "--db", database, "--json").out)
+        answer = json.loads(tunemark(*BASE, *options, "--db", whole_database, "--json").out)
         return {option["offer"]["accelerator"] for group in ("ranked", "may_exceed", "exceeding") for option in answer[group]}
 
     everything = offered()
     assert offered("--accelerator", "nvidia-h100-80gb-sxm") == {"nvidia-h100-80gb-sxm"} < everything
     assert offered("--accelerator", "nvidia-h100-80gb-sxm", "--max-memory", "80") == {"nvidia-h100-80gb-sxm"}
     assert offered("--max-memory", "48") < everything - {"nvidia-h100-80gb-sxm"}
+
+
+def test_own_hardware_without_a_cost_has_a_time_and_no_place(tunemark: Tunemark, whole_database: Path) -> None:
+    shown = tunemark(*BASE, "--own", "RTX 4090", "--db", whole_database).out
+    (line,) = [line for line in shown.splitlines() if line.startswith("Your 1 x GeForce RTX 4090: about ")]
+    assert line.endswith("With its cost per hour it gets a place.")
+    answer = json.loads(tunemark(*BASE, "--own", "RTX 4090", "--db", whole_database, "--json").out)
+    assert [option["offer"]["provider"] for option in answer["unpriced"]] == ["own hardware"]
+    assert all(option["usd"] > 0 for option in answer["ranked"])
+
+
+def test_a_method_without_data_names_the_methods_that_have_some(tunemark: Tunemark, whole_database: Path) -> None:
+    shown = tunemark("recommend", "-m", "bert-base-uncased", "--tokens", "1M", "--method", "lora", "--db", whole_database).out
+    assert "There are rates for full fine-tuning." in shown
+
+
+def test_results_with_a_suspicious_rate_are_named_where_they_are_not_used(tunemark: Tunemark, whole_database: Path) -> None:
+    options = ("--seq", "8192", "--accelerator", "nvidia-h100-80gb-sxm", "--max-devices", "1")
+    shown = tunemark(*BASE, *options, "--db", whole_database).out
+    assert "Not used, since the audit calls the rate suspicious: 003-002 (2,560 tokens/s)" in shown
 
 
 @pytest.mark.parametrize(
@@ -101,7 +121,7 @@ def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark, da
         (("--max-memory", "1"), "--max-memory: 1.0: no accelerator"),
         (("--seq", "9000"), "the longest rows with rates have 8,192 tokens"),
         (("--objective", "best"), "--objective"),
-        (("--own", "RTX 4090"), "give the cost of an hour of use"),
+        (("--own", "RTX 4090", "--own-usd-per-hour", "1", "--owned", "purchase=1"), "give its cost once"),
         (("--own-usd-per-hour", "1"), "name the accelerator with --own"),
         (("--own", "RTX 4090", "--owned", "purchase=1"), "years, utilisation, watts, electricity missing"),
     ],

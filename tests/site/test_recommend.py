@@ -40,6 +40,7 @@ def _rate(draw: random.Random, method: str, software: str, length: int, chip: st
         *((speed, speed * 0.8, speed * 1.3) if known else (None, None, None)),
         memory, None if memory is None else 2**34, None if memory is None else 2**35, 2, "none", "ddp" if devices > 1 else "single",
         draw.choice(("published", "measured", "converted")) if ids else None, ids, len(ids), None if known else f"reason {memory}",
+        draw.choice((None, None, "a-1 (12 tokens/s)")),
     )  # fmt: skip
 
 
@@ -57,7 +58,7 @@ def made_up_offers(draw: random.Random) -> list[Offer]:
 
 def made_up_question(draw: random.Random) -> Question:
     """Return a question with some of the limits."""
-    own = Offer("chip-a", "CHIP-A", 2, OWN, "CHIP-A", "owned", draw.uniform(0.1, 2))
+    own = Offer("chip-a", "CHIP-A", 2, OWN, "CHIP-A", "owned", draw.choice((0.0, draw.uniform(0.1, 2), draw.uniform(0.1, 2))))
     return Question(
         draw.choice((*METHODS, "any")),
         round(draw.lognormvariate(17, 2)) + 1,
@@ -93,14 +94,14 @@ def test_script_and_python_agree_on_two_hundred_random_questions(script: Page) -
     answers = script.evaluate(
         """(questions) => questions.map((question) => {
             const answer = tunemark.recommend(question, window.rates, window.offers);
-            return {...answer, headline: tunemark.headline(question, answer), alternatives: tunemark.alternatives(question, answer), changes: tunemark.changes(question, answer), missing: [...tunemark.ownHardware(question, answer), tunemark.notFitting(answer), tunemark.unknownOf(answer)]};
+            return {...answer, headline: tunemark.headline(question, answer), disputed: answer.ranked.map(tunemark.disputed), alternatives: tunemark.alternatives(question, answer), changes: tunemark.changes(question, answer), missing: [...tunemark.ownHardware(question, answer), tunemark.notFitting(answer), tunemark.unknownOf(answer)]};
         })""",
         [json.loads(json.dumps(asdict(question))) for question in questions],
     )
     kinds = set()
     for question, theirs in zip(questions, answers, strict=True):
         ours = recommend(question, rates, offers)
-        for group in ("ranked", "may_exceed", "exceeding"):
+        for group in ("ranked", "may_exceed", "exceeding", "unpriced"):
             options = getattr(ours, group)
             kinds |= {group} if options else set()
             assert [_name(option) for option in options] == [_their_name(option) for option in theirs[group]]
@@ -111,11 +112,14 @@ def test_script_and_python_agree_on_two_hundred_random_questions(script: Page) -
             kinds |= {group} if getattr(ours, group) else set()
             assert [asdict(without) for without in getattr(ours, group)] == theirs[group]
         assert ours.picks == theirs["picks"]
+        assert list(ours.other_methods) == theirs["other_methods"]
         assert words.headline(question, ours) == theirs["headline"]
+        assert [words.disputed(option) for option in ours.ranked] == theirs["disputed"]
         assert words.alternatives(question, ours) == theirs["alternatives"]
         assert list(words.changes(question, ours)) == theirs["changes"]
         assert [*words.own_hardware(question, ours), words.not_fitting(ours), words.unknown(ours)] == theirs["missing"]
-    assert kinds == {"ranked", "may_exceed", "exceeding", "too_large", "no_data"}
+    assert kinds == {"ranked", "may_exceed", "exceeding", "unpriced", "too_large", "no_data"}
+    assert any(answer["other_methods"] for answer in answers)
 
 
 def test_script_and_python_draw_the_same_chart(script: Page) -> None:

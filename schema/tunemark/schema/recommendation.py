@@ -72,6 +72,8 @@ class Rate:
     results: int = 0
     reason: str | None = None
     """Why there is no rate."""
+    disputed: str | None = None
+    """Results of just this option that are not used, since the audit calls their rate suspicious, with their rates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class Offer:
     kind: str
     """on_demand | spot | reserved | marketplace | owned"""
     usd_per_hour: float
-    """Price of one whole instance."""
+    """Price of one whole instance; 0 for a machine of the reader's own whose cost is not given."""
     region: str | None = None
     effective_on: str | None = None
     fabric: bool = False
@@ -189,8 +191,12 @@ class Answer:
     """Options over a limit."""
     too_large: tuple[Without, ...] = ()
     """Hardware that the step does not fit on."""
+    unpriced: tuple[Option, ...] = ()
+    """Options of the reader's own machines whose cost is not given: they have a time, and no place."""
     no_data: tuple[Without, ...] = ()
     """Hardware without any similar result, or without one of the trust wanted."""
+    other_methods: tuple[str, ...] = ()
+    """Methods that were not asked for and have a rate for an offer, if the one asked for has none."""
     picks: dict[str, int] = field(default_factory=dict)
     """Objective -> place in `ranked` of its best option; `proven`: of the first one that is based on results."""
 
@@ -270,6 +276,8 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
                 else:
                     group = too_large if rate.memory == "no" else no_data
                     group[Without(offer.accelerator, offer.name, method, devices, missing)] = None
+    unpriced = [option for option in options if not option.offer.usd_per_hour]
+    options = [option for option in options if option.offer.usd_per_hour]
     recommended = [option for option in options if not option.limits]
     ranked = diverse(in_order(recommended, question.objective))
     picks: dict[str, int] = {objective: ranked.index(in_order(recommended, objective)[0]) for objective in OBJECTIVES} if ranked else {}
@@ -281,9 +289,17 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         tuple(in_order([option for option in options if option.limits and not option.exceeds], question.objective)),
         tuple(in_order([option for option in options if option.exceeds], question.objective)),
         tuple(too_large),
+        tuple(in_order(unpriced, "fastest")),
         tuple(no_data),
+        () if options or unpriced or too_large else _with_rates({rate.method for rate in table.values()} - set(methods), table, chosen),
         picks,
     )
+
+
+def _with_rates(methods: Iterable[str], table: Mapping[tuple[str, str, int], Rate], offers: Sequence[Offer]) -> tuple[str, ...]:
+    """Return the methods that have a rate for one of the offers."""
+    rates = ((method, table.get((method, offer.accelerator, offer.devices))) for method in sorted(methods) for offer in offers)
+    return tuple(dict.fromkeys(method for method, rate in rates if rate is not None and rate.tokens_per_s is not None))
 
 
 def _offers(question: Question, offers: Iterable[Offer]) -> list[Offer]:

@@ -5,12 +5,12 @@ The script of the home page writes the same sentences; a test compares them.
 
 from collections.abc import Iterable, Iterator
 
-from tunemark.schema.formats import duration, gib, plain, usd
+from tunemark.schema.formats import duration, gib, plain, significant, usd
 from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question, Without
 
 EVIDENCE = {
-    "direct": "of this model, method, row length and device count",
-    "near": "of this model and method on this accelerator, with another row length or device count",
+    "direct": "of this model or one of the same shape, and of this method, row length and device count",
+    "near": "of this model or one of the same shape with this method on this accelerator, with another row length or device count",
 }
 KINDS_OF_EVIDENCE = {"direct": "results", "near": "similar results", "predicted": "prediction"}
 SHARDINGS = {"ddp": "DDP", "fsdp2": "FSDP2", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
@@ -19,6 +19,7 @@ LISTED = "on_demand"
 """Kind of price that is not named."""
 LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the memory of the device"}
 PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results"}
+ORDER = "Of the first five options at most two have the same accelerator. Rank: the places that the 90% intervals allow."
 NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
 SHOWN = 6
 """Accelerators named in a list."""
@@ -62,6 +63,13 @@ def evidence(option: Option) -> str:
     return f"Predicted from {count} {EVIDENCE['near']}."
 
 
+def disputed(option: Option) -> str:
+    """Return the results of this option that are not used, with their rates; empty without any."""
+    if option.rate.disputed is None:
+        return ""
+    return f"Not used, since the audit calls the rate suspicious: {option.rate.disputed}; this answer assumes {significant(option.rate.tokens_per_s or 0)} tokens/s."
+
+
 def rank(option: Option) -> str:
     """Return the places that the interval of an option allows; empty if it is not ranked."""
     if not option.rank_low:
@@ -75,7 +83,9 @@ def configuration(option: Option) -> str:
     parts = [
         METHODS.get(rate.method, rate.method),
         f"micro-batch of {rate.micro_batch} x {rate.sequence_length:,} tokens",
-        {"none": "no gradient checkpointing", "full": "full gradient checkpointing"}.get(rate.checkpointing or "", f"{rate.checkpointing} gradient checkpointing"),
+        {"none": "no gradient checkpointing", "full": "full gradient checkpointing"}.get(
+            rate.checkpointing or "", f"{rate.checkpointing} gradient checkpointing"
+        ),
     ]
     return ", ".join([*parts, *([SHARDINGS.get(rate.sharding, rate.sharding)] if rate.sharding and rate.sharding != "single" else [])])
 
@@ -109,7 +119,9 @@ def _nothing(question: Question, answer: Answer) -> str:
     if answer.too_large and not answer.no_data:
         return "The step does not fit on any accelerator offered. QLoRA, shorter rows or more devices need less memory."
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"
-    return f"No data: there is no similar result for any accelerator offered{trusted}."
+    others = " or ".join(METHODS.get(method, method) for method in answer.other_methods)
+    instead = f" There are rates for {others}." if others else ""
+    return f"No data: there is no similar result for any accelerator offered{trusted}.{instead}"
 
 
 def excess(question: Question, option: Option) -> float:
@@ -133,7 +145,13 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
         missing = [
             each for each in (*answer.too_large, *answer.no_data) if (each.accelerator, each.devices) == (offer.accelerator, offer.devices)
         ]
-        if own:
+        times = [option for option in answer.unpriced if option.offer == offer]
+        if times:
+            time = f"about {duration(times[0].seconds)} ({duration(times[0].seconds_low)} to {duration(times[0].seconds_high)})"
+            lines.append(
+                f"{name}{with_method(question, times[0])}: {time}, memory {memory(times[0])}. With its cost per hour it gets a place."
+            )
+        elif own:
             number, option = own[0]
             lines.append(f"{name}: place {number} of {len(answer.ranked)}{with_method(question, option)}, {time_and_cost(option)}.")
         elif others:

@@ -12,7 +12,9 @@ FOLDER = "data/recommend"
 INDEX = f"{FOLDER}/index.json"
 RATES = "select * exclude (model) from option_rates where model = ? order by all"
 MODELS = "select model, max(sequence_length) as longest, bool_or(tokens_per_s is not null) as known from option_rates group by 1 order by 1"
-CODED = frozenset({"method", "software", "accelerator", "evidence", "memory", "checkpointing", "sharding", "trust", "result_ids", "reason"})
+CODED = frozenset(
+    {"method", "software", "accelerator", "evidence", "memory", "checkpointing", "sharding", "trust", "result_ids", "reason", "disputed"}
+)
 """Columns that are written as codes into a list of values."""
 
 

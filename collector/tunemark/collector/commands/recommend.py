@@ -74,7 +74,12 @@ def recommend(
     startup: Annotated[
         str, typer.Option("--start-up", help="Assumed time until training runs, paid for: machine, data, weights, compiling.")
     ] = "5min",
-    own: Annotated[str | None, typer.Option("--own", help="Your own accelerator, to compare with renting.", show_default=False)] = None,
+    own: Annotated[
+        str | None,
+        typer.Option(
+            "--own", help="Your own accelerator, to compare with renting; without its cost only its time is given.", show_default=False
+        ),
+    ] = None,
     own_devices: Annotated[int, typer.Option("--own-devices", help="Number of your own accelerators.")] = 1,
     own_usd_per_hour: Annotated[
         float | None, typer.Option("--own-usd-per-hour", help="Cost of an hour of use of all of them.", show_default=False)
@@ -179,15 +184,15 @@ def _own(facts: FactBase, name: str | None, devices: int, usd_per_hour: float | 
             if value is not None:
                 raise TunemarkError(option, value, "name the accelerator with --own")
         return ()
-    if (usd_per_hour is None) == (figures is None):
-        raise TunemarkError("--own", name, "give the cost of an hour of use: --own-usd-per-hour, or --owned with its figures")
+    if usd_per_hour is not None and figures is not None:
+        raise TunemarkError("--own", name, "give its cost once: either --own-usd-per-hour, or --owned with its figures")
     if devices < 1:
         raise TunemarkError("--own-devices", devices, "must be 1 or more")
-    hourly = usd_per_hour if usd_per_hour is not None else devices * parse_owned(figures or "").usd_per_hour()
-    if hourly <= 0:
+    hourly = devices * parse_owned(figures).usd_per_hour() if figures is not None else usd_per_hour
+    if hourly is not None and hourly <= 0:
         raise TunemarkError("--own-usd-per-hour", hourly, "must be above 0")
     card = facts.accelerator(name)
-    return (Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN),)
+    return (Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly or 0.0, provider_name=OWN),)
 
 
 def read_options(database: Path, facts: FactBase, card: ModelCard) -> tuple[list[Rate], list[Offer]]:
@@ -246,6 +251,8 @@ def _print(card: ModelCard, question: Question, answer: Answer, tuned: Answer | 
     typer.echo(words.headline(question, answer))
     if answer.best is not None:
         typer.echo(words.evidence(answer.best))
+        if words.disputed(answer.best):
+            typer.echo(words.disputed(answer.best))
         typer.echo(f"Memory {words.memory(answer.best)} ({words.configuration(answer.best)}).")
     for line in words.alternatives(question, answer):
         typer.echo(line)

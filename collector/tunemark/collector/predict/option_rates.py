@@ -33,7 +33,7 @@ from tunemark.collector.predict.roofline import Missing
 from tunemark.collector.store.rows import Row
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow, current_prices
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.formats import GIB, gib
+from tunemark.schema.formats import GIB, gib, significant
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryVerdict
@@ -59,6 +59,7 @@ RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s
 NEAR_SHARE = 0.5
 """Share of the error at near results by which a prediction is corrected."""
 COVERED = 0.90
+MOST_DISPUTED = 3
 SHOWN = 6
 """Most result ids of a row."""
 PARALLEL_ABOVE = 4
@@ -146,6 +147,8 @@ class Evidence:
     """Result id -> logarithm of its time / the predicted time for its software level."""
     groups: Mapping[Group, tuple[Observed, ...]]
     """Model, method, accelerator and software level -> rows."""
+    disputed: Mapping[Group, tuple[Observed, ...]]
+    """The same of results whose rate the audit calls suspicious."""
     direct_error: float
     """Error of a direct rate in log space, not exceeded by 90% of the results."""
     levels: frozenset[tuple[str, SoftwareLevel]]
@@ -165,9 +168,10 @@ class Evidence:
             if isinstance(estimate, Estimate)
         }
         grouped: dict[Group, list[Observed]] = defaultdict(list)
+        disputed: dict[Group, list[Observed]] = defaultdict(list)
         for row in fitted.rows:
-            if row.id in residuals and row.id not in doubted:
-                grouped[group_of(row.config)].append(row)
+            if row.id in residuals:
+                (disputed if row.id in doubted else grouped)[group_of(row.config)].append(row)
         errors = []
         for rows in grouped.values():
             for row in rows:
@@ -181,7 +185,8 @@ class Evidence:
             longest[row.config.architecture] = max(row.config.shape.sequence_length, longest.get(row.config.architecture, 0))
         levels = frozenset((row.config.accelerator.vendor, row.config.level) for row in fitted.rows)
         groups = {key: tuple(rows) for key, rows in grouped.items()}
-        return cls(fitted, residuals, groups, quantile_of(errors), levels, longest)
+        not_used = {key: tuple(rows) for key, rows in disputed.items()}
+        return cls(fitted, residuals, groups, not_used, quantile_of(errors), levels, longest)
 
     def correction(self, near: Sequence[Observed]) -> float:
         """Return the correction of the logarithm of a predicted time for results near it."""
@@ -281,6 +286,8 @@ def rows_of_model(model: ModelCard, facts: FactBase, evidence: Evidence, trust: 
             continue
         row, step = _row(model, method, length, level, card, devices), Step(model, method, length, devices, level != "plain")
         direct = [each for each in found if is_direct(each, devices, length)]
+        suspected = evidence.disputed.get((architecture_of(model), method, card.key, level), ())
+        row["disputed"] = _disputed([each for each in suspected if is_direct(each, devices, length)], devices)
         # Memory takes longest to compute, so it comes after what makes it useless.
         missing = None if direct else evidence.missing(step, level, card, MOST_SLOTS)
         if missing is not None:
@@ -314,10 +321,16 @@ def _row(model: ModelCard, method: Method, length: int, level: SoftwareLevel, ca
         "devices": devices,
         "evidence": "none",
         **dict.fromkeys(("tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "memory", "needed_bytes", "memory_bytes")),
-        **dict.fromkeys(("micro_batch", "checkpointing", "sharding", "trust", "reason")),
+        **dict.fromkeys(("micro_batch", "checkpointing", "sharding", "trust", "reason", "disputed")),
         "result_ids": [],
         "results": 0,
     }
+
+
+def _disputed(rows: Sequence[Observed], devices: int) -> str | None:
+    """Return results that are not used with their rates, the first by id: `003-002 (2,560 tokens/s)`."""
+    first = sorted(rows, key=lambda row: row.id)[:MOST_DISPUTED]
+    return ", ".join(f"{row.id} ({significant(devices * math.exp(-row.log_seconds))} tokens/s)" for row in first) or None
 
 
 def _memory(chosen: Configuration, verdict: MemoryVerdict, memory_bytes: int) -> Row:

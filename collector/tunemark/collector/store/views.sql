@@ -732,6 +732,7 @@ create table option_rates (
     result_ids varchar[] not null,
     results integer not null,
     reason varchar,
+    disputed varchar,
     primary key (model, method, sequence_length, software, accelerator, devices)
 );
 comment on table option_rates is 'Rates from which `tunemark recommend` and the home page choose.';
@@ -748,6 +749,7 @@ comment on column option_rates.trust is 'Best trust level of the results.';
 comment on column option_rates.result_ids is 'Results that the rate is based on, at most six.';
 comment on column option_rates.results is 'Number of these results.';
 comment on column option_rates.reason is 'Why there is no rate.';
+comment on column option_rates.disputed is 'Results of just this option that are not used, since the audit calls their rate suspicious, with their rates; at most three.';
 
 create table rule_errors (
     kind varchar not null,

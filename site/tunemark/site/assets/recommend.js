@@ -83,6 +83,11 @@
     });
   };
 
+  const withRates = (known, asked, table, offers) =>
+    [...known].filter((method) => !asked.includes(method)).sort().filter((method) =>
+      offers.some((offer) => (table.get(`${method}/${offer.accelerator}/${offer.devices}`)?.tokens_per_s ?? null) !== null)
+    );
+
   const recommend = (question, rates, offers) => {
     const length = lengthClass(question.sequence_length, rates);
     const table = new Map();
@@ -118,6 +123,8 @@
             (rate.memory === "no" ? tooLarge : noData).set(JSON.stringify(without), without);
           }
         }
+    const unpriced = options.filter((option) => !option.offer.usd_per_hour), found = options.length;
+    options.splice(0, found, ...options.filter((option) => option.offer.usd_per_hour));
     const recommended = options.filter((option) => !option.limits.length);
     const ranked = diverse(inOrder(recommended, question.objective));
     const picks = {};
@@ -130,7 +137,9 @@
       may_exceed: inOrder(options.filter((option) => option.limits.length && !option.exceeds.length), question.objective),
       exceeding: inOrder(options.filter((option) => option.exceeds.length), question.objective),
       too_large: [...tooLarge.values()],
+      unpriced: inOrder(unpriced, "fastest"),
       no_data: [...noData.values()],
+      other_methods: found || tooLarge.size ? [] : withRates(new Set([...table.values()].map((rate) => rate.method)), methods, table, considered),
       picks,
     };
   };
@@ -140,11 +149,12 @@
   const SHARDINGS = { ddp: "DDP", fsdp2: "FSDP2", zero2: "ZeRO-2", zero3: "ZeRO-3" };
   const METHODS = { full: "full fine-tuning", lora: "LoRA", qlora: "QLoRA" };
   const EVIDENCE = {
-    direct: "of this model, method, row length and device count",
-    near: "of this model and method on this accelerator, with another row length or device count",
+    direct: "of this model or one of the same shape, and of this method, row length and device count",
+    near: "of this model or one of the same shape with this method on this accelerator, with another row length or device count",
   };
   const LIMITS = { deadline: "the deadline", budget: "the budget", memory: "the memory of the device" };
   const PICKS = { cheapest: "Cheapest", fastest: "Fastest", value: "Best value", proven: "Best with results" };
+  const ORDER = "Of the first five options at most two have the same accelerator. Rank: the places that the 90% intervals allow.";
   const NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included.";
   const NAMED = 6, REASONS = 3;
   const HINT =
@@ -168,6 +178,10 @@
       ? `From ${count} ${EVIDENCE.direct}; the interval is for the same software.`
       : `Predicted from ${count} ${EVIDENCE.near}.`;
   };
+  const disputed = ({ rate }) =>
+    rate.disputed
+      ? `Not used, since the audit calls the rate suspicious: ${rate.disputed}; this answer assumes ${significant(rate.tokens_per_s)} tokens/s.`
+      : "";
   const configuration = ({ rate }) =>
     [
       METHODS[rate.method] ?? rate.method,
@@ -186,6 +200,11 @@
       const name = `Your ${offer.devices} x ${offer.name}`, place = answer.ranked.findIndex(isOffer(offer));
       const other = [...answer.may_exceed, ...answer.exceeding].find(isOffer(offer));
       const missing = [...answer.too_large, ...answer.no_data].find((each) => each.accelerator === offer.accelerator && each.devices === offer.devices);
+      const timed = answer.unpriced.find(isOffer(offer));
+      if (timed) {
+        const time = `about ${duration(timed.seconds)} (${duration(timed.seconds_low)} to ${duration(timed.seconds_high)})`;
+        return `${name}${withMethod(question, timed)}: ${time}, memory ${memory(timed)}. With its cost per hour it gets a place.`;
+      }
       if (place >= 0) {
         const option = answer.ranked[place];
         return `${name}: place ${place + 1} of ${answer.ranked.length}${withMethod(question, option)}, ${timeAndCost(option)}.`;
@@ -213,7 +232,8 @@
     if (answer.too_large.length && !answer.no_data.length)
       return "The step does not fit on any accelerator offered. QLoRA, shorter rows or more devices need less memory.";
     const trusted = question.trust === "predicted" ? "" : " at this level of trust; allow predictions to see more";
-    return `No data: there is no similar result for any accelerator offered${trusted}.`;
+    const others = answer.other_methods.map((method) => METHODS[method] ?? method).join(" or ");
+    return `No data: there is no similar result for any accelerator offered${trusted}.${others ? ` There are rates for ${others}.` : ""}`;
   };
 
   const alternatives = (question, answer) =>
@@ -329,7 +349,7 @@
     return svg;
   };
 
-  globalThis.tunemark = { chartOf, ownHardware, notFitting, unknownOf, recommend, headline, alternatives, changes, decoded, evidence, memory, configuration };
+  globalThis.tunemark = { chartOf, ownHardware, notFitting, unknownOf, recommend, headline, alternatives, changes, decoded, disputed, evidence, memory, configuration };
 
   // The page ---------------------------------------------------------------------------------------
   const form = document.getElementById("tm-question");
@@ -388,13 +408,13 @@
     const size = read("size", count) * (field("unit").value === "samples" ? length : 1);
     const own = [];
     if (field("own").value) {
-      const hours = read("own_usd", positive("Your own cost per hour"));
+      const hours = Number(field("own_usd").value || 0); // 0 is not known: the machine has a time and no place
       const electricity = (Number(field("watts").value || 0) / 1000) * Number(field("kwh").value || 0);
       const key = field("own").value, name = index.accelerators[key];
       const devices = read("own_devices", positive("The number of your own accelerators"));
       own.push({
         accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned",
-        usd_per_hour: hours + electricity, region: null, effective_on: null, fabric: false, provider_name: OWN,
+        usd_per_hour: hours ? hours + electricity : 0, region: null, effective_on: null, fabric: false, provider_name: OWN,
       });
     }
     return {
@@ -427,7 +447,8 @@
     const rank = option.rank_low ? (option.rank_low === option.rank_high ? `${option.rank_low}` : `${option.rank_low} to ${option.rank_high}`) : "–";
     const links = rate.result_ids.length
       ? [...resultLinks(rate), rate.results > 3 ? ` and ${rate.results - 3} more` : ""]
-      : null;
+      : [];
+    if (rate.disputed) links.push(`${links.length ? "; " : ""}not used: ${rate.disputed}`);
     return el(
       "tr",
       {},
@@ -437,7 +458,7 @@
       cell("Time", duration(option.seconds), `${duration(option.seconds_low)} to ${duration(option.seconds_high)}`, "tm-num"),
       cell("Price", hourly(option), option.offer.effective_on, "tm-num"),
       cell("Memory", rate.memory ?? "–", rate.needed_bytes === null ? null : `${gib(rate.needed_bytes)} of ${gib(rate.memory_bytes)}`),
-      cell("Evidence", KINDS_OF_EVIDENCE[rate.evidence], links),
+      cell("Evidence", KINDS_OF_EVIDENCE[rate.evidence], links.length ? links : null),
       cell("Rank", rank, [...new Set([...option.exceeds, ...option.limits])].join(", ") || null)
     );
   };
@@ -463,18 +484,19 @@
 
   const show = (question, answer, tuned) => {
     const best = answer.ranked[0], parts = [];
-    parts.push(el("p", { class: "tm-headline" }, headline(question, answer)));
+    parts.push(el("p", { class: "tm-headline" }, headline(question, answer)), ...ownHardware(question, answer).map((line) => paragraph(el("strong", {}, line))));
     if (best) {
       const links = resultLinks(best.rate);
       parts.push(paragraph(evidence(best), links.length ? " Results: " : "", ...links, links.length ? "." : "", ` Memory ${memory(best)} (${configuration(best)}).`));
+      if (disputed(best)) parts.push(paragraph(...disputed(best).split(/(?<=[ ,])([\w.-]+)(?= \()/).map((text, place) => (place % 2 ? el("a", { href: `results/${text}.html` }, text) : text))));
       parts.push(el("dl", { class: "tm-headlines", "aria-label": "Best options" }, ...Object.entries(answer.picks).map(([pick, number]) => card(pick, answer.ranked[number], question))));
       const chart = chartOf(answer.ranked);
       if (chart) parts.push(el("figure", { class: "tm-chart tm-time-cost" }, chart, el("figcaption", {}, HINT)));
-      parts.push(el("h2", { id: "options" }, "Options"), table("Options, best first", answer.ranked, question));
+      parts.push(el("h2", { id: "options" }, "Options"), el("p", { class: "tm-quiet" }, ORDER), table("Options, best first", answer.ranked, question));
       parts.push(...folded("Further options", answer.ranked.slice(SHOWN), question, Infinity));
     }
     parts.push(...folded("May exceed a limit", answer.may_exceed, question), ...folded("Over a limit", answer.exceeding, question));
-    const lines = [...ownHardware(question, answer), ...changes(question, answer), withTuned(answer, tuned)].filter(Boolean);
+    const lines = [...changes(question, answer), withTuned(answer, tuned)].filter(Boolean);
     if (lines.length) parts.push(el("h2", {}, "What would change this answer"), el("ul", {}, ...lines.map((line) => el("li", {}, line))));
     const missing = [notFitting(answer), unknownOf(answer)].filter(Boolean);
     if (missing.length) parts.push(el("h2", {}, "What is not recommended or not known"), el("ul", {}, ...missing.map((line) => el("li", {}, line))));
@@ -561,8 +583,11 @@
   tellOptions();
   form.addEventListener("submit", (event) => event.preventDefault());
   let waiting;
-  form.addEventListener("input", () => {
+  form.addEventListener("input", ({ target }) => {
     unknown = "";
+    // A model with a shorter context gets its longest rows.
+    const longest = Number(field("model").selectedOptions[0]?.dataset.longest);
+    if (target.name === "model" && Number(field("length").value) > longest) field("length").value = longest;
     clearTimeout(waiting);
     waiting = setTimeout(() => {
       remember();

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import get_args
 
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.formats import counted
 from tunemark.schema.recommendation import Answer, Option, Question, recommend
+from tunemark.schema.vocabulary import SoftwareLevel
 from tunemark.site import recommend_data, tables, wording
 from tunemark.site.front_chart import HINT, time_and_cost_svg
 from tunemark.site.page import Page, accelerator_path, result_path
@@ -29,6 +31,7 @@ class FirstAnswer:
     headline: str
     best: Option
     evidence: str
+    disputed: str
     memory: str
     cards: list[tuple[str, Option]]
     chart: str
@@ -57,7 +60,7 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
         "usd": formats.usd,
         "duration": formats.duration,
         "days": sorted({row["effective_on"] for row in catalogue.prices if row["newest"]})[-1:],
-        "errors": _error_by_source(catalogue),
+        "errors": _errors_by_level(catalogue),
         "findings": len(catalogue.findings),
         "hint": HINT,
     }
@@ -81,6 +84,7 @@ def _first_answer(catalogue: Catalogue, models: list[Row]) -> FirstAnswer | None
         words.headline(question, answer),
         answer.best,
         words.evidence(answer.best),
+        words.disputed(answer.best),
         f"Memory {words.memory(answer.best)} ({words.configuration(answer.best)}).",
         [(words.PICKS[pick], answer.ranked[number]) for pick, number in answer.picks.items()],
         time_and_cost_svg(answer.ranked),
@@ -119,13 +123,19 @@ def _evidence(option: Option) -> Cell:
     ids = option.rate.result_ids
     href = result_path(ids[0]) if ids else None
     more = f" and {option.rate.results - CITED} more" if option.rate.results > CITED else ""
-    return tables.text(recommendation_words.KINDS_OF_EVIDENCE[option.rate.evidence], href=href, small=", ".join(ids[:CITED]) + more)
+    not_used = [f"not used: {option.rate.disputed}"] if option.rate.disputed else []
+    return tables.text(
+        recommendation_words.KINDS_OF_EVIDENCE[option.rate.evidence],
+        href=href,
+        small="; ".join(filter(None, [", ".join(ids[:CITED]) + more, *not_used])),
+    )
 
 
-def _error_by_source(catalogue: Catalogue) -> str | None:
-    """Return the median error of predictions for sources that were left out."""
-    rows = [row for row in catalogue.predictions["throughput_accuracy"] if row["left_out"] == "source" and row["stack"] == "all"]
-    return formats.percent(rows[0]["median_error"]) if rows and rows[0]["median_error"] is not None else None
+def _errors_by_level(catalogue: Catalogue) -> str:
+    """Return the median error of predictions for sources that were left out, by software level; empty without any."""
+    rows = {row["stack"]: row["median_error"] for row in catalogue.predictions["throughput_accuracy"] if row["left_out"] == "source"}
+    known = [(level, rows.get(level)) for level in get_args(SoftwareLevel)]
+    return ", ".join(f"{formats.percent(error)} with {level} software" for level, error in known if error is not None)
 
 
 def _counts(catalogue: Catalogue) -> list[tuple[str, str]]:
