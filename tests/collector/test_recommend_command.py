@@ -109,7 +109,7 @@ def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark, da
         (("--max-memory", "1"), "--max-memory: 1.0: no accelerator"),
         (("--seq", "9000"), "the longest rows with rates have 8,192 tokens"),
         (("--objective", "best"), "--objective"),
-        (("--own", "RTX 4090"), "give the cost of an hour of use"),
+        (("--own", "RTX 4090"), "give the cost per hour of use"),
         (("--own-usd-per-hour", "1"), "name the accelerator with --own"),
         (("--own", "RTX 4090", "--owned", "purchase=1"), "years, utilisation, watts, electricity missing"),
     ],
