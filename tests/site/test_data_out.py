@@ -93,8 +93,9 @@ def test_results_have_costs_and_utilisation(site: Path) -> None:
     assert re.fullmatch(r"2026-11-\d\dT10:00:00Z", rows[MEASURED]["started_at"])
 
 
-def test_each_field_of_the_results_has_a_meaning(catalogue: Catalogue) -> None:
-    assert [field.name for field in downloads.fields(catalogue.database, MAIN[0]) if not field.meaning] == []
+@pytest.mark.parametrize("relation", MAIN, ids=lambda relation: relation.name)
+def test_each_field_of_the_main_tables_has_a_meaning(catalogue: Catalogue, relation: downloads.Relation) -> None:
+    assert not [field.name for field in downloads.fields(catalogue.database, relation) if not field.meaning]
 
 
 # API -----------------------------------------------------------------------------------------------

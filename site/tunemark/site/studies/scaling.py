@@ -78,7 +78,7 @@ def study(evidence: Evidence) -> Study:
             "A family is a group of results of one document with the same model, method, accelerator and stated conditions. Only the device count differs.",
             "Speed-up is the ratio of tokens/s or samples/s to the result on the fewest devices. Where a document prints only times of the same epochs on the same dataset, it is the ratio of times.",
             "Efficiency is the speed-up divided by the ratio of the device counts. Ranges in brackets go from the lowest to the highest family.",
-            "A family in which several results have the same device count is left out, because another condition differs that no column states.",
+            "A family in which several results have the same device count is left out, because its results must differ in a condition that no column states.",
         ),
         caveats=(
             f"An efficiency above {share(SUPERLINEAR)} is marked: another condition must differ as well, for example the sharding or the clock. Such points are not used in the findings.",

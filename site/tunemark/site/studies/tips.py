@@ -39,7 +39,7 @@ VERDICTS = {
     CONSISTENT: "the claim overlaps the range of the pairs, and all pairs show an effect in the same direction",
     UNDECIDED: "the pairs show effects in both directions, are too few, or show no significant effect",
     EFFECT_ONLY: "the effect of the tip is measured, but there is no claimed figure to compare",
-    NO_DATA: "the tip is unmeasured: no two results differ in this setting alone",
+    NO_DATA: "the tip is unmeasured, since no two results differ in this setting alone",
 }
 """Verdict -> its meaning, in the order of the tables."""
 SPEED, SAVED, GROWTH = "speed", "memory", "exponent"
