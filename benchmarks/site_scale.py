@@ -1,10 +1,10 @@
-"""Time of the site build for 358, 2,000 and 10,000 results, its peak memory and its size; and of a build after one result changed.
+"""Measure the site build for 358, 2,000 and 10,000 results: time, peak memory and size, and the time after one result changed.
 
     python benchmarks/site_scale.py                    # after `tunemark collect`
     python benchmarks/site_scale.py --results 2000 --jobs 1
 
-The database is copied, and its results are left out or repeated under other ids, with all that belongs to them. Charts of repeated
-results are drawn once, as they would be for repeats of the same numbers; a new chart takes 60 ms.
+The database is copied. Its results are left out, or repeated under other ids with all rows that belong to them. Charts of repeated
+results are drawn only once, because their numbers are equal; a new chart takes 60 ms.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def measured(database: Path, out: Path, number: int, jobs: int | None) -> str:
-    """Return the row of one size."""
+    """Return the table row of one size."""
     out.mkdir()
     copy = out / "copy.duckdb"
     shutil.copyfile(database, copy)
@@ -63,11 +63,11 @@ def measured(database: Path, out: Path, number: int, jobs: int | None) -> str:
 
 
 def resize(connection: duckdb.DuckDBPyConnection, number: int) -> None:
-    """Leave out or repeat results until there are as many as wanted."""
+    """Leave out or repeat results to get the wanted number."""
     ids = [row[0] for row in connection.execute("select result_id from result_rows order by hash(result_id)").fetchall()]
-    copies = list(repeated(ids, number))
+    pairs = list(repeated(ids, number))
     connection.execute("create temp table wanted (old varchar, new varchar)")
-    connection.executemany("insert into wanted values (?, ?)", copies[:])
+    connection.executemany("insert into wanted values (?, ?)", pairs)
     names = connection.execute("select table_name from information_schema.tables where table_type = 'BASE TABLE' and table_schema = 'main'")
     for (table,) in names.fetchall():
         columns = [
@@ -76,14 +76,14 @@ def resize(connection: duckdb.DuckDBPyConnection, number: int) -> None:
         ]
         key = next((name for name in KEYS if name in columns), None)
         if key and table != "wanted":
-            copies = f'select t.* replace (w.new as {key}) from "{table}" t join wanted w on t.{key} = w.old'  # noqa: S608 - our own names
-            connection.execute(f"create temp table changed as {copies}")
+            selected = f'select t.* replace (w.new as {key}) from "{table}" t join wanted w on t.{key} = w.old'  # noqa: S608 - our own names
+            connection.execute(f"create temp table changed as {selected}")
             # Records that are statements, not results, stay as they are.
-            gone = f'"{table}" where {key} in (select unnest($1::varchar[]))'
-            connection.execute(f"delete from {gone}", [ids])  # noqa: S608 - our own names
+            replaced = f'"{table}" where {key} in (select unnest($1::varchar[]))'
+            connection.execute(f"delete from {replaced}", [ids])  # noqa: S608 - our own names
             connection.execute(f'insert into "{table}" select * from changed')  # noqa: S608 - our own names
             connection.execute("drop table changed")
-    # A repeated result is not in its source's file, so it has no record to download.
+    # A repeated result is not in the file of its source, so it has no record to download.
     connection.execute("update result_rows set file = '' where result_id in (select new from wanted where old <> new)")
     connection.execute("drop table wanted")
 

@@ -90,7 +90,7 @@ def test_a_job_is_predicted_where_it_fits_and_what_does_not_fit_is_not(tunemark:
     assert fits["rests_on"]
     assert small["tokens_per_s"] is None
     assert "does not fit" in small["no_data"]
-    assert "no accepted result on a device of AWS" in unknown["no_data"]
+    assert "no accepted result on AWS devices" in unknown["no_data"]
 
 
 @pytest.mark.usefixtures("calibrated_once")

@@ -161,7 +161,7 @@ def test_a_figure_needs_both_ends_of_its_interval(ends: tuple[float, float, floa
     ("of", "reason"),
     [
         (combination(method=Method.QLORA), "no accepted result of qlora"),
-        (combination(chip="google-tpu-v5p"), "no accepted result on a device of Google"),
+        (combination(chip="google-tpu-v5p"), "no accepted result on Google devices"),
         (replace(combination(), shape=TrainingShape(FACTS.models["bert-base-uncased"], Method.FULL, 512, 32)), "is an encoder"),
         (replace(combination(), shape=replace(shape_of(), sequence_length=128)), "rows of 128 tokens"),
         (replace(combination(), shape=replace(shape_of(), sequence_length=5000, micro_batch=1)), "micro-batches of 5,000 tokens"),

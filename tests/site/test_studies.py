@@ -1,4 +1,4 @@
-"""Studies of findings: each sentence rests on at least two results, and falls with them."""
+"""Studies of findings: each sentence is based on at least two results, and disappears with them."""
 
 import math
 import re
@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.collector.store.loading import collect
-from tunemark.site.ablation import power_of_length
+from tunemark.schema.formats import ordinal
+from tunemark.site.ablation import exponent_of_length
 from tunemark.site.pages import prices
 from tunemark.site.pages import studies as study_pages
 from tunemark.site.pages.studies import LEAST, Evidence, Sentence, Study, all_studies, ratio, share
@@ -83,11 +84,11 @@ def sentence_with(study: Study, *words: str) -> Sentence:
     return found
 
 
-def test_every_study_of_these_documents_is_there(made: dict[str, Study]) -> None:
+def test_every_expected_study_exists(made: dict[str, Study]) -> None:
     assert set(EXPECTED) <= set(made)
 
 
-def test_each_sentence_cites_two_results_or_more_and_all_exist(made: dict[str, Study], documents: Catalogue) -> None:
+def test_each_sentence_cites_at_least_two_existing_results(made: dict[str, Study], documents: Catalogue) -> None:
     for study in made.values():
         assert study.sentences
         for sentence in study.sentences:
@@ -132,7 +133,7 @@ def test_the_speed_up_and_the_efficiency_of_document_002_follow_from_the_printed
     assert sentence.citations == ("002-001", "002-002")
 
 
-def test_the_two_trainings_of_document_002_cost_nearly_the_same(made: dict[str, Study], documents: Catalogue) -> None:
+def test_the_two_training_runs_of_document_002_cost_nearly_the_same(made: dict[str, Study], documents: Catalogue) -> None:
     evidence = Evidence(documents)
     rows = {row["result_id"]: row for row in documents.results}
     per_hour = {result: (evidence.named_cost(rows[result]) or {})["usd_per_hour"] for result in ("002-001", "002-002")}
@@ -150,7 +151,7 @@ def test_the_efficiencies_of_document_004_are_recomputed_from_its_rates(made: di
     assert "0.96, 0.93 and 0.88" in text
 
 
-def test_the_pages_link_every_citation_and_the_list_shows_studies_first(made: dict[str, Study], documents: Catalogue) -> None:
+def test_the_pages_link_every_citation_and_the_index_lists_studies_first(made: dict[str, Study], documents: Catalogue) -> None:
     pages = {page.path: page for page in study_pages.pages(documents)}
     for key, study in made.items():
         text = markdown(pages[f"studies/{key}"])
@@ -199,9 +200,9 @@ def test_the_sweeps_of_document_001_follow_from_its_printed_times_and_accuracies
     assert f"gets {ratio(453.02 / 142.55)} faster" in sentence_with(made["bert-tuning"], "From batch 8 to 64 at 128 tokens").text
     assert f"{ratio(175.51 / 120.56)} the time" in sentence_with(made["bert-tuning"], "Rows of 16 tokens").text
     error = 100 * math.hypot(math.sqrt(0.9415 * 0.0585 / 2000), math.sqrt(0.928 * 0.072 / 2000))
-    text = sentence_with(made["bert-tuning"], "Accuracy against rows of 128 tokens").text
-    assert f"16 tokens: {100 * (0.928 - 0.9415):+.2f} points, standard error {error:.2f}, not significant" in text
-    rates = sentence_with(made["bert-tuning"], "11 learning rates").text
+    text = sentence_with(made["bert-tuning"], "Accuracy compared with rows of 128 tokens").text
+    assert f"16 tokens: {100 * (0.928 - 0.9415):+.2f} percentage points, standard error {error:.2f}, not significant" in text
+    rates = sentence_with(made["bert-tuning"], "11 settings of the learning rate").text
     assert "92.55% (2e-5, LLRD decay 0.95) to 94.65%" in rates
 
 
@@ -210,26 +211,27 @@ def test_the_sweeps_of_document_001_follow_from_its_printed_times_and_accuracies
 
 def test_stochastic_rounding_has_a_standard_error_and_is_not_significant(made: dict[str, Study]) -> None:
     error = 100 * math.hypot(math.sqrt(0.928 * 0.072 / 2000), math.sqrt(0.9305 * 0.0695 / 2000))
-    sentence = sentence_with(made["bert-tuning"], "Stochastic rounding")
-    assert f"16 tokens: +0.25 points, standard error {error:.2f}, not significant" in sentence.text
-    assert "32 tokens: -0.25 points" in sentence.text
+    sentence = sentence_with(made["bert-tuning"], "stochastic rounding")
+    assert f"16 tokens: +0.25 percentage points, standard error {error:.2f}, not significant" in sentence.text
+    assert "32 tokens: -0.25 percentage points" in sentence.text
     assert sentence.citations == ("001-025", "001-026")
 
 
-def test_the_failure_of_dynamic_padding_stands_beside_rows_of_a_fixed_length(made: dict[str, Study]) -> None:
+def test_the_failure_of_dynamic_padding_is_compared_with_rows_of_a_fixed_length(made: dict[str, Study]) -> None:
     sentence = sentence_with(made["bert-tuning"], "dynamic padding")
     assert "failed after 77 h" in sentence.text
     assert "001-024" in sentence.citations
 
 
-def test_the_ridge_of_the_roofline_follows_from_the_card(made: dict[str, Study]) -> None:
+def test_the_ridge_point_of_the_roofline_is_computed_from_the_accelerator_record(made: dict[str, Study]) -> None:
     assert (
-        f"5 of 5 points are below the ridge of the card, {190_000 / 820:.1f} FLOP/byte" in sentence_with(made["bert-tuning"], "ridge").text
+        f"5 of 5 points are left of the ridge point of the accelerator ({190_000 / 820:.1f} FLOP/byte)"
+        in sentence_with(made["bert-tuning"], "ridge").text
     )
 
 
-def test_a_cold_and_a_warm_compile_cache_have_no_data_and_the_page_says_so(made: dict[str, Study]) -> None:
-    assert any("cold and a warm cache" in caveat and "no data" in caveat for caveat in made["bert-tuning"].caveats)
+def test_the_page_states_that_the_effect_of_the_compile_cache_is_unknown(made: dict[str, Study]) -> None:
+    assert any("cold or a warm cache" in caveat and "is unknown" in caveat for caveat in made["bert-tuning"].caveats)
 
 
 def test_small_batches_have_five_rows_and_a_chart_of_four_units(made: dict[str, Study]) -> None:
@@ -245,7 +247,7 @@ def test_small_batches_have_five_rows_and_a_chart_of_four_units(made: dict[str, 
 # Document 004 --------------------------------------------------------------------------------------
 
 
-def test_sixteen_relative_speeds_of_document_004_match_within_a_hundredth(made: dict[str, Study]) -> None:
+def test_sixteen_relative_speeds_of_document_004_match_within_0_01(made: dict[str, Study]) -> None:
     table = table_of(made["guide-recomputed"], "Relative speeds")
     printed, recomputed = ([float(text) for text in texts(table, head)] for head in ("Printed", "Recomputed"))
     assert len(printed) == 16
@@ -287,7 +289,7 @@ def test_the_variants_of_qlora_are_changes_from_the_baseline(made: dict[str, Stu
         ("30-40% memory savings, 20% slower", {"memory": (0.595, 0.705), "speed": (0.795, 0.805)}),
         ("3.7% throughput increase", {"speed": (1.0365, 1.0375)}),
         ("50% memory savings for attention", {}),
-        ("Quadratic memory savings", {"power": (2, 2)}),
+        ("Quadratic memory savings", {"exponent": (2, 2)}),
         (">80% utilization", {}),
     ],
 )
@@ -297,10 +299,10 @@ def test_a_claimed_effect_is_read_from_the_printed_words(printed: str, claims: d
 
 
 @given(st.floats(0.2, 3), st.floats(0, 1e11), st.floats(1, 1e6))
-def test_the_power_of_the_length_is_found_whatever_the_fixed_part(power: float, fixed: float, each: float) -> None:
+def test_the_exponent_of_the_length_does_not_depend_on_the_fixed_part(exponent: float, fixed: float, each: float) -> None:
     lengths = (1024, 2048, 8192)
-    memory = [fixed / 1e6 + each * length**power for length in lengths]
-    assert power_of_length(lengths, (memory[2] - memory[1]) / (memory[1] - memory[0])) == pytest.approx(power, rel=1e-3)
+    memory = [fixed / 1e6 + each * length**exponent for length in lengths]
+    assert exponent_of_length(lengths, (memory[2] - memory[1]) / (memory[1] - memory[0])) == pytest.approx(exponent, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +320,7 @@ def test_a_claim_of_ten_to_twenty_percent_is_judged_by_the_range_of_pairs(low: f
     assert tips._verdict("speed", effect, 1.1, 1.2) == verdict
 
 
-def test_gradient_checkpointing_is_measured_by_pairs_that_differ_in_nothing_else(made: dict[str, Study]) -> None:
+def test_gradient_checkpointing_uses_only_pairs_that_differ_in_no_other_setting(made: dict[str, Study]) -> None:
     sentence = sentence_with(made["tips"], "Gradient checkpointing: speed")
     assert set(sentence.citations) == {"017-012", "017-013", "004-017", "004-018", "004-019", "004-020"}
     pairs = table_of(made["tips"], "Pairs")
@@ -326,10 +328,10 @@ def test_gradient_checkpointing_is_measured_by_pairs_that_differ_in_nothing_else
     assert row.cells[4].text == ratio(7210 / 9174)
 
 
-def test_tips_without_results_are_unmeasured_and_stay_in_the_table(made: dict[str, Study], documents: Catalogue) -> None:
+def test_tips_without_results_have_no_data_and_remain_in_the_table(made: dict[str, Study], documents: Catalogue) -> None:
     table = table_of(made["tips"], "Tips")
     verdicts = dict(zip(texts(table, "Tip"), texts(table, "Verdict"), strict=True))
-    assert verdicts["Keep utilisation above 80%"] == tips.UNMEASURED
+    assert verdicts["Keep utilisation above 80%"] == tips.NO_DATA
     assert verdicts["Gradient checkpointing"] == tips.CONSISTENT
     left = {study.key: study for study in all_studies(without(without(documents, "017-013"), "004-019"))}["tips"]
     assert not [sentence for sentence in left.sentences if "017-012" in sentence.citations and "Gradient checkpointing" in sentence.text]
@@ -339,7 +341,7 @@ def test_tips_without_results_are_unmeasured_and_stay_in_the_table(made: dict[st
 # Costs ---------------------------------------------------------------------------------------------
 
 
-def test_a_training_is_billed_for_the_instance_and_shown_for_the_accelerator_in_use(made: dict[str, Study]) -> None:
+def test_a_training_run_is_billed_for_the_instance_and_shown_for_the_accelerator_in_use(made: dict[str, Study]) -> None:
     table = table_of(made["training-cost"], "Cost by provider")
     heads = [column.head for column in table.columns]
     for row in table.rows:
@@ -360,7 +362,7 @@ def test_a_million_samples_at_the_printed_rate_and_price_cost_more_than_the_docu
 def test_owning_and_renting_cost_the_same_at_the_break_even(documents: Catalogue) -> None:
     evidence = Evidence(documents)
     examples = training_cost._statements(evidence, "cost_local_usd")
-    owned = list(training_cost._owned(evidence, list(training_cost._trainings(evidence, examples))))
+    owned = list(training_cost._owned(evidence, list(training_cost._training_runs(evidence, examples))))
     assert owned
     for each in owned:
         rented = each.machine.electricity_usd_per_hour * each.hours + 30
@@ -370,22 +372,22 @@ def test_owning_and_renting_cost_the_same_at_the_break_even(documents: Catalogue
         assert each.runs_per_year(each.electricity_usd) is None
 
 
-def test_the_claimed_break_even_stands_beside_the_computed_one(made: dict[str, Study]) -> None:
+def test_the_claimed_break_even_is_shown_with_the_computed_one(made: dict[str, Study]) -> None:
     text = sentence_with(made["training-cost"], "On an owned GeForce RTX 4090").text
-    assert "runs a year" in text
+    assert "runs per year" in text
     assert ">100 models/year" in text
     table = table_of(made["training-cost"], "The document's own examples")
-    assert texts(table, "These figures imply") == ["owning, always", "owning, always", "renting, always"]
+    assert texts(table, "These figures imply") == ["owning is always cheaper", "owning is always cheaper", "renting is always cheaper"]
 
 
-def test_the_provider_that_the_document_calls_the_best_value_has_its_place_among_the_offers(made: dict[str, Study]) -> None:
+def test_the_provider_that_the_document_calls_the_best_value_is_ranked_among_the_offers(made: dict[str, Study]) -> None:
     text = sentence_with(made["training-cost"], "best cloud value").text
     table = table_of(made["training-cost"], "Cost by provider")
     offers = [row.cells[3].text.split()[0] for row in table.rows if row.cells[0].small == "004-001"]
-    assert f"lambda is number {offers.index('lambda') + 1} of {len(offers)} for one A100 SXM4 80GB" in text
+    assert f"Lambda ranks {ordinal(offers.index('Lambda') + 1)} of {len(offers)} providers for one A100 SXM4 80GB" in text
 
 
-def test_price_tables_have_a_day_a_week_and_a_price_for_each_accelerator(documents: Catalogue) -> None:
+def test_price_tables_have_prices_per_day_per_week_and_per_accelerator(documents: Catalogue) -> None:
     (page,) = prices.pages(documents)
     offers = page.context["offers"]
     assert isinstance(offers, Table)
@@ -394,8 +396,8 @@ def test_price_tables_have_a_day_a_week_and_a_price_for_each_accelerator(documen
     heads = [column.head for column in offers.columns]
     for row in offers.rows:
         values = {head: row.cells[heads.index(head)].sort for head in heads}
-        assert values["Day, instance"] == pytest.approx(24 * float(values["Hour, instance"] or 0))
-        assert values["Week, each"] == pytest.approx(168 * float(values["Hour, each"] or 0))
+        assert values["Per day, instance"] == pytest.approx(24 * float(values["Per hour, instance"] or 0))
+        assert values["Per week, accelerator"] == pytest.approx(168 * float(values["Per hour, accelerator"] or 0))
         dated = row.cells[heads.index("As of, source")]
         assert date.fromisoformat(dated.text)
         assert dated.small
@@ -404,7 +406,7 @@ def test_price_tables_have_a_day_a_week_and_a_price_for_each_accelerator(documen
     } == {8: 8}
 
 
-def test_printed_prices_stand_beside_twenty_four_and_a_hundred_and_sixty_eight_hours(documents: Catalogue) -> None:
+def test_printed_prices_are_compared_with_24_and_168_hours(documents: Catalogue) -> None:
     (page,) = prices.pages(documents)
     claimed = page.context["claimed"]
     assert isinstance(claimed, Table)
@@ -420,7 +422,7 @@ def test_printed_prices_stand_beside_twenty_four_and_a_hundred_and_sixty_eight_h
 
 
 @pytest.mark.parametrize("budget", [0.01, 0.3, 0.7, 1.0, 2.5, 10.0, 30.0, 1000.0])
-def test_nothing_over_the_budget_is_ever_recommended(documents: Catalogue, budget: float) -> None:
+def test_no_option_over_the_budget_is_recommended(documents: Catalogue, budget: float) -> None:
     market = recommendations.Market(Evidence(documents))
     jobs = [job for persona in recommendations.personas(market.evidence) for job in persona.jobs]
     for job in jobs:
@@ -462,7 +464,7 @@ def test_the_four_budgets_and_the_four_uses_of_document_004_are_answered(made: d
         recommendations.Job(70), devices=(case.least, case.most)))  # fmt: skip
 
 
-def test_a_use_without_results_says_that_there_are_none(documents: Catalogue) -> None:
+def test_a_use_without_results_shows_no_data(documents: Catalogue) -> None:
     market = recommendations.Market(Evidence(documents))
     assert not market.choices(recommendations.Job(1000))
     assert recommendations._choice_cell(None).text == "no data"

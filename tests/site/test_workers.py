@@ -1,4 +1,4 @@
-"""Pages of single results are rendered by several processes, with the same bytes as by one."""
+"""Result pages are rendered by several processes, byte-identical to those of one process."""
 
 import json
 from pathlib import Path

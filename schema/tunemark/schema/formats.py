@@ -96,6 +96,12 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+def ordinal(number: int) -> str:
+    """Return a place in an order: `1st`, `2nd`, `11th`."""
+    ending = "th" if number % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
 def plain(value: float) -> str:
     """Return whole numbers without decimals, and others with four significant digits."""
     return f"{value:,.0f}" if float(value).is_integer() else significant(value, 4)

@@ -36,7 +36,7 @@ PROVIDER_NAMES = {
     "runpod": "RunPod",
     "vast": "Vast.ai",
 }
-"""Names that are not the key with a capital letter."""
+"""Names that differ from the capitalised key."""
 OWN = "own hardware"
 """Provider of the reader's own machine."""
 
@@ -119,7 +119,7 @@ class Question:
     trust: Trust = "predicted"
     """`measured`: only rates from measured results; `published`: from any result; `predicted`: predictions too."""
     startup_s: float = 300.0
-    """Assumed time, paid for, until training runs: machine, data, weights, compiling."""
+    """Assumed time before training starts, billed: machine, data, weights, compiling."""
     own: tuple[Offer, ...] = ()
     """The reader's own machines, with the cost of an hour of use."""
 
@@ -155,7 +155,7 @@ class Option:
     limits: tuple[str, ...] = ()
     """What the option may exceed: `deadline`, `budget` or `memory`; empty for one that can be recommended."""
     exceeds: tuple[str, ...] = ()
-    """What it exceeds even by the middle of its interval."""
+    """What it exceeds even at the middle of its interval."""
     rank_low: int = 0
     """First and last place that the intervals allow; 0 for an option that is not ranked."""
     rank_high: int = 0
@@ -184,9 +184,9 @@ class Answer:
     sequence_length: int
     """Row length of the rates that were used."""
     ranked: tuple[Option, ...] = ()
-    """Options within all limits with 90% certainty, best first."""
+    """Options that meet all limits at the pessimistic end of their interval, best first."""
     may_exceed: tuple[Option, ...] = ()
-    """Options that keep the limits only by the middle of their interval, or for which memory is tight."""
+    """Options that meet the limits only at the middle of their interval, or with tight memory."""
     exceeding: tuple[Option, ...] = ()
     """Options over a limit."""
     too_large: tuple[Without, ...] = ()
@@ -206,6 +206,11 @@ class Answer:
         return self.ranked[0] if self.ranked else None
 
 
+def provider_name(key: str) -> str:
+    """Return the name of a provider for readers: `oci` -> `Oracle Cloud`."""
+    return PROVIDER_NAMES.get(key, key.capitalize())
+
+
 def offers_of(prices: Iterable[Mapping[str, object]], names: Mapping[str, str]) -> list[Offer]:
     """Return the offers of rows of the view `current_prices`: of each instance and kind the cheapest region.
 
@@ -220,8 +225,7 @@ def offers_of(prices: Iterable[Mapping[str, object]], names: Mapping[str, str]) 
         key = (str(row["provider"]), str(row["instance"]), str(row["kind"]))
         region = str(row["region"]) if row["region"] else None
         dated = (usd, region, str(row["effective_on"]))
-        provider = PROVIDER_NAMES.get(key[0], key[0].capitalize())
-        offer = Offer(accelerator, names[accelerator], int(count), *key, *dated, row["fabric"] is not None, provider)
+        offer = Offer(accelerator, names[accelerator], int(count), *key, *dated, row["fabric"] is not None, provider_name(key[0]))
         known = cheapest.get(key)
         if known is None or (usd, offer.region or "") < (known.usd_per_hour, known.region or ""):
             cheapest[key] = offer
@@ -244,8 +248,8 @@ def length_class(length: int, rates: Iterable[Rate]) -> int:
 def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]) -> Answer:
     """Return the options for a question from the rates of one model and the offers.
 
-    Every offer is combined with one instance, or with several that a fabric joins. Limits are kept by the pessimistic end of the 90%
-    interval; the order follows the middle.
+    Every offer is combined with one instance, or with several that a fabric joins. Recommended options meet the limits at the pessimistic end of the
+    90% interval; the order follows the middle.
     """
     rates = list(rates)
     length = length_class(question.sequence_length, rates)
@@ -340,7 +344,7 @@ def _option(question: Question, rate: Rate, offer: Offer, instances: int) -> Opt
 
 
 def in_order(options: Sequence[Option], objective: Objective) -> list[Option]:
-    """Return options by cost, by time, or by distance from the knee: the point of the lowest cost and the shortest time, in log space."""
+    """Return options by cost, by time, or by value: the distance in log space from the point of the lowest cost and the shortest time."""
     if not options:
         return []
     fastest, cheapest = min(option.seconds for option in options), min(option.usd for option in options)

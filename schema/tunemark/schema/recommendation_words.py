@@ -12,6 +12,11 @@ EVIDENCE = {
     "direct": "of this model or one of the same shape, and of this method, row length and device count",
     "near": "of this model or one of the same shape with this method on this accelerator, with another row length or device count",
 }
+STATES = {
+    "full": "weights, gradients and AdamW states in bf16",
+    "lora": "frozen weights in bf16",
+    "qlora": "frozen weights in 4 bits",
+}
 KINDS_OF_EVIDENCE = {"direct": "results", "near": "similar results", "predicted": "prediction"}
 SHARDINGS = {"ddp": "DDP", "fsdp2": "FSDP2", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
 METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
@@ -82,6 +87,7 @@ def configuration(option: Option) -> str:
     rate = option.rate
     parts = [
         METHODS.get(rate.method, rate.method),
+        STATES.get(rate.method, ""),
         f"micro-batch of {rate.micro_batch} x {rate.sequence_length:,} tokens",
         {"none": "no gradient checkpointing", "full": "full gradient checkpointing"}.get(
             rate.checkpointing or "", f"{rate.checkpointing} gradient checkpointing"

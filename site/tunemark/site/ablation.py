@@ -28,7 +28,7 @@ PEAK = "peak_memory_bytes"
 MEMORY = ("peak_memory_bytes", "device_memory_total_bytes")
 """The second counts only on one device, where the sum over devices is that of the device."""
 LEAST_RISE = 0.05
-"""Smallest rise of memory between two lengths that gives a power, as a share of the memory at the shortest."""
+"""Smallest rise of memory between two lengths from which an exponent is computed, as a share of the memory at the shortest."""
 
 
 # Pairs ---------------------------------------------------------------------------------------------
@@ -54,8 +54,8 @@ class Pair:
     """What differs, in words."""
     speed: float | None
     memory: float | None
-    power: float | None = None
-    """Power of the length with which memory grows, for pairs of lengths."""
+    exponent: float | None = None
+    """p where memory grows as length^p, for a sweep of three lengths."""
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -69,12 +69,12 @@ class Pair:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the results are of a CPU."""
+        """True if the results are from a CPU."""
         return bool(self.before[0]["backend"] == "cpu")
 
 
 def peak_memory(evidence: Evidence, row: Row) -> float | None:
-    """Return the peak memory in bytes; on one device also the one that a document prints for all devices together."""
+    """Return the peak memory in bytes, or None. On one device, a total over all devices counts as well."""
     single = row["accelerator_count"] == 1
     return next((value for key in (MEMORY if single else MEMORY[:1]) if (value := evidence.figure(row, key))), None)
 
@@ -113,7 +113,7 @@ class Pool:
         return Pair(tuple(before), tuple(after), change, speed, saved) if speed or saved else None
 
     def figure(self, row: Row, quantity: str) -> float | None:
-        """Return a figure of a result; for memory also the one that a document prints for one device as a total."""
+        """Return a figure of a result. For peak memory on one device, a total over all devices counts as well."""
         return peak_memory(self.evidence, row) if quantity == PEAK else self.evidence.figure(row, quantity)
 
     def _mean(self, rows: Sequence[Row], quantity: str) -> float | None:
@@ -127,18 +127,20 @@ def switched(pool: Pool, switch: Switch) -> Iterator[Pair]:
         value = {row["result_id"]: conditions.get(switch.name) for row, conditions in group}
         before, after = ([row for row, _ in group if value[row["result_id"]] in kind] for kind in (switch.off, switch.on))
         if before and after:
-            change = f"{switch.name.replace('_', ' ')}: {value[before[0]['result_id']] or 'default'} to {value[after[0]['result_id']]}"
+            change = f"{switch.name.replace('_', ' ')}: {value[before[0]['result_id']] or 'not stated'} \N{RIGHTWARDS ARROW} {value[after[0]['result_id']]}"
             made = pool.pair(before, after, change)
             if made:
                 yield made
 
 
 def doubled(pool: Pool) -> Iterator[Pair]:
-    """Yield the pairs of neighbouring micro-batches; the effect is that of one doubling."""
+    """Yield the pairs of neighbouring micro-batches, with the effect of one doubling."""
     for group in pool.groups("section", "micro_batch", "global_batch"):
         by_size = gathered((row for row, _ in group if row["micro_batch"]), lambda row: int(row["micro_batch"]))
         for small, large in pairwise(sorted(by_size)):
-            made = pool.pair(by_size[small], by_size[large], f"micro-batch {small} to {large}", per_doubling=large / small)
+            made = pool.pair(
+                by_size[small], by_size[large], f"micro-batch {small} \N{RIGHTWARDS ARROW} {large}", per_doubling=large / small
+            )
             if made:
                 yield made
 
@@ -149,16 +151,16 @@ def accumulated(pool: Pool) -> Iterator[Pair]:
         known = [row for row, _ in group if row["global_batch"] and row["gradient_accumulation"] and row["micro_batch"]]
         by_steps = gathered(known, lambda row: int(row["gradient_accumulation"]))
         for few, many in pairwise(sorted(by_steps)):
-            made = pool.pair(by_steps[few], by_steps[many], f"micro-steps {few} to {many}")
+            made = pool.pair(by_steps[few], by_steps[many], f"micro-steps {few} \N{RIGHTWARDS ARROW} {many}")
             if made:
                 yield made
 
 
 def by_length(pool: Pool) -> Iterator[Pair]:
-    """Yield the three longest lengths of each sweep, with the power of the length by which memory grows.
+    """Yield the three longest lengths of each sweep, with the exponent p where memory grows as length^p.
 
-    Memory is a fixed part and a part that grows with a power p of the length L: the differences of three lengths give p, by
-    (L3^p - L2^p) / (L2^p - L1^p) = (M3 - M2) / (M2 - M1). Small differences are noise and give no power.
+    Memory M has a fixed part and a part proportional to L^p for the length L. Three lengths give p, by
+    (L3^p - L2^p) / (L2^p - L1^p) = (M3 - M2) / (M2 - M1). Small differences are noise and give no exponent.
     """
     for group in pool.groups("section", "sequence_length"):
         known = [
@@ -168,22 +170,22 @@ def by_length(pool: Pool) -> Iterator[Pair]:
         if len({length for length, *_ in ordered}) < 3:  # noqa: PLR2004 - three unknowns
             continue
         (l1, m1, first), (l2, m2, second), (l3, m3, third) = ordered
-        power = power_of_length((l1, l2, l3), (m3 - m2) / (m2 - m1)) if min(m2 - m1, m3 - m2) > LEAST_RISE * m1 else None
-        if power is not None:
-            yield Pair((first,), (second, third), f"{l1:,}, {l2:,} and {l3:,} tokens", None, None, power)
+        exponent = exponent_of_length((l1, l2, l3), (m3 - m2) / (m2 - m1)) if min(m2 - m1, m3 - m2) > LEAST_RISE * m1 else None
+        if exponent is not None:
+            yield Pair((first,), (second, third), f"{l1:,}, {l2:,} and {l3:,} tokens", None, None, exponent)
 
 
-def power_of_length(lengths: tuple[int, int, int], rise: float) -> float | None:
-    """Return the power p by bisection; None if it is outside of 0 to 4."""
+def exponent_of_length(lengths: tuple[int, int, int], rise: float) -> float | None:
+    """Return the exponent p by bisection, or None if it is outside 0 to 4."""
     second, third = lengths[1] / lengths[0], lengths[2] / lengths[0]
 
-    def of(power: float) -> float:
-        return float((third**power - second**power) / (second**power - 1))
+    def rise_of(exponent: float) -> float:
+        return float((third**exponent - second**exponent) / (second**exponent - 1))
 
     low, high = 1e-3, 4.0
-    if not of(low) <= rise <= of(high):
+    if not rise_of(low) <= rise <= rise_of(high):
         return None
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if of(middle) < rise else (low, middle)
+        low, high = (middle, high) if rise_of(middle) < rise else (low, middle)
     return high

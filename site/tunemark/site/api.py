@@ -1,6 +1,7 @@
 """The static JSON API: one file per list and per result, and the JSON Schema of each, served at its `$id`.
 
-The rows have the columns of tunemark.site.downloads. Within version 1, columns and files may be added; none is renamed or removed.
+The rows have the columns of tunemark.site.downloads. Within version 1, columns and files may be added but are never
+renamed or removed.
 """
 
 import json
@@ -46,16 +47,18 @@ DETAILS = {
 }
 """Key of a result's file -> the rows about it."""
 OWNERS = ("record_id", "result_id")
-"""Columns that name the result of a detail; its file leaves them out."""
+"""Columns with the id of the result that a row belongs to. The file of a result leaves them out."""
 
 
 class Document(BaseModel):
-    """What every file states."""
+    """The fields of every file."""
 
     model_config = ConfigDict(extra="forbid")
 
-    data_version: str = Field(description="Changes when the data changes: the first 12 digits of the hash of all inputs.")
-    as_of: date | None = Field(description="Day of the current prices, on which the data was collected.")
+    data_version: str = Field(
+        description="Changes when the data changes: the first 12 hexadecimal digits of the SHA-256 hash of all inputs."
+    )
+    as_of: date | None = Field(description="Day on which the data was collected; current prices are those in force on this day.")
 
 
 class Endpoint(BaseModel):
@@ -63,10 +66,10 @@ class Endpoint(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    path: str = Field(description="Path below the folder of this index. `{result_id}` stands for a result.")
+    path: str = Field(description="Path relative to the folder of this index. Replace `{result_id}` by the id of a result.")
     contents: str
     rows: int | None = Field(description="Number of rows or files.")
-    schema_id: str = Field(description="`$id` of its JSON Schema; a file of this site is there.")
+    schema_id: str = Field(description="`$id` of its JSON Schema, which this site serves at that address.")
 
 
 class Download(BaseModel):
@@ -77,7 +80,7 @@ class Download(BaseModel):
     relation: str
     contents: str
     rows: int
-    parquet: str = Field(description="Path below the address of the site, as are the next ones.")
+    parquet: str = Field(description="Path relative to the address of the site, like `csv` and `json`.")
     csv: str | None
     json_: str | None = Field(alias="json")
 
@@ -90,11 +93,11 @@ class Index(Document):
     licence: str
     endpoints: list[Endpoint]
     downloads: list[Download]
-    duckdb: str = Field(description="Path of a DuckDB file with all relations.")
+    duckdb: str = Field(description="Path of the DuckDB file with all relations, relative to the address of the site.")
 
 
 class Links(BaseModel):
-    """Files and pages of a result, as paths below the address of the site."""
+    """Files and pages of a result, as paths relative to the address of the site."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -108,7 +111,7 @@ class Api:
     """The contents of the API for one database."""
 
     def __init__(self, catalogue: Catalogue) -> None:
-        """Keep the catalogue; rows are read when they are asked for."""
+        """Keep the catalogue. Rows are read when they are needed."""
         self._catalogue = catalogue
         self._database = catalogue.database
 
@@ -160,7 +163,7 @@ class Api:
         return create_model(
             "ResultFile",
             __base__=Document,
-            __doc__="A result and what is known about it.",
+            __doc__="A result with its printed figures, readings, findings, facts and links to its files.",
             result=(result, ...),
             links=(Links, ...),
             **details,
@@ -171,9 +174,16 @@ class Api:
     def index(self) -> dict[str, Any]:
         """Return the list of all files."""
         counts = {relation.name: downloads.count(self._database, relation) for relation in downloads.RELATIONS}
-        endpoints: list[tuple[str, str, int | None, str]] = [("index.json", "This list.", None, "index")]
+        endpoints: list[tuple[str, str, int | None, str]] = [("index.json", "This list of files.", None, "index")]
         endpoints += [(f"{relation.name}.json", relation.contents, counts[relation.name], relation.name) for relation in MAIN]
-        endpoints += [("results/{result_id}.json", "A result and what is known about it.", counts["results"], "result")]
+        endpoints += [
+            (
+                "results/{result_id}.json",
+                "A result with its printed figures, readings, findings, facts and links to its files.",
+                counts["results"],
+                "result",
+            )
+        ]
         return self.version | {
             "api_version": API,
             "tunemark_version": VERSION,

@@ -1,4 +1,4 @@
-"""Build the site: database -> build/docs (Markdown) -> build/site (HTML). Pages of single results are stamped into a shell.
+"""Build the site: database -> build/docs (Markdown) -> build/site (HTML). Result pages are stamped into a shell.
 
 Each folder is replaced as a whole, only after its replacement is complete.
 """
@@ -28,7 +28,7 @@ from tunemark.site.queries import Catalogue, Database
 from tunemark.site.render import markdown
 
 CHARTS = ".charts"
-"""Folder of the charts that the next build can use again."""
+"""Folder of the charts that the next build can reuse."""
 SQL_SCRIPT = "sql.js"
 """Asset of the SQL page."""
 Progress = Callable[[str], None]
@@ -39,7 +39,7 @@ OWN_FILE = Path("assets/tunemark.css")
 
 @dataclass(slots=True)
 class Written:
-    """The pages of a build but those of single results."""
+    """The pages of a build, except result pages."""
 
     stamped: list[stamp.StampedPage] = field(default_factory=list)
     """Pages that are stamped into a shell."""
@@ -60,8 +60,8 @@ def build_site(
 ) -> int:
     """Build the site into `out/site` and return the number of pages. On an error, the previous site is kept.
 
-    `jobs` is the number of processes that render pages of single results, by default one per core. `url` is the public address, by
-    default that of the configuration. `sql` is the folder of DuckDB for browsers; with it, the site has the SQL page.
+    `jobs` is the number of processes that render result pages, by default one per core. `url` is the public address, by
+    default `site_url` of the configuration. `sql` is the folder of DuckDB for browsers; with it, the site has the SQL page.
     """
     for name in ("docs", "site"):
         _refuse_foreign(out / name)
@@ -72,7 +72,7 @@ def build_site(
         with workers.rendering(catalogue, database, out, keep, jobs) as results:
             written = _swap(out / "docs", lambda folder: _write_docs(catalogue, folder))
             progress(
-                f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding {len(catalogue.results)} pages of single results"
+                f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding {counted(len(catalogue.results), 'result page')}"
             )
 
             def make(folder: Path) -> int:
@@ -99,7 +99,7 @@ def _publish(catalogue: Catalogue, folder: Path, sql: Path | None) -> None:
 
 
 def _with_dataset(catalogue: Catalogue, folder: Path, laid_out: list[heads.Head]) -> list[heads.Head]:
-    """Return the heads with the description of the data on the home page and on the page of the data."""
+    """Return the heads, with the description of the dataset on the home page and on the data page."""
     described = metadata.dataset(catalogue, folder)
     return [replace(head, data=described) if head.path in {"index", metadata.DATA_PAGE} else head for head in laid_out]
 
@@ -137,9 +137,9 @@ def _swap(folder: Path, make: Callable[[Path], Made]) -> Made:
 
 
 def _write_docs(catalogue: Catalogue, folder: Path) -> Written:
-    """Write the pages that MkDocs lays out, the shells, and the data. Return all pages but those of single results."""
+    """Write the pages that MkDocs lays out, the shells, and the data. Return all pages except result pages."""
     written = Written()
-    # Shells of all pages of single results, which have the same layout.
+    # All result pages share one shell, since they have the same layout.
     shells = {stamp.shell_path(page): stamp.shell_text(page) for page in islice(result_pages(catalogue), 1)}
     for page in other_pages(catalogue):
         if stamp.is_stamped(page):

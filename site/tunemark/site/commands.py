@@ -37,13 +37,15 @@ def build(
     out: Out = None,
     *,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Processes that render pages of single results.", show_default="one per core")
+        int | None, typer.Option("--jobs", min=1, help="Number of processes that render result pages.", show_default="one per core")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict/--no-strict", help="Fail on any MkDocs warning.")] = True,
     site_url: Annotated[
         str | None,
         typer.Option(
-            "--site-url", help="Public address, for canonical links, the feed and the sitemap.", show_default="that of mkdocs.yml"
+            "--site-url",
+            help="Public address of the site, for canonical links, the feed and the sitemap.",
+            show_default="site_url in mkdocs.yml",
         ),
     ] = None,
     sql: Annotated[
@@ -52,11 +54,11 @@ def build(
 ) -> None:
     """Build the site from the database into build/site.
 
-    Nothing is downloaded, except with --sql. Links within the site are relative, so it works under any address and offline. If the
+    Nothing is downloaded, except with --sql. Links within the site are relative, so it works at any address and offline. If the
     build fails, the previous site is kept.
     """
     from tunemark.site import duckdb_wasm  # noqa: PLC0415 - as below
-    from tunemark.site.build import build_site  # noqa: PLC0415 - charts and MkDocs take a second to import; --help need not wait
+    from tunemark.site.build import build_site  # noqa: PLC0415 - charts and MkDocs take a second to import, which --help does not need
 
     root = project_root()
     pages = build_site(
@@ -73,7 +75,7 @@ def build(
 
 
 def _address(text: str | None) -> str | None:
-    """Return an http(s) address that ends with a slash."""
+    """Return an http(s) address with a slash at the end."""
     if text is None:
         return None
     if not re.fullmatch(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[A-Za-z0-9._~/-]*)?", text):

@@ -1,8 +1,8 @@
 """The data as files: relations of the database with their columns, as Parquet, CSV and DuckDB.
 
-A relation and its columns are declared once, here and in the database's comments. Parquet, CSV, DuckDB, the JSON of the API, its
-schemas and the field tables all have the same names. Parquet and CSV have the same bytes for the same database. The DuckDB file
-is built from the Parquet files; DuckDB does not write the same bytes twice.
+A relation and its columns are declared once, here and in the comments of the database. Parquet, CSV, DuckDB, the JSON of the API,
+its schemas and the field tables all use the same names. Parquet and CSV files are byte-identical for identical databases. The
+DuckDB file is built from the Parquet files and is not byte-identical.
 """
 
 import csv
@@ -23,7 +23,7 @@ from tunemark.site.tables import Row
 FOLDER = "data"
 DUCKDB_FILE = f"{FOLDER}/tunemark.duckdb"
 STORAGE = "v1.4.0"
-"""Storage format of the DuckDB file: that of the oldest DuckDB that reads it, and of the one in browsers."""
+"""Storage format of the DuckDB file, named after the oldest DuckDB that reads it. DuckDB for browsers reads it too."""
 FORMULA = ("=", "+", "-", "@")
 """First characters of a spreadsheet formula."""
 COSTS = (
@@ -77,14 +77,14 @@ RELATIONS = (
         ("results", "result_rows", "costs"),
         main=True,
     ),
-    Relation("accelerators", "Cards of accelerators: memory, bandwidth, dense peaks, and their sources.", key="accelerator", main=True),
-    Relation("models", "Cards of models: parameters and shapes.", key="model", main=True),
+    Relation("accelerators", "Accelerators: memory, bandwidth, dense peaks, and their sources.", key="accelerator", main=True),
+    Relation("models", "Models: parameters and shapes.", key="model", main=True),
     Relation("workloads", "The standard benchmarks.", key="workload", main=True),
     Relation("prices", "The price book: hourly prices of instances, each with its date and source.", key="price", main=True),
     Relation("findings", "Findings of the audit with their calculations.", key="finding", main=True),
     Relation("sources", "Documents and MLPerf rounds that results come from.", key="source", main=True),
-    Relation("costs", "The cost of each result on each current offer that can hold it."),
-    Relation("option_rates", "Rates from which the recommendation chooses, by model, method, row length, software and accelerator."),
+    Relation("costs", "The cost of each result on each current offer with enough accelerators."),
+    Relation("option_rates", "Rates for recommendations, by model, method, row length, software and accelerator."),
     Relation("claims", "Figures of results and statements exactly as printed."),
     Relation("readings", "All readings of each ambiguous figure."),
     Relation("result_facts", "Further facts of each result, such as its plan, packages and conditions."),
@@ -97,18 +97,18 @@ RELATIONS = (
 MAIN = tuple(relation for relation in RELATIONS if relation.main)
 OWN_MEANINGS = {
     "model_name": "Name of the model.",
-    "accelerator_name": "Name of the accelerator, or the name in the document.",
+    "accelerator_name": "Name of the accelerator, or the name that the document prints.",
     "source_title": "Title of the source.",
     "failed": "True if the run did not finish.",
     "impossible": "True if the audit refutes the rate, the time or a condition of comparison. Such results are never ranked.",
     "findings": "Number of findings of the audit.",
     "ambiguous": "True if a figure has several readings.",
-    "price": "Price of the cost columns, a key of `prices`; null if no offer fits.",
+    "price": "Price that the cost columns use, a key of `prices`; null if no offer fits.",
     "price_provider": "Provider of that offer.",
     "price_instance": "Instance of that offer.",
     "price_region": "Region of that offer.",
-    "price_kind": "Kind of price; the default basis has on-demand list prices.",
-    "price_effective_on": "Day from which the price is in force.",
+    "price_kind": "Kind of price; the default basis uses on-demand list prices.",
+    "price_effective_on": "Day on which the price is known to apply.",
     "price_instances": "Number of instances that the result needs.",
     "usd_per_hour": "Hourly price of all instances of the result, or of the whole instance in `prices`.",
     "usd_per_1k_samples": "Cost of 1,000 samples.",
@@ -117,24 +117,24 @@ OWN_MEANINGS = {
     "task": "What is trained, such as causal_lm.",
     "method": "Fine-tuning method: full | lora | qlora | peft.",
     "dataset": "Dataset or token source.",
-    "sequence_length": "Tokens of a row, padding included.",
+    "sequence_length": "Tokens per row, including padding.",
     "padding": "How rows are padded.",
     "packing": "True if several documents share a row.",
-    "global_batch": "Rows of an optimizer step over all devices.",
+    "global_batch": "Rows per optimizer step, over all devices.",
     "precision": "Number format of the matrix products.",
     "optimizer": "Optimizer as stated or used.",
     "instance": "Instance of a cloud provider.",
-    "micro_batch": "Rows of one forward and backward pass on one device.",
-    "gradient_accumulation": "Micro-steps of one optimizer step.",
-    "step_time_p5_s": "5th percentile of the step times of the steady window.",
-    "step_time_p95_s": "95th percentile of the step times of the steady window.",
-    "step_time_cv": "Coefficient of variation of the step times of the steady window.",
+    "micro_batch": "Rows per forward and backward pass on one device.",
+    "gradient_accumulation": "Micro-steps per optimizer step.",
+    "step_time_p5_s": "5th percentile of the step times in the steady window.",
+    "step_time_p95_s": "95th percentile of the step times in the steady window.",
+    "step_time_cv": "Coefficient of variation of the step times in the steady window.",
     "padding_efficiency": "Real tokens as a share of all slots in a batch.",
     "peak_memory_method": "How the peak memory was measured.",
     "time_to_target_high_s": "Upper end of the interval.",
-    "evaluation_rows": "Rows of the evaluation.",
-    "steady_steps": "Steps of the steady window.",
-    "steady_verdict": "Why there is or is not a steady window.",
+    "evaluation_rows": "Rows evaluated.",
+    "steady_steps": "Steps in the steady window.",
+    "steady_verdict": "Reason why there is or is not a steady window.",
     "fused_kernels": "Fused kernels that the run used.",
     "compile": "What is compiled with torch.compile.",
     "gradient_checkpointing": "What is recomputed in the backward pass.",
@@ -145,10 +145,79 @@ OWN_MEANINGS = {
     "aliases": "Other names.",
     "provider": "Company that rents out the instance.",
     "region": "Region of the provider; null if the price has none.",
-    "effective_on": "Day from which the price is in force.",
+    "effective_on": "Day on which the price is known to apply.",
     "notes": "Remarks.",
+    "result_id": "Key of the result.",
+    "model": "Key of the model.",
+    "accelerator": "Key of the accelerator.",
+    "workload": "Key of the workload.",
+    "rule": "Key of the audit rule.",
+    "title": "Title.",
+    "accelerator_count": "Accelerators in the instance; a fraction if the provider sells one.",
+    "provider_rank": "Place of the provider in the default price basis, from 1; null if it is not part of it.",
+    "kind": "Kind of price: on_demand | spot | reserved | marketplace.",
+    "dated_by": "provider: date of a price list; catalog: version of a catalogue; inferred: from price lists around it.",
+    "fabric": "Network for training between several instances; null if none is known.",
+    "devices": "Number of devices.",
+    "usd_per_1m_samples": "Cost of a million samples.",
+    "accelerators.name": "Display name.",
+    "accelerators.vendor": "Vendor.",
+    "accelerators.architecture": "Generation.",
+    "accelerators.memory_gib": "Memory in GiB.",
+    "accelerators.memory_bandwidth_gb_s": "Memory bandwidth in GB/s.",
+    "accelerators.peak_fp16_tflops": "Dense peak in fp16, TFLOP/s.",
+    "accelerators.peak_tf32_tflops": "Dense peak in tf32, TFLOP/s.",
+    "accelerators.peak_fp32_tflops": "Dense peak in fp32, TFLOP/s.",
+    "accelerators.peak_fp8_tflops": "Dense peak in fp8, TFLOP/s.",
+    "accelerators.peak_int8_tops": "Dense peak in int8, TOP/s.",
+    "accelerators.interconnect_gb_s": "Bandwidth to its peers in GB/s, both directions together.",
+    "accelerators.launch_year": "Year of launch.",
+    "accelerators.msrp_usd": "List price at launch in US dollars.",
+    "accelerators.source": "Source of these facts.",
+    "models.name": "Display name.",
+    "models.family": "Architecture name in transformers.",
+    "models.hidden_size": "Width of the residual stream.",
+    "models.intermediate_size": "Width of the feed-forward layer.",
+    "models.layers": "Number of blocks.",
+    "models.attention_heads": "Query heads.",
+    "models.key_value_heads": "Key and value heads.",
+    "models.head_dim": "Width of a head.",
+    "models.vocabulary": "Rows of the embedding.",
+    "models.context_length": "Maximum sequence length.",
+    "models.experts": "Number of experts in a mixture; null for dense models.",
+    "models.active_experts": "Experts per token; null for dense models.",
+    "models.hub_id": "Repository on the model hub.",
+    "models.gated": "True if a licence must be accepted before download.",
+    "models.source": "Source of these facts.",
+    "workloads.description": "Purpose of the workload.",
+    "workloads.tier": "Size of machine that the workload needs.",
+    "workloads.source": "Source of the configuration.",
+    "workloads.learning_rate": "Learning rate of the optimizer.",
+    "workloads.attention": "Attention kernel.",
+    "workloads.offload": "What is kept in host memory between uses.",
+    "workloads.tensor_parallel": "Devices that share each layer.",
+    "workloads.pipeline_parallel": "Devices that share the layers of the model in stages.",
+    "prices.vcpus": "Virtual CPUs of the instance.",
+    "prices.memory_gib": "Host memory of the instance in GiB.",
+    "prices.source": "Source of the price.",
+    "sources.authors": "Authors.",
+    "sources.published_on": "Date of publication; null if it is unknown.",
+    "sources.url": "Address of the source.",
+    "sources.origin_repository": "Repository with the code of the source, with its commit.",
+    "sources.summary": "Contents in one sentence.",
+    "sources.caveats": "Limits of the source that affect its results.",
+    "option_rates.checkpointing": "Activation checkpointing of the configuration: none | full.",
+    "option_rates.sharding": "Distribution over devices: single | ddp | fsdp2.",
+    "readings.record_id": "Key of the result or statement.",
+    "readings.quantity": "Quantity of the ambiguous figure.",
+    "readings.meaning": "What the figure means in this reading.",
+    "readings.value": "Value in this reading, in the unit of the quantity.",
+    "result_facts.name": "Name of the fact.",
+    "result_facts.value": "Value as text.",
+    "costs.price_source": "Source of the price.",
+    "costs.instances": "Number of instances that the result needs.",
 }
-"""Meanings of columns that have neither a comment in the database nor a registered quantity."""
+"""Meanings of columns that have neither a comment in the database nor a registered quantity. `relation.column` applies to one relation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +241,17 @@ def fields(database: Database, relation: Relation) -> list[Field]:
         comments |= {row["column_name"]: row["comment"] for row in rows if row["comment"]}
         never_null |= {row["column_name"] for row in rows if not row["is_nullable"]}
     return [
-        Field(name, row["column_type"], name in never_null, _meaning(name, comments))
+        Field(name, row["column_type"], name in never_null, _meaning(relation.name, name, comments))
         for row in database.rows(f"describe {relation.sql}")
         for name in (row["column_name"],)
     ]
 
 
-def _meaning(name: str, comments: Mapping[str, str]) -> str:
+def _meaning(relation: str, name: str, comments: Mapping[str, str]) -> str:
     if name in comments:
         return comments[name]
+    if f"{relation}.{name}" in OWN_MEANINGS:
+        return OWN_MEANINGS[f"{relation}.{name}"]
     if name in QUANTITIES:
         return QUANTITIES[name].meaning
     if name in OWN_MEANINGS:
@@ -258,7 +329,7 @@ def _cells(values: Iterable[object]) -> list[object]:
 
 
 def _cell(value: object) -> object:
-    """Return a value that a spreadsheet does not run as a formula."""
+    """Return a value that a spreadsheet does not read as a formula."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

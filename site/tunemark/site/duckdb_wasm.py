@@ -1,6 +1,6 @@
-"""DuckDB for browsers: fetched from npm at a pinned version, checked, and copied into a site with the SQL page.
+"""DuckDB for browsers: downloaded from npm at a pinned version, checked, and copied into a site with the SQL page.
 
-The files are too large for the repository. A build without `--sql` fetches nothing and has no SQL page.
+The files are too large for the repository. A build without `--sql` downloads nothing and has no SQL page.
 """
 
 import base64
@@ -20,14 +20,14 @@ from tunemark.schema.errors import Exit, TunemarkError
 FOLDER = "assets/duckdb"
 NOTICE = "NOTICE.txt"
 SHIM = "apache-arrow.mjs"
-SHIM_TEXT = """// The module that DuckDB's client imports, from the bundle that was loaded before it.
+SHIM_TEXT = """// The module that DuckDB's client imports. It re-exports the bundle that was loaded before.
 export const { RecordBatchReader, Table, tableToIPC, Type } = globalThis.Arrow;
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package of npm at a fixed version."""
+    """An npm package at a pinned version."""
 
     name: str
     version: str
@@ -61,12 +61,12 @@ VERSIONS = "versions.json"
 
 
 def fetched(folder: Path, progress: Callable[[str], None]) -> Path:
-    """Return the folder with all files; they are fetched with npm unless they are there."""
+    """Return the folder with all files. Missing or outdated files are downloaded with npm."""
     versions = {package.name: package.version for package in PACKAGES}
     listed = folder / VERSIONS
     if listed.is_file() and json.loads(listed.read_text(encoding="utf-8")) == versions and all((folder / name).is_file() for name in FILES):
         return folder
-    # npm runs in the new folder, so that its path must not be relative.
+    # npm runs in the new folder, so its path must not be relative.
     new = folder.resolve().with_name(f".{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
@@ -87,7 +87,7 @@ def _fetch(package: Package, folder: Path, progress: Callable[[str], None]) -> s
     npm = shutil.which("npm")
     if npm is None:
         raise TunemarkError("--sql", "npm", "is not installed; install Node.js, or build without --sql")
-    progress(f"fetching {package.name} {package.version} with npm")
+    progress(f"downloading {package.name} {package.version} with npm")
     command = [npm, "pack", f"{package.name}@{package.version}", "--json", "--pack-destination", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)  # noqa: S603 - our own arguments
     archives = list(folder.glob("*.tgz"))
@@ -105,11 +105,14 @@ def _fetch(package: Package, folder: Path, progress: Callable[[str], None]) -> s
 
 
 def check(package: Package, archive: bytes) -> None:
-    """Raise TunemarkError unless an archive is the pinned one."""
+    """Raise TunemarkError if an archive does not match the pinned hash."""
     found = base64.b64encode(hashlib.sha512(archive).digest()).decode()
     if found != package.sha512:
         raise TunemarkError(
-            "--sql", package.name, f"the archive of {package.version} has another hash; it is not used", exit_code=Exit.INVALID
+            "--sql",
+            package.name,
+            f"the archive of {package.version} does not match the pinned hash and was not used; clear npm's cache and try again, or build without --sql",
+            exit_code=Exit.INVALID,
         )
 
 
@@ -121,13 +124,13 @@ def _content(archive: tarfile.TarFile, file: str) -> bytes:
 
 
 def download_bytes(folder: Path) -> tuple[int, int]:
-    """Return the bytes that a browser loads from a server that compresses, and from one that does not."""
+    """Return the bytes that a browser downloads from a server with compression, and from one without."""
     contents = [(folder / name).read_bytes() for name in FILES]
     return sum(len(gzip.compress(content, mtime=0)) for content in contents), sum(map(len, contents))
 
 
 def copy(folder: Path, site: Path) -> None:
-    """Copy the fetched files into a site."""
+    """Copy the downloaded files into a site."""
     target = site / FOLDER
     target.mkdir(parents=True)
     for name in (*FILES, SHIM, NOTICE):

@@ -1,4 +1,4 @@
-"""What the head of a page says about it: description, canonical address, link preview, feed; the sitemap; the page for unknown addresses.
+"""Page heads (description, canonical address, link preview, feed), the sitemap, and the page for unknown addresses.
 
 These need absolute addresses, unlike the pages, which work under any address and offline. The address is `site_url` of mkdocs.yml
 or `tunemark site build --site-url`.
@@ -30,8 +30,8 @@ DESCRIPTIONS = {
     "results.md.j2": "Every fine-tuning result, to filter by accelerator, model, method and trust.",
     "compare.md.j2": "Compare two to four results or accelerators: ratios with intervals, and what explains the difference.",
     "cost.md.j2": "Cost per run, epoch, sample and token at dated prices, on a price basis of your choice.",
-    "prices.md.j2": "Prices of accelerators by hour, day and week, for the whole instance and for each accelerator, with date and source.",
-    "data.md.j2": "Download all results as Parquet, CSV, JSON and DuckDB; a static JSON API with schemas; feed and badges.",
+    "prices.md.j2": "Prices of accelerators per hour, day and week, for the whole instance and per accelerator, with dates and sources.",
+    "data.md.j2": "All results as Parquet, CSV, JSON and DuckDB; a static JSON API with schemas; a feed and badges.",
     "sql.md.j2": "Query all results with SQL in the browser. Nothing is sent to a server.",
     "accelerators.md.j2": "Accelerators for fine-tuning: results, memory, dense peaks and prices, with their sources.",
     "accelerator.md.j2": "{title}: fine-tuning results, memory, bandwidth and dense peaks with their sources, and dated prices.",
@@ -50,9 +50,9 @@ DESCRIPTIONS = {
     "contribute.md.j2": "Measure your own accelerator: run a workload and open a pull request with its submission.",
     "fields.md.j2": "Every field of a submission and of a published result, with type and meaning.",
     "support.md.j2": "What the harness supports on each family of devices.",
-    "predictions.md.j2": "How well throughput and memory are predicted for results that were left out.",
+    "predictions.md.j2": "Errors of predicted throughput and memory for results that were left out of the fit.",
     "provenance.md.j2": "The source of each fact about accelerators, models and prices.",
-    "rerun.md.j2": "Results that need a repeat, and the command for each.",
+    "rerun.md.j2": "Results that should be measured again, with the command for each.",
     "reading.md.j2": "How to read a number: quantities, trust levels, comparability and warnings.",
 }
 """Template -> description of its pages."""
@@ -63,7 +63,7 @@ SEARCH_DIALOG = 'data-md-component="search" role="dialog"'
 """Of the theme, which gives it no name for screen readers."""
 NOT_FOUND_HEADING = "<h1>404 - Not found</h1>"
 NOT_FOUND = """<h1>Page not found</h1>
-<p>This address has no page. Results, accelerators and models have pages of their own.</p>
+<p>There is no page at this address. Each result, accelerator and model has its own page.</p>
 <ul>
 <li><a href="{root}index.html">Home</a></li>
 <li><a href="{root}results/index.html">All results</a></li>
@@ -74,7 +74,7 @@ NOT_FOUND = """<h1>Page not found</h1>
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the head of a page says about it."""
+    """The contents of the head of a page."""
 
     path: str
     title: str
@@ -91,7 +91,7 @@ def head_of(page: Page) -> Head:
 
 
 def description(page: Page) -> str:
-    """Return the description of a page: the figures of a result, or what its kind of page shows."""
+    """Return the description of a page: the figures of a result, or the description of its template."""
     row = page.context.get("result")
     title = title_text(page.title)
     known = DESCRIPTIONS.get(page.template, OTHER).replace("{title}", title)
@@ -114,7 +114,7 @@ def with_head(text: str, head: Head, url: str) -> str:
     """Return a page of HTML with the tags of its head. Raise TunemarkError if the theme has another layout."""
     text, replaced = DESCRIPTION.subn(lambda _: "\n      ".join(_tags(head, url)), CANONICAL.sub("", text, count=1), count=1)
     if not replaced:
-        raise TunemarkError("mkdocs", head.path, "the theme writes no description; adapt site/heads.py", exit_code=Exit.INTERNAL)
+        raise TunemarkError("mkdocs", head.path, "the theme writes no description tag; adapt site/heads.py", exit_code=Exit.INTERNAL)
     return _named_search(text)
 
 
@@ -159,7 +159,7 @@ def not_found(text: str) -> str:
     """Return the page for unknown addresses with links. Its links start at the root of the site, since its address can be any."""
     root = re.search(r'href="([^"]*)assets/', text)
     if NOT_FOUND_HEADING not in text or root is None:
-        raise TunemarkError("mkdocs", "404.html", "the theme has another page for errors; adapt site/heads.py", exit_code=Exit.INTERNAL)
+        raise TunemarkError("mkdocs", "404.html", "the error page of the theme has changed; adapt site/heads.py", exit_code=Exit.INTERNAL)
     text = text.replace(NOT_FOUND_HEADING, NOT_FOUND.replace("{root}", root[1]))
     text = text.replace(f"<title>{NAME}</title>", f"<title>Page not found - {NAME}</title>")
     return DESCRIPTION.sub('<meta name="robots" content="noindex">', _named_search(text), count=1)
@@ -174,7 +174,7 @@ def sitemap(site: Path, url: str) -> str:
 
 
 def write(site: Path, heads: Iterable[Head], url: str) -> None:
-    """Complete the pages that MkDocs laid out, and write the sitemap. Stamped pages are complete already."""
+    """Complete the pages that MkDocs laid out, and write the sitemap. Stamped pages are already complete."""
     for head in heads:
         path = site / f"{head.path}{ENDING}"
         path.write_text(with_head(path.read_text(encoding="utf-8"), head, url), encoding="utf-8")

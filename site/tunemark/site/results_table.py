@@ -11,6 +11,7 @@ from tunemark.site.queries import Catalogue
 from tunemark.site.tables import Cell, Column, Row, Table, quantity_column
 
 AMBIGUOUS = "ambiguous"
+RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s"})
 
 
 MOST_RESULTS = 200
@@ -28,7 +29,7 @@ def results_table(
         "devices": Column("Accelerator", result_cell, explained="Accelerator and device count; links to the result."),
         "model": Column("Model", _model_cell),
         "method": Column[Row]("Method", lambda row: tables.text(wording.method(row))),
-        "status": Column("Status", status_cell),
+        "status": Column[Row]("Status", lambda row: status_cell(row, doubt_about(catalogue, row))),
         "step_time_s": _figure_column(catalogue, "step_time_s", lambda row: tables.quantity("step_time_s", row["step_time_s"])),
         "tokens_per_s": _figure_column(catalogue, "tokens_per_s", lambda row: rate_cell(row, "tokens_per_s")),
         "samples_per_s": _figure_column(catalogue, "samples_per_s", lambda row: rate_cell(row, "samples_per_s")),
@@ -87,12 +88,24 @@ def result_cell(row: Row) -> Cell:
     return tables.text(wording.devices(row), small=row["result_id"], href=result_path(row["result_id"]))
 
 
-def status_cell(row: Row) -> Cell:
-    """Return the status of a result, with its time to target if it has one."""
+def doubt_about(catalogue: Catalogue, row: Row) -> str:
+    """Return `suspicious` or `inconsistent`, the worse one, if the audit says so of the rate of a result; else an empty text."""
+    verdicts = {
+        finding["verdict"]
+        for finding in catalogue.findings_about.get(row["result_id"], ())
+        if finding["record_ids"][0] == row["result_id"] and not RATES.isdisjoint(finding["quantities"] or ())
+    }
+    return next((word for word in ("inconsistent", "suspicious") if word in verdicts), "")
+
+
+def status_cell(row: Row, doubt: str = "") -> Cell:
+    """Return the status of a result, with its time to target if it has one, and a doubt of the audit about its rate."""
     kind = "failed" if row["failed"] else row["status"]
     reached = row["time_to_target_s"]
     small = "" if reached is None else f"target in {wording.seconds(reached)}"
-    return Cell(wording.words(row["status"]), badge=kind, sort=row["status"], small=small, mark="impossible" if row["impossible"] else "")
+    return Cell(
+        wording.words(row["status"]), badge=kind, sort=row["status"], small=small, mark="impossible" if row["impossible"] else doubt
+    )
 
 
 def trust_cell(row: Row) -> Cell:

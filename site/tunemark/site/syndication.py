@@ -1,4 +1,4 @@
-"""What other places show of the site: the Atom feed of new data, and badges."""
+"""The Atom feed of new data, and badges for other sites."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from feedgen.feed import FeedGenerator
 
 from tunemark.schema.formats import counted
 from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.recommendation import provider_name
 from tunemark.site import wording
 from tunemark.site.page import BADGE_RATES, BADGES, FEED, accelerator_path, badge_path, document_path, result_path
 from tunemark.site.queries import Catalogue, grouped
@@ -36,7 +37,7 @@ class Entry:
     day: str
     """Date, or date and time in UTC, in ISO 8601."""
     id: str
-    """Permanent id, as a path below the address of the site."""
+    """Permanent id, as a path relative to the address of the site."""
     path: str
     title: str
     summary: str
@@ -48,7 +49,7 @@ class Entry:
 
 
 def atom(catalogue: Catalogue) -> bytes:
-    """Return the Atom feed: measured results, documents and prices, newest first. Its date is that of its newest entry."""
+    """Return the Atom feed: measured results, documents and prices, newest first. It has the date of its newest entry."""
     url = catalogue.site.url
     found = entries(catalogue)
     feed = FeedGenerator()
@@ -95,11 +96,14 @@ def _documents(catalogue: Catalogue) -> Iterable[Entry]:
 
 
 def _prices(catalogue: Catalogue) -> Iterable[Entry]:
+    names = {row["accelerator"]: str(row["name"]) for row in catalogue.accelerators}
     days = grouped(catalogue.prices, lambda row: (str(row["provider"]), str(row["effective_on"])))
     for (provider, day), rows in days.items():
-        names = sorted({row["accelerator"] for row in rows})
-        title = f"Prices: {counted(len(rows), 'price')} of {provider} in force from {date.fromisoformat(day)}"
-        yield Entry(day, f"cost{ENDING}#{provider}-{day}", f"cost{ENDING}", one_line(title), one_line(f"Accelerators: {', '.join(names)}."))
+        accelerators = sorted({names.get(row["accelerator"]) or str(row["accelerator"]) for row in rows}, key=str.lower)
+        title = f"Prices: {counted(len(rows), 'price')} from {provider_name(provider)}, in force from {date.fromisoformat(day)}"
+        yield Entry(
+            day, f"cost{ENDING}#{provider}-{day}", f"cost{ENDING}", one_line(title), one_line(f"Accelerators: {', '.join(accelerators)}.")
+        )
 
 
 # Badges --------------------------------------------------------------------------------------------

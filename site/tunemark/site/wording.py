@@ -183,11 +183,11 @@ def result_title(row: Row) -> str:
 
 
 def summary(row: Row) -> str:
-    """Return a result in a few words: its first figures, or why it failed, and its evidence."""
+    """Return a summary of a result: its first figures, or why it failed, and its evidence."""
     if row["failed"]:
         return f"Failed: {words(row['status'])}. {trust_in_full(row)}"
     known = [name for name in SUMMARY if row[name] is not None][:SUMMARY_LENGTH]
-    figures = ", ".join(f"{QUANTITIES[name].label} {QUANTITIES[name].text(row[name])}" for name in known) or "No figures"
+    figures = "; ".join(f"{QUANTITIES[name].label} {QUANTITIES[name].text(row[name])}" for name in known) or "No figures"
     return f"{figures}. {'The audit refutes a figure. ' if row['impossible'] else ''}{trust_in_full(row)}"
 
 

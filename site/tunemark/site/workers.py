@@ -1,6 +1,6 @@
-"""The pages of single results are most of a build, so several processes render them while the build does the rest.
+"""Result pages are most of a build, so several processes render them while the build does the rest.
 
-Each process opens the database itself and writes every n-th page into a file, from which the build stamps it into the site.
+Each process opens the database itself and writes its share of the pages into a file. The build stamps them into the site.
 """
 
 import json
@@ -29,19 +29,19 @@ Rendered = Callable[[], Iterator[StampedPage]]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The pages that one process renders: those at positions number, number + of, and so on."""
+    """The pages that one process renders: every `count`-th page, starting at `number`."""
 
     database: Path
     charts: Path
     file: Path
     number: int
-    of: int
+    count: int
     site: SiteOptions = field(default_factory=SiteOptions)
 
 
 @contextmanager
 def rendering(catalogue: Catalogue, database: Path, out: Path, keep: charts.Keep, jobs: int | None) -> Iterator[Rendered]:
-    """Start to render the pages of single results. The function that is returned waits for them and yields them, in any order."""
+    """Start to render the result pages. The returned function waits for them and yields them, in any order."""
     jobs = jobs or min(_cores(), MOST_JOBS)
     if jobs == 1 or len(catalogue.results) < WORTH_IT:
         yield lambda: map(stamped_page, result_pages(catalogue))
@@ -53,7 +53,7 @@ def rendering(catalogue: Catalogue, database: Path, out: Path, keep: charts.Keep
         Share(database.absolute(), keep.folder.absolute(), folder / f"{number}.jsonl", number, jobs, catalogue.site)
         for number in range(jobs)
     ]
-    # A fresh process, since DuckDB and the chart library have threads, which do not survive a fork.
+    # Start fresh processes: the threads of DuckDB and of the chart library do not survive a fork.
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
     try:
         futures = [pool.submit(render_share, share) for share in shares]
@@ -66,7 +66,7 @@ def rendering(catalogue: Catalogue, database: Path, out: Path, keep: charts.Keep
 def render_share(share: Share) -> set[Path]:
     """Render the pages of a share into its file. Return the charts that they use."""
     with Database(share.database) as opened, charts.kept_in(share.charts) as keep, share.file.open("w", encoding="utf-8") as file:
-        for page in islice(result_pages(Catalogue.read(opened, share.site)), share.number, None, share.of):
+        for page in islice(result_pages(Catalogue.read(opened, share.site)), share.number, None, share.count):
             json.dump(asdict(stamped_page(page)), file, ensure_ascii=False)
             file.write("\n")
     return keep.used

@@ -35,20 +35,23 @@ PRICE_KINDS = tuple(kind for kind in PriceKind if kind.value != "owned")
 
 def recommend(
     model: Annotated[str, typer.Option("--model", "-m", help="A model, by key or name.", show_default=False)],
-    tokens: Annotated[str | None, typer.Option("--tokens", help="Tokens of the data, such as 10M.", show_default=False)] = None,
+    tokens: Annotated[str | None, typer.Option("--tokens", help="Tokens in the dataset, such as 10M.", show_default=False)] = None,
     samples: Annotated[
-        str | None, typer.Option("--samples", help="Rows of the data, such as 50k, taken as full; instead of --tokens.", show_default=False)
+        str | None,
+        typer.Option("--samples", help="Rows in the dataset, assumed to be full, such as 50k; instead of --tokens.", show_default=False),
     ] = None,
     method: Annotated[str, typer.Option("--method", help="full, lora, qlora or any.")] = "lora",
     sequence_length: Annotated[
         int | None,
-        typer.Option("--seq", help="Tokens of a row. Default: 2048, or the model's context if that is shorter.", show_default=False),
+        typer.Option("--seq", help="Tokens per row. Default: 2048, or the model's context if that is shorter.", show_default=False),
     ] = None,
     *,
-    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 1,
-    objective: Annotated[str, typer.Option("--objective", help="cheapest, fastest or value (the knee between both).")] = "cheapest",
-    deadline: Annotated[str | None, typer.Option("--deadline", help="Longest time, such as 90min or 2h.", show_default=False)] = None,
-    budget: Annotated[float | None, typer.Option("--budget", help="Highest cost in US dollars.", show_default=False)] = None,
+    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the dataset.")] = 1,
+    objective: Annotated[
+        str, typer.Option("--objective", help="cheapest, fastest or value (nearest to both the lowest cost and the shortest time).")
+    ] = "cheapest",
+    deadline: Annotated[str | None, typer.Option("--deadline", help="Maximum time, such as 90min or 2h.", show_default=False)] = None,
+    budget: Annotated[float | None, typer.Option("--budget", help="Maximum cost in US dollars.", show_default=False)] = None,
     software: Annotated[
         str, typer.Option("--software", help="plain (transformers and peft), tuned (fused kernels or torch.compile) or vendor.")
     ] = "plain",
@@ -65,14 +68,14 @@ def recommend(
         list[str] | None, typer.Option("--accelerator", help="An accelerator to rent; may be repeated. Default: all.", show_default=False)
     ] = None,
     most_memory: Annotated[
-        float | None, typer.Option("--max-memory", metavar="GIB", help="Largest memory of one accelerator to rent.", show_default=False)
+        float | None, typer.Option("--max-memory", metavar="GIB", help="Maximum memory of one accelerator to rent.", show_default=False)
     ] = None,
     most_devices: Annotated[int | None, typer.Option("--max-devices", help="Maximum number of accelerators.", show_default=False)] = None,
     trust: Annotated[
         str, typer.Option("--trust", help="measured: only measured rates; published: any result; predicted: predictions too.")
     ] = "predicted",
     startup: Annotated[
-        str, typer.Option("--start-up", help="Assumed time until training runs, paid for: machine, data, weights, compiling.")
+        str, typer.Option("--start-up", help="Assumed time before training starts, billed: machine, data, weights, compiling.")
     ] = "5min",
     own: Annotated[
         str | None,
@@ -82,12 +85,15 @@ def recommend(
     ] = None,
     own_devices: Annotated[int, typer.Option("--own-devices", help="Number of your own accelerators.")] = 1,
     own_usd_per_hour: Annotated[
-        float | None, typer.Option("--own-usd-per-hour", help="Cost of an hour of use of all of them.", show_default=False)
+        float | None, typer.Option("--own-usd-per-hour", help="Cost per hour of use of all of them.", show_default=False)
     ] = None,
     owned: Annotated[
         str | None,
         typer.Option(
-            "--owned", metavar="FIGURES", help="The same from purchase, years, utilisation, watts and electricity.", show_default=False
+            "--owned",
+            metavar="FIGURES",
+            help="The same cost, computed from purchase, years, utilisation, watts and electricity.",
+            show_default=False,
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", help="Options to show in each table. JSON has all of them.")] = SHOWN,
@@ -96,12 +102,12 @@ def recommend(
 ) -> None:
     """Recommend what to rent or use for a fine-tuning job: options with time, cost, memory and evidence, best first.
 
-    Rates are those of accepted results where there are any, otherwise predictions from them, each with a 90% interval. Limits are kept
-    with 90% certainty; options that keep them only by the middle of the interval are listed apart. Where nothing similar was measured,
-    the answer is "no data". Time is training and the assumed start-up; evaluation, saving, minimum billing and data transfer are not
-    included. Prices are those of whole instances.
+    Rates come from accepted results where they exist, otherwise from predictions based on them, each with a 90% interval. Recommended
+    options meet the limits at the pessimistic end of the interval; options that meet them only at its middle are listed separately. If
+    nothing similar was measured, the answer is "no data". Time is training plus the assumed start-up; evaluation, saving, minimum
+    billing and data transfer are not included. Prices are for whole instances.
 
-    Exit codes: 0 answered, also if nothing can be recommended; 2 an unknown word, or no database.
+    Exit codes: 0: answered, even if nothing can be recommended; 2: unknown value or no database.
 
     Examples
     --------
@@ -161,12 +167,12 @@ def _accelerators(facts: FactBase, names: list[str] | None, most_memory_gib: flo
     known = [card for card in facts.accelerators.values() if card.unit != "cpu" and (not keys or card.key in keys)]
     within = tuple(card.key for card in known if card.memory_gib and card.memory_gib <= most_memory_gib)
     if not within:
-        raise TunemarkError("--max-memory", most_memory_gib, "no accelerator to choose from has this little memory")
+        raise TunemarkError("--max-memory", most_memory_gib, "no accelerator to choose from has this little memory; give a larger value")
     return within
 
 
 def _size(tokens: str | None, samples: str | None, length: int, epochs: int) -> int:
-    """Return the tokens of all epochs."""
+    """Return the number of tokens over all epochs."""
     if (tokens is None) == (samples is None):
         raise TunemarkError("--tokens", tokens, "give the size of the data with either --tokens or --samples")
     if epochs < 1:
@@ -246,7 +252,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, tuned: Answer | 
     size = words.tokens_in_words(question.tokens)
     typer.echo(f"{card.name}, {words.METHODS.get(question.method, 'any method')}, {size}, rows of {question.sequence_length:,} tokens")
     if answer.sequence_length != question.sequence_length:
-        typer.echo(f"Rates are those of rows of {answer.sequence_length:,} tokens.")
+        typer.echo(f"Rates are for rows of {answer.sequence_length:,} tokens.")
     typer.echo("")
     typer.echo(words.headline(question, answer))
     if answer.best is not None:

@@ -159,7 +159,7 @@ def unmeasured(
     if FAMILIES[model.family].encoder and not any(FAMILIES[row.config.shape.model.family].encoder for row in alike):
         return Missing(f"{model.name} is an encoder, and no accepted {method.value} result is for an encoder")
     if not any(row.config.accelerator.vendor == card.vendor for row in rows):
-        return Missing(f"no accepted result on a device of {card.vendor}")
+        return Missing(f"no accepted result on {card.vendor} devices")
     generation = generation_of(card)
     of_generation = {FAMILIES[row.config.shape.model.family].encoder for row in rows if row.config.generation == generation}
     if of_generation == {True} and not FAMILIES[model.family].encoder:

@@ -1,7 +1,7 @@
 """Rates of options: how fast, and whether it fits, for each model, method, row length, accelerator, device count and software.
 
 `tunemark recommend` and the home page select from these rows and multiply by the size of the data and by a price. The evidence of a row
-is the best there is, in this order:
+is the best available, in this order:
 
 - `direct`: results of this model, method, row length, accelerator and device count. The rate is their geometric mean.
 - `near`: results of this model, method and accelerator with another length or count. The rate is the prediction, corrected by half
@@ -9,9 +9,9 @@ is the best there is, in this order:
 - `predicted`: the prediction of the throughput model alone.
 - `none`: nothing similar was measured, or the step does not fit; there is a reason instead of a rate.
 
-Intervals are 90% intervals. Of a direct rate it is for one more result with the same software: the 90% quantile of the errors that
-the same calculation makes for each stored result from the others. Otherwise it is the interval of the throughput model, for any
-software of the level.
+Intervals are 90% intervals. The interval of a direct rate is for one more result with the same software: the 90% quantile of the
+errors when each stored result is computed from the others in the same way. Other rates have the interval of the throughput model,
+for any software of the level.
 """
 
 import math
@@ -47,7 +47,7 @@ ENCODER_LENGTHS = (128, 512)
 METHODS = (Method.FULL, Method.LORA, Method.QLORA)
 LEVELS: tuple[SoftwareLevel, ...] = ("plain", "tuned", "vendor")
 SAME_LENGTH = 1.1
-"""Results with rows longer or shorter by at most this factor are direct evidence."""
+"""Results with rows that are longer or shorter by at most this factor count as direct evidence."""
 MOST_SLOTS = 4096
 """Tokens of a micro-batch above which more rows hardly change the rate of tokens."""
 RANK = 16
@@ -55,7 +55,7 @@ RANK = 16
 FEW = 3
 """Groups of results from which an error is estimated; with fewer it is the noise of the model."""
 RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s", "tokens", "epochs"})
-"""Figures that a rate follows from."""
+"""Figures from which a rate is computed."""
 NEAR_SHARE = 0.5
 """Share of the error at near results by which a prediction is corrected."""
 COVERED = 0.90
@@ -80,7 +80,7 @@ class Configuration:
     shape: TrainingShape
     needed_bytes: int
     fit_limits: Mapping[MemoryVerdict, int]
-    """Smallest memory of a device for each verdict."""
+    """Least device memory for each verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def best_on(step: Step, memory_bytes: int) -> tuple[Configuration, MemoryVerdict
 
 @dataclass(frozen=True)
 class Evidence:
-    """Calibration rows by what they have in common, and the errors of rates that follow from them."""
+    """Calibration rows grouped by shared properties, and the errors of rates computed from them."""
 
     fitted: Fit
     residuals: Mapping[str, float]
@@ -159,8 +159,8 @@ class Evidence:
     """Reasons of `missing`, by the properties that they depend on."""
 
     @classmethod
-    def of(cls, fitted: Fit, doubted: Collection[str] = ()) -> "Evidence":
-        """Group the rows of a fit, except doubted results, and compute the errors of direct rates, each result from the others."""
+    def of(cls, fitted: Fit, suspicious: Collection[str] = ()) -> "Evidence":
+        """Group the rows of a fit, except suspicious results, and compute the errors of direct rates by leaving out one result at a time."""
         predicted = fitted.predict_all([replace(row.config, stack="", release="") for row in fitted.rows])
         residuals = {
             row.id: row.log_seconds - estimate.log_seconds
@@ -171,7 +171,7 @@ class Evidence:
         disputed: dict[Group, list[Observed]] = defaultdict(list)
         for row in fitted.rows:
             if row.id in residuals:
-                (disputed if row.id in doubted else grouped)[group_of(row.config)].append(row)
+                (disputed if row.id in suspicious else grouped)[group_of(row.config)].append(row)
         errors = []
         for rows in grouped.values():
             for row in rows:
@@ -199,7 +199,7 @@ class Evidence:
         """
         model, method, length = step.model, step.method, step.length
         if (card.vendor, level) not in self.levels:
-            return Missing(f"no accepted result with {level} software on a device of {card.vendor}")
+            return Missing(f"no accepted result with {level} software on {card.vendor} devices")
         key = (method, FAMILIES[model.family].encoder, generation_of(card), length, slots)
         if key not in self.reasons:
             self.reasons[key] = unmeasured(self.fitted.rows, model, method, card, length=length, slots=slots)
@@ -263,12 +263,12 @@ def option_rows(facts: FactBase, fitted: Fit, trust: Mapping[str, str], findings
 
     A result whose rate the audit calls suspicious is neither direct nor near evidence.
     """
-    doubted = frozenset(
+    suspicious = frozenset(
         finding.records[0]
         for finding in findings
         if finding.verdict is AuditVerdict.SUSPICIOUS and not RATES.isdisjoint(finding.quantities)
     )
-    work = partial(rows_of_model, facts=facts, evidence=Evidence.of(fitted, doubted), trust=trust)
+    work = partial(rows_of_model, facts=facts, evidence=Evidence.of(fitted, suspicious), trust=trust)
     # Starting processes takes longer than a table without any prediction.
     several = PARALLEL_ABOVE if fitted.rows else sys.maxsize
     for rows in in_processes(work, models_asked(facts), parallel_above=several, chunk=1):
@@ -288,7 +288,7 @@ def rows_of_model(model: ModelCard, facts: FactBase, evidence: Evidence, trust: 
         direct = [each for each in found if is_direct(each, devices, length)]
         suspected = evidence.disputed.get((architecture_of(model), method, card.key, level), ())
         row["disputed"] = _disputed([each for each in suspected if is_direct(each, devices, length)], devices)
-        # Memory takes longest to compute, so it comes after what makes it useless.
+        # Memory takes longest to compute, so the cheaper checks come first.
         missing = None if direct else evidence.missing(step, level, card, MOST_SLOTS)
         if missing is not None:
             rows.append(row | {"reason": missing.reason})
@@ -298,11 +298,11 @@ def rows_of_model(model: ModelCard, facts: FactBase, evidence: Evidence, trust: 
         row |= _memory(chosen, verdict, memory)
         missing = evidence.missing(step, level, card, chosen.shape.slots)
         if direct:
-            # A result has run there, in whatever configuration.
+            # A result has run on this hardware, in some configuration.
             ran: Row = {"memory": "ran"} if verdict in {"tight", "no"} else {}
             rows.append(row | ran | _direct(evidence, devices, direct) | _cited(direct, trust))
         elif verdict == "no":
-            rows.append(row | {"reason": f"does not fit: {gib(chosen.needed_bytes - memory)} short on each device"})
+            rows.append(row | {"reason": f"does not fit: each device lacks {gib(chosen.needed_bytes - memory)}"})
         elif missing is not None:
             rows.append(row | {"reason": missing.reason})
         else:

@@ -41,7 +41,7 @@ create table accelerators (
     notes varchar
 );
 comment on table accelerators is 'Cards of data/accelerators.';
-comment on column accelerators.accelerator is 'Key of the card.';
+comment on column accelerators.accelerator is 'Key of the accelerator.';
 comment on column accelerators.aliases is 'Names that devices report and documents use.';
 comment on column accelerators.unit is 'device | chip | core | cpu: what one accelerator is.';
 comment on column accelerators.peak_bf16_tflops is 'Dense peak, as are the other peaks.';
@@ -116,7 +116,7 @@ create table workloads (
     not_stated varchar[] not null
 );
 comment on table workloads is 'Cards of data/workloads.';
-comment on column workloads.matrix is 'Card of the matrix that this card is a cell of; NULL otherwise.';
+comment on column workloads.matrix is 'Key of the matrix that this workload is a cell of; null otherwise.';
 comment on column workloads.weights is 'random | pretrained';
 comment on column workloads.compute is 'Number format of matrix products; auto is bf16 where the device has it.';
 comment on column workloads.lora is 'Rank, alpha and adapted layers.';
@@ -372,13 +372,13 @@ comment on column result_rows.source is 'A document such as ''003'', ''measured'
 comment on column result_rows.software_level is 'How far the training loop is tuned: plain | tuned | vendor.';
 comment on column result_rows.trust is 'published | converted | measured | reproduced';
 comment on column result_rows.division is 'standard | open; measured results only.';
-comment on column result_rows.workload is 'Workload card; measured results only.';
+comment on column result_rows.workload is 'Key of the workload; measured results only.';
 comment on column result_rows.section is 'Place in the document; published results only.';
-comment on column result_rows.model is 'Model card.';
-comment on column result_rows.accelerator is 'Accelerator card.';
+comment on column result_rows.model is 'Key of the model.';
+comment on column result_rows.accelerator is 'Key of the accelerator.';
 comment on column result_rows.accelerator_printed is 'Name reported by the device or printed in the document.';
 comment on column result_rows.accelerator_count is 'Number of accelerators on all machines.';
-comment on column result_rows.accelerator_units is 'Accelerators of a measured result, in units of the card. For a CPU, the part of its cores that the run could use.';
+comment on column result_rows.accelerator_units is 'Accelerators of a measured result, in the unit of the accelerator record (column `unit` of `accelerators`). For a CPU, the part of its cores that the run could use.';
 comment on column result_rows.nodes is 'Number of machines; NULL if not stated, which counts as one.';
 comment on column result_rows.backend is 'cpu | cuda | ...; measured results only.';
 comment on column result_rows.strategy is 'single | ddp | ...; measured results only.';

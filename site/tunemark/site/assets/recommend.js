@@ -145,6 +145,7 @@
   };
 
   // Words ------------------------------------------------------------------------------------------
+  const STATES = { full: "weights, gradients and AdamW states in bf16", lora: "frozen weights in bf16", qlora: "frozen weights in 4 bits" };
   const KINDS_OF_EVIDENCE = { direct: "results", near: "similar results", predicted: "prediction" };
   const SHARDINGS = { ddp: "DDP", fsdp2: "FSDP2", zero2: "ZeRO-2", zero3: "ZeRO-3" };
   const METHODS = { full: "full fine-tuning", lora: "LoRA", qlora: "QLoRA" };
@@ -185,6 +186,7 @@
   const configuration = ({ rate }) =>
     [
       METHODS[rate.method] ?? rate.method,
+      STATES[rate.method] ?? "",
       `micro-batch of ${rate.micro_batch} x ${fixed(rate.sequence_length, 0)} tokens`,
       { none: "no gradient checkpointing", full: "full gradient checkpointing" }[rate.checkpointing] ?? `${rate.checkpointing} gradient checkpointing`,
       ...(rate.sharding && rate.sharding !== "single" ? [SHARDINGS[rate.sharding] ?? rate.sharding] : []),

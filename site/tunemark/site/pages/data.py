@@ -1,4 +1,4 @@
-"""The page with all downloads, the API and their fields, and the SQL page."""
+"""The page of all downloads and the API with their fields, and the SQL page."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ from tunemark.site.tables import Cell, Column, Table, text
 
 SQL_PAGE = "data/sql"
 EXAMPLE = "003-001"
-"""A result for examples; replaced by the first one if the database does not have it."""
+"""The result in examples; if the database does not contain it, the first result is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,21 @@ having count(mfu) > 0
 order by median_mfu desc""",
     ),
     Query(
-        "The cheapest current price per accelerator and hour",
-        """select a.name, min(p.usd_per_hour / p.accelerator_count) as usd_per_accelerator_hour, count(*) as prices
-from prices p
+        "The cheapest newest on-demand price per accelerator and hour",
+        """with newest as (
+  from prices
+  where effective_on <= current_date
+  qualify row_number() over (partition by provider, instance, region, kind order by effective_on desc, price) = 1
+)
+select a.name, min(p.usd_per_hour / p.accelerator_count) as usd_per_accelerator_hour, count(*) as offers
+from newest p
 join accelerators a using (accelerator)
 where p.kind = 'on_demand' and a.unit <> 'cpu'
 group by a.name
 order by usd_per_accelerator_hour""",
     ),
     Query(
-        "Peak memory of LoRA and full fine-tuning",
+        "Peak memory by model and method",
         """select model_name, method, count(*) as results, round(min(peak_memory_bytes) / 1024 ** 3, 1) as lowest_gib,
   round(max(peak_memory_bytes) / 1024 ** 3, 1) as highest_gib
 from results
@@ -146,12 +151,12 @@ def _fields(catalogue: Catalogue, relation: Relation) -> Table:
 def _endpoints() -> Table:
     lists = [(f"{relation.name}.json", relation.name, relation.contents) for relation in MAIN]
     files = [
-        ("index.json", "index", "All files of the API and of the downloads."),
+        ("index.json", "index", "The list of all files of the API and all downloads."),
         *lists,
         ("results/<result_id>.json", "result", "A result with printed figures, findings, facts and links to its files."),
     ]
     columns: list[Column[tuple[str, str, str]]] = [
-        Column("File below api/v1/", lambda row: text(row[0], href=None if "<" in row[0] else f"api/v1/{row[0]}", small=row[2])),
+        Column("File in api/v1/", lambda row: text(row[0], href=None if "<" in row[0] else f"api/v1/{row[0]}", small=row[2])),
         Column(
             "JSON Schema", lambda row: text(f"{row[1]}.schema.json", href=f"schema/api/v1/{row[1]}.schema.json", small=schema_id(row[1]))
         ),

@@ -1,9 +1,10 @@
-"""Price tables: every offer in force by hour, day and week, for the whole instance and for one accelerator, and prices that documents print."""
+"""Price tables: every offer in force per hour, day and week, for the whole instance and per accelerator, and prices that documents print."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tunemark.schema.formats import usd
+from tunemark.schema.recommendation import provider_name
 from tunemark.site import tables, wording
 from tunemark.site.page import Page, prices_path, statement_path
 from tunemark.site.queries import BASIS_KIND, Catalogue, grouped
@@ -14,16 +15,16 @@ PATH = "prices"
 CRUMBS = (("Cost", "cost"),)
 DAY, WEEK = 24, 168
 """Hours."""
-PERIODS = {"Hour": 1, "Day": DAY, "Week": WEEK}
+PERIODS = {"hour": 1, "day": DAY, "week": WEEK}
 PRINTED = {"price_usd_per_day": DAY, "price_usd_per_week": WEEK}
 """Printed quantity -> hours of its period."""
 SCOPE_RULES = ("price-scope", "offer-holds")
-"""Audit rules on what a printed price is for."""
+"""Audit rules on what a printed price covers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A price that a statement of a document prints, with what it would be for other periods."""
+    """An hourly price in a statement of a document, with the printed prices of other periods."""
 
     statement: str
     source: str
@@ -55,7 +56,7 @@ def each_usd(row: Row) -> float:
 
 
 def _name(catalogue: Catalogue, row: Row) -> str:
-    return next((card["name"] for card in catalogue.accelerators if card["accelerator"] == row["accelerator"]), str(row["accelerator"]))
+    return next((each["name"] for each in catalogue.accelerators if each["accelerator"] == row["accelerator"]), str(row["accelerator"]))
 
 
 # Offers --------------------------------------------------------------------------------------------
@@ -73,22 +74,22 @@ def _cheapest(catalogue: Catalogue, offers: Sequence[Row]) -> Table:
             items.append((name, min(listed, key=each_usd), min(others, key=each_usd, default=None)))
     columns: list[Column[tuple[str, Row, Row | None]]] = [
         Column("Accelerator", lambda item: tables.text(item[0], href=prices_path(item[1]["accelerator"]))),
-        Column("Hour", lambda item: tables.number(each_usd(item[1]), usd), numeric=True, explained="One accelerator, on demand."),
-        Column("Day", lambda item: tables.number(DAY * each_usd(item[1]), usd), numeric=True, explained="24 hours."),
-        Column("Week", lambda item: tables.number(WEEK * each_usd(item[1]), usd), numeric=True, explained="168 hours."),
+        Column("Per hour", lambda item: tables.number(each_usd(item[1]), usd), numeric=True, explained="One accelerator, on demand."),
+        Column("Per day", lambda item: tables.number(DAY * each_usd(item[1]), usd), numeric=True, explained="24 hours."),
+        Column("Per week", lambda item: tables.number(WEEK * each_usd(item[1]), usd), numeric=True, explained="168 hours."),
         Column(
-            "Must be rented",
+            "Whole instance",
             lambda item: Cell(f"{usd(item[1]['usd_per_hour'])}/h", small=_size(item[1], without_cpu), sort=item[1]["usd_per_hour"]),
             numeric=True,
-            explained="The whole instance.",
+            explained="The price of the instance that has to be rented.",
         ),
-        Column("Offer", lambda item: tables.text(item[1]["provider"], small=item[1]["instance"])),
+        Column("Offer", lambda item: tables.text(provider_name(item[1]["provider"]), small=item[1]["instance"])),
         Column("As of", lambda item: tables.text(item[1]["effective_on"]), tight=True),
         Column(
-            "Cheapest of another kind",
+            "Cheapest spot, reserved or marketplace",
             lambda item: _other(item[2]),
             numeric=True,
-            explained="Spot, reserved or marketplace, per accelerator and hour.",
+            explained="Per accelerator and hour.",
         ),
     ]
     return tables.table("Cheapest on-demand price per accelerator", columns, items, interactive=True, searchable=False, stacked=True)
@@ -103,24 +104,24 @@ def _size(row: Row, accelerators: Collection[str]) -> str:
 def _other(row: Row | None) -> Cell:
     if row is None:
         return tables.text(None)
-    return Cell(f"{usd(each_usd(row))}/h", small=f"{wording.words(row['kind'])}, {row['provider']}", sort=each_usd(row))
+    return Cell(f"{usd(each_usd(row))}/h", small=f"{wording.words(row['kind'])}, {provider_name(row['provider'])}", sort=each_usd(row))
 
 
 def _offers(catalogue: Catalogue, offers: Sequence[Row]) -> Table:
     accelerators = rentable(catalogue)
 
     def whole(head: str, hours: int) -> Column[Row]:
-        return Column(f"{head}, instance", lambda row: tables.number(hours * row["usd_per_hour"], usd), numeric=True)
+        return Column(f"Per {head}, instance", lambda row: tables.number(hours * row["usd_per_hour"], usd), numeric=True)
 
     def each(head: str, hours: int) -> Column[Row]:
-        return Column(f"{head}, each", lambda row: tables.number(hours * each_usd(row), usd), numeric=True, explained="One accelerator.")
+        return Column(f"Per {head}, accelerator", lambda row: tables.number(hours * each_usd(row), usd), numeric=True)
 
     columns: list[Column[Row]] = [
         Column(
             "Accelerator",
             lambda row: tables.text(_name(catalogue, row), href=prices_path(row["accelerator"]), small=_size(row, accelerators)),
         ),
-        Column("Offer", lambda row: tables.text(row["provider"], small=row["instance"])),
+        Column("Offer", lambda row: tables.text(provider_name(row["provider"]), small=row["instance"])),
         Column("Kind", lambda row: tables.text(wording.words(row["kind"]), small=row["region"] or "")),
         *(whole(*period) for period in PERIODS.items()),
         *(each(*period) for period in PERIODS.items()),
@@ -162,15 +163,15 @@ def _claims(items: Sequence[Claimed]) -> Table | None:
                 claim["printed"], small=f"{hours} h: {usd(recomputed)} ({claim['value'] / recomputed - 1:+.1%})", sort=claim["value"]
             )
 
-        return Column("Day" if hours == DAY else "Week", cell, numeric=True)
+        return Column("Per day" if hours == DAY else "Per week", cell, numeric=True)
 
     columns: list[Column[Claimed]] = [
         Column(
             "Offer, as printed",
             lambda item: tables.text(item.labels, small=f"document {item.source}", href=statement_path(item.source, item.statement)),
         ),
-        Column("Hour", lambda item: Cell(item.printed["price_usd_per_hour"]["printed"], sort=item.hourly), numeric=True),
+        Column("Per hour", lambda item: Cell(item.printed["price_usd_per_hour"]["printed"], sort=item.hourly), numeric=True),
         *map(period, PRINTED),
-        Column("What the price is for", lambda item: tables.text("; ".join(row["calculation"] for row in item.findings) or "no finding")),
+        Column("What the price covers", lambda item: tables.text("; ".join(row["calculation"] for row in item.findings) or "no finding")),
     ]
     return tables.table("Prices that documents print", columns, items, searchable=False, stacked=True) if items else None

@@ -63,13 +63,13 @@ def study(evidence: Evidence) -> Study:
         method=(
             f"All results are from document {SOURCE}. Each sweep changes one setting.",
             "The standard error of a difference of two accuracies follows from the number of evaluated rows. A difference is significant if its 95% interval does not contain zero.",
-            "The roofline compares attained FLOP/s with arithmetic intensity, both as the document prints them.",
+            "The roofline compares attained FLOP/s with arithmetic intensity, both as printed in the document.",
         ),
         caveats=(
-            "Each setting was run once or twice, so differences of time contain the variation between runs, which the document does not state.",
-            "The printed arithmetic and the printed utilisation imply different peaks (see the audit), so the roofline shows a trend, not a distance from the peak.",
-            "The document gives no time of compilation with a cold and a warm cache, so the effect of the cache is unknown: no data.",
-            "Stochastic rounding on and off were evaluated on the same rows, which the standard error of two independent shares does not use.",
+            "Each setting was run once or twice, so differences in time include the variation between runs, which the document does not state.",
+            "According to the audit, the printed points describe one core and the printed roof two cores, so the roofline shows a trend, not a distance from the peak.",
+            "The document states no compile time with a cold or a warm cache, so the effect of the cache is unknown.",
+            "Stochastic rounding on and off were evaluated on the same rows. The standard error treats the two accuracies as independent, so it may be too large.",
             *ambiguous_caveat(evidence, sentences),
         ),
     )
@@ -90,7 +90,7 @@ def evaluated_rows(evidence: Evidence) -> int | None:
 
 
 def _timed(evidence: Evidence, rows: Sequence[Row], name: str, by: str) -> list[tuple[Row, float]]:
-    """Return the results of a sweep with the time of an epoch, in the order of a column."""
+    """Return the results of a sweep with their time per epoch, in the order of a column."""
     found = [(row, value) for row in _sweep(rows, name) if row[by] is not None and (value := evidence.figure(row, "epoch_time_s"))]
     return sorted(found, key=lambda pair: pair[0][by])
 
@@ -113,8 +113,8 @@ def _last_batch(evidence: Evidence, rows: Sequence[Row]) -> Sentence | None:
         return None
     (first, slow), (second, faster), *_, (before, nearly), (last, fast) = sweep
     return sentence(
-        f"The gain becomes smaller: batch {first['micro_batch']} to {second['micro_batch']} is {ratio(slow / faster)} faster, "
-        f"{before['micro_batch']} to {last['micro_batch']} only {ratio(nearly / fast)}.",
+        f"The gain shrinks: batch {second['micro_batch']} is {ratio(slow / faster)} faster than batch {first['micro_batch']}, "
+        f"batch {last['micro_batch']} only {ratio(nearly / fast)} faster than batch {before['micro_batch']}.",
         [first, second, before, last],
     )
 
@@ -129,7 +129,7 @@ def _difference(evidence: Evidence, row: Row, other: Row, evaluated: int | None)
 
 def _points(difference: ShareDifference) -> str:
     verdict = "significant" if difference.significant else "not significant"
-    return f"{100 * difference.difference:+.2f} points, standard error {100 * difference.standard_error:.2f}, {verdict}"
+    return f"{100 * difference.difference:+.2f} percentage points, standard error {100 * difference.standard_error:.2f}, {verdict}"
 
 
 def _lengths(evidence: Evidence, rows: Sequence[Row], evaluated: int | None) -> Iterator[Sentence | None]:
@@ -147,7 +147,7 @@ def _lengths(evidence: Evidence, rows: Sequence[Row], evaluated: int | None) -> 
     if known:
         shown = [f"{row['sequence_length']} tokens: {_points(difference)}" for row, difference in known]
         yield sentence(
-            f"Accuracy against rows of {last['sequence_length']} tokens: {'; '.join(shown)}.", [last, *(row for row, _ in known)]
+            f"Accuracy compared with rows of {last['sequence_length']} tokens: {'; '.join(shown)}.", [last, *(row for row, _ in known)]
         )
 
 
@@ -157,9 +157,9 @@ def _configurations(evidence: Evidence, rows: Sequence[Row], evaluated: int | No
     if len(flags) >= PAIR:
         fast, slow = (pick(flags, key=lambda row: row["epoch_time_s"]) for pick in (min, max))
         difference = _difference(evidence, fast, slow, evaluated)
-        accuracy = f" Accuracy of the first against the second: {_points(difference)}." if difference else ""
+        accuracy = f" Accuracy of the first minus the second: {_points(difference)}." if difference else ""
         yield sentence(
-            f"{len(flags)} sets of compiler flags differ by {share(slow['epoch_time_s'] / fast['epoch_time_s'] - 1)} in the time of an epoch, from "
+            f"{len(flags)} sets of compiler flags differ by {share(slow['epoch_time_s'] / fast['epoch_time_s'] - 1)} in time per epoch, from "
             f"{wording.seconds(fast['epoch_time_s'])} ({_flags(evidence, fast)}) to {wording.seconds(slow['epoch_time_s'])} ({_flags(evidence, slow)}).{accuracy}",
             flags,
         )
@@ -169,7 +169,7 @@ def _configurations(evidence: Evidence, rows: Sequence[Row], evaluated: int | No
         differences = [difference for row in rates if row is not best and (difference := _difference(evidence, row, best, evaluated))]
         same = sum(not difference.significant for difference in differences)
         text = (
-            f"Over {len(rates)} learning rates the accuracy goes from {worst['accuracy']:.2%} ({evidence.label(worst, 'configuration')}) to "
+            f"Across {len(rates)} settings of the learning rate and its decay, the accuracy ranges from {worst['accuracy']:.2%} ({evidence.label(worst, 'configuration')}) to "
             f"{best['accuracy']:.2%} ({evidence.label(best, 'configuration')})."
         )
         yield sentence(
@@ -192,8 +192,8 @@ def _decay(evidence: Evidence, rows: Sequence[Row], evaluated: int | None) -> Se
     significant = sum(difference.significant for *_, difference in known)
     low, high = (pick(100 * difference.difference for *_, difference in known) for pick in (min, max))
     return sentence(
-        f"Layer-wise decay changes the accuracy by {low:+.2f} to {high:+.2f} points at {len(known)} settings with the same learning rate; "
-        f"{significant} of these differences {'is' if significant == 1 else 'are'} significant.",
+        f"Layer-wise decay changes the accuracy by {low:+.2f} to {high:+.2f} percentage points at {len(known)} settings with the same learning rate; "
+        f"{significant or 'none'} of these differences {'is' if significant <= 1 else 'are'} significant.",
         [each for _, row, other, _ in known for each in (row, other)],
     )
 
@@ -211,9 +211,9 @@ def _roofline(evidence: Evidence, rows: Sequence[Row]) -> Sentence | None:
         return None
     (first, x0, y0), (last, x1, y1) = points[0], points[-1]
     ridge = _ridge(evidence, rows)
-    below = sum(x < ridge for _, x, _ in points) if ridge else 0
+    left = sum(x < ridge for _, x, _ in points) if ridge else 0
     limit = (
-        f" {below} of {len(points)} points are below the ridge of the card, {ridge:.1f} FLOP/byte, where memory is the limit."
+        f" {left} of {len(points)} points are left of the ridge point of the accelerator ({ridge:.1f} FLOP/byte), where memory bandwidth, not compute, sets the upper bound."
         if ridge
         else ""
     )
@@ -235,7 +235,7 @@ def _rounding(evidence: Evidence, rows: Sequence[Row], evaluated: int | None) ->
     pairs = rounded(evidence, rows, evaluated)
     if pairs:
         parts = [f"{row['sequence_length']} tokens: {_points(difference)}" for row, difference in pairs]
-        yield sentence(f"Stochastic rounding changes the accuracy as follows. {'; '.join(parts)}.", [row for row, _ in pairs])
+        yield sentence(f"Accuracy with stochastic rounding minus accuracy without it. {'; '.join(parts)}.", [row for row, _ in pairs])
 
 
 def padded(evidence: Evidence, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
@@ -245,7 +245,7 @@ def padded(evidence: Evidence, rows: Sequence[Row]) -> tuple[list[Row], list[Row
 
 
 def _padding(evidence: Evidence, rows: Sequence[Row]) -> Sentence | None:
-    """Return the outcome of dynamic padding against rows of a fixed length."""
+    """Return the outcome of dynamic padding compared with rows of a fixed length."""
     failed, static = padded(evidence, rows)
     if not failed or not static:
         return None
@@ -253,7 +253,7 @@ def _padding(evidence: Evidence, rows: Sequence[Row]) -> Sentence | None:
     shown = f" after {wording.seconds(passed)}" if passed else ""
     times = [evidence.figure(row, "train_time_s") or 0.0 for row in static]
     return sentence(
-        f"The training with dynamic padding failed{shown}; the document names the compilation of each new shape as the cause. With rows of a fixed length a training took "
+        f"The training run with dynamic padding failed{shown}; the document names the compilation of each new shape as the cause. With rows of a fixed length a training run took "
         f"{wording.seconds(min(times))} to {wording.seconds(max(times))}.",
         [*failed, *static],
     )
@@ -264,22 +264,22 @@ def _table(evidence: Evidence, rows: Sequence[Row]) -> Table:
         Column("Setting", lambda row: result_link(evidence.label(row, "configuration") or row["section"], row)),
         Column("Tokens per row", lambda row: tables.number(row["sequence_length"]), numeric=True),
         Column("Batch", lambda row: tables.number(row["micro_batch"]), numeric=True),
-        Column("Time of an epoch", lambda row: tables.number(evidence.figure(row, "epoch_time_s"), wording.seconds), numeric=True),
+        Column("Time per epoch", lambda row: tables.number(evidence.figure(row, "epoch_time_s"), wording.seconds), numeric=True),
         Column("Accuracy", lambda row: tables.number(evidence.figure(row, "accuracy"), lambda value: f"{value:.2%}"), numeric=True),
     ]
     return tables.table("Sweeps", columns, rows, interactive=True, searchable=False)
 
 
 def _ridge(evidence: Evidence, rows: Sequence[Row]) -> float | None:
-    """Return the arithmetic intensity in FLOP/byte above which the matrix units limit the device, from its card.
+    """Return the ridge point in FLOP/byte: peak FLOP/s / memory bandwidth, from the record of the accelerator.
 
     It is the same for one core and for the chip, since both have the same share of the peak and of the bandwidth.
     """
     used = {row["accelerator"] for row, *_ in _roof_points(evidence, rows)}
-    cards = [card for card in evidence.catalogue.accelerators if card["accelerator"] in used]
-    if len(cards) != 1 or not cards[0]["peak_bf16_tflops"] or not cards[0]["memory_bandwidth_gb_s"]:
+    records = [row for row in evidence.catalogue.accelerators if row["accelerator"] in used]
+    if len(records) != 1 or not records[0]["peak_bf16_tflops"] or not records[0]["memory_bandwidth_gb_s"]:
         return None
-    return float(1000 * cards[0]["peak_bf16_tflops"] / cards[0]["memory_bandwidth_gb_s"])
+    return float(1000 * records[0]["peak_bf16_tflops"] / records[0]["memory_bandwidth_gb_s"])
 
 
 def _chart(evidence: Evidence, rows: Sequence[Row]) -> Chart | None:
@@ -289,5 +289,9 @@ def _chart(evidence: Evidence, rows: Sequence[Row]) -> Chart | None:
     ]
     ridge = _ridge(evidence, rows)
     caption = "Attained TFLOP/s over arithmetic intensity, one point per batch size, on logarithmic scales."
-    caption += f" The dashed line is the ridge of the card, {ridge:.1f} FLOP/byte; memory limits the points to its left." if ridge else ""
+    caption += (
+        f" The dashed line is the ridge point of the accelerator, {ridge:.1f} FLOP/byte. To its left, memory bandwidth sets the upper bound."
+        if ridge
+        else ""
+    )
     return scatter("roofline", caption, values, "FLOP/byte", "TFLOP/s", None, lines=True, rule=ridge)

@@ -1,4 +1,4 @@
-"""Document 004 recomputed from its own tables: relative speeds, memory savings, four variants of QLoRA, tokens of an epoch."""
+"""Document 004 recomputed from its own tables: relative speeds, memory savings, four variants of QLoRA, tokens per epoch."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ BASELINE = "Baseline"
 MATCH = 0.01
 """Largest difference of a recomputed relative speed from the printed one that counts as a match."""
 SAME_WORK = 1.05
-"""Largest ratio of two epochs of one dataset, in tokens, that rounded rates and times explain."""
+"""Largest ratio of the tokens of two epochs that rounding of rates and times can explain."""
 NUMBER = re.compile(r"[0-9][0-9,]*(\.[0-9]+)?")
 METHODS = ("full", "lora", "qlora")
 
@@ -49,7 +49,7 @@ class Speed:
 
     @property
     def difference(self) -> float:
-        """Recomputed less printed."""
+        """Recomputed minus printed."""
         return self.recomputed - self.printed
 
 
@@ -93,14 +93,14 @@ def study(evidence: Evidence) -> Study:
         tables=tuple(table for table in made if table.rows),
         draw=lambda: _chart(evidence, variants),
         method=(
-            f"All figures are those that document {SOURCE} prints. A relative speed is the ratio of two printed rates; it matches if it differs from the printed one by at most {MATCH}.",
-            "The saving of a method is 1 minus its memory over the memory of full fine-tuning, for the same model in the same table.",
+            f"All figures are printed in document {SOURCE}. A relative speed is the ratio of two printed rates; it matches if it differs from the printed one by at most {MATCH}.",
+            "The saving of a method is 1 minus its memory divided by the memory of full fine-tuning, for the same model in the same table.",
             "Changes of the variants are relative to standard QLoRA. The range in brackets is what the rounding of the two printed figures allows.",
-            "Tokens of an epoch are the printed rate multiplied by the printed time of an epoch.",
+            "Tokens per epoch are the printed rate multiplied by the printed time per epoch.",
         ),
         caveats=(
             "Matching arithmetic does not show that the figures were measured. The audit lists the results that are impossible as printed; they are marked in the table.",
-            "The document gives no figure for quality and no number of runs, so no interval for one more run can be given.",
+            "The document states no figure for quality and no number of runs, so there is no interval for one more run.",
             *ambiguous_caveat(evidence, sentences),
         ),
     )
@@ -128,9 +128,9 @@ def _arithmetic(speeds: Sequence[Speed]) -> Sentence | None:
     matching = [speed for speed in speeds if abs(speed.difference) <= MATCH]
     impossible = sum(speed.row["impossible"] for speed in speeds)
     largest = max(abs(speed.difference) for speed in speeds)
-    doubt = f" {impossible} of these results are impossible as printed, so the match does not confirm their speeds." if impossible else ""
+    warning = f" {impossible} of these results are impossible as printed, so the match does not confirm their speeds." if impossible else ""
     return sentence(
-        f"{len(matching)} of {len(speeds)} printed relative speeds match the ratio of the printed rates within {MATCH}; the largest difference is {largest:.4f}.{doubt}",
+        f"{len(matching)} of {len(speeds)} printed relative speeds match the ratio of the printed rates within {MATCH}; the largest difference is {largest:.4f}.{warning}",
         [speed.row for speed in speeds],
     )
 
@@ -144,7 +144,7 @@ def _of_possible(speeds: Sequence[Speed]) -> Iterator[Sentence | None]:
         base = bases[group[0].row["section"]]
         parts = [f"{speed.recomputed:.3f} ({speed.row['model_name']}, {wording.method(speed.row)})" for speed in group]
         yield sentence(
-            f"Among the possible results, {name} reaches {listed(parts)} of the rate of {base['accelerator_name']}.",
+            f"Among the possible results, {name} reaches {listed(parts)} times the rate of {base['accelerator_name']}.",
             [row for speed in group for row in (speed.row, bases[speed.row["section"]])],
         )
 
@@ -155,10 +155,10 @@ def _epoch_tokens(evidence: Evidence, row: Row) -> float | None:
 
 
 def _epochs(evidence: Evidence) -> Iterator[Sentence | None]:
-    """Yield the tokens of an epoch that the tables imply: consistent in one sentence, inconsistent in another."""
+    """Yield the tokens per epoch that the tables imply: one sentence for equal numbers, one for different numbers."""
     known = [(row, tokens) for row in evidence.of_source(SOURCE) if (tokens := _epoch_tokens(evidence, row))]
     groups = [group for group in gathered(known, lambda pair: pair[0]["section"]).values() if len(group) > 1]
-    for same, verdict in ((True, "so rates and times agree"), (False, "so rates and times contradict each other")):
+    for same, verdict in ((True, "so rates and times agree"), (False, "which is possible only if these results used different data")):
         chosen = [group for group in groups if (_ratio_of_epochs(group) <= SAME_WORK) is same]
         parts = [
             f"{significant(min(tokens for _, tokens in group) / 1e6)} to {significant(max(tokens for _, tokens in group) / 1e6)} million in "
@@ -167,7 +167,7 @@ def _epochs(evidence: Evidence) -> Iterator[Sentence | None]:
         ]
         if parts:
             yield sentence(
-                f"Rate multiplied by time gives the tokens of an epoch: {listed(parts)}, {verdict}.",
+                f"Rate multiplied by time gives the tokens per epoch: {listed(parts)}, {verdict}.",
                 [row for group in chosen for row, _ in group],
             )
 
@@ -223,7 +223,7 @@ def _two_tables(evidence: Evidence) -> Sentence | None:
         if one and other and memory[0] and memory[1] and memory[0] != memory[1]:
             parts.append(f"{model} {memory[0] / 1e9:g} and {memory[1] / 1e9:g} GB, a saving of {share(one)} or {share(other)}")
             rows += [methods[method] for methods in (first[model], second[model]) for method in ("full", "qlora")]
-    text = f"Two tables give different memory for full fine-tuning of the same model: {'; '.join(parts)}."
+    text = f"Two tables print different memory for full fine-tuning of the same model: {'; '.join(parts)}."
     return sentence(text, rows) if parts else None
 
 
@@ -272,7 +272,7 @@ def _effects(evidence: Evidence, variants: Sequence[Row]) -> Iterator[Sentence |
 
 
 def _combined(evidence: Evidence, variants: Sequence[Row]) -> Sentence | None:
-    """Return the effects of the combined variant beside the product of the two single effects."""
+    """Return the effects of the combined variant, compared with the product of the two single effects."""
     base, others = _compared(evidence, variants)
     if base is None or len(others) != 3:  # noqa: PLR2004 - two variants and their combination
         return None

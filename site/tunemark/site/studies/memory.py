@@ -51,6 +51,7 @@ def study(evidence: Evidence) -> Study:
         method=(
             "The findings use results on one accelerator that name its type. The largest model is the one with the most parameters among the results of a method.",
             f"The smallest accelerator has the least memory among those on which the memory estimate fits at {LENGTH:,} tokens on one device with plain software, or on which a result ran.",
+            "The estimate is for AdamW: full fine-tuning keeps weights, gradients and states in bf16, LoRA frozen weights in bf16, QLoRA frozen weights in 4 bits. fp32 master weights and states need up to four times as much.",
             "The error of the estimate is its difference from a published peak, relative to the peak. Results and estimates use the same batch and length.",
         ),
         caveats=(
@@ -136,12 +137,13 @@ def _strategy(evidence: Evidence, verdicts: list[Row]) -> Table:
     """Return the largest model by size of memory and method: trained, and by the estimate."""
     trained = _on_one(evidence, evidence.results)
     parameters = {row["model"]: row for row in evidence.catalogue.models if row["parameters"]}
-    fitting = [row for row in verdicts if row["memory"] in FITS and row["model"] in parameters]
+    fitting = [row for row in verdicts if row["memory"] == "fits" and row["model"] in parameters]
     by_size = gathered(fitting, lambda row: (_size(evidence, row["accelerator"]), row["method"]))
 
     def largest(size: Size, method: str) -> Cell:
         row = _largest(trained.get(size, []), method)
-        models = {verdict["model"] for verdict in by_size.get((size, method), ())}
+        # What fits a smaller memory fits a larger one, also if no accelerator of the class has a rate for it.
+        models = {verdict["model"] for each in SIZES[: SIZES.index(size) + 1] for verdict in by_size.get((each, method), ())}
         best = max((parameters[model] for model in models), key=lambda model: (model["parameters"], model["model"]), default=None)
         estimate = f"estimate: up to {best['name']}" if best else "estimate: none fits"
         return tables.text(row["model_name"] if row else None, small=estimate, href=result_path(row["result_id"]) if row else None)

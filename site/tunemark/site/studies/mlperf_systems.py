@@ -187,7 +187,7 @@ def _table(entries: list[Entry]) -> Table:
             numeric=True,
             explained="By time, among the entries of the round with the same number of accelerators.",
         ),
-        Column("Cost of a training", lambda entry: tables.number(entry.cost_usd, _usd), numeric=True),
+        Column("Cost of a training run", lambda entry: tables.number(entry.cost_usd, _usd), numeric=True),
         Column("Energy (kWh)", lambda entry: tables.number(entry.energy_kwh, lambda value: f"{value:.2f}"), numeric=True),
     ]
     return tables.table("Entries", columns, entries, interactive=True, searchable=False)
@@ -205,4 +205,4 @@ def _chart(entries: list[Entry]) -> Chart | None:
         for entry in entries
         if entry.cost_usd
     ]
-    return scatter("time-cost", "Cost of a training over its time, one point per entry.", values, "time (min)", "cost ($)", "Round")
+    return scatter("time-cost", "Cost of a training run over its time, one point per entry.", values, "time (min)", "cost ($)", "Round")

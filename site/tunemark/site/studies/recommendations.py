@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 
-from tunemark.schema.formats import duration, usd
+from tunemark.schema.formats import counted, duration, usd
 from tunemark.schema.recommendation import ANY, PROVEN, Offer, Option, Question, Rate, recommend
-from tunemark.schema.recommendation_words import hourly, place
+from tunemark.schema.recommendation_words import hardware, hourly, place
 from tunemark.site import recommend_data, tables, wording
 from tunemark.site.page import accelerator_path, audit_path, prices_path, statement_path
 from tunemark.site.pages.studies import Evidence, Sentence, Study, ambiguous_caveat, gathered, sentence, share, written
@@ -18,13 +18,13 @@ from tunemark.site.tables import Cell, Column, Row, Table
 ORDER = 0
 SOURCE = "004"
 LENGTH, TOKENS = 2_048, 10_000_000
-"""Row length and tokens of the training that is priced: those of the first question on the home page."""
+"""Row length and tokens of the priced training run, as in the first question on the home page."""
 RATES = """
     select * from option_rates
     where evidence in ('direct', 'near') and sequence_length = ? and software = 'plain' and memory <> 'no' order by all
 """
 CLASS_LOW, CLASS_HIGH = 0.8, 1.25
-"""Parameters of the models of a class, relative to its name: 7B is 5.6 to 8.75 billion."""
+"""Range of parameter counts of a class, relative to its name: 7B is 5.6 to 8.75 billion."""
 JOB = re.compile(r"(up to )?(\d+)B(?:\+|\))*(?: with (QLoRA|LoRA))?")
 """A model size in a printed use case, with its method."""
 DEVICES = re.compile(r"(?:(\d+)-)?(\d+)x")
@@ -32,9 +32,9 @@ MOST = 64
 """Devices of the largest cluster for which options are computed."""
 LARGE_CLASS, SMALL_CLASS = 70.0, 7.0
 VERDICTS = ("impossible", "inconsistent", "suspicious")
-"""Verdicts of the audit that mark an advice, worst first."""
+"""Verdicts of the audit that mark a piece of advice, worst first."""
 NODE = 8
-"""Most devices of one machine. From this number on, a use case is taken to be about models of 70B."""
+"""Most devices of one machine. Use cases with this number of devices or more are assumed to be about 70B models."""
 
 
 # Questions -----------------------------------------------------------------------------------------
@@ -42,12 +42,12 @@ NODE = 8
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training: models of about this size, with a method."""
+    """A training job: models of about this size, with a method."""
 
     billions: float
     method: str = ANY
     up_to: bool = False
-    """True if a smaller class will do where there are no results of this one."""
+    """True if a smaller class is used when this one has no results."""
 
     @property
     def name(self) -> str:
@@ -111,8 +111,8 @@ class Choice:
 
     @property
     def hardware(self) -> str:
-        """Accelerator and device count."""
-        return f"{self.option.offer.name}{wording.TIMES}{self.option.devices}"
+        """Device count and accelerator."""
+        return hardware(self.option)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Market:
         }
 
     def models(self, job: Job) -> list[Row]:
-        """Return the models of a job's class that have rates; of the largest smaller class if the job allows it."""
+        """Return the models of a job's class that have rates, or those of the largest smaller class if the job allows it."""
         known = [row for row in self.evidence.catalogue.models if row["parameters"] and self._answers(row["model"], job.method)]
         size = job.billions * 1e9
         chosen = [row for row in known if CLASS_LOW * size <= row["parameters"] <= CLASS_HIGH * size]
@@ -172,20 +172,20 @@ class Market:
         return list(first.values())
 
     def to_buy(self, job: Job, budget_usd: float) -> Row | None:
-        """Return the card with the highest rate for a job among those whose list price at launch is within a budget."""
-        cards = {
+        """Return the accelerator with the highest rate for a job among those with a list price at launch within a budget."""
+        affordable = {
             row["accelerator"]: row for row in self.evidence.catalogue.accelerators if row["msrp_usd"] and row["msrp_usd"] <= budget_usd
         }
         rates = [
             (rate, model)
             for model in self.models(job)
             for rate in self.rates[model["model"]]
-            if rate.devices == 1 and rate.accelerator in cards and job.method in {ANY, rate.method} and rate.memory != "tight"
+            if rate.devices == 1 and rate.accelerator in affordable and job.method in {ANY, rate.method} and rate.memory != "tight"
         ]
         best = max(rates, key=lambda item: (item[0].tokens_per_s or 0, item[0].accelerator), default=None)
         if best is None:
             return None
-        return cards[best[0].accelerator] | {"rows": tuple(self.usable[result] for result in best[0].result_ids)}
+        return affordable[best[0].accelerator] | {"rows": tuple(self.usable[result] for result in best[0].result_ids)}
 
 
 def personas(evidence: Evidence) -> Iterator[Persona]:
@@ -201,7 +201,7 @@ def personas(evidence: Evidence) -> Iterator[Persona]:
 
 
 def use_cases(evidence: Evidence) -> Iterator[UseCase]:
-    """Yield the uses of several devices of document 004. A cluster has more devices than one machine."""
+    """Yield the uses of several devices of document 004. A cluster without a printed size has 16 to 64 devices."""
     for key, labels in _statements(evidence):
         if "configuration" in labels and "use_case" in labels:
             counts = DEVICES.search(labels["configuration"])
@@ -226,11 +226,12 @@ class Advised:
     persona: Persona
     job: Job
     choices: tuple[Choice, ...]
-    card: Row | None
+    accelerator: Row | None
+    """The accelerator to buy."""
 
     @property
-    def trainings(self) -> int:
-        """How many of the cheapest trainings the budget pays for."""
+    def training_runs(self) -> int:
+        """Number of training runs that the budget pays for at least, on the cheapest option."""
         return int(self.persona.limit_usd // self.choices[0].option.usd_high) if self.choices else 0
 
 
@@ -242,7 +243,7 @@ class Several:
     job: Job
     choices: tuple[Choice, ...]
     points: tuple[scaling.Point, ...]
-    """Speed-ups on the accelerator of the first choice, otherwise on all, with device counts of the use."""
+    """Speed-ups at device counts of the use: on the accelerator of the first choice if there are any, otherwise on all."""
 
     @property
     def efficiency(self) -> float | None:
@@ -280,22 +281,22 @@ def study(evidence: Evidence) -> Study:
     return Study(
         key="recommendations",
         title="Recommendations by budget and by number of devices",
-        question=f"Which accelerator for which budget, and which for several devices? Costs are those of a training on {TOKENS / 1e6:g} million tokens.",
+        question=f"Which accelerator suits each budget and each number of devices? Costs are for one training run on {TOKENS / 1e6:g} million tokens.",
         sentences=sentences,
         tables=(_budget_table(evidence, advised), _devices_table(evidence, several)) if sentences else (),
         answers=2,
         method=(
-            f"The budgets, uses and device counts are those of document {SOURCE}. The recommendations are not: they are computed from results and from the prices in force.",
-            f"The priced training has {TOKENS / 1e6:g} million tokens in rows of {LENGTH:,}, with plain software and 5 minutes to start. Only rates that are based on results of the same model, method and accelerator are used; the number of devices and the row length may differ.",
-            f"A size such as 7B stands for models with {CLASS_LOW:g} to {CLASS_HIGH:g} times as many parameters. Uses of fewer than {NODE} devices are taken to be about {SMALL_CLASS:g}B models, the others about {LARGE_CLASS:g}B.",
-            "Where a use case says up to a size and there is no result of that size, the largest smaller model with results stands for it.",
-            "An option is within a budget if the upper end of its 90% interval is. A card to buy is within a budget if its list price at launch is.",
-            "The efficiency is the speed-up over the number of devices, as in the study of several accelerators.",
+            f"The budgets, uses and device counts come from document {SOURCE}. For its cluster without a printed size, {2 * NODE} to {MOST} devices are assumed. The recommendations do not come from the document: they are computed from results and from the prices in force.",
+            f"The priced training run has {TOKENS / 1e6:g} million tokens in rows of {LENGTH:,} tokens, uses plain software and takes 5 minutes to start. Only rates that are based on results of the same model, method and accelerator are used; the number of devices and the row length may differ.",
+            f"A size such as 7B stands for models with {CLASS_LOW:g} to {CLASS_HIGH:g} times as many parameters. Uses of fewer than {NODE} devices are assumed to be about {SMALL_CLASS:g}B models, the others about {LARGE_CLASS:g}B.",
+            "If a use case says 'up to' a size and no result has that size, the largest smaller model with results is used instead.",
+            "An option is within a budget if the upper end of its 90% cost interval does not exceed it. An accelerator to buy is within a budget if its list price at launch does not exceed it.",
+            "The efficiency is the speed-up divided by the ratio of the device counts, as in the study of several accelerators.",
         ),
         caveats=(
             "The home page also ranks options that are only predicted. They are left out here because they cite no results, so a cheaper option may exist.",
-            "Two models of one class are not equal work: a cheaper option may be one of a smaller model.",
-            "List prices at launch are not today's prices of cards, and they do not include the machine around the card.",
+            "Models of one class differ in size: an option may be cheaper only because its model is smaller.",
+            "List prices at launch are not today's prices, and they do not include the rest of the machine.",
             *ambiguous_caveat(evidence, sentences),
         ),
     )
@@ -317,11 +318,11 @@ def _of_budget(each: Advised) -> Sentence | None:
     if fastest and fastest is not cheapest:
         used.append(fastest)
         text += f" Fastest on one machine: {fastest.words}."
-    text += f" The budget pays for at least {each.trainings:,} of the cheapest trainings."
+    text += f" On the cheapest option, the budget pays for at least {counted(each.training_runs, 'training run')}."
     rows = [row for choice in used for row in choice.rows]
-    if each.card:
-        text += f" To buy: {each.card['name']}, {_whole_usd(each.card['msrp_usd'])} at launch."
-        rows += each.card["rows"]
+    if each.accelerator:
+        text += f" To buy: {each.accelerator['name']}, {_whole_usd(each.accelerator['msrp_usd'])} at launch."
+        rows += each.accelerator["rows"]
     return sentence(text, rows)
 
 
@@ -338,10 +339,10 @@ def _of_devices(each: Several) -> Sentence | None:
         return None
     names = list(dict.fromkeys(point.row["accelerator_name"] for point in each.points))
     where = names[0] if len(names) == 1 else f"{len(names)} accelerators"
-    count = f"{len(each.points)} result{'s' * (len(each.points) > 1)}"
+    count = counted(len(each.points), "result")
     return sentence(
         f"{each.case.name} ({each.case.devices} devices), {each.job.name}. Cheapest: {each.choices[0].words}. The median efficiency on {where} at these counts is "
-        f"{share(each.efficiency)}, from {count}: the same work takes {1 / each.efficiency - 1:.0%} more device-hours than on the fewest devices of these results.",
+        f"{share(each.efficiency)}, from {count}: the same work takes {1 / each.efficiency - 1:.0%} more device-hours than on the smallest device counts of these results.",
         [*each.choices[0].rows, *(row for point in each.points for row in (point.base, point.row))],
     )
 
@@ -387,12 +388,12 @@ def _budget_table(evidence: Evidence, advised: Sequence[Advised]) -> Table:
             "To buy",
             lambda each: (
                 tables.text(
-                    each.card["name"],
-                    small=f"{_whole_usd(each.card['msrp_usd'])} at launch",
-                    href=accelerator_path(each.card["accelerator"]),
+                    each.accelerator["name"],
+                    small=f"{_whole_usd(each.accelerator['msrp_usd'])} at launch",
+                    href=accelerator_path(each.accelerator["accelerator"]),
                 )
-                if each.card
-                else tables.text("no data", small="no card with a price and a result")
+                if each.accelerator
+                else tables.text("no data", small="no accelerator with a list price and a result")
             ),
         ),
         Column("The document's advice", lambda each: _advice_cell(evidence, each.persona.advice, each.persona.statement)),
@@ -406,10 +407,10 @@ def _devices_table(evidence: Evidence, several: Sequence[Several]) -> Table:
         Column("Models", lambda each: tables.text(each.job.name)),
         Column("Cheapest", lambda each: _choice_cell(_first(each.choices))),
         Column("Offer", lambda each: _offer_cell(_first(each.choices))),
-        Column("Next", lambda each: _choice_cell(_first(each.choices, 1))),
+        Column("Second cheapest", lambda each: _choice_cell(_first(each.choices, 1))),
         Column(
             "Median efficiency",
-            lambda each: replace(tables.number(each.efficiency, share), small=f"{len(each.points)} results" if each.points else ""),
+            lambda each: replace(tables.number(each.efficiency, share), small=counted(len(each.points), "result") if each.points else ""),
             numeric=True,
         ),
         Column("The document's advice", lambda each: _advice_cell(evidence, each.case.advice, each.case.statement)),

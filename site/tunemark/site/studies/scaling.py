@@ -1,9 +1,10 @@
-"""One device against several: speed-up, efficiency and cost of each family that differs in its device count alone."""
+"""One device compared with several: speed-up, efficiency and cost of each family that differs in its device count alone."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
+from tunemark.schema.formats import counted
 from tunemark.site import tables, wording
 from tunemark.site.charts import Chart
 from tunemark.site.page import document_path
@@ -31,7 +32,7 @@ SAME = (
 )
 """Columns that are equal in a family, besides the model."""
 NOT_OF_TIME = ("section", "strategy")
-"""Columns that may differ where the work of a training is known: a document describes one device and several in two sections."""
+"""Columns that may differ where the work of a training run is known: a document may describe one device and several in two sections."""
 RATES = ("tokens_per_s", "samples_per_s")
 TIMES_OF_RUN = ("train_time_s", "wall_s", "epoch_time_s")
 SUPERLINEAR = 1.05
@@ -58,17 +59,17 @@ class Point:
 
     @property
     def efficiency(self) -> float:
-        """Speed-up over the multiple of the device count."""
+        """Speed-up divided by the ratio of the device counts."""
         return self.speed_up / self.devices
 
 
 def study(evidence: Evidence) -> Study:
-    """Return the study of one device against several."""
+    """Return the study of one device compared with several."""
     points = list(speed_ups(evidence))
     sentences = written([*_of_time(evidence, points), *_printed(evidence, points), *_by_count(points), *_extremes(points)])
     return Study(
         key="scaling",
-        title="One accelerator against several",
+        title="One accelerator compared with several",
         question="How much faster is fine-tuning on several accelerators, and what does it cost?",
         sentences=sentences,
         tables=(_table(points),) if points else (),
@@ -77,12 +78,12 @@ def study(evidence: Evidence) -> Study:
             "A family is a group of results of one document with the same model, method, accelerator and stated conditions. Only the device count differs.",
             "Speed-up is the ratio of tokens/s or samples/s to the result on the fewest devices. Where a document prints only times of the same epochs on the same dataset, it is the ratio of times.",
             "Efficiency is the speed-up divided by the ratio of the device counts. Ranges in brackets go from the lowest to the highest family.",
-            "A family in which several results have the same device count is left out, because another condition differs that no column states.",
+            "A family in which several results have the same device count is left out, because its results must differ in a condition that no column states.",
         ),
         caveats=(
             f"An efficiency above {share(SUPERLINEAR)} is marked: another condition must differ as well, for example the sharding or the clock. Such points are not used in the findings.",
             "Most documents do not state the network between the machines.",
-            "Loss curves are not drawn. Document 002 prints those of its two runs as pictures that could not be recovered, so only the first and the last loss of each are in the database.",
+            "Loss curves are not drawn. Document 002 prints the curves of its two runs only as pictures, which could not be recovered, so the database contains only the first and the last loss of each run.",
             *ambiguous_caveat(evidence, sentences),
         ),
     )
@@ -121,7 +122,7 @@ def _same_work(rows: list[Row]) -> bool:
 
 
 def _of_time(evidence: Evidence, points: list[Point]) -> Iterator[Sentence | None]:
-    """Yield the sentences about pairs of whole trainings: time, cost, loss."""
+    """Yield the sentences about pairs of whole training runs: time, cost, loss."""
     for point in points:
         if point.quantity not in TIMES_OF_RUN or point.efficiency > SUPERLINEAR:
             continue
@@ -136,7 +137,7 @@ def _of_time(evidence: Evidence, points: list[Point]) -> Iterator[Sentence | Non
         if costs[0] and costs[1] and costs[0]["usd_per_run"] and costs[1]["usd_per_run"]:
             first, second = costs[0]["usd_per_run"], costs[1]["usd_per_run"]
             yield sentence(
-                f"The same trainings cost ${first:,.2f} on {costs[0]['instance']} and ${second:,.2f} on {costs[1]['instance']} "
+                f"The same training runs cost ${first:,.2f} on {costs[0]['instance']} and ${second:,.2f} on {costs[1]['instance']} "
                 f"(on demand, {costs[0]['effective_on']}): {ratio(second / first)} the cost for {ratio(point.speed_up)} the speed.",
                 rows,
             )
@@ -158,8 +159,8 @@ def _printed(evidence: Evidence, points: list[Point]) -> Iterator[Sentence | Non
         parts = [f"{point.row['accelerator_count']} devices {ratio(point.speed_up)} ({share(point.efficiency)})" for point in family]
         printed = [f"{evidence.figure(point.row, 'scaling_efficiency'):g}" for point in family]
         yield sentence(
-            f"{family[0].model}, {wording.method(base)} on {base['accelerator_name']}: the rates of document {base['source']} give speed-ups of "
-            f"{listed(parts)} over {base['accelerator_count']}. The document prints efficiencies of {listed(printed)}.",
+            f"{family[0].model}, {wording.method(base)} on {base['accelerator_name']}: the rates of document {base['source']} give these speed-ups over {counted(base['accelerator_count'], 'device')}, "
+            f"with the efficiency in brackets: {listed(parts)}. The document prints efficiencies of {listed(printed)}.",
             [base, *(point.row for point in family)],
         )
 
@@ -233,7 +234,7 @@ def _table(points: list[Point]) -> Table:
             numeric=True,
         ),
         Column(
-            "From",
+            "Source",
             lambda point: tables.text(point.row["source"], href=document_path(point.row["source"]), small=point.row["section"] or ""),
         ),
     ]
@@ -254,5 +255,5 @@ def _chart(points: list[Point]) -> Chart | None:
         if row["accelerator_count"] <= MOST_ON_CHART
     ]
     unique = list({(value["line"], value["x"]): value for value in values}.values())
-    caption = "Speed-up over the number of accelerators, one line per family that begins with one. The dashed line is linear scaling."
+    caption = "Speed-up by number of accelerators, one line per family that begins with one. The dashed line is linear scaling."
     return reference_line("speed-up", caption, unique, "accelerators", "speed-up")

@@ -1,4 +1,4 @@
-"""Document 001's profiles at small batches: how busy an A100 and the engines of Trainium are, and how much of that is work."""
+"""Document 001's profiles at small batches: busy shares of an A100 and of the engines of Trainium, and MFU."""
 
 from collections.abc import Iterator, Sequence
 
@@ -40,7 +40,7 @@ def study(evidence: Evidence) -> Study:
     source = evidence.of_source(SOURCE)
     rows = sorted((row for row in source if (row["section"] or "").startswith(SECTION) and row["micro_batch"]), key=_batch)
     worked = _worked(evidence, source)
-    sentences = written([*_busy(evidence, rows), _gap(evidence, rows), _work(worked)])
+    sentences = written([*_busy(evidence, rows), _growth(evidence, rows), _work(worked)])
     return Study(
         key="small-batches",
         title="Small batches: how busy an A100 and Trainium are",
@@ -49,13 +49,13 @@ def study(evidence: Evidence) -> Study:
         tables=tuple(made for made in (_table(evidence, rows, worked),) if made.rows),
         draw=lambda: _chart(evidence, rows),
         method=(
-            f"The profiles are from document {SOURCE}, of bert-base-uncased on one A100 and on Trainium. The batch is that of one device.",
-            f"MFU is that of the profiled step of {LENGTH} tokens per row on Trainium, as the document prints it.",
+            f"The profiles are of bert-base-uncased on one A100 and on Trainium, from document {SOURCE}. Batch sizes are per device.",
+            f"MFU is the printed value for the profiled step of {LENGTH} tokens per row on Trainium.",
         ),
         caveats=(
             "The utilisation of multiprocessors and the active share of an engine are different quantities. Only their changes with the batch are comparable.",
             "A busy share is the share of time in which something ran. It does not show how much work was done.",
-            "The audit finds that the printed MFU describes a profiled graph: the training as a whole reaches less.",
+            "The audit finds that the printed MFU describes a profiled graph: the training run as a whole reaches less.",
             "The document gives no attained FLOP/s on the A100, so it does not show which device does more work at a small batch.",
             *ambiguous_caveat(evidence, sentences),
         ),
@@ -83,20 +83,20 @@ def _busy(evidence: Evidence, rows: Sequence[Row]) -> Iterator[Sentence | None]:
     if steepest:
         (first, low), *_, (last, high) = steepest[1]
         yield sentence(
-            f"The {steepest[0]} gains most from a larger batch: it is busy {ratio(high / low)} as long at batch {_batch(last)} as at batch {_batch(first)}, where it is idle {share(1 - low)} of the time.",
+            f"The {steepest[0]} gains most from a larger batch: its busy share is {ratio(high / low)} as large at batch {_batch(last)} as at batch {_batch(first)}, where it is idle {share(1 - low)} of the time.",
             [row for row, _ in steepest[1]],
         )
 
 
-def _gap(evidence: Evidence, rows: Sequence[Row]) -> Sentence | None:
-    """Return the gap between the multiprocessors of the A100 and the tensor engine of Trainium, which becomes smaller."""
+def _growth(evidence: Evidence, rows: Sequence[Row]) -> Sentence | None:
+    """Return the growth of the busy share of the multiprocessors of the A100 and of the tensor engine of Trainium."""
     first, second = list(SHARES)[:2]
     both = [(row, a, b) for row, a in _known(evidence, rows, first) if (b := evidence.figure(row, second))]
     if len(both) <= 1:
         return None
     (small, a0, b0), *_, (large, a1, b1) = both
     return sentence(
-        f"At batch {_batch(small)} the {SHARES[first]} are busy {ratio(a0 / b0)} as long as the {SHARES[second]}, at batch {_batch(large)} {ratio(a1 / b1)}.",
+        f"From batch {_batch(small)} to {_batch(large)} the busy share of the {SHARES[first]} grows {ratio(a1 / a0)}, that of the {SHARES[second]} {ratio(b1 / b0)}.",
         [row for row, *_ in both],
     )
 
@@ -104,7 +104,7 @@ def _gap(evidence: Evidence, rows: Sequence[Row]) -> Sentence | None:
 def _worked(evidence: Evidence, source: Sequence[Row]) -> list[tuple[Row, float, float]]:
     """Return the profiled steps on Trainium with MFU and the active share of the tensor engine, one for each batch."""
     chosen = [row for row in source if row["accelerator"] == TRAINIUM and row["sequence_length"] == LENGTH and row["micro_batch"]]
-    # The printed MFU is that of the profiled step. The column of the database is derived from the time of the whole training.
+    # The printed MFU describes the profiled step. The column of the database is derived from the time of the whole training run.
     printed = [(row, evidence.claim(row, "mfu"), evidence.figure(row, "tensor_engine_active")) for row in chosen]
     known = [(row, mfu, busy) for row, mfu, busy in printed if mfu and busy]
     return sorted({_batch(item[0]): item for item in known}.values(), key=lambda item: _batch(item[0]))
@@ -116,8 +116,8 @@ def _work(worked: Sequence[tuple[Row, float, float]]) -> Sentence | None:
         return None
     (first, low, busy_low), *_, (last, high, busy_high) = worked
     return sentence(
-        f"On Trainium the MFU of a step rises from {share(low)} at batch {_batch(first)} to {share(high)} at batch {_batch(last)}, while the tensor engine is active "
-        f"{share(busy_low)} and {share(busy_high)} of the time. An active engine does not work at its peak rate.",
+        f"On Trainium the MFU of a step rises from {share(low)} at batch {_batch(first)} to {share(high)} at batch {_batch(last)}, while the active share of "
+        f"the tensor engine goes from {share(busy_low)} to {share(busy_high)}. An active engine does not have to work at its peak rate.",
         [row for row, *_ in worked],
     )
 

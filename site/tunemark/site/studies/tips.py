@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from tunemark.schema.formats import counted
 from tunemark.schema.statistics.intervals import one_more_run
 from tunemark.site import tables, wording
 from tunemark.site.ablation import Pair, Pool, Switch, accumulated, by_length, doubled, switched
@@ -32,20 +33,20 @@ from tunemark.site.tables import Cell, Column, Row, Table
 ORDER = 8
 ENOUGH = 3
 """Documents that an interval for one more document needs."""
-CONSISTENT, CONTRADICTED, UNDECIDED, MEASURED, UNMEASURED = "consistent", "contradicted", "undecided", "measured", "unmeasured"
+CONSISTENT, CONTRADICTED, UNDECIDED, EFFECT_ONLY, NO_DATA = "consistent", "contradicted", "undecided", "effect only", "no data"
 VERDICTS = {
     CONTRADICTED: "the claim lies outside the range of all pairs",
-    CONSISTENT: "the claim lies inside the range of the pairs, which all show an effect in one direction",
-    UNDECIDED: "the pairs show effects in both directions, or are too few",
-    MEASURED: "there are results, but no claimed figure to compare",
-    UNMEASURED: "no two results differ in this setting alone",
+    CONSISTENT: "the claim overlaps the range of the pairs, and all pairs show an effect in the same direction",
+    UNDECIDED: "the pairs show effects in both directions, are too few, or show no significant effect",
+    EFFECT_ONLY: "the effect of the tip is measured, but there is no claimed figure to compare",
+    NO_DATA: "the tip is unmeasured, since no two results differ in this setting alone",
 }
 """Verdict -> its meaning, in the order of the tables."""
-SPEED, SAVED, GROWTH = "speed", "memory", "power"
+SPEED, SAVED, GROWTH = "speed", "memory", "exponent"
 CLAIM = re.compile(r"([0-9.]+)(?:-([0-9.]+))?(x|%) (speedup|throughput increase|slower|memory savings)(?! for )")
 """A printed effect on the speed or on the memory of a whole training, such as `30-40% memory savings`."""
-POWER = {"quadratic": 2.0, "linear": 1.0}
-"""Printed growth -> power of the length."""
+EXPONENTS = {"quadratic": 2.0, "linear": 1.0}
+"""Printed growth of memory -> exponent p of length^p."""
 
 
 # Tips ----------------------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ POWER = {"quadratic": 2.0, "linear": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What results show about a tip without a ratio of speed or memory."""
+    """A comparison of results that gives no ratio of speed or memory."""
 
     verdict: str
     text: str
@@ -62,18 +63,18 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Tip:
-    """An advice and how results can show its effect. Without a way to measure it is an advice without a figure."""
+    """A tip, and the pairs of results that show its effect. A tip without switches, `find` and `observe` has no data."""
 
     advice: str
     statement: str | None
     """The statement that prints it."""
     switches: tuple[Switch, ...] = ()
     find: Callable[[Pool], Iterator[Pair]] | None = None
-    """Finds the pairs where no switch describes them."""
+    """Finds pairs that no switch describes."""
     observe: Callable[[Evidence], Observation | None] | None = None
-    """Returns what results show that have no ratio of speed or memory."""
+    """Compares results that have no ratio of speed or memory."""
     remark: str = ""
-    """What the effect is, if it is not that of switching a setting on."""
+    """Describes the effect, unless it is the effect of switching a setting on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +90,19 @@ class Effect:
     one_more: tuple[float, float] | None
     """95% interval for one more document; None with too few."""
 
-    def details(self, show: Callable[[float], str]) -> str:
-        """Return the range of the pairs and the interval."""
+    def origin(self, name: str) -> str:
+        """Return the number of pairs, or of sweeps for an exponent, and of documents."""
+        pairs = self.pairs
+        unit = counted(pairs, "pair") if name != GROWTH else f"{pairs} sweep{'s' * (pairs != 1)} of three lengths"
+        return f"{unit} in {counted(self.documents, 'document')}"
+
+    def details(self, name: str) -> str:
+        """Return the range of the pairs, their number and the interval."""
+        show = _show(name)
         if self.pairs == 1:
-            return "one pair"
+            return self.origin(name)
         interval = f"; 95% interval for one more document {show(self.one_more[0])} to {show(self.one_more[1])}" if self.one_more else ""
-        return f"pairs from {show(self.low)} to {show(self.high)}{interval}"
+        return f"{show(self.low)} to {show(self.high)}, {self.origin(name)}{interval}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +112,9 @@ class Checked:
     tip: Tip
     printed: str
     pairs: tuple[Pair, ...]
-    """Those that the effects are of."""
+    """The pairs from which the effects are computed."""
     others: tuple[Pair, ...]
-    """Those on a CPU, if there are pairs on accelerators."""
+    """Pairs on a CPU, if there are pairs on accelerators."""
     effects: Mapping[str, Effect]
     claims: Mapping[str, tuple[float, float]]
     observation: Observation | None
@@ -122,8 +130,8 @@ class Checked:
         if self.observation:
             return self.observation.verdict
         if not self.effects:
-            return UNMEASURED
-        return max(self.verdicts.values(), key=(CONSISTENT, UNDECIDED, CONTRADICTED).index, default=MEASURED)
+            return NO_DATA
+        return max(self.verdicts.values(), key=(CONSISTENT, UNDECIDED, CONTRADICTED).index, default=EFFECT_ONLY)
 
     @property
     def rows(self) -> list[Row]:
@@ -146,7 +154,7 @@ def _full_to_qlora(pool: Pool) -> Iterator[Pair]:
     """Yield the pairs of full fine-tuning and QLoRA."""
     for pair in method_pairs(pool.evidence):
         if (pair.row["method"], pair.base["method"]) == ("qlora", "full"):
-            yield Pair((pair.base,), (pair.row,), "full fine-tuning to QLoRA", pair.speed, pair.memory)
+            yield Pair((pair.base,), (pair.row,), "full fine-tuning \N{RIGHTWARDS ARROW} QLoRA", pair.speed, pair.memory)
 
 
 def _rounding(evidence: Evidence) -> Observation | None:
@@ -155,9 +163,14 @@ def _rounding(evidence: Evidence) -> Observation | None:
     if not pairs:
         return None
     significant = sum(difference.significant for _, difference in pairs)
-    parts = [f"{100 * difference.difference:+.2f} points (standard error {100 * difference.standard_error:.2f})" for _, difference in pairs]
-    text = f"the accuracy changes by {listed(parts)}; {significant} of {len(pairs)} changes are significant"
-    return Observation(MEASURED if significant else UNDECIDED, text, tuple(row for row, _ in pairs))
+    parts = [
+        f"{100 * difference.difference:+.2f} percentage points (standard error {100 * difference.standard_error:.2f})"
+        for _, difference in pairs
+    ]
+    text = (
+        f"the accuracy with it minus the accuracy without it is {listed(parts)}; {significant} of {len(pairs)} differences are significant"
+    )
+    return Observation(EFFECT_ONLY if significant else UNDECIDED, text, tuple(row for row, _ in pairs))
 
 
 def _fixed_length(evidence: Evidence) -> Observation | None:
@@ -165,8 +178,8 @@ def _fixed_length(evidence: Evidence) -> Observation | None:
     failed, static = padded(evidence, evidence.of_source(BERT))
     if not failed or not static:
         return None
-    text = f"{len(failed)} training with dynamic padding failed, {len(static)} with rows of a fixed length succeeded"
-    return Observation(MEASURED, text, (*failed, *static))
+    text = f"{counted(len(failed), 'training run')} with dynamic padding failed, {len(static)} with rows of a fixed length succeeded"
+    return Observation(EFFECT_ONLY, text, (*failed, *static))
 
 
 def _level(level: int) -> frozenset[str | None]:
@@ -177,7 +190,7 @@ def _level(level: int) -> frozenset[str | None]:
 OFF, ON = frozenset({None, "false", "none"}), frozenset({"true", "full"})
 SIXTEEN = frozenset({"fp16", "bf16"})
 LINKED = ("mixed_precision", "fp16", "bf16", "autocast_adapter_dtype")
-"""Settings that say the same as the precision."""
+"""Settings that restate the precision."""
 TIPS = (
     Tip("Mixed precision instead of FP32", "004-S42", (Switch("precision", frozenset({"fp32"}), SIXTEEN, LINKED),)),
     Tip("16 bits instead of TF32", "004-S42", (Switch("precision", frozenset({"tf32"}), SIXTEEN, LINKED),)),
@@ -207,10 +220,10 @@ TIPS = (
         "Flash attention",
         "004-S46",
         (Switch("attention", frozenset({None, "eager"}), frozenset({"flash_attention_2", "flash_attention"})),),
-        remark="on the peak of the device",
+        remark="with memory as the peak of the whole device",
     ),
-    Tip("Shorter rows", "004-S47", find=by_length, remark="as the power of the length by which memory grows"),
-    Tip("Compiler level 2, not 1, on Trainium", "001-S20", (Switch("neuron_cc_flags", _level(1), _level(2)),)),
+    Tip("Shorter rows", "004-S47", find=by_length, remark="shown by the exponent p where memory grows as length^p"),
+    Tip("Compiler level 2 instead of 1 on Trainium", "001-S20", (Switch("neuron_cc_flags", _level(1), _level(2)),)),
     Tip("Stochastic rounding on Trainium", "001-S42", observe=_rounding),
     Tip("Rows of a fixed length on Trainium", "001-S06", observe=_fixed_length),
     Tip("Keep utilisation above 80%", "004-S48"),
@@ -232,7 +245,7 @@ def _check(pool: Pool, tip: Tip) -> Checked:
     reads: Mapping[str, Callable[[Pair], float | None]] = {
         SPEED: lambda pair: pair.speed,
         SAVED: lambda pair: pair.memory,
-        GROWTH: lambda pair: pair.power,
+        GROWTH: lambda pair: pair.exponent,
     }
     effects = {name: effect for name, read in reads.items() if (effect := _effect(chosen, read))}
     printed = _printed(pool.evidence, tip.statement)
@@ -275,9 +288,9 @@ def _claims(printed: str) -> dict[str, tuple[float, float]]:
             claims[SPEED] = (low, high) if unit == "x" else (1 + low / 100, 1 + high / 100)
         else:
             claims[SPEED if what == "slower" else SAVED] = (1 - high / 100, 1 - low / 100)
-    for word, power in POWER.items():
+    for word, exponent in EXPONENTS.items():
         if word in printed.lower():
-            claims[GROWTH] = (power, power)
+            claims[GROWTH] = (exponent, exponent)
     return claims
 
 
@@ -291,23 +304,24 @@ def study(evidence: Evidence) -> Study:
     return Study(
         key="tips",
         title="Optimisation tips, checked against results",
-        question="Which printed optimisation tips do results confirm, by how much, and which were never measured?",
+        question="Which printed optimisation tips agree with results, how large are the effects, and which tips have no data?",
         sentences=sentences,
         tables=(_table(evidence, checked), _pair_table(checked)) if sentences else (),
         answers=1,
         draw=lambda: _chart(checked),
         method=(
             "A pair is two results of one document with the same model, accelerator and all other stated conditions and settings; only the setting of the tip differs. Repeats count as their geometric mean.",
-            "The effect is the geometric mean of the ratios of a document, then of the documents. Speed is tokens/s, or samples/s where a document prints no tokens/s. Memory is peak memory.",
-            f"The range goes from the lowest to the highest pair. From {ENOUGH} documents on there is also a 95% interval for one more document.",
+            "The effect is the geometric mean of the ratios within each document, then across documents. Speed is tokens/s, or samples/s where a document prints no tokens/s. Memory is peak memory.",
+            f"The range goes from the lowest to the highest pair. With {ENOUGH} or more documents there is also a 95% interval for one more document.",
+            "The exponent is the p for which memory is a fixed part plus a part that grows as length^p. It is computed from sweeps of three lengths.",
             f"Verdicts. {'. '.join(f'{wording.sentence(verdict)}: {meaning}' for verdict, meaning in VERDICTS.items())}.",
             "Pairs on a CPU are in the list of pairs, but count only for tips without pairs on an accelerator.",
         ),
         caveats=(
-            "Where a document does not state a setting, its default counts as off.",
-            "Consistent is weaker than confirmed: a wide range includes many claims.",
-            "Memory that grows with the square of the length is that of stored attention scores. Most documents do not state their attention kernel.",
-            "A micro-batch changes the global batch as well, so such pairs do not compare equal trainings.",
+            "Where a document does not state a setting, it counts as off.",
+            "'Consistent' is weaker than 'confirmed': a wide range includes many claims.",
+            "Only stored attention scores grow with the square of the length. Most documents do not state their attention kernel.",
+            "Changing the micro-batch changes the global batch as well, so such pairs do not compare equal training runs.",
             *ambiguous_caveat(evidence, sentences),
         ),
     )
@@ -316,8 +330,8 @@ def study(evidence: Evidence) -> Study:
 def _summary(checked: Sequence[Checked]) -> Sentence | None:
     number = {verdict: sum(each.verdict == verdict for each in checked) for verdict in VERDICTS}
     return sentence(
-        f"Of {len(checked)} tips, results agree with {number[CONSISTENT]}, contradict {number[CONTRADICTED]} and leave {number[UNDECIDED]} undecided. "
-        f"{number[MEASURED]} have a measured effect but no claimed figure to compare, and {number[UNMEASURED]} were never measured.",
+        f"Results agree with {number[CONSISTENT]} of {len(checked)} tips, contradict {number[CONTRADICTED]} and leave {number[UNDECIDED]} undecided. "
+        f"For {number[EFFECT_ONLY]} the effect is known but no comparable figure is claimed. {number[NO_DATA]} ha{'s' if number[NO_DATA] == 1 else 've'} no data.",
         [row for each in checked for row in each.rows],
     )
 
@@ -333,12 +347,10 @@ def _finding(each: Checked) -> Sentence | None:
         return sentence(f"{each.tip.advice}: {each.observation.text}.{printed}", each.rows)
     if not each.effects:
         return None
-    documents = len({pair.source for pair in each.pairs})
-    where = f"{len(each.pairs)} pair{'s' * (len(each.pairs) > 1)} in {documents} document{'s' * (documents > 1)}"
     remark = f", {each.tip.remark}" if each.tip.remark else ""
-    effects = [f"{name} {_show(name)(effect.value)} ({effect.details(_show(name))})" for name, effect in each.effects.items()]
-    claim = f" The claim '{each.printed}': {_verdict_words(each)}." if each.verdicts else ""
-    return sentence(f"{each.tip.advice}{remark}: {listed(effects)}, from {where}.{claim}", each.rows)
+    effects = [f"{name} {_show(name)(effect.value)} ({effect.details(name)})" for name, effect in each.effects.items()]
+    claim = f" Verdict on the claim '{each.printed}': {_verdict_words(each)}." if each.verdicts else ""
+    return sentence(f"{each.tip.advice}{remark}: {listed(effects)}.{claim}", each.rows)
 
 
 def _verdict_words(each: Checked) -> str:
@@ -360,14 +372,14 @@ def _table(evidence: Evidence, checked: Sequence[Checked]) -> Table:
         found = each.effects.get(name)
         if found is None:
             return tables.text(None)
-        where = f"{found.pairs} pair{'s' * (found.pairs > 1)} in {found.documents} document{'s' * (found.documents > 1)}"
+        where = found.origin(name)
         small = where if found.pairs == 1 else f"{_show(name)(found.low)} to {_show(name)(found.high)}, {where}"
         return tables.text(_show(name)(found.value), small=small, sort=found.value)
 
     def verdict(each: Checked) -> Cell:
         parts = [f"{name}: {verdict}" for name, verdict in each.verdicts.items()] if len(set(each.verdicts.values())) > 1 else []
-        power = each.effects.get(GROWTH)
-        parts += [f"power {_show(GROWTH)(power.value)} ({power.details(_show(GROWTH))})"] if power else []
+        growth = each.effects.get(GROWTH)
+        parts += [f"exponent {_show(GROWTH)(growth.value)} ({growth.details(GROWTH)})"] if growth else []
         parts += [each.observation.text] if each.observation else []
         return tables.text(each.verdict, small="; ".join(parts))
 
@@ -385,19 +397,19 @@ def _pair_table(checked: Sequence[Checked]) -> Table:
     rows = [(each, pair) for each in checked for pair in (*each.pairs, *each.others)]
     columns: list[Column[tuple[Checked, Pair]]] = [
         Column("Tip", lambda item: tables.text(item[0].tip.advice, small=item[1].change)),
-        Column("Without", lambda item: result_link(wording.devices(item[1].before[0]), item[1].before[0])),
-        Column("With", lambda item: result_link(wording.devices(item[1].after[-1]), item[1].after[-1])),
+        Column("First result", lambda item: result_link(wording.devices(item[1].before[0]), item[1].before[0])),
+        Column("Second result", lambda item: result_link(wording.devices(item[1].after[-1]), item[1].after[-1])),
         Column("Model", lambda item: tables.text(item[1].before[0]["model_name"], small=wording.method(item[1].before[0]))),
         Column("Speed", lambda item: tables.number(item[1].speed, ratio), numeric=True),
         Column("Peak memory", lambda item: tables.number(item[1].memory, ratio), numeric=True),
         Column(
-            "Power",
-            lambda item: tables.number(item[1].power, _show(GROWTH)),
+            "Exponent",
+            lambda item: tables.number(item[1].exponent, _show(GROWTH)),
             numeric=True,
-            explained="Power of the length by which memory grows.",
+            explained="p where memory grows as length^p.",
         ),
         Column(
-            "From", lambda item: tables.text(item[1].source, href=None if item[1].source == "measured" else document_path(item[1].source))
+            "Source", lambda item: tables.text(item[1].source, href=None if item[1].source == "measured" else document_path(item[1].source))
         ),
     ]
     return tables.table("Pairs", columns, rows, interactive=True, searchable=False)
@@ -417,5 +429,5 @@ def _chart(checked: Sequence[Checked]) -> Chart | None:
         for name, series in ((SPEED, "speed"), (SAVED, "peak memory"))
         if (effect := each.effects.get(name))
     ]
-    caption = "Ratio of speed and of peak memory with a setting to those without it, by tip. Points are means over documents; lines go from the lowest to the highest pair."
+    caption = "Speed and peak memory with a setting, divided by those without it, by tip. Points are geometric means over documents; lines go from the lowest to the highest pair."
     return ranges("effects", caption, values, "ratio (log scale)", "Figure")

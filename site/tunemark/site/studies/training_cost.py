@@ -1,11 +1,11 @@
-"""The cost of whole trainings: document 004's examples at today's prices, billed and used, and owning a card against renting."""
+"""The cost of whole training runs: the examples of document 004 at today's prices, billed and used, and owning compared with renting."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tunemark.schema.formats import HOUR_S, counted, duration, usd
+from tunemark.schema.formats import HOUR_S, counted, duration, ordinal, usd
 from tunemark.schema.owned_hardware import OwnedHardware
-from tunemark.schema.recommendation import PROVEN
+from tunemark.schema.recommendation import PROVEN, provider_name
 from tunemark.site import tables, wording
 from tunemark.site.charts import Chart
 from tunemark.site.page import accelerator_path, prices_path, statement_path
@@ -41,100 +41,105 @@ RATE = """
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
-    """A number of epochs at the time of an epoch that a result has, with its cheapest offers in force."""
+class TrainingRun:
+    """A number of epochs with the time per epoch of a result, and its cheapest offers in force."""
 
     row: Row
     epochs: float
     seconds: float
     offers: tuple[Row, ...]
-    """Costs of the result on each on-demand offer, one for each provider, the cheapest for this training first."""
+    """Costs of the result on each on-demand offer, one for each provider, the cheapest first."""
 
     def billed(self, offer: Row) -> float:
-        """Return the cost of the training for the whole instance."""
+        """Return the cost of the training run for the whole instance."""
         return float(offer["usd_per_hour"] * self.seconds / HOUR_S)
 
     def used(self, offer: Row) -> float:
-        """Return the part of the cost that is that of the accelerators in use."""
+        """Return the part of the cost for the accelerators in use."""
         return self.billed(offer) * float(self.row["accelerator_count"] / (offer["accelerator_count"] * offer["instances"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A card to buy, for the training of the example, against renting."""
+    """An accelerator to buy for the training run of the first example, compared with renting."""
 
-    card: Row
+    accelerator: Row
     hours: float
-    """Hours of one training."""
+    """Hours of one training run."""
     evidence: str
     rows: tuple[Row, ...]
     machine: OwnedHardware
     rent: Row | None
-    """The cheapest on-demand offer of the same card."""
+    """The cheapest on-demand offer of one such accelerator alone."""
 
     @property
     def electricity_usd(self) -> float:
-        """Electricity of one training."""
+        """Cost of the electricity for one training run."""
         return self.hours * self.machine.electricity_usd_per_hour
 
     def runs_per_year(self, rented_usd: float) -> float | None:
-        """Return the trainings per year above which owning is cheaper; None if it never is."""
+        """Return the training runs per year above which owning is cheaper; None if it never is."""
         hours = self.machine.break_even_hours_per_year(rented_usd / self.hours)
         return None if hours is None else hours / self.hours
 
 
 def study(evidence: Evidence) -> Study:
-    """Return the study of whole trainings."""
+    """Return the study of whole training runs."""
     examples = _statements(evidence, "cost_local_usd")
-    trainings = list(_trainings(evidence, examples))
-    cheapest = min((training.billed(training.offers[0]) for training in trainings), default=None)
-    owned = list(_owned(evidence, trainings))
+    training_runs = list(_training_runs(evidence, examples))
+    cheapest = min((training.billed(training.offers[0]) for training in training_runs), default=None)
+    owned = list(_owned(evidence, training_runs))
     samples = list(_samples(evidence))
     sentences = written(
         [
-            _times(trainings),
-            _cheapest(trainings),
-            _whole(trainings),
-            *_best_provider(evidence, trainings),
-            *_to_own(evidence, owned, trainings, cheapest),
+            _times(training_runs),
+            _cheapest(training_runs),
+            _whole(training_runs),
+            *_best_provider(evidence, training_runs),
+            *_to_own(evidence, owned, training_runs, cheapest),
             _per_sample(samples),
         ]
     )
-    made = (_offer_table(trainings), _owned_table(owned, cheapest), _claim_table(evidence, examples, trainings), _sample_table(samples))
+    made = (
+        _offer_table(training_runs),
+        _owned_table(owned, cheapest),
+        _claim_table(evidence, examples, training_runs),
+        _sample_table(samples),
+    )
     return Study(
         key="training-cost",
-        title="What a whole training costs, rented and owned",
-        question="What does a training of several epochs cost today, for the instance that is billed and for the accelerator in use, and when does owning pay?",
+        title="What a whole training run costs, rented and owned",
+        question="What does a training run of several epochs cost today, for the instance that is billed and for the accelerator in use, and when does owning pay off?",
         sentences=sentences,
         tables=tuple(table for table in made if table.rows) if sentences else (),
-        draw=lambda: _chart(trainings),
+        draw=lambda: _chart(training_runs),
         method=(
-            f"The trainings are the examples of document {SOURCE}. Their time is the number of epochs multiplied by the printed time of an epoch; results that are impossible as printed have no time.",
-            "Billed is the price of the whole instance multiplied by the time. Used is the share of the accelerators in use. Prices are the newest on-demand prices of the price book.",
-            f"Owned hardware is the card alone, at its list price at launch, written off over {YEARS:g} years without resale, at the board power of its card and {usd(USD_PER_KWH)} per kWh. Its time follows from the rate of the recommendation for the same tokens.",
-            "Break-even runs per year are the yearly write-off divided by rent less electricity for one training. The form on the cost page computes it for your own figures.",
+            f"The training runs are the examples of document {SOURCE}. Their time is the number of epochs multiplied by the printed time per epoch. Results that are impossible as printed have no time.",
+            "Billed is the price of the whole instance multiplied by the time. Used is the part of it for the accelerators in use. Prices are the newest on-demand prices of the price book.",
+            f"Owned hardware is the accelerator alone, at its list price at launch, depreciated over {YEARS:g} years without resale value, at its rated board power and {usd(USD_PER_KWH)} per kWh. Its time follows from the rate that the recommendation uses, for the same number of tokens.",
+            "Break-even runs per year are the yearly depreciation divided by (rent \N{MINUS SIGN} electricity) per training run. The form on the cost page computes them for your own figures.",
             "The cost of a million samples is the time for a million rows at the printed rate, multiplied by an hourly price.",
         ),
         caveats=(
-            "Electricity and years are assumptions. The machine around the card, space, network, wages and repairs are not included, so owning is more expensive than shown.",
-            "List prices at launch are not today's prices. There is no purchase price of data-center accelerators such as the A100 in the data, so they have no break-even: no data.",
+            "The price of electricity and the years of use are assumptions. The rest of the machine, space, network, wages and repairs are not included, so owning costs more than shown.",
+            "List prices at launch are not today's prices. The data contains no purchase prices of data-center accelerators such as the A100, so their break-even is unknown.",
             "Loading, compiling, evaluation and minimum billing are not included.",
-            *_doubts(evidence, trainings),
+            *_suspicious(evidence, training_runs),
             *ambiguous_caveat(evidence, sentences),
         ),
     )
 
 
-def _doubts(evidence: Evidence, trainings: Sequence[Training]) -> Iterator[str]:
-    """Yield the caveat about trainings whose rate the audit calls suspicious."""
+def _suspicious(evidence: Evidence, training_runs: Sequence[TrainingRun]) -> Iterator[str]:
+    """Yield the caveat about training runs with a rate that the audit calls suspicious."""
     about = evidence.catalogue.findings_about
-    doubted = [
+    suspicious = [
         training.row["result_id"]
-        for training in trainings
+        for training in training_runs
         if any(row["verdict"] == SUSPICIOUS and "tokens_per_s" in row["quantities"] for row in about.get(training.row["result_id"], ()))
     ]
-    if doubted:
-        yield f"The audit calls the rates of {listed(doubted)} suspicious. If they are too high, these trainings take longer and cost more."
+    if suspicious:
+        yield f"The audit calls the rates of {listed(suspicious)} suspicious. If they are too high, these training runs take longer and cost more."
 
 
 def _statements(evidence: Evidence, quantity: str) -> list[tuple[str, dict[str, Row], dict[str, str]]]:
@@ -157,8 +162,8 @@ def _matching(evidence: Evidence, rows: Sequence[Row], labels: dict[str, str]) -
 # Rented --------------------------------------------------------------------------------------------
 
 
-def _trainings(evidence: Evidence, examples: Sequence[tuple[str, dict[str, Row], dict[str, str]]]) -> Iterator[Training]:
-    """Yield the trainings of the examples on each accelerator with a possible result and an offer."""
+def _training_runs(evidence: Evidence, examples: Sequence[tuple[str, dict[str, Row], dict[str, str]]]) -> Iterator[TrainingRun]:
+    """Yield the training runs of the examples on each accelerator with a possible result and an offer."""
     epochs = {claims["epochs"]["value"] for _, claims, _ in examples if "epochs" in claims}
     if len(epochs) != 1:
         return
@@ -175,89 +180,98 @@ def _trainings(evidence: Evidence, examples: Sequence[tuple[str, dict[str, Row],
         for cost in sorted(offers, key=lambda cost: (cost["usd_per_hour"], cost["instance"])):
             cheapest.setdefault(cost["provider"], cost)
         if cheapest:
-            yield Training(row, number, number * (evidence.figure(row, "epoch_time_s") or 0.0), tuple(cheapest.values()))
+            yield TrainingRun(row, number, number * (evidence.figure(row, "epoch_time_s") or 0.0), tuple(cheapest.values()))
 
 
-def _name(training: Training) -> str:
+def _instance(offer: Row) -> str:
+    """Return the provider and the instance of an offer."""
+    return f"{provider_name(offer['provider'])} {offer['instance']}"
+
+
+def _name(training: TrainingRun) -> str:
     return f"{training.row['model_name']} with {wording.method(training.row)} on {training.row['accelerator_name']}"
 
 
-def _times(trainings: Sequence[Training]) -> Sentence | None:
-    parts = [f"{duration(training.seconds)} for {_name(training)}" for training in trainings]
+def _times(training_runs: Sequence[TrainingRun]) -> Sentence | None:
+    parts = [f"{duration(training.seconds)} for {_name(training)}" for training in training_runs]
     if not parts:
         return None
     return sentence(
-        f"{trainings[0].epochs:g} epochs take {listed(parts)}, by the printed times of an epoch.", [training.row for training in trainings]
+        f"{training_runs[0].epochs:g} epochs take {listed(parts)}, by the printed times per epoch.",
+        [training.row for training in training_runs],
     )
 
 
-def _cheapest(trainings: Sequence[Training]) -> Sentence | None:
-    """Return the cheapest and the most expensive provider of each training."""
+def _cheapest(training_runs: Sequence[TrainingRun]) -> Sentence | None:
+    """Return the cheapest and the most expensive provider of each training run."""
     parts = []
-    for training in trainings:
+    for training in training_runs:
         first, last = training.offers[0], training.offers[-1]
         parts.append(
-            f"{_name(training)} from {usd(training.billed(first))} ({first['provider']} {first['instance']}, {first['effective_on']}) to "
-            f"{usd(training.billed(last))} ({last['provider']} {last['instance']}, {last['effective_on']})"
+            f"{_name(training)} from {usd(training.billed(first))} ({_instance(first)}, {first['effective_on']}) to "
+            f"{usd(training.billed(last))} ({_instance(last)}, {last['effective_on']})"
         )
     return (
-        sentence(f"{trainings[0].epochs:g} epochs cost, billed on demand: {'; '.join(parts)}.", [training.row for training in trainings])
+        sentence(
+            f"Cost of {training_runs[0].epochs:g} epochs, billed on demand: {'; '.join(parts)}.",
+            [training.row for training in training_runs],
+        )
         if parts
         else None
     )
 
 
-def _whole(trainings: Sequence[Training]) -> Sentence | None:
-    """Return the offers that bill several accelerators for a training on one."""
+def _whole(training_runs: Sequence[TrainingRun]) -> Sentence | None:
+    """Return the offers that bill several accelerators for a training run on one."""
     parts, rows = [], []
-    for training in trainings:
+    for training in training_runs:
         large = [offer for offer in training.offers if offer["accelerator_count"] > training.row["accelerator_count"]]
         for offer in large[:1]:
             parts.append(
-                f"{offer['provider']} {offer['instance']} bills {usd(training.billed(offer))} for {offer['accelerator_count']:g} accelerators, of which {usd(training.used(offer))} "
-                f"are for the one in use ({_name(training)})"
+                f"{_instance(offer)} bills {usd(training.billed(offer))} for {offer['accelerator_count']:g} accelerators, of which {usd(training.used(offer))} "
+                f"is for the one in use ({_name(training)})"
             )
             rows.append(training.row)
-    return sentence(f"Where a provider rents several accelerators only: {'; '.join(parts)}.", rows) if parts else None
+    return sentence(f"Some providers rent only instances with several accelerators: {'; '.join(parts)}.", rows) if parts else None
 
 
-def _best_provider(evidence: Evidence, trainings: Sequence[Training]) -> Iterator[Sentence | None]:
-    """Yield the places of a provider that the document calls the best value, among the offers in force."""
+def _best_provider(evidence: Evidence, training_runs: Sequence[TrainingRun]) -> Iterator[Sentence | None]:
+    """Yield the ranks of a provider that the document calls the best value, among the offers in force."""
     for statement in evidence.catalogue.statements:
         labels = {label["label"]: label["printed"] for label in evidence.catalogue.labels.get(statement["statement_id"], ())}
         claim = labels.get("claim", "")
         if statement["source"] != SOURCE or VALUE not in claim:
             continue
         parts, rows = [], []
-        for training in trainings:
+        for training in training_runs:
             providers = [offer["provider"] for offer in training.offers]
             named = next((provider for provider in providers if provider in claim.lower()), None)
             if named:
                 place = providers.index(named) + 1
                 parts.append(
-                    f"{named} is number {place} of {len(providers)} for one {training.row['accelerator_name']}, after {listed(providers[: place - 1])}"
+                    f"{provider_name(named)} ranks {ordinal(place)} of {len(providers)} providers for one {training.row['accelerator_name']}, after {listed([provider_name(each) for each in providers[: place - 1]])}"
                     if place > 1
-                    else f"{named} is the cheapest of {len(providers)} for one {training.row['accelerator_name']}"
+                    else f"{provider_name(named)} is the cheapest of {len(providers)} providers for one {training.row['accelerator_name']}"
                 )
                 rows.append(training.row)
         if parts:
-            yield sentence(f"The document: '{claim}'. By the amount that is billed today, {'; '.join(parts)}.", rows)
+            yield sentence(f"The document claims: '{claim}'. By the cost billed today, {'; '.join(parts)}.", rows)
 
 
 # Owned ---------------------------------------------------------------------------------------------
 
 
-def _owned(evidence: Evidence, trainings: Sequence[Training]) -> Iterator[Owned]:
-    """Yield the cards with a list price that can do the first training, which counts the same tokens for all."""
-    if not trainings:
+def _owned(evidence: Evidence, training_runs: Sequence[TrainingRun]) -> Iterator[Owned]:
+    """Yield the accelerators with a list price and enough memory for the first training run. All train on the same number of tokens."""
+    if not training_runs:
         return
-    example = trainings[0]
+    example = training_runs[0]
     tokens = (evidence.figure(example.row, "tokens_per_s") or 0.0) * example.seconds
     usable = {row["result_id"]: row for row in evidence.results}
-    cards = {row["accelerator"]: row for row in evidence.catalogue.accelerators if row["msrp_usd"] and row["tdp_w"]}
+    priced = {row["accelerator"]: row for row in evidence.catalogue.accelerators if row["msrp_usd"] and row["tdp_w"]}
     for rate in evidence.catalogue.database.rows(RATE, example.row["model"], example.row["method"], example.row["sequence_length"]):
-        card = cards.get(rate["accelerator"])
-        if card is None or not tokens or not set(rate["result_ids"]) <= usable.keys():
+        accelerator = priced.get(rate["accelerator"])
+        if accelerator is None or not tokens or not set(rate["result_ids"]) <= usable.keys():
             continue
         offers = [
             row
@@ -265,35 +279,37 @@ def _owned(evidence: Evidence, trainings: Sequence[Training]) -> Iterator[Owned]
             if row["newest"] and row["accelerator"] == rate["accelerator"] and row["kind"] == BASIS_KIND and row["accelerator_count"] == 1
         ]
         yield Owned(
-            card,
+            accelerator,
             tokens / rate["tokens_per_s"] / HOUR_S,
             rate["evidence"],
             tuple(usable[result] for result in rate["result_ids"]),
-            OwnedHardware(card["msrp_usd"], YEARS, ALL_HOURS, card["tdp_w"], USD_PER_KWH),
+            OwnedHardware(accelerator["msrp_usd"], YEARS, ALL_HOURS, accelerator["tdp_w"], USD_PER_KWH),
             min(offers, key=lambda row: row["usd_per_hour"], default=None),
         )
 
 
 def _runs(value: float | None) -> str:
-    return "never" if value is None else f"{value:,.0f} runs a year"
+    return "never" if value is None else f"above {value:,.0f} runs per year"
 
 
-def _to_own(evidence: Evidence, owned: Sequence[Owned], trainings: Sequence[Training], cheapest: float | None) -> Iterator[Sentence | None]:
-    """Yield the break-even of each card whose rate is based on results, with the break-even that the document claims."""
+def _to_own(
+    evidence: Evidence, owned: Sequence[Owned], training_runs: Sequence[TrainingRun], cheapest: float | None
+) -> Iterator[Sentence | None]:
+    """Yield the break-even of each accelerator with a rate based on results, and the break-even that the document claims."""
     claims = [row["claim"] for row in evidence.catalogue.findings if row["rule"] == BREAK_EVEN and row["record_ids"][0].startswith(SOURCE)]
-    printed = f" The document: {claims[0]}." if claims else ""
+    printed = f" The document claims: {claims[0]}." if claims else ""
     for each in owned:
         if each.evidence not in PROVEN or cheapest is None:
             continue
         same = ""
         if each.rent:
             rented = each.rent["usd_per_hour"] * each.hours
-            same = f" Against the same card at {each.rent['provider']} ({usd(each.rent['usd_per_hour'])}/h, {usd(rented)} a run) the break-even is {_runs(each.runs_per_year(rented))}."
+            same = f" Compared with renting one at {provider_name(each.rent['provider'])} ({usd(each.rent['usd_per_hour'])}/h, {usd(rented)} per run), owning pays off {_runs(each.runs_per_year(rented))}."
         yield sentence(
-            f"On an owned {each.card['name']} (${each.card['msrp_usd']:,.0f} at launch, {YEARS:g} years, {each.card['tdp_w']:g} W, {usd(USD_PER_KWH)}/kWh) the same tokens take "
-            f"{duration(each.hours * HOUR_S)} and {usd(each.electricity_usd)} of electricity.{same} Against the cheapest rented training above "
-            f"({usd(cheapest)}) it is {_runs(each.runs_per_year(cheapest))}.{printed}",
-            [*each.rows, *(training.row for training in trainings)],
+            f"On an owned {each.accelerator['name']} (${each.accelerator['msrp_usd']:,.0f} at launch, {YEARS:g} years, {each.accelerator['tdp_w']:g} W, {usd(USD_PER_KWH)}/kWh) the same number of tokens takes "
+            f"{duration(each.hours * HOUR_S)} and {usd(each.electricity_usd)} of electricity.{same} Compared with the cheapest rented training run above "
+            f"({usd(cheapest)}), owning pays off {_runs(each.runs_per_year(cheapest))}.{printed}",
+            [*each.rows, *(training.row for training in training_runs)],
         )
 
 
@@ -302,7 +318,7 @@ def _to_own(evidence: Evidence, owned: Sequence[Owned], trainings: Sequence[Trai
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """A claimed cost of a million samples, and the cost that the printed rate and an hourly price give."""
+    """A claimed cost of a million samples, and the cost computed from the printed rate and an hourly price."""
 
     statement: str
     row: Row
@@ -343,37 +359,40 @@ def _samples(evidence: Evidence) -> Iterator[Samples]:
 
 def _per_sample(samples: Sequence[Samples]) -> Sentence | None:
     parts = [
-        f"{each.row['model_name']}, {wording.method(each.row)}, {each.row['accelerator_name']} {usd(each.recomputed)} instead of the printed {each.printed} ({ratio(each.recomputed / each.claimed)})"
+        f"{usd(each.recomputed)} for {each.row['model_name']}, {wording.method(each.row)}, {each.row['accelerator_name']} (printed: {each.printed}, ratio {ratio(each.recomputed / each.claimed)})"
         for each in samples
     ]
-    text = "A million samples cost, by the document's own rates and its own lowest prices:"
+    text = "Cost of a million samples at the document's own rates and lowest prices:"
     return sentence(f"{text} {'; '.join(parts)}.", [each.row for each in samples]) if parts else None
 
 
 # Tables and chart ----------------------------------------------------------------------------------
 
 
-def _offer_table(trainings: Sequence[Training]) -> Table:
-    rows = [(training, offer) for training in trainings for offer in training.offers]
-    columns: list[Column[tuple[Training, Row]]] = [
+def _offer_table(training_runs: Sequence[TrainingRun]) -> Table:
+    rows = [(training, offer) for training in training_runs for offer in training.offers]
+    columns: list[Column[tuple[TrainingRun, Row]]] = [
         Column("Accelerator", lambda item: result_link(wording.devices(item[0].row), item[0].row)),
         Column(
-            "Training",
+            "Training run",
             lambda item: tables.text(f"{item[0].epochs:g} epochs", small=f"{item[0].row['model_name']}, {wording.method(item[0].row)}"),
         ),
         Column("Time", lambda item: tables.number(item[0].seconds, duration), numeric=True),
         Column(
             "Offer",
             lambda item: tables.text(
-                f"{item[1]['provider']} {item[1]['instance']}",
+                _instance(item[1]),
                 small=f"{counted(int(item[1]['accelerator_count']), 'accelerator')}, {item[1]['effective_on']}",
                 href=prices_path(item[0].row["accelerator"]),
             ),
         ),
         Column("Price per hour", lambda item: tables.quantity("price_usd_per_hour", item[1]["usd_per_hour"]), numeric=True),
-        Column("Billed", lambda item: tables.number(item[0].billed(item[1]), usd), numeric=True, explained="For the whole instance."),
+        Column("Billed", lambda item: tables.number(item[0].billed(item[1]), usd), numeric=True, explained="Cost of the whole instance."),
         Column(
-            "Used", lambda item: tables.number(item[0].used(item[1]), usd), numeric=True, explained="The share of the accelerators in use."
+            "Used",
+            lambda item: tables.number(item[0].used(item[1]), usd),
+            numeric=True,
+            explained="The part of it for the accelerators in use.",
         ),
     ]
     return tables.table("Cost by provider", columns, rows, interactive=True, searchable=False, stacked=True)
@@ -382,41 +401,45 @@ def _offer_table(trainings: Sequence[Training]) -> Table:
 def _owned_table(owned: Sequence[Owned], cheapest: float | None) -> Table:
     def against(each: Owned, rented: float | None) -> Cell:
         if rented is None:
-            return tables.text("no data", small="no on-demand offer")
+            return tables.text("no data", small="no on-demand offer of a single accelerator")
         runs = each.runs_per_year(rented)
-        return tables.text(_runs(runs), small=f"rent {usd(rented)} a run", sort=float("inf") if runs is None else runs)
+        return tables.text(_runs(runs), small=f"rent {usd(rented)} per run", sort=float("inf") if runs is None else runs)
 
     columns: list[Column[Owned]] = [
         Column(
-            "Card",
+            "Accelerator",
             lambda each: tables.text(
-                each.card["name"], small=f"${each.card['msrp_usd']:,.0f} at launch", href=accelerator_path(each.card["accelerator"])
+                each.accelerator["name"],
+                small=f"${each.accelerator['msrp_usd']:,.0f} at launch",
+                href=accelerator_path(each.accelerator["accelerator"]),
             ),
         ),
         Column(
-            "Time of a run",
+            "Time per run",
             lambda each: replace(
                 tables.number(each.hours * HOUR_S, duration), small="from results" if each.evidence in PROVEN else "predicted"
             ),
             numeric=True,
         ),
         Column(
-            "Electricity of a run",
-            lambda each: replace(tables.number(each.electricity_usd, usd), small=f"{each.card['tdp_w']:g} W"),
+            "Electricity per run",
+            lambda each: replace(tables.number(each.electricity_usd, usd), small=f"{each.accelerator['tdp_w']:g} W"),
             numeric=True,
         ),
         Column(
-            "Break-even, same card", lambda each: against(each, each.rent["usd_per_hour"] * each.hours if each.rent else None), numeric=True
+            "Owning pays off, same accelerator",
+            lambda each: against(each, each.rent["usd_per_hour"] * each.hours if each.rent else None),
+            numeric=True,
         ),
-        Column("Break-even, cheapest rent", lambda each: against(each, cheapest), numeric=True),
+        Column("Owning pays off, cheapest rent", lambda each: against(each, cheapest), numeric=True),
     ]
-    return tables.table("Owning against renting", columns, owned, searchable=False, stacked=True)
+    return tables.table("Owning compared with renting", columns, owned, searchable=False, stacked=True)
 
 
 def _claim_table(
-    evidence: Evidence, examples: Sequence[tuple[str, dict[str, Row], dict[str, str]]], trainings: Sequence[Training]
+    evidence: Evidence, examples: Sequence[tuple[str, dict[str, Row], dict[str, str]]], training_runs: Sequence[TrainingRun]
 ) -> Table:
-    times = {evidence.label(training.row, "accelerator"): training for training in trainings}
+    times = {evidence.label(training.row, "accelerator"): training for training in training_runs}
 
     def printed(claims: dict[str, Row], quantity: str) -> Cell:
         claim = claims.get(quantity)
@@ -425,13 +448,13 @@ def _claim_table(
     def verdict(claims: dict[str, Row]) -> Cell:
         rented, local = claims["cost_usd"]["value"], claims["cost_local_usd"]["value"]
         return tables.text(
-            "owning, always" if local < rented else "renting, always",
-            small="the printed cost of a run does not depend on the number of runs",
+            "owning is always cheaper" if local < rented else "renting is always cheaper",
+            small="the printed cost per run does not depend on the number of runs",
         )
 
     def recomputed(labels: dict[str, str]) -> Cell:
         training = times.get(labels.get("accelerator", "").partition(" (")[0])
-        return tables.text("no data", small="no possible result") if training is None else tables.number(training.seconds, duration)
+        return tables.text("no data", small="no usable result") if training is None else tables.number(training.seconds, duration)
 
     columns: list[Column[tuple[str, dict[str, Row], dict[str, str]]]] = [
         Column(
@@ -465,7 +488,9 @@ def _sample_table(samples: Sequence[Samples]) -> Table:
         Column(
             "Today",
             lambda each: (
-                replace(tables.number(each.today["usd_per_1m_samples"], usd), small=wording.offer(each.today))
+                replace(
+                    tables.number(each.today["usd_per_1m_samples"], usd), small=f"{_instance(each.today)}, {each.today['effective_on']}"
+                )
                 if each.today
                 else tables.text(None)
             ),
@@ -475,13 +500,13 @@ def _sample_table(samples: Sequence[Samples]) -> Table:
     return tables.table("Cost of a million samples", columns, samples, searchable=False, stacked=True)
 
 
-def _chart(trainings: Sequence[Training]) -> Chart | None:
+def _chart(training_runs: Sequence[TrainingRun]) -> Chart | None:
     values = [
-        {"label": f"{training.row['accelerator_name']}, {offer['provider']}", "x": round(cost, 2), "series": series}
-        for training in trainings
+        {"label": f"{training.row['accelerator_name']}, {provider_name(offer['provider'])}", "x": round(cost, 2), "series": series}
+        for training in training_runs
         for offer in training.offers
         for cost, series in ((training.billed(offer), "billed"), (training.used(offer), "accelerators in use"))
     ]
     return bars(
-        "cost", "Cost of a training by provider: for the whole instance, and for the accelerators in use.", values, "cost (USD)", "Cost"
+        "cost", "Cost of a training run by provider: for the whole instance, and for the accelerators in use.", values, "cost (USD)", "Cost"
     )

@@ -151,7 +151,7 @@ def _of_group(group: list[Run]) -> Iterator[Sentence | None]:
 
 
 def _unequal(evidence: Evidence) -> Iterator[Sentence | None]:
-    """Yield the trainings on Trainium and a GPU that a check found to be different work."""
+    """Yield the training runs on Trainium and a GPU that are not the same work, as a check found."""
     findings = [
         finding for finding in evidence.catalogue.findings if finding["rule"] == "comparability" and "train_time_s" in finding["quantities"]
     ]
@@ -169,7 +169,7 @@ def _unequal(evidence: Evidence) -> Iterator[Sentence | None]:
             )
         yield sentence(
             f"{timed[0]['model_name']}, {wording.method(timed[0])}, document {timed[0]['source']}: the training took {listed(parts)}. "
-            "The trainings are not the same work, so these figures do not rank the devices.",
+            "The training runs are not the same work, so these figures do not rank the devices.",
             timed,
         )
 
