@@ -33,10 +33,18 @@ from tunemark.site.tables import Cell, Column, Row, Table
 ORDER = 8
 ENOUGH = 3
 """Documents that an interval for one more document needs."""
-CONSISTENT, CONTRADICTED, UNDECIDED, EFFECT_ONLY, NO_DATA = "consistent", "contradicted", "undecided", "effect only", "no data"
+CONSISTENT, OWN_RESULTS, CONTRADICTED, UNDECIDED, EFFECT_ONLY, NO_DATA = (
+    "consistent",
+    "own results only",
+    "contradicted",
+    "undecided",
+    "effect only",
+    "no data",
+)
 VERDICTS = {
     CONTRADICTED: "the claim lies outside the range of all pairs",
     CONSISTENT: "the claim overlaps the range of the pairs, and all pairs show an effect in the same direction",
+    OWN_RESULTS: "the same, but all pairs are from the document that prints the claim",
     UNDECIDED: "the pairs show effects in both directions, are too few, or show no significant effect",
     EFFECT_ONLY: "the effect of the tip is measured, but there is no claimed figure to compare",
     NO_DATA: "the tip is unmeasured, since no two results differ in this setting alone",
@@ -122,7 +130,10 @@ class Checked:
     @property
     def verdicts(self) -> dict[str, str]:
         """The verdict on each claimed figure that was measured."""
-        return {name: _verdict(name, self.effects[name], *claim) for name, claim in self.claims.items() if name in self.effects}
+        made = {name: _verdict(name, self.effects[name], *claim) for name, claim in self.claims.items() if name in self.effects}
+        document = (self.tip.statement or "").partition("-")[0]
+        own = all(pair.source == document for pair in self.pairs)
+        return {name: OWN_RESULTS if own and verdict == CONSISTENT else verdict for name, verdict in made.items()}
 
     @property
     def verdict(self) -> str:
@@ -131,7 +142,7 @@ class Checked:
             return self.observation.verdict
         if not self.effects:
             return NO_DATA
-        return max(self.verdicts.values(), key=(CONSISTENT, UNDECIDED, CONTRADICTED).index, default=EFFECT_ONLY)
+        return max(self.verdicts.values(), key=(CONSISTENT, OWN_RESULTS, UNDECIDED, CONTRADICTED).index, default=EFFECT_ONLY)
 
     @property
     def rows(self) -> list[Row]:
@@ -331,6 +342,7 @@ def _summary(checked: Sequence[Checked]) -> Sentence | None:
     number = {verdict: sum(each.verdict == verdict for each in checked) for verdict in VERDICTS}
     return sentence(
         f"Results agree with {number[CONSISTENT]} of {len(checked)} tips, contradict {number[CONTRADICTED]} and leave {number[UNDECIDED]} undecided. "
+        f"With {number[OWN_RESULTS]} only the results of the document that prints the tip agree. "
         f"For {number[EFFECT_ONLY]} the effect is known but no comparable figure is claimed. {number[NO_DATA]} ha{'s' if number[NO_DATA] == 1 else 've'} no data.",
         [row for each in checked for row in each.rows],
     )
