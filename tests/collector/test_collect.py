@@ -1,6 +1,7 @@
 """`tunemark collect`: all or nothing, the same each time, one bad file leaves the others."""
 
 import json
+import os
 import shutil
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -178,6 +179,26 @@ def test_the_second_file_of_a_run_is_a_problem(checkout: Path, db: Path) -> None
     done = collect(checkout, db)
     assert done.results == {"measured": 1}
     assert [(file.rsplit("/", 1)[-1][:2], problem.field) for file, problem in done.problems] == [("b-", "run_id")]
+
+
+def test_a_submission_without_a_device_does_not_stop_the_others(checkout: Path, db: Path) -> None:
+    save(checkout, make_submission())
+    content = json.loads(canonical_json(make_submission(run_id=run_id(2)))) | {"outcome": {"status": "unsupported", "message": "no"}}
+    content["environment"]["devices"] = []
+    bad = checkout / "submissions" / "smoke-lora" / "bad-000000000000.json"
+    bad.write_text(json.dumps(content), encoding="utf-8")
+    done = collect(checkout, db)
+    assert rows(db, "select count(*) from results") == [(1,)]
+    assert {(file.rsplit("/", 1)[-1], problem.field) for file, problem in done.problems} >= {(bad.name, "environment.devices")}
+
+
+def test_a_file_name_that_is_not_utf8_does_not_stop_the_others(checkout: Path, db: Path, tunemark: Tunemark) -> None:
+    good = save(checkout, make_submission())
+    (good.parent / os.fsdecode(b"a\xff-000000000000.json")).write_text("{}", encoding="utf-8")
+    done = collect(checkout, db)
+    assert rows(db, "select count(*) from results") == [(1,)]
+    assert {file.rsplit("/", 1)[-1] for file, _ in done.problems} == {"a\\xff-000000000000.json"}
+    assert "a\\xff-000000000000.json" in tunemark("validate").err
 
 
 def test_a_superseded_result_stays_readable_and_shares_no_ranking(checkout: Path, db: Path) -> None:

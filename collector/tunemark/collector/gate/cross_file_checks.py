@@ -51,12 +51,14 @@ def accept(
     """Return the submissions that are kept, and the problems of the others.
 
     `candidates` were each checked on their own already. `committed` holds the paths, as `Candidate.file`, that git tracks.
-    `find` returns the submission with a result id that is not among the candidates, or None.
+    `find` returns the submission with a result id that is not among the candidates, or None. A committed file comes before any
+    other, so that a copy of its run under an earlier name cannot displace it.
     """
     runs: dict[str, AnyCandidate] = {}
     results: dict[str, AnyCandidate] = {}
     problems: FileProblems = []
-    for candidate in candidates:
+    listed = list(candidates)
+    for candidate in sorted(listed, key=lambda each: each.file not in committed):
         own = [*candidate.problems, *(() if candidate.file in committed else candidate.outdated)]
         same_run, same_result = runs.get(candidate.run_id), results.get(candidate.result_id)
         if not own and same_run is not None:
@@ -67,7 +69,7 @@ def accept(
         if not own and candidate.run_id:
             runs[candidate.run_id] = results[candidate.result_id] = candidate
     kept = []
-    for candidate in runs.values():
+    for candidate in (each for each in listed if runs.get(each.run_id) is each):
         replacing = list(_superseding(candidate, results.get(candidate.supersedes or ""), find))
         problems.extend((candidate.file, problem) for problem in replacing)
         if not replacing:

@@ -106,9 +106,13 @@ def submission_id(path: Path) -> str:
 
 
 def shown_path(path: Path, root: Path) -> str:
-    """Return a path as it is stored and printed: relative to the checkout if it is inside, with forward slashes."""
+    r"""Return a path as it is stored and printed: relative to the checkout if it is inside, with forward slashes.
+
+    Bytes of a name that are not UTF-8 are written as `\xff`.
+    """
     absolute = path.absolute()
-    return absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else path.as_posix()
+    text = absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else path.as_posix()
+    return os.fsencode(text).decode("utf-8", "backslashreplace")
 
 
 def in_processes(

@@ -71,7 +71,7 @@ class Environment(Frozen):
     """Versions of the vendor's stack, such as `cuda` or `neuronx-cc`."""
     backend: Backend
     """Device family."""
-    devices: Annotated[tuple[DeviceFacts, ...], Field(max_length=1_024)]
+    devices: Annotated[tuple[DeviceFacts, ...], Field(min_length=1, max_length=1_024)]
     """Devices of the first machine in rank order; for refused runs, all devices found."""
     cpu: Text
     """CPU model."""
