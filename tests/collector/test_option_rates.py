@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
 
 from tunemark.collector.audit.rule import Finding
 from tunemark.collector.predict.fit import fit
-from tunemark.collector.predict.option_rates import Evidence, Step, best_on, is_direct, option_rows, places, rows_of_model
+from tunemark.collector.predict.option_rates import Evidence, Step, best_on, consistent, is_direct, option_rows, places, rows_of_model
 from tunemark.collector.store.rows import Row
 from tunemark.schema.formats import GIB
 from tunemark.schema.vocabulary import AuditVerdict, Checkpointing, Method
@@ -89,6 +90,24 @@ def test_a_result_that_the_audit_doubts_is_no_evidence_of_its_own() -> None:
     }
     assert (H100, "predicted") in found
     assert (A100, "direct") in found
+
+
+def test_a_prediction_for_lora_is_never_below_that_for_full_fine_tuning() -> None:
+    same = {"sequence_length": 512, "software": "plain", "accelerator": "a", "devices": 1, "checkpointing": "none", "evidence": "predicted"}
+
+    def row(method: str, rate: float, **other: str) -> dict[str, Any]:
+        return same | {"method": method, "tokens_per_s": rate, "tokens_per_s_low": rate / 2, "tokens_per_s_high": rate * 2} | other
+
+    full, lora = consistent([row("full", 400.0), row("lora", 100.0)])
+    assert full["tokens_per_s"] == lora["tokens_per_s"] == 200.0
+    assert [(each["tokens_per_s_low"], each["tokens_per_s_high"]) for each in (full, lora)] == [(50.0, 800.0)] * 2
+    for kept in (
+        [row("full", 100.0), row("lora", 400.0)],
+        [row("full", 400.0), row("lora", 100.0, checkpointing="full")],
+        [row("full", 400.0, evidence="direct"), row("lora", 100.0)],
+        [row("full", 400.0), row("qlora", 100.0)],
+    ):
+        assert consistent(kept) == kept
 
 
 def test_the_first_configuration_that_fits_is_the_fastest_one() -> None:

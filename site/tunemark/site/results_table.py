@@ -29,7 +29,7 @@ def results_table(
         "devices": Column("Accelerator", result_cell, explained="Accelerator and device count; links to the result."),
         "model": Column("Model", _model_cell),
         "method": Column[Row]("Method", lambda row: tables.text(wording.method(row))),
-        "status": Column[Row]("Status", lambda row: status_cell(row, doubt_about(catalogue, row))),
+        "status": Column[Row]("Status", lambda row: status_cell(row, verdict_on_rate(catalogue, row))),
         "step_time_s": _figure_column(catalogue, "step_time_s", lambda row: tables.quantity("step_time_s", row["step_time_s"])),
         "tokens_per_s": _figure_column(catalogue, "tokens_per_s", lambda row: rate_cell(row, "tokens_per_s")),
         "samples_per_s": _figure_column(catalogue, "samples_per_s", lambda row: rate_cell(row, "samples_per_s")),
@@ -88,7 +88,7 @@ def result_cell(row: Row) -> Cell:
     return tables.text(wording.devices(row), small=row["result_id"], href=result_path(row["result_id"]))
 
 
-def doubt_about(catalogue: Catalogue, row: Row) -> str:
+def verdict_on_rate(catalogue: Catalogue, row: Row) -> str:
     """Return `suspicious` or `inconsistent`, the worse one, if the audit says so of the rate of a result; else an empty text."""
     verdicts = {
         finding["verdict"]
@@ -98,13 +98,13 @@ def doubt_about(catalogue: Catalogue, row: Row) -> str:
     return next((word for word in ("inconsistent", "suspicious") if word in verdicts), "")
 
 
-def status_cell(row: Row, doubt: str = "") -> Cell:
-    """Return the status of a result, with its time to target if it has one, and a doubt of the audit about its rate."""
+def status_cell(row: Row, verdict: str = "") -> Cell:
+    """Return the status of a result, with its time to target if it has one, and the verdict of the audit on its rate."""
     kind = "failed" if row["failed"] else row["status"]
     reached = row["time_to_target_s"]
     small = "" if reached is None else f"target in {wording.seconds(reached)}"
     return Cell(
-        wording.words(row["status"]), badge=kind, sort=row["status"], small=small, mark="impossible" if row["impossible"] else doubt
+        wording.words(row["status"]), badge=kind, sort=row["status"], small=small, mark="impossible" if row["impossible"] else verdict
     )
 
 

@@ -307,7 +307,28 @@ def rows_of_model(model: ModelCard, facts: FactBase, evidence: Evidence, trust: 
             rows.append(row | {"reason": missing.reason})
         else:
             pending.append((row, Combination(card, devices, chosen.shape, level), found))
-    return [*rows, *_predicted(evidence, pending, trust)]
+    return [*rows, *consistent(list(_predicted(evidence, pending, trust)))]
+
+
+def consistent(rows: Sequence[Row]) -> list[Row]:
+    """Return rows whose prediction for LoRA is at least that for full fine-tuning with the same recomputation.
+
+    LoRA computes no gradients of the frozen weights, so it does less work per token. If both rates are predictions and that of LoRA is
+    lower, the evidence does not separate the methods: both get the geometric mean, with an interval that holds both intervals.
+    """
+    keys = ("sequence_length", "software", "accelerator", "devices", "checkpointing")
+    found = {(row["method"], *(row[key] for key in keys)): row for row in rows if row["evidence"] == "predicted"}
+    changed: dict[int, Row] = {}
+    for (method, *same), lora in found.items():
+        full = found.get((Method.FULL.value, *same))
+        if method == Method.LORA.value and full is not None and lora["tokens_per_s"] < full["tokens_per_s"]:
+            shared = {
+                "tokens_per_s": float(f"{math.sqrt(lora['tokens_per_s'] * full['tokens_per_s']):.6g}"),
+                "tokens_per_s_low": min(lora["tokens_per_s_low"], full["tokens_per_s_low"]),
+                "tokens_per_s_high": max(lora["tokens_per_s_high"], full["tokens_per_s_high"]),
+            }
+            changed |= {id(row): row | shared for row in (lora, full)}
+    return [changed.get(id(row), row) for row in rows]
 
 
 def _row(model: ModelCard, method: Method, length: int, level: SoftwareLevel, card: AcceleratorCard, devices: int) -> Row:

@@ -55,7 +55,6 @@ order by median_mfu desc""",
         "The cheapest newest on-demand price per accelerator and hour",
         """with newest as (
   from prices
-  where effective_on <= current_date
   qualify row_number() over (partition by provider, instance, region, kind order by effective_on desc, price) = 1
 )
 select a.name, min(p.usd_per_hour / p.accelerator_count) as usd_per_accelerator_hour, count(*) as offers

@@ -137,7 +137,7 @@ def _strategy(evidence: Evidence, verdicts: list[Row]) -> Table:
     """Return the largest model by size of memory and method: trained, and by the estimate."""
     trained = _on_one(evidence, evidence.results)
     parameters = {row["model"]: row for row in evidence.catalogue.models if row["parameters"]}
-    fitting = [row for row in verdicts if row["memory"] == "fits" and row["model"] in parameters]
+    fitting = [row for row in verdicts if row["memory"] in FITS and row["model"] in parameters]
     by_size = gathered(fitting, lambda row: (_size(evidence, row["accelerator"]), row["method"]))
 
     def largest(size: Size, method: str) -> Cell:
