@@ -22,6 +22,11 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = (358, 2_000, 10_000)
+BY_SOURCE = """
+    select result_id from result_rows
+    order by case when source in ('measured', '000', '001', '002', '003', '004') or source like 'mlperf%' then 0 else 1 end, source, result_id
+"""
+"""The first 358 are those of the five source documents, MLPerf and our own."""
 KEYS = ("result_id", "record_id")
 LISTS = ("result_ids", "record_ids")
 
@@ -85,6 +90,9 @@ def resize(connection: duckdb.DuckDBPyConnection, number: int) -> None:
             connection.execute("drop table changed")
     # A repeated result is not in the file of its source, so it has no record to download.
     connection.execute("update result_rows set file = '' where result_id in (select new from wanted where old <> new)")
+    for table, column in (("findings", "record_ids"), ("document_cells", "result_ids"), ("configurations", "result_ids")):
+        gone = "select unnest($1::varchar[]) except select new from wanted"
+        connection.execute(f"delete from {table} where list_has_any({column}, (select list(id) from ({gone}) as g(id)))", [ids])  # noqa: S608 - our own names
     connection.execute("drop table wanted")
 
 

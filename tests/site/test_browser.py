@@ -57,9 +57,16 @@ def test_no_page_asks_elsewhere_or_complains(browser: Browser, address: str, pat
         assert visit.page.evaluate("window.hacked") is None
 
 
+def wait_for_chart(page: Page, name: str) -> None:
+    """Scroll to each chart of a page, since charts are drawn when they come near the window, and wait for one of them."""
+    for place in page.locator("[data-chart]").all():
+        place.scroll_into_view_if_needed()
+    page.wait_for_selector(f"[data-chart$={name}][data-drawn]")
+
+
 def test_charts_are_drawn(browser: Browser, address: str) -> None:
     with Visit(browser, address, RESULT) as visit:
-        visit.page.wait_for_selector("[data-chart=loss][data-drawn]")
+        wait_for_chart(visit.page, "loss")
         assert visit.page.locator("[data-chart=step-time] svg .mark-symbol.role-mark path").count() == 150
         assert visit.page.locator("[data-chart=step-time] svg .mark-rule.role-mark line").count() == 1
         assert visit.page.locator("[data-chart=loss] svg .mark-line.role-mark path").count() == 1
@@ -101,7 +108,7 @@ def test_charts_are_there_without_javascript(browser: Browser, address: str) -> 
 def test_a_phone_never_scrolls_sideways(browser: Browser, address: str, path: str) -> None:
     with Visit(browser, address, path, width=NARROW) as visit:
         if path in {RESULT, CONVERTED}:
-            visit.page.wait_for_selector("[data-chart$=loss][data-drawn]")
+            wait_for_chart(visit.page, "loss")
         assert visit.page.evaluate("document.scrollingElement.scrollWidth") <= NARROW
 
 
@@ -202,8 +209,8 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("dark", [False, True])
 def test_each_run_of_an_entry_is_a_line_and_the_target_a_rule(browser: Browser, address: str, *, dark: bool) -> None:
     with Visit(browser, address, CONVERTED, dark=dark) as visit:
+        wait_for_chart(visit.page, "eval-loss")
         chart = visit.page.locator("[data-chart=eval-loss][data-drawn] svg")
-        chart.wait_for()
         assert chart.locator(".mark-line.role-mark path").count() == 10
         assert chart.locator(".mark-rule.role-mark line").count() == 1
         paper = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -215,7 +222,7 @@ def test_each_run_of_an_entry_is_a_line_and_the_target_a_rule(browser: Browser, 
 @pytest.mark.parametrize("dark", [False, True])
 def test_charts_and_text_are_legible(browser: Browser, address: str, *, dark: bool) -> None:
     with Visit(browser, address, RESULT, dark=dark) as visit:
-        visit.page.wait_for_selector("[data-chart=loss][data-drawn]")
+        wait_for_chart(visit.page, "loss")
         paper = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (luminance(paper) < 0.1) is dark
         words = [".role-axis-label text", ".role-axis-title text", ".role-legend-label text"]

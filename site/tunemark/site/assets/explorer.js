@@ -598,6 +598,7 @@
     })
     .catch((error) => {
       root.textContent = `The filters could not be loaded (${error.message}).`;
+      root.style.minHeight = "0";
       delete document.documentElement.dataset.explorer;
       console.error(error);
     });
