@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
-from tunemark.schema.formats import significant
+from tunemark.schema.formats import significant, usd
 from tunemark.site import tables, wording
 from tunemark.site.page import Fact, Page, accelerator_path
 from tunemark.site.queries import Catalogue
@@ -40,6 +40,7 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
         results = catalogue.results_where(accelerator=row["accelerator"])
         context = {
             "accelerator": row,
+            "headlines": _headlines(catalogue, row, len(results)),
             "facts": _facts(row),
             "unverified": bool(row["unverified"]),
             "source": wording.short_commits(row["source"]),
@@ -67,7 +68,26 @@ def _list(catalogue: Catalogue) -> Table:
         ),
         Column("Results", lambda row: tables.number(len(catalogue.results_where(accelerator=row["accelerator"]))), numeric=True),
     ]
-    return tables.table("Accelerators", columns, catalogue.accelerators, interactive=True, searchable=False)
+    most_results_first = sorted(catalogue.accelerators, key=lambda row: -len(catalogue.results_where(accelerator=row["accelerator"])))
+    return tables.table("Accelerators", columns, most_results_first, interactive=True, searchable=False)
+
+
+def _headlines(catalogue: Catalogue, row: Row, results: int) -> list[Fact]:
+    """Return the figures by which a reader decides: number of results, cheapest price, memory and peak."""
+    price = _cheapest_usd_per_hour(catalogue, row)
+    shown = {
+        "Results": (f"{results:,}", ""),
+        "On demand from": (f"{usd(price)}/h" if price is not None else "", "one accelerator, list price"),
+        "Memory": _headline(row, "memory_gib", ""),
+        "Dense peak, bf16": _headline(row, "peak_bf16_tflops", "without sparsity"),
+    }
+    return [Fact(name, value, note) for name, (value, note) in shown.items() if value]
+
+
+def _headline(row: Row, name: str, note: str) -> tuple[str, str]:
+    """Return a figure of the card with its unit, and its note or that it is not verified."""
+    shown = "" if row[name] is None else f"{_value(row[name], name)} {FACTS[name][1]}"
+    return shown, UNVERIFIED if _is_unverified(row, name) else note
 
 
 def _fact_column(name: str) -> Column[Row]:
