@@ -21,6 +21,7 @@ from tunemark.collector.store.rows import as_text
 from tunemark.harness.plan.options import Options, takes_run_options
 from tunemark.harness.plan.resolve import Resolved, resolve
 from tunemark.schema.files import ROOT_VARIABLE
+from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.upgrade import read_record
@@ -29,7 +30,7 @@ from tunemark.site.page import Page
 from tunemark.site.pages import documents, measured, models, published, rerun, workloads
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import markdown
-from tunemark.site.result_page import COMPARE
+from tunemark.site.result_page import COMPARE, COSTS, HEADLINE_COSTS, headlines
 from tunemark.site.tables import Table
 
 WORKLOADS = {row["workload"]: row for row in fact_rows(FACTS)["workloads"]}
@@ -255,6 +256,21 @@ def test_a_headline_says_what_the_figure_means(pages: dict[str, Page]) -> None:
     assert notes["Tokens/s"].startswith("1M tokens take 24.4 s.")
     assert notes["Peak memory"].startswith("Highest memory of one device, 97.5% of its 80 GiB.")
     assert {fact.name: fact.value for fact in facts}["Step time"] == "4.70 s or 2 min 30 s"
+
+
+def test_the_cost_at_the_top_names_its_basis_and_a_cheaper_on_demand_offer(catalogue: Catalogue) -> None:
+    (row,) = catalogue.results_where(result_id="003-001")
+    basis = catalogue.basis_costs["003-001"]
+    column = next(name for name in HEADLINE_COSTS if basis[name] is not None)
+    cheaper = basis | {"provider": "oci", "kind": "on_demand", column: basis[column] / 2}
+    spot = basis | {"kind": "spot", column: basis[column] / 4}
+    # A copy, since other tests share the catalogue.
+    changed = replace(catalogue, costs={"003-001": [basis, cheaper, spot]})
+    ((_, _, note),) = [(fact.name, fact.value, fact.note) for fact in headlines(changed, row, ("cost",))]
+    assert note.startswith("On the default price basis: ")
+    assert note.endswith(f"Cheapest on-demand offer: {QUANTITIES[COSTS[column]].text(basis[column] / 2)} at Oracle Cloud.")
+    alone = replace(catalogue, costs={"003-001": [basis, spot]})
+    assert "Cheapest" not in headlines(alone, row, ("cost",))[0].note
 
 
 # Comparable results, history and freshness ---------------------------------------------------------

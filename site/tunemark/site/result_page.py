@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.formats import percent
 from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.recommendation import provider_name
 from tunemark.site import reproduce, tables, wording
 from tunemark.site.page import Crumb, Fact, Later, Page, Section, accelerator_path, model_path, prices_path, result_path
 from tunemark.site.pages import audit, rerun
-from tunemark.site.queries import SETTING, Catalogue
+from tunemark.site.queries import BASIS_KIND, SETTING, Catalogue
 from tunemark.site.tables import Cell, Column, Row, Table, quantity_column, text_column
 
 LABELS = {
@@ -232,7 +233,13 @@ def _cost_headline(catalogue: Catalogue, row: Row) -> Fact | None:
     column = next((column for column in HEADLINE_COSTS if cost and cost[column] is not None), None)
     if cost is None or column is None:
         return None
-    return Fact(QUANTITIES[COSTS[column]].label, QUANTITIES[COSTS[column]].text(cost[column]), f"At the price of {wording.offer(cost)}.")
+    quantity = QUANTITIES[COSTS[column]]
+    note = f"On the default price basis: {wording.offer(cost)}."
+    offers = (each for each in catalogue.costs.get(row["result_id"], ()) if each["kind"] == BASIS_KIND and each[column] is not None)
+    cheapest = min(offers, key=lambda each: (each[column], each["provider"], each["instance"]), default=cost)
+    if cheapest[column] < cost[column]:
+        note += f" Cheapest on-demand offer: {quantity.text(cheapest[column])} at {provider_name(cheapest['provider'])}."
+    return Fact(quantity.label, quantity.text(cost[column]), note)
 
 
 def _unknown(catalogue: Catalogue, row: Row) -> str:
