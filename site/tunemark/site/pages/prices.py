@@ -116,18 +116,22 @@ def _offers(catalogue: Catalogue, offers: Sequence[Row]) -> Table:
     def each(head: str, hours: int) -> Column[Row]:
         return Column(f"Per {head}, accelerator", lambda row: tables.number(hours * each_usd(row), usd), numeric=True)
 
+    hour, *longer = PERIODS.items()
     columns: list[Column[Row]] = [
         Column(
             "Accelerator",
             lambda row: tables.text(_name(catalogue, row), href=prices_path(row["accelerator"]), small=_size(row, accelerators)),
         ),
+        # A phone shows these without scrolling.
+        each(*hour),
+        whole(*hour),
         Column("Offer", lambda row: tables.text(provider_name(row["provider"]), small=row["instance"])),
         Column("Kind", lambda row: tables.text(wording.words(row["kind"]), small=row["region"] or "")),
-        *(whole(*period) for period in PERIODS.items()),
-        *(each(*period) for period in PERIODS.items()),
+        *(whole(*period) for period in longer),
+        *(each(*period) for period in longer),
         Column("As of, source", lambda row: tables.text(row["effective_on"], small=_shortened(row["source"]))),
     ]
-    return tables.table("All offers in force", columns, offers, interactive=True, searchable=False, stacked=True)
+    return tables.table("All offers in force", columns, offers, interactive=True, searchable=False)
 
 
 def _shortened(source: str | None) -> str:
