@@ -7,7 +7,7 @@ both against each other. All arithmetic here is selection, multiplication and co
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.formats import HOUR_S
@@ -74,6 +74,11 @@ class Rate:
     """Why there is no rate."""
     disputed: str | None = None
     """Results of just this option that are not used, since the audit calls their rate suspicious, with their rates."""
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "Rate":
+        """Return the rate in a row of `option_rates`, whose model is not part of it."""
+        return cls(**{name: value for name, value in row.items() if name != "model"} | {"result_ids": tuple(row["result_ids"])})
 
 
 @dataclass(frozen=True, slots=True)

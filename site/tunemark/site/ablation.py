@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from statistics import fmean
 
+from tunemark.site.page import RATES
 from tunemark.site.pages.studies import Evidence, gathered
 from tunemark.site.tables import Row
 
@@ -23,7 +24,6 @@ CONDITIONS = (
     *("method", "gradient_accumulation", "global_batch", "optimizer", "weights", "workload", "nodes", "task"),
 )
 """Columns that are equal in a pair, besides the model and the recorded settings."""
-RATES = ("tokens_per_s", "samples_per_s")
 PEAK = "peak_memory_bytes"
 MEMORY = ("peak_memory_bytes", "device_memory_total_bytes")
 """The second counts only on one device, where the sum over devices is that of the device."""

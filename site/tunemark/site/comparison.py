@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tunemark.schema import formats
+from tunemark.site.page import RATES
 
 FEWEST, MOST = 2, 4
 DIFFERS, NOT_SEPARATED, NOT_KNOWN = "differs", "not separated", "not known"
@@ -18,7 +19,6 @@ SINGLE_RUN = "one run"
 NO_INTERVAL = "no interval: single run"
 OTHER_INTERVAL = "no interval"
 """Used if the result has an interval of another figure, so that it is not a single run."""
-RATES = ("tokens_per_s", "samples_per_s")
 WORK = {
     "tokens_per_s": ("model", "method", "task", "sequence_length", "packing"),
     "samples_per_s": ("model", "method", "task", "sequence_length", "packing", "dataset"),

@@ -38,8 +38,8 @@ DEFAULT_URL = "https://tunemark.dev/"
 
 FEED = "feed.xml"
 BADGES = "badges"
-BADGE_RATES = ("tokens_per_s", "samples_per_s")
-"""The rate of a badge: the first that the result has."""
+RATES = ("tokens_per_s", "samples_per_s")
+"""The rate of a result is the first of these that it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def api_path(name: str) -> str:
 
 def badge_path(row: Mapping[str, Any]) -> str | None:
     """Return the path of a result's badge, or None if the result failed, is impossible, or has no rate."""
-    if row["failed"] or row["impossible"] or all(row[name] is None for name in BADGE_RATES):
+    if row["failed"] or row["impossible"] or all(row[name] is None for name in RATES):
         return None
     return f"{BADGES}/{row['result_id']}.svg"
 

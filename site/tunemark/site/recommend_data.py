@@ -52,7 +52,7 @@ def offers(catalogue: Catalogue) -> list[Offer]:
 
 def rates(catalogue: Catalogue, model: str) -> list[Rate]:
     """Return the rates of a model."""
-    return [Rate(**row | {"result_ids": tuple(row["result_ids"])}) for row in catalogue.database.rows(RATES, model)]
+    return [Rate.of_row(row) for row in catalogue.database.rows(RATES, model)]
 
 
 def columnar(rows: Sequence[Row]) -> dict[str, object]:

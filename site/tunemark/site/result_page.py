@@ -8,7 +8,7 @@ from tunemark.schema.formats import percent
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.recommendation import provider_name
 from tunemark.site import reproduce, tables, wording
-from tunemark.site.page import Crumb, Fact, Later, Page, Section, accelerator_path, model_path, prices_path, result_path
+from tunemark.site.page import RATES, Crumb, Fact, Later, Page, Section, accelerator_path, model_path, prices_path, result_path
 from tunemark.site.pages import audit, rerun
 from tunemark.site.queries import BASIS_KIND, SETTING, Catalogue
 from tunemark.site.tables import Cell, Column, Row, Table, quantity_column, text_column
@@ -39,7 +39,6 @@ LABELS = {
     "epochs": "Epochs",
 }
 MEASURED_ONLY = {"backend", "strategy", "weights"}
-RATES = ("tokens_per_s", "samples_per_s")
 HEADLINES = (*RATES, "mfu", "peak_memory_bytes", "cost", "step_time_s", "train_time_s")
 """Figures at the top of a page. `cost` is the cost of tokens or of samples."""
 QUALITY = ("loss_start", "train_loss", "eval_loss", "accuracy")

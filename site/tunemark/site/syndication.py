@@ -12,7 +12,7 @@ from tunemark.schema.formats import counted
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.recommendation import provider_name
 from tunemark.site import wording
-from tunemark.site.page import BADGE_RATES, BADGES, FEED, accelerator_path, badge_path, document_path, result_path
+from tunemark.site.page import BADGES, FEED, RATES, accelerator_path, badge_path, document_path, result_path
 from tunemark.site.queries import Catalogue, grouped
 from tunemark.site.render import ENDING, file_name, one_line
 from tunemark.site.tables import Row
@@ -61,7 +61,7 @@ def atom(catalogue: Catalogue) -> bytes:
     feed.link(href=url, rel="alternate", type="text/html")
     feed.rights("CC-BY-4.0")
     feed.generator("Tunemark")
-    feed.updated(found[0].updated if found else datetime(1970, 1, 1, tzinfo=UTC))
+    feed.updated(found[0].updated if found else wording.EPOCH)
     for entry in found:
         made = feed.add_entry(order="append")
         made.id(f"{url}{entry.id}")
@@ -81,7 +81,7 @@ def entries(catalogue: Catalogue) -> list[Entry]:
 def _results(catalogue: Catalogue) -> Iterable[Entry]:
     for row in catalogue.results:
         if row["source"] == "measured" and row["started_us"] is not None:
-            started = datetime(1970, 1, 1) + timedelta(microseconds=row["started_us"])  # noqa: DTZ001 - `updated` adds UTC
+            started = wording.EPOCH + timedelta(microseconds=row["started_us"])
             path = f"{result_path(file_name(row['result_id']))}{ENDING}"
             yield Entry(started.isoformat(), path, path, one_line(f"Result: {wording.result_title(row)}"), one_line(wording.summary(row)))
 
@@ -111,7 +111,7 @@ def _prices(catalogue: Catalogue) -> Iterable[Entry]:
 
 def result_badge(row: Row) -> str:
     """Return the badge of a result: its rate and its trust level."""
-    name = next(name for name in BADGE_RATES if row[name] is not None)
+    name = next(name for name in RATES if row[name] is not None)
     rate = f"{short(row[name])} {QUANTITIES[name].unit}"
     return badge((("Tunemark", NAME_COLOR), (rate, VALUE_COLOR), (wording.trust(row), COLORS[row["trust"]])))
 
@@ -162,7 +162,7 @@ def write(catalogue: Catalogue, site: Path) -> None:
         if path:
             (site / path).write_text(result_badge(row), encoding="utf-8")
     for accelerator in catalogue.accelerators:
-        number = sum(row["accelerator"] == accelerator["accelerator"] for row in catalogue.results)
+        number = len(catalogue.results_where(accelerator=accelerator["accelerator"]))
         if number:
             target = site / BADGES / f"{accelerator_path(file_name(accelerator['accelerator']))}.svg"
             target.parent.mkdir(exist_ok=True)

@@ -205,16 +205,12 @@ def read_options(database: Path, facts: FactBase, card: ModelCard) -> tuple[list
     """Return the rates of a model and all offers. Raises TunemarkError without a database, and for a model without rates."""
     from tunemark.collector.store.sql_query import run_query  # noqa: PLC0415 - needs duckdb, which --help does not
 
-    rates = [_rate(row) for row in run_query(RATES.format(card.key), database).records()]
+    rates = [Rate.of_row(row) for row in run_query(RATES.format(card.key), database).records()]
     if not rates:
         fix = "the database has no rates for it; run `tunemark collect` if it is old. Models without a hub repository have none"
         raise TunemarkError("--model", card.key, fix)
     names = {key: known.name for key, known in facts.accelerators.items() if known.unit != "cpu"}
     return rates, offers_of(run_query(PRICES, database).records(), names)
-
-
-def _rate(row: dict[str, Any]) -> Rate:
-    return Rate(**row | {"result_ids": tuple(row["result_ids"])})
 
 
 def _check_providers(providers: Iterable[str], offers: Iterable[Offer]) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import wording
 from tunemark.site.comparison import (
-    RATES,
     READINGS,
     REFUSED,
     SINGLE_RUN,
@@ -26,7 +25,7 @@ from tunemark.site.comparison import (
     refusal,
     view,
 )
-from tunemark.site.page import Page
+from tunemark.site.page import RATES, Page
 from tunemark.site.queries import BASIS_KIND, Catalogue
 from tunemark.site.render import compact_json, one_line
 from tunemark.site.result_page import LABELS

@@ -6,7 +6,7 @@ from typing import get_args
 
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.formats import counted
-from tunemark.schema.recommendation import Answer, Option, Question, recommend
+from tunemark.schema.recommendation import Answer, Offer, Option, Question, recommend
 from tunemark.schema.vocabulary import SoftwareLevel
 from tunemark.site import recommend_data, tables, wording
 from tunemark.site.front_chart import HINT, time_and_cost_svg
@@ -55,7 +55,7 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
         "offered": sorted({(offer.name, offer.accelerator) for offer in offers}),
         "sizes": MEMORY_SIZES_GIB,
         "kinds": [(kind, wording.words(kind)) for kind in ("on_demand", "spot", "reserved", "marketplace")],
-        "answer": _first_answer(catalogue, models),
+        "answer": _first_answer(catalogue, models, offers),
         "words": recommendation_words,
         "usd": formats.usd,
         "duration": formats.duration,
@@ -67,13 +67,13 @@ def pages(catalogue: Catalogue) -> Iterator[Page]:
     yield Page("index", TITLE, "home.md.j2", context)
 
 
-def _first_answer(catalogue: Catalogue, models: list[Row]) -> FirstAnswer | None:
+def _first_answer(catalogue: Catalogue, models: list[Row], offers: list[Offer]) -> FirstAnswer | None:
     """Return the answer to the usual question; None if nothing can be recommended, as with an empty database."""
     model = next((row for row in models if row["key"] == USUAL), None)
     if model is None:
         return None
     question = Question("lora", TOKENS, LENGTH)
-    rates, offers = recommend_data.rates(catalogue, USUAL), recommend_data.offers(catalogue)
+    rates = recommend_data.rates(catalogue, USUAL)
     answer = recommend(question, rates, offers)
     if answer.best is None:
         return None

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 from tunemark.schema.formats import gib
 from tunemark.site import tables, wording
-from tunemark.site.ablation import RATES, SAME, peak_memory
+from tunemark.site.ablation import SAME, peak_memory
 from tunemark.site.charts import Chart
-from tunemark.site.page import document_path
+from tunemark.site.page import RATES, document_path
 from tunemark.site.pages.studies import (
     Evidence,
     Sentence,

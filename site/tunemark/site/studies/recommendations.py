@@ -136,13 +136,7 @@ class Market:
         """The rates by model. A rate is left out if one of its results is not usable."""
         rows = self.evidence.catalogue.database.rows(RATES, LENGTH)
         kept = [row for row in rows if row["evidence"] in PROVEN and row["result_ids"] and set(row["result_ids"]) <= self.usable.keys()]
-        return {
-            model: [
-                Rate(**{name: value for name, value in row.items() if name != "model"} | {"result_ids": tuple(row["result_ids"])})
-                for row in group
-            ]
-            for model, group in gathered(kept, lambda row: row["model"]).items()
-        }
+        return {model: [Rate.of_row(row) for row in group] for model, group in gathered(kept, lambda row: row["model"]).items()}
 
     def models(self, job: Job) -> list[Row]:
         """Return the models of a job's class that have rates, or those of the largest smaller class if the job allows it."""

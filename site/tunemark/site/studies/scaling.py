@@ -7,7 +7,7 @@ from statistics import median
 from tunemark.schema.formats import counted
 from tunemark.site import tables, wording
 from tunemark.site.charts import Chart
-from tunemark.site.page import document_path
+from tunemark.site.page import RATES, document_path
 from tunemark.site.pages.studies import (
     Evidence,
     Sentence,
@@ -33,7 +33,6 @@ SAME = (
 """Columns that are equal in a family, besides the model."""
 NOT_OF_TIME = ("section", "strategy")
 """Columns that may differ where the work of a training run is known: a document may describe one device and several in two sections."""
-RATES = ("tokens_per_s", "samples_per_s")
 TIMES_OF_RUN = ("train_time_s", "wall_s", "epoch_time_s")
 SUPERLINEAR = 1.05
 """An efficiency above this cannot come from the device count alone."""
