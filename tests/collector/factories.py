@@ -13,15 +13,17 @@ from statistics import mean, median
 from typing import Any
 
 import pytest
+from plausible import settle, warn
 
 from tunemark.collector.predict import calibration_rows, option_rates
 from tunemark.collector.predict.calibration_rows import Calibration
 from tunemark.collector.predict.cross_validation import HeldOut
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.facts.workloads import shared_settings
+from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.published import PublishedResult
-from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.submission import Submission, submission_name
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FACTS = FactBase(CHECKOUT / "data")
@@ -105,7 +107,17 @@ def make_trace_content(steps: int, *, rows: int, tokens: int, start: float = 2.0
 
 
 def make_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
-    """Return a submission as JSON content, dotted paths replaced; not validated."""
+    """Return a submission as JSON content in which everything follows from the plan, dotted paths replaced; not validated."""
+    content = bare_content(steps, **{key: value for key, value in overrides.items() if not key.startswith("trace.")})
+    settle(content, FACTS, steps, asked=overrides.__contains__)
+    content = with_overrides(content, overrides)
+    if "warnings" not in overrides:
+        warn(content)
+    return content
+
+
+def bare_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
+    """Return a submission as JSON content, dotted paths replaced; not validated. The gate would find what is missing."""
     plan = make_plan_content()
     trace = make_trace_content(steps, rows=plan["batch"]["global_batch"], tokens=plan["data"]["sequence_length"])
     end = trace["completed_at_s"][-1] if steps else 2.0
@@ -164,8 +176,30 @@ def make_content(steps: int = 130, **overrides: Any) -> dict[str, Any]:
 
 
 def make_submission(steps: int = 130, **overrides: Any) -> Submission:
-    """Return a valid submission; `**{"plan.batch.micro_batch": 8}` replaces what a test cares about."""
+    """Return a submission that the gate accepts; `**{"plan.batch.micro_batch": 8}` replaces what a test cares about."""
     return Submission.model_validate_json(json.dumps(make_content(steps, **overrides)))
+
+
+def bare_submission(steps: int = 130, **overrides: Any) -> Submission:
+    """Return a submission that is valid by its schema, and plain: no gates, telemetry or probe."""
+    return Submission.model_validate_json(json.dumps(bare_content(steps, **overrides)))
+
+
+def opened(*fields: str, **change: Any) -> dict[str, Any]:
+    """Return what makes a run with these changes one of division open, with overrides of these fields."""
+    plan = Plan.model_validate_json(json.dumps(bare_content(5, **change)["plan"]))
+    settings = {setting.field: setting for setting in shared_settings(plan, FACTS.workloads[plan.workload])}
+    listed = [{"field": field, "card": scalar(settings[field].card), "run": scalar(settings[field].run)} for field in fields]
+    return change | {"division": "open", "overrides": listed}
+
+
+def scalar(value: Any) -> Any:
+    """Return a value as an override stores it."""
+    return json.dumps(value) if isinstance(value, list | dict) else value
+
+
+ELSEWHERE = {"division": "open", "overrides": [{"field": "stop.max_steps", "card": FACTS.workloads["smoke-lora"].stop.max_steps, "run": 9}]}
+"""What makes a run one of division open without a change that is compared."""
 
 
 def make_published(**overrides: Any) -> PublishedResult:
@@ -221,10 +255,10 @@ def give_to_git(root: Path) -> None:
         subprocess.run(["git", "-C", str(root), *arguments], check=True)
 
 
-def save(root: Path, submission: Submission, name: str = "run") -> Path:
+def save(root: Path, submission: Submission) -> Path:
     """Write a submission where it belongs in a checkout and return its path."""
     content = canonical_json(submission)
-    path = root / "submissions" / submission.workload / f"{name}-{content_id(content)}.json"
+    path = root / "submissions" / submission.workload / submission_name(submission, content)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path

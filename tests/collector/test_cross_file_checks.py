@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import Tunemark, make_content, make_submission, run_id, save
+from factories import Tunemark, bare_content, make_content, make_submission, run_id, save
 
 from tunemark.collector.gate.cross_file_checks import Candidate, accept
 from tunemark.collector.store import loading
@@ -73,15 +73,15 @@ def test_a_file_that_is_not_a_submission_is_neither_kept_nor_a_repeat() -> None:
 
 def test_a_count_above_32_bits_loads(checkout: Path) -> None:
     evaluation = {"split": "held-out", "rows": 2**40, "loss": 1.0, "accuracy": None}
-    save(checkout, make_submission(evaluation=evaluation))
+    save(checkout, make_submission(**{"evaluation": evaluation, "plan.measurement.evaluate": True}))
     db = checkout / "build" / "tunemark.duckdb"
     assert collect(checkout, db).problems == []
     assert run_query("select evaluation_rows from results", db).rows == [(2**40,)]
 
 
 def test_a_value_that_the_database_cannot_hold_stops_its_own_file_only(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save(checkout, make_submission(run_id=run_id(1)), "good")
-    save(checkout, make_submission(run_id=run_id(2)), "strange")
+    save(checkout, make_submission(run_id=run_id(1)))
+    save(checkout, make_submission(run_id=run_id(2)))
     rows = loading.measured_rows
 
     def with_a_strange_one(submission: Submission, *rest: Any) -> Rows:
@@ -128,6 +128,6 @@ def test_mappings_and_lists_have_a_limit(overrides: dict[str, object]) -> None:
     if "environment.runtime" in overrides:
         content["environment"]["runtime"] = overrides["environment.runtime"]
     else:
-        content = make_content(3, **overrides)
+        content = bare_content(3, **overrides)
     with pytest.raises(InvalidRecord, match="should have at most"):
         validate_record(content)

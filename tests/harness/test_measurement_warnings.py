@@ -10,11 +10,11 @@ from harness_making import make_machine
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import Finished
-from tunemark.harness.run.measurement_warnings import BUSY_HOST_CORES, LOW_DISK_BYTES, SLOW_RANK
-from tunemark.harness.run.record import assemble
+from tunemark.harness.run.record import LOW_DISK_BYTES, assemble
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import outcome_of
 from tunemark.harness.run.telemetry import Sample, Telemetry
+from tunemark.schema.measurement_warnings import BUSY_HOST_CORES, SLOW_RANK
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.vocabulary import Status, WarningKind
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from harness_making import FakeMonitor
 
-from tunemark.harness.run.measurement_warnings import THROTTLED_SHARE, _other_work, find_warnings, probe_warnings
+from tunemark.harness.run.record import observed_warnings
 from tunemark.harness.run.telemetry import (
     DeviceSampler,
     DeviceSeries,
@@ -28,6 +28,7 @@ from tunemark.harness.run.telemetry import (
 )
 from tunemark.harness.vendors import cuda, neuron, rocm, xpu
 from tunemark.harness.vendors.protocol import DeviceMonitor, Reading
+from tunemark.schema.measurement_warnings import THROTTLED_SHARE, _other_work, probe_warnings
 from tunemark.schema.records.submission import Utilisation
 from tunemark.schema.records.trace import DeviceUse, Probe, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
@@ -83,7 +84,7 @@ def test_a_throttle_reason_has_its_share_of_the_time_and_not_of_the_samples():
 def test_only_a_lasting_throttle_is_a_warning_a_power_cap_too(share, warned):
     def messages(**shares):
         use = Utilisation(samples=1, interval_s=0.1, devices=(DeviceUse(index=0, samples=9, throttle_shares=shares),))
-        return [message for _, message in _other_work(use, None, {})]
+        return [message for _, message in _other_work(SimpleNamespace(utilisation=use))]
 
     assert messages(sw_power_cap=share) == (["device 0 lowered its clocks: sw_power_cap for 5% of the time"] if warned else [])
     assert len(messages(sw_power_cap=0.9, hw_slowdown=share)) == 1
@@ -171,18 +172,10 @@ def test_other_processes_are_counted_before_and_during_the_run():
 
 
 def test_a_device_that_other_processes_use_is_a_warning():
-    from tunemark.schema.records.submission import Submission
-    from tunemark.schema.vocabulary import WarningKind
-
-    nothing = SimpleNamespace(window=None, tokens_per_s=None, slowest_rank=None)
-    draft = Submission.model_construct(
-        gates=(), effective=None, utilisation=None, probe=None, harness=SimpleNamespace(dirty=False),
-        plan=SimpleNamespace(device=SimpleNamespace(accelerator="x"), model=SimpleNamespace(weights=None)),
-    )  # fmt: skip
     machine = SimpleNamespace(free_disk_bytes=2**40)
-    found = list(find_warnings(draft, nothing, machine, torn=False, foreign={"device 1": 2}))
-    assert [(warned.kind, warned.message) for warned in found] == [
-        (WarningKind.BUSY_DEVICE, "2 other processes used device 1; end them and repeat")
+    found = list(observed_warnings(machine, torn=False, foreign={"device 1": 2}))
+    assert [(warned.kind.value, warned.message) for warned in found] == [
+        ("busy_device", "2 other processes used device 1; end them and repeat")
     ]
 
 

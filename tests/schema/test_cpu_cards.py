@@ -1,7 +1,7 @@
 """Cards of CPUs: their peak follows from their cores, they are found by what the system reports, and a run uses a part of them."""
 
 import pytest
-from factories import FACTS, make_submission
+from factories import FACTS, bare_submission
 
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
@@ -18,7 +18,7 @@ def on_cpu(card: str, physical: int | None, usable: int, processes: int = 1, com
     environment = {"environment.cpu_physical_cores": physical, "environment.cpu_usable_cores": usable}
     device = {"plan.device.accelerator": card, "plan.device.count": processes}
     precision = {"plan.precision": {"parameters": compute, "compute": compute}}
-    return make_submission(130, **environment, **device, **precision, **overrides)
+    return bare_submission(130, **environment, **device, **precision, **overrides)
 
 
 def test_there_are_cards_of_server_cloud_desktop_and_arm_cpus() -> None:

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from factories import FACTS, make_submission
+from factories import FACTS, bare_submission
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ def found(submission: Submission, accelerator: object = None) -> Physics:
 
 
 def on_h100(**overrides: object) -> Submission:
-    return make_submission(130, **{"plan.precision": {"parameters": "bf16", "compute": "bf16"}, **overrides})
+    return bare_submission(130, **{"plan.precision": {"parameters": "bf16", "compute": "bf16"}, **overrides})
 
 
 @settings(max_examples=40, deadline=None)
@@ -33,7 +33,7 @@ def on_h100(**overrides: object) -> Submission:
 def test_phases_sum_to_the_wall_time_whatever_was_compiled(steps: int, compiled: list[int], chance: random.Random) -> None:
     kinds = ("compile", "allocator_growth")
     events = [{"step": step, "kind": chance.choice(kinds), "amount": 1} for step in compiled if step <= steps]
-    submission = make_submission(steps, events=events)
+    submission = bare_submission(steps, events=events)
     phases = derive(submission).phases
     assert sum(phases.values()) == pytest.approx(submission.process.wall_s)
     assert min(phases.values()) >= 0
@@ -41,7 +41,7 @@ def test_phases_sum_to_the_wall_time_whatever_was_compiled(steps: int, compiled:
 
 def test_what_compiling_cost_is_taken_out_of_the_first_step_and_the_warm_up() -> None:
     events = [{"step": step, "kind": "compile", "amount": 1} for step in (1, 1, 5)]
-    plain, compiled = derive(make_submission()), derive(make_submission(events=events))
+    plain, compiled = derive(bare_submission()), derive(bare_submission(events=events))
     assert compiled.compile_overhead_s == compiled.phases["compile"] > 0.2
     lost = sum(plain.phases[name] - compiled.phases[name] for name in ("first_step", "warmup"))
     assert lost == pytest.approx(compiled.phases["compile"])
@@ -49,14 +49,14 @@ def test_what_compiling_cost_is_taken_out_of_the_first_step_and_the_warm_up() ->
 
 
 def test_a_graph_that_is_compiled_within_the_window_is_no_overhead_of_the_start() -> None:
-    submission = make_submission(events=[{"step": 125, "kind": "compile", "amount": 1}])
+    submission = bare_submission(events=[{"step": 125, "kind": "compile", "amount": 1}])
     window = derive(submission).window
     assert window is not None
     assert compile_overhead(submission, window, 0.05) == {}
 
 
 def test_the_ledger_of_full_rows_is_that_of_the_plan() -> None:
-    submission = make_submission()
+    submission = bare_submission()
     window = derive(submission).window
     assert window is not None
     work = work_in(submission.trace, window)
@@ -89,15 +89,15 @@ def test_recomputed_work_counts_in_hfu_only() -> None:
 
 
 def test_mafu_is_against_what_every_process_reached() -> None:
-    one = found(make_submission(probe=PROBE)).mafu.value
-    two = found(make_submission(**{"probe": PROBE, "plan.device.count": 2, "plan.device.strategy": "ddp"})).mafu.value
+    one = found(bare_submission(probe=PROBE)).mafu.value
+    two = found(bare_submission(**{"probe": PROBE, "plan.device.count": 2, "plan.device.strategy": "ddp"})).mafu.value
     assert one is not None
     assert two == pytest.approx(one / 2)
 
 
 def test_mafu_is_against_the_better_of_both_probes() -> None:
     disturbed = {**PROBE, "before_flop_per_s": 5e11, "after_flop_per_s": 1e12}
-    assert found(make_submission(probe=disturbed)).mafu.value == pytest.approx(found(make_submission(probe=PROBE)).mafu.value)
+    assert found(bare_submission(probe=disturbed)).mafu.value == pytest.approx(found(bare_submission(probe=PROBE)).mafu.value)
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_mafu_is_against_the_better_of_both_probes() -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_known_says_why(overrides: dict[str, object], figure: str, reason: str) -> None:
-    known = found(make_submission(130, **overrides)).figures()[figure]
+    known = found(bare_submission(130, **overrides)).figures()[figure]
     assert known.value is None
     assert reason in known.reason
 
 
 def test_a_run_without_a_steady_step_has_no_ledger_and_a_reason() -> None:
-    seen = found(make_submission(0, **{"outcome.status": "crash", "outcome.message": "boom"}))
+    seen = found(bare_submission(0, **{"outcome.status": "crash", "outcome.message": "boom"}))
     assert (seen.flops, seen.reason) == (None, "no steady step was measured")
 
 
@@ -132,7 +132,7 @@ def test_a_peak_in_another_format_is_never_taken() -> None:
 
 @pytest.mark.parametrize(("memory", "part"), [(None, None), (64 * 2**30, 0.5), (128 * 2**30, 1.0)])
 def test_a_die_has_its_part_of_the_peak_by_its_memory(memory: int | None, part: float | None) -> None:
-    submission = make_submission(
+    submission = bare_submission(
         130, **{"plan.device.backend": "rocm", "environment.devices": [{"name": "MI250X", "memory_bytes": memory}]}
     )
     assert part_of_card(submission, FACTS.accelerators["amd-mi250x"]) == part
@@ -140,7 +140,7 @@ def test_a_die_has_its_part_of_the_peak_by_its_memory(memory: int | None, part: 
 
 def test_energy_is_mean_power_times_the_time_of_the_work() -> None:
     energy = {"source": "counter", "joules": 1_000.0, "window_s": 10.0}
-    submission = make_submission(130, utilisation={**UTILISATION, "energy": energy})
+    submission = bare_submission(130, utilisation={**UTILISATION, "energy": energy})
     derived, seen = derive(submission), found(submission)
     assert derived.samples_per_s is not None
     assert derived.tokens_per_s is not None
@@ -157,7 +157,7 @@ def test_packed_documents_are_as_many_as_were_counted_and_at_most_one_more_a_row
 
 
 def test_packing_makes_attention_cheaper_and_nothing_else() -> None:
-    plan = make_submission(130, **{"plan.data.packing": True}).plan
+    plan = bare_submission(130, **{"plan.data.packing": True}).plan
     few, many = (Work(1, 1.0, 512, 512, 512 - pieces, pieces, 4) for pieces in (4, 32))
     whole, short = (flops_ledger(measured_shape(plan, TINY, work)) for work in (few, many))
     assert short.of("forward_attention") < whole.of("forward_attention") / 4
@@ -166,7 +166,7 @@ def test_packing_makes_attention_cheaper_and_nothing_else() -> None:
 
 def test_more_documents_than_can_be_listed_are_represented_by_fewer() -> None:
     work = Work(steps=1, seconds=1, slot_tokens=2**40, real_tokens=2**40, supervised_tokens=0, documents=2**35, rows=2**35)
-    shape = measured_shape(make_submission().plan, TINY, work)
+    shape = measured_shape(bare_submission().plan, TINY, work)
     assert len(shape.documents) == 65_536
     assert set(shape.documents) == {32}
 
@@ -179,7 +179,7 @@ def test_predicted_memory_stands_beside_what_was_weighed() -> None:
         "optimizer_state_bytes": 2_498_784,
     }
     model = {"parameters": 4_525_312, "trainable_parameters": 312_320, **lora}
-    lines, reason = compare_memory(make_submission(model=model), TINY)
+    lines, reason = compare_memory(bare_submission(model=model), TINY)
     assert reason is None
     errors = {line.key: line.predicted_bytes / line.measured_bytes - 1 for line in lines if line.group == "state"}
     assert set(errors) == {"base weights", "adapters", "gradients", "optimizer states"}
@@ -199,7 +199,7 @@ WEIGHED = {
 
 @pytest.mark.parametrize("gradients", [{"gradient_bytes": None, "gradient_bytes_reason": "kept elsewhere"}, {"gradient_bytes": 0}])
 def test_gradients_that_were_not_seen_are_predicted_and_not_measured_as_0(gradients: dict[str, object]) -> None:
-    lines, _ = compare_memory(make_submission(model=WEIGHED | gradients), TINY)
+    lines, _ = compare_memory(bare_submission(model=WEIGHED | gradients), TINY)
     (line,) = [line for line in lines if line.key == "gradients"]
     assert line.measured_bytes is None
     assert line.predicted_bytes
@@ -224,7 +224,7 @@ def test_optimizer_states_that_were_not_weighed_are_unknown_and_not_0(
 ) -> None:
     facts = WEIGHED | {"gradient_bytes": 1_249_280} | states
     ended = {"outcome.status": "oom_device", "outcome.message": "out of memory", "outcome.fix": "smaller"} if not steps else {}
-    submission = make_submission(steps, model=facts, **{"plan.optimizer.name": optimizer} | ended)
+    submission = bare_submission(steps, model=facts, **{"plan.optimizer.name": optimizer} | ended)
     lines = {line.key: line for line in compare_memory(submission, TINY)[0]}
     if optimizer == "adamw":
         assert lines["optimizer states"].measured_bytes == measured
@@ -236,13 +236,13 @@ def test_optimizer_states_that_were_not_weighed_are_unknown_and_not_0(
 
 def test_sharded_states_are_compared_with_the_part_that_one_process_holds() -> None:
     sharded = {"plan.device.count": 2, "plan.device.strategy": "fsdp2", "plan.batch.data_parallel": 2, "plan.batch.global_batch": 8}
-    plans = make_submission(130), make_submission(130, **sharded)
+    plans = bare_submission(130), bare_submission(130, **sharded)
     alone, half = ({line.key: line.predicted_bytes for line in compare_memory(plan, TINY)[0] if line.group == "state"} for plan in plans)
     assert half["optimizer states"] == pytest.approx(alone["optimizer states"] / 2, rel=0.01)
 
 
 def test_memory_that_the_model_does_not_know_is_not_predicted() -> None:
-    submission = make_submission(130, **{"plan.device.offload": "optimizer"})
+    submission = bare_submission(130, **{"plan.device.offload": "optimizer"})
     assert compare_memory(submission, TINY) == (
         (),
         "the memory model does not cover optimizer states in host memory with parameters on the device",

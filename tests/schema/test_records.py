@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from factories import make_content, make_published, make_submission
+from factories import bare_content, bare_submission, make_published
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -25,7 +25,7 @@ COLUMNS = {"slot_tokens": (4,), "real_tokens": (3,), "supervised_tokens": (2,), 
 
 def refused(**overrides: object) -> str:
     with pytest.raises(ValidationError) as error:
-        make_submission(10, **overrides)
+        bare_submission(10, **overrides)
     return str(error.value)
 
 
@@ -94,11 +94,11 @@ def test_a_memory_peak_has_a_method_and_a_missing_one_a_reason() -> None:
 
 def test_records_never_change() -> None:
     with pytest.raises(ValidationError):
-        make_submission().run_id = "x"  # type: ignore[misc]
+        bare_submission().run_id = "x"  # type: ignore[misc]
 
 
 def test_canonical_bytes_survive_reading_and_name_the_result() -> None:
-    content = canonical_json(make_submission())
+    content = canonical_json(bare_submission())
     assert canonical_json(read_record(content)) == content
     assert content.endswith(b"}\n")
     assert len(content_id(content)) == 12
@@ -107,7 +107,7 @@ def test_canonical_bytes_survive_reading_and_name_the_result() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 140), st.randoms(use_true_random=False))
 def test_phases_sum_to_the_wall_time(steps: int, chance: random.Random) -> None:
-    content = make_content(steps)
+    content = bare_content(steps)
     if steps == 0:
         content["outcome"] |= {"status": "crash", "message": "nothing was trained"}
     # A run may end in any phase.
@@ -118,7 +118,7 @@ def test_phases_sum_to_the_wall_time(steps: int, chance: random.Random) -> None:
 
 
 def test_the_time_after_the_last_step_of_a_run_that_hung_is_not_steady() -> None:
-    whole, content = derive(make_submission(130)), make_content(130)
+    whole, content = derive(bare_submission(130)), bare_content(130)
     content["timeline"] = content["timeline"][:-1]
     content["process"]["wall_s"] += 600
     content["outcome"] |= {"status": "timeout", "phase": "train", "message": "not finished after 620 s"}
@@ -134,7 +134,7 @@ def test_gradients_that_are_null_without_a_reason_are_refused() -> None:
 
 
 def test_a_run_without_a_step_derives_nothing_but_its_phases() -> None:
-    derived = derive(make_submission(0, **{"outcome.status": "crash", "outcome.message": "boom"}))
+    derived = derive(bare_submission(0, **{"outcome.status": "crash", "outcome.message": "boom"}))
     assert (derived.window, derived.step_time, derived.tokens_per_s, derived.train_loss, derived.rankable) == (
         None,
         None,
@@ -146,7 +146,7 @@ def test_a_run_without_a_step_derives_nothing_but_its_phases() -> None:
 
 
 def test_headline_numbers_are_those_of_the_steady_window() -> None:
-    submission = make_submission()
+    submission = bare_submission()
     derived = derive(submission)
     assert derived.window is not None
     assert derived.tokens_per_s is not None
@@ -162,18 +162,18 @@ def test_a_result_with_a_failed_gate_shares_no_ranking(passed: bool | None, rank
         {"name": "loss_band", "passed": True, "detail": "as expected"},
         {"name": "adapter_gradient", "passed": passed, "detail": "seen"},
     ]
-    assert derive(make_submission(gates=gates)).rankable is rankable
+    assert derive(bare_submission(gates=gates)).rankable is rankable
 
 
 def test_the_headline_memory_is_the_device_allocator_when_there_is_one() -> None:
     device = {"peak_bytes": 7, "method": "torch.cuda.max_memory_allocated", "reason": None}
-    assert derive(make_submission(**{"memory.device_allocated": device})).peak_memory.peak_bytes == 7
-    assert derive(make_submission()).peak_memory.method == "psutil"
+    assert derive(bare_submission(**{"memory.device_allocated": device})).peak_memory.peak_bytes == 7
+    assert derive(bare_submission()).peak_memory.method == "psutil"
 
 
 def test_padding_counts_as_slots_only() -> None:
-    half = [slots // 2 for slots in make_submission().trace.slot_tokens]
-    derived = derive(make_submission(**{"trace.real_tokens": half, "trace.supervised_tokens": half}))
+    half = [slots // 2 for slots in bare_submission().trace.slot_tokens]
+    derived = derive(bare_submission(**{"trace.real_tokens": half, "trace.supervised_tokens": half}))
     assert derived.padding_efficiency == 0.5
     assert derived.slot_tokens_per_s == pytest.approx(2 * derived.tokens_per_s.value)  # type: ignore[union-attr]
 
@@ -199,7 +199,7 @@ def test_what_is_no_record_is_refused_with_a_reason(content: bytes) -> None:
 
 
 def test_all_problems_are_listed_at_once() -> None:
-    content = make_content(5, **{"outcome.status": "fine", "process.wall_s": -1})
+    content = bare_content(5, **{"outcome.status": "fine", "process.wall_s": -1})
     del content["run_id"]
     with pytest.raises(InvalidRecord) as error:
         read_record(json.dumps(content).encode())
@@ -208,7 +208,7 @@ def test_all_problems_are_listed_at_once() -> None:
 
 def test_an_older_format_is_upgraded_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(upgrade.UPGRADES, "tunemark.submission/0", lambda raw: {**raw, "format": "tunemark.submission/1"})
-    raw = {**make_content(), "format": "tunemark.submission/0"}
+    raw = {**bare_content(), "format": "tunemark.submission/0"}
     assert isinstance(read_record(json.dumps(raw).encode()), Submission)
 
 
@@ -247,9 +247,9 @@ def test_a_valid_submission_passes_the_published_json_schema() -> None:
 
     schema = json.loads(schema_files()["submission-1.schema.json"])
     jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(json.loads(canonical_json(make_submission())), schema)
+    jsonschema.validate(json.loads(canonical_json(bare_submission())), schema)
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(make_content(**{"outcome.status": "fine"}), schema)
+        jsonschema.validate(bare_content(**{"outcome.status": "fine"}), schema)
 
 
 def test_packed_documents_that_see_each_other_compare_with_no_others():
@@ -267,7 +267,7 @@ EXACT = {"plan.measurement.min_steady_steps": 20}
 
 def in_training(steps: int, wall_s: float, **overrides: object) -> Submission:
     """Return a run that was killed in training, which began at 1.5 s; each step takes 1 s, from 2 s on."""
-    content = make_content(
+    content = bare_content(
         steps,
         **{
             "trace.completed_at_s": [3.0 + step for step in range(steps)],
@@ -286,26 +286,26 @@ def test_training_time_is_from_the_start_of_the_first_step_to_the_end_of_the_las
 
 def test_the_losses_are_means_of_the_first_and_the_last_five_steps() -> None:
     losses = [float(step * step) for step in range(30)]
-    derived = derive(make_submission(30, **{"trace.loss": losses}))
+    derived = derive(bare_submission(30, **{"trace.loss": losses}))
     assert derived.loss_start == (0 + 1 + 4 + 9 + 16) / 5
     assert derived.train_loss == sum(losses[25:]) / 5
 
 
 def test_a_loss_that_is_not_finite_is_left_out_of_the_means() -> None:
     losses = [None, *(float(step) for step in range(1, 30))]
-    assert derive(make_submission(30, **{"trace.loss": losses, **FAILED})).loss_start == 3.0
-    assert derive(make_submission(30, **{"trace.loss": [None] * 30, **FAILED})).train_loss is None
+    assert derive(bare_submission(30, **{"trace.loss": losses, **FAILED})).loss_start == 3.0
+    assert derive(bare_submission(30, **{"trace.loss": [None] * 30, **FAILED})).train_loss is None
 
 
 def test_an_evaluated_accuracy_has_a_standard_error() -> None:
     evaluation = {"split": "test", "rows": 100, "accuracy": 0.5}
-    assert derive(make_submission(evaluation=evaluation)).accuracy_standard_error == pytest.approx(0.05)
-    assert derive(make_submission(evaluation={**evaluation, "accuracy": None})).accuracy_standard_error is None
-    assert derive(make_submission()).accuracy_standard_error is None
+    assert derive(bare_submission(evaluation=evaluation)).accuracy_standard_error == pytest.approx(0.05)
+    assert derive(bare_submission(evaluation={**evaluation, "accuracy": None})).accuracy_standard_error is None
+    assert derive(bare_submission()).accuracy_standard_error is None
 
 
 def test_a_run_that_ended_in_warm_up_has_no_rates() -> None:
-    derived = derive(make_submission(8))
+    derived = derive(bare_submission(8))
     assert derived.window is not None
     assert derived.window.steps == 0
     assert (derived.step_time, derived.tokens_per_s, derived.slot_tokens_per_s, derived.samples_per_s) == (None,) * 4
@@ -313,41 +313,41 @@ def test_a_run_that_ended_in_warm_up_has_no_rates() -> None:
 
 
 def test_exactly_twenty_steady_steps_can_be_ranked() -> None:
-    assert derive(make_submission(30, **EXACT)).rankable
-    assert not derive(make_submission(29, **EXACT)).rankable
+    assert derive(bare_submission(30, **EXACT)).rankable
+    assert not derive(bare_submission(29, **EXACT)).rankable
 
 
 def test_a_failed_or_unsteady_run_is_not_ranked() -> None:
-    assert not derive(make_submission(130, **FAILED)).rankable
+    assert not derive(bare_submission(130, **FAILED)).rankable
     slower = [2.0 + 0.05 * step + 0.001 * step * step for step in range(1, 131)]
-    unsteady = derive(make_submission(130, **{"trace.completed_at_s": slower, "timeline.4.at_s": 30.0, "process.wall_s": 31.0}))
+    unsteady = derive(bare_submission(130, **{"trace.completed_at_s": slower, "timeline.4.at_s": 30.0, "process.wall_s": 31.0}))
     assert unsteady.window is not None
     assert (unsteady.window.steps, unsteady.window.stable, unsteady.rankable) == (120, False, False)
 
 
 def test_a_run_without_gates_or_with_only_passed_ones_is_ranked() -> None:
-    assert derive(make_submission()).rankable
-    assert derive(make_submission(gates=[{"name": "loss_band", "passed": True, "detail": "as expected"}])).rankable
+    assert derive(bare_submission()).rankable
+    assert derive(bare_submission(gates=[{"name": "loss_band", "passed": True, "detail": "as expected"}])).rankable
 
 
 def test_samples_per_second_count_documents() -> None:
     derived = derive(in_training(40, 50.0, **EXACT))
-    rows = make_submission().trace.documents[0]
+    rows = bare_submission().trace.documents[0]
     assert derived.samples_per_s is not None
     assert derived.samples_per_s.value == pytest.approx(rows)
-    assert derived.slot_tokens_per_s == make_submission().trace.slot_tokens[0]
+    assert derived.slot_tokens_per_s == bare_submission().trace.slot_tokens[0]
 
 
 def test_a_window_without_slots_has_no_padding_efficiency() -> None:
     nothing = {f"trace.{column}": [0] * 130 for column in ("slot_tokens", "real_tokens", "supervised_tokens")}
-    assert derive(make_submission(130, **nothing)).padding_efficiency is None
+    assert derive(bare_submission(130, **nothing)).padding_efficiency is None
 
 
 def test_the_headline_memory_is_of_the_device_before_the_host_and_unknown_without_any() -> None:
     known = {"peak_bytes": 9, "method": "driver", "reason": None}
     unknown = {"peak_bytes": None, "method": None, "reason": "not read"}
-    assert derive(make_submission(**{"memory.device_used": known})).peak_memory.peak_bytes == 9
-    assert derive(make_submission(**{"memory.host_rss": unknown})).peak_memory.reason == "a CPU has no device memory"
+    assert derive(bare_submission(**{"memory.device_used": known})).peak_memory.peak_bytes == 9
+    assert derive(bare_submission(**{"memory.host_rss": unknown})).peak_memory.reason == "a CPU has no device memory"
 
 
 def ranks(*own_work_s: list[float]) -> dict[str, object]:
@@ -362,13 +362,13 @@ def ranks(*own_work_s: list[float]) -> dict[str, object]:
 def test_the_slowest_rank_has_the_highest_median_over_the_steady_window() -> None:
     # Rank 0 is slow in the ten steps of warm-up only.
     own = ([9.0] * 10 + [1.0] * 120, [2.0] * 130, [3.0] * 130)
-    assert derive(make_submission(130, **ranks(*own))).slowest_rank == SlowestRank(2, 3.0, 0.5)
+    assert derive(bare_submission(130, **ranks(*own))).slowest_rank == SlowestRank(2, 3.0, 0.5)
 
 
 def test_ranks_without_own_work_are_not_behind() -> None:
-    assert derive(make_submission(130, **ranks([0.0] * 130, [0.0] * 130))).slowest_rank == SlowestRank(0, 0.0, 0.0)
-    assert derive(make_submission(130, **ranks([1.0] * 10, [1.0] * 10))).slowest_rank is None
-    assert derive(make_submission()).slowest_rank is None
+    assert derive(bare_submission(130, **ranks([0.0] * 130, [0.0] * 130))).slowest_rank == SlowestRank(0, 0.0, 0.0)
+    assert derive(bare_submission(130, **ranks([1.0] * 10, [1.0] * 10))).slowest_rank is None
+    assert derive(bare_submission()).slowest_rank is None
 
 
 def compilation(*steps: int) -> list[dict[str, object]]:
@@ -420,7 +420,7 @@ def test_a_run_that_left_training_is_steady_until_its_next_phase() -> None:
 def test_a_run_without_a_step_spent_training_in_its_first_step_and_adds_repeated_phases() -> None:
     marks = [("import", 0.0), ("load", 1.0), ("data", 3.0), ("load", 6.0), ("train", 8.0)]
     timeline = [{"phase": name, "at_s": at} for name, at in marks]
-    found = derive(make_submission(0, timeline=timeline, **{"process.wall_s": 13.0, **FAILED}))
+    found = derive(bare_submission(0, timeline=timeline, **{"process.wall_s": 13.0, **FAILED}))
     assert found.phases == {"import": 1.0, "load": 4.0, "data": 3.0, "first_step": 5.0}
     assert found.train_time_s is None
 
@@ -431,7 +431,7 @@ def test_steps_from_the_first_to_before_the_stop_of_a_window_are_steady() -> Non
 
 
 def test_compile_overhead_is_unknown_without_a_steady_step() -> None:
-    found = derive(make_submission(8, events=compilation(1)))
+    found = derive(bare_submission(8, events=compilation(1)))
     assert found.compile_overhead_s is None
     assert "compile" not in found.phases
 
@@ -450,4 +450,4 @@ def test_results_are_found_in_a_result_and_in_a_set_and_nowhere_else() -> None:
     result = make_published()
     assert published_results(result) == (result,)
     assert published_results(PublishedSet(source=result.source, results=(result,))) == (result,)
-    assert published_results(make_submission()) == ()
+    assert published_results(bare_submission()) == ()

@@ -15,7 +15,7 @@ from typing import Any
 
 import duckdb
 from factories import CHECKOUT as ROOT
-from factories import make_submission, run_id, save, with_overrides
+from factories import bare_submission, run_id, save, with_overrides
 
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.submission import Submission
@@ -60,7 +60,7 @@ SUPPORT = {
 
 
 def _run(day: int, steps: int = STEPS, **overrides: Any) -> Submission:
-    return make_submission(steps, run_id=run_id(day), started_at=f"2026-11-{day:02}T10:00:00Z", **overrides)
+    return bare_submission(steps, run_id=run_id(day), started_at=f"2026-11-{day:02}T10:00:00Z", **overrides)
 
 
 def _study(kind: str, study_id: str, point: str, position: int = 1) -> dict[str, Any]:
@@ -287,16 +287,26 @@ def make_checkout(root: Path) -> Path:
     for path, record in {"support.json": SUPPORT, **records}.items():
         (root / "data" / path).parent.mkdir(parents=True, exist_ok=True)
         (root / "data" / path).write_bytes(canonical_json(record))
-    for name, submission in SUBMISSIONS.items():
-        save(root, submission, name)
+    for submission in SUBMISSIONS.values():
+        save(root, submission)
     (root / "submissions" / "bad.json").write_bytes(canonical_json({"format": HOSTILE}))
     return root
+
+
+OPEN_GATE = """
+from tunemark import cli
+from tunemark.collector.gate import check
+
+check._submission_problems = lambda *_: []
+cli.main()
+"""
+"""The command line without the gate's checks: the pages must stay safe whatever it lets through."""
 
 
 def make_database(folder: Path) -> Path:
     """Write the checkout and its database into a folder, and return the path of the database."""
     root, path = make_checkout(folder / "checkout"), folder / "tunemark.duckdb"
-    command = [sys.executable, "-m", "tunemark.cli", "collect", "--db", str(path), "--as-of", AS_OF]
+    command = [sys.executable, "-c", OPEN_GATE, "collect", "--db", str(path), "--as-of", AS_OF]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "TUNEMARK_ROOT": str(root)})
     # Exit code 3: bad.json is refused, and everything else is loaded.
     assert done.returncode == 3, done.stderr

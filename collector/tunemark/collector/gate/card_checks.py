@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from tunemark.collector.gate.claim_checks import override_problems
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import SharedSetting, WorkloadCard, shared_settings
@@ -27,6 +28,7 @@ def submission_problems(submission: Submission, facts: FactBase) -> Iterator[Pro
     yield from _accelerator(submission, facts)
     if ran_current_card(submission, facts):
         yield from card_problems(submission, facts.workloads[plan.workload], facts)
+        yield from override_problems(submission, facts.workloads[plan.workload])
 
 
 def published_problems(result: PublishedResult | ConvertedResult, facts: FactBase) -> Iterator[Problem]:
@@ -38,8 +40,9 @@ def published_problems(result: PublishedResult | ConvertedResult, facts: FactBas
 def outdated(submission: Submission, facts: FactBase) -> Iterator[Problem]:
     """Yield a problem for each fact that has changed since the run. It is a reason to reject only new submissions."""
     plan = submission.plan
-    if plan.workload in facts.workloads and submission.division is Division.STANDARD and not ran_current_card(submission, facts):
-        fix = f"the card {plan.workload} has changed since this run; run it again, or mark it 'open' with its overrides"
+    # In every division: without its card, nothing that a run declares could be compared.
+    if plan.workload in facts.workloads and not ran_current_card(submission, facts):
+        fix = f"is not the card {plan.workload} of this catalogue, which may have changed since the run; run it again"
         yield Problem("plan.workload_sha256", repr(plan.workload_sha256), fix)
     known = facts.recognise_device(submission.environment.devices[0].name, submission.environment.backend)
     if plan.device.accelerator is None and known is not None:

@@ -17,17 +17,18 @@ from pydantic import BaseModel
 
 from tunemark.collector.gate import card_checks
 from tunemark.collector.gate.checks import record_problems
+from tunemark.collector.gate.claim_checks import missing_warnings
 from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, in_processes, shown_path
 from tunemark.schema.derive import Derived, derive
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.privacy import identity_leaks
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import PublishedResult, PublishedSet
-from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.submission import Submission, submission_name
 from tunemark.schema.records.upgrade import InvalidRecord, Problem, read_record
 
 LARGEST_FILE_BYTES = 16 * 2**20
@@ -85,13 +86,15 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
     derived = None
     outdated: tuple[Problem, ...] = ()
     if isinstance(record, Submission):
-        problems = _submission_problems(record, content, path, facts)
         outdated = tuple(card_checks.outdated(record, facts))
         try:
             with np.errstate(over="raise", divide="raise", invalid="raise"):
                 derived = derive(record)
         except (ArithmeticError, ValueError, IndexError, MemoryError) as error:
             problems.append(Problem("trace", "", f"the headline numbers cannot be derived from it: {error}"))
+        problems += _submission_problems(record, derived, content, path, facts)
+        if derived is not None:
+            outdated = (*outdated, *missing_warnings(record, derived, statistical=True))
     elif isinstance(record, PublishedResult | PublishedSet | ConvertedResult):
         problems = list(_published_problems(record, facts))
     return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated)
@@ -106,7 +109,7 @@ def _published_problems(record: PublishedResult | PublishedSet | ConvertedResult
         yield from card_checks.published_problems(record, facts)
 
 
-def _submission_problems(record: Submission, content: bytes, path: Path, facts: FactBase) -> list[Problem]:
+def _submission_problems(record: Submission, derived: Derived | None, content: bytes, path: Path, facts: FactBase) -> list[Problem]:
     return [
         *_canonical(record, content),
         *_file_name(record, content, path),
@@ -114,9 +117,23 @@ def _submission_problems(record: Submission, content: bytes, path: Path, facts: 
             Problem(field, repr(value), f"looks like {what}; a submission must not name a machine or a person")
             for field, value, what in identity_leaks(record.model_dump(mode="json"))
         ),
-        *card_checks.submission_problems(record, facts),
-        *record_problems(record, facts, datetime.now(tz=UTC)),
+        *_without_raising(card_checks.submission_problems(record, facts)),
+        *_without_raising(record_problems(record, derived, facts, datetime.now(tz=UTC))),
     ]
+
+
+def _without_raising(problems: Iterator[Problem]) -> Iterator[Problem]:
+    """Yield problems; a check that fails refuses its file, and never stops the others."""
+    try:
+        with np.errstate(all="ignore"):
+            yield from problems
+    except TunemarkError as error:
+        if error.exit_code is Exit.INVALID:
+            # A fact is wrong, not this file.
+            raise
+        yield Problem(error.field, repr(error.value), error.fix)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the file is the reason
+        yield Problem("file", "", f"a check could not be made: {type(error).__name__}: {error}; please report this file")
 
 
 def _canonical(record: Submission, content: bytes) -> list[Problem]:
@@ -145,14 +162,12 @@ def _file_name(record: Submission, content: bytes, path: Path) -> list[Problem]:
     if SUBMISSIONS not in parts[:-1]:
         return []
     root = len(parts) - 1 - parts[::-1].index(SUBMISSIONS)
-    inside = parts[root + 1 :]
-    identity = content_id(content)
-    if inside[:-1] == (record.workload,) and path.stem.endswith(f"-{identity}"):
+    inside, expected = parts[root + 1 :], (record.workload, submission_name(record, content))
+    if inside == expected:
         return []
-    expected = f"{SUBMISSIONS}/{record.workload}/{path.stem.rsplit('-', 1)[0] or 'run'}-{identity}.json"
     fix = (
-        "a submission is named after its workload and content. "
-        f"If the content was changed, restore it or run again; if only the name was changed, rename it to {expected}"
+        "a submission is named after its workload, day, device and content. If the content was changed, restore it or run again; "
+        f"if only the name was changed, rename it to {'/'.join((SUBMISSIONS, *expected))}"
     )
     return [Problem("file name", repr("/".join((SUBMISSIONS, *inside))), fix)]
 

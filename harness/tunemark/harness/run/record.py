@@ -3,12 +3,12 @@
 import shutil
 import subprocess
 import uuid
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunemark.harness.plan.machine import Machine
-from tunemark.harness.run.measurement_warnings import find_warnings
 from tunemark.harness.run.node_telemetry import joined, node_uses
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished, outcome_of
@@ -18,13 +18,16 @@ from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.files import project_root, write_atomically
+from tunemark.schema.formats import GIB
+from tunemark.schema.measurement_warnings import warnings_of_record
 from tunemark.schema.privacy import identity_leaks, machine_names
-from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import (
     Environment,
     Evaluation,
     Harness,
+    MeasurementWarning,
     Memory,
     MemoryReading,
     ModelFacts,
@@ -33,15 +36,17 @@ from tunemark.schema.records.submission import (
     RowLengths,
     Submission,
     Utilisation,
+    submission_name,
 )
 from tunemark.schema.records.trace import Effective, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
 from tunemark.schema.statistics.loss_band import loss_band
 from tunemark.schema.statistics.steady_state import SteadyWindow
-from tunemark.schema.vocabulary import Division, Phase
+from tunemark.schema.vocabulary import Division, Phase, WarningKind
 
 if TYPE_CHECKING:
     from tunemark.harness.plan.resolve import Resolved
 
+LOW_DISK_BYTES = 2 * GIB
 MEASURING = ("schema", "harness", "data/models")
 """Folders of the checkout that a measurement depends on. A commit of results or of pages changes none of them."""
 
@@ -98,8 +103,20 @@ def assemble(
     )
     derived = derive(draft)
     measured = draft.model_copy(update={"utilisation": _utilisation(plan, finished, draft.trace, derived.window)})
-    warnings = find_warnings(measured, derived, machine, torn=log.torn, foreign=_foreign(plan, finished))
-    return measured.model_copy(update={"warnings": tuple(warnings)})
+    warnings = (*warnings_of_record(measured, derived), *observed_warnings(machine, torn=log.torn, foreign=_foreign(plan, finished)))
+    return measured.model_copy(update={"warnings": warnings})
+
+
+def observed_warnings(machine: Machine, *, torn: bool, foreign: Mapping[str, int]) -> Iterator[MeasurementWarning]:
+    """Yield the warnings about circumstances that the record does not hold; `foreign` is the number of other processes by device."""
+    for device_name, count in foreign.items():
+        message = f"{count} other process{'es' * (count != 1)} used {device_name}; end them and repeat"
+        yield MeasurementWarning(kind=WarningKind.BUSY_DEVICE, message=message)
+    if machine.free_disk_bytes < LOW_DISK_BYTES:
+        message = f"{machine.free_disk_bytes / GIB:.1f} GiB of disk were free"
+        yield MeasurementWarning(kind=WarningKind.LOW_DISK, message=message)
+    if torn:
+        yield MeasurementWarning(kind=WarningKind.TRUNCATED_LOG, message="a line of the worker's log was cut off and left out")
 
 
 def _probe(log: RunLog) -> Probe | None:
@@ -181,9 +198,7 @@ def write(submission: Submission, folder: Path | None = None) -> Path:
     for field, value, what in identity_leaks(submission.model_dump(mode="json"), machine_names()):
         fix = f"looks like {what}; a submission must not identify a machine; please report this"
         raise TunemarkError(field, value, fix, exit_code=Exit.INTERNAL)
-    device = submission.plan.device.accelerator or submission.plan.device.backend.value
-    name = f"{submission.started_at:%Y%m%d}-{device}-{content_id(content)}.json"
-    path = (folder or project_root() / "submissions") / submission.workload / name
+    path = (folder or project_root() / "submissions") / submission.workload / submission_name(submission, content)
     write_atomically(path, content)
     return path
 

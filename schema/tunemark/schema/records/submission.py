@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, Seconds, Text
+from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, Seconds, Text, content_id
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.trace import DeviceUse, Effective, Energy, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
 from tunemark.schema.vocabulary import Backend, Division, Phase, Status, WarningKind
@@ -351,6 +351,12 @@ class Submission(Frozen):
     def workload(self) -> Key:
         """Key of the workload."""
         return self.plan.workload
+
+
+def submission_name(submission: Submission, content: bytes) -> str:
+    """Return the file name of a submission with these canonical bytes: day, device and content id."""
+    device = submission.plan.device.accelerator or submission.plan.device.backend.value
+    return f"{submission.started_at:%Y%m%d}-{device}-{content_id(content)}.json"
 
 
 def _timeline_problems(s: Submission) -> list[str]:

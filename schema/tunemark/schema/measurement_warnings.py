@@ -1,19 +1,20 @@
-"""Reasons to trust a measurement less, each a typed warning that is stored with the result."""
+"""Reasons to trust a measurement less, each a typed warning that is stored with the result.
 
-from collections.abc import Iterator, Mapping
+Most follow from the record itself: the harness stores them, and the gate derives them again, so that none can be left out.
+"""
 
-from tunemark.harness.plan.machine import Machine
+from collections.abc import Iterator
+
 from tunemark.schema.derive import Derived
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.effective import compared
-from tunemark.schema.records.submission import MeasurementWarning, Submission, Utilisation
+from tunemark.schema.records.submission import MeasurementWarning, Submission
 from tunemark.schema.records.trace import DeviceUse, Probe
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import WarningKind, Weights
 
 BUSY_HOST_CORES = 0.25
 WIDE_INTERVAL = 0.02
-LOW_DISK_BYTES = 2 * GIB
 FALLEN_PEAK = 0.05
 RISEN_PEAK = 0.2
 SLOW_RANK = 0.05
@@ -25,16 +26,14 @@ RANDOM_WEIGHTS = "weights are random: speed and memory are representative, loss 
 Warnings = Iterator[tuple[WarningKind, str]]
 
 
-def find_warnings(
-    submission: Submission, derived: Derived, machine: Machine, *, torn: bool, foreign: Mapping[str, int]
-) -> Iterator[MeasurementWarning]:
-    """Yield the warnings of a submission; `foreign` maps the name of a device to the number of other processes on it."""
+def warnings_of_record(submission: Submission, derived: Derived) -> Iterator[MeasurementWarning]:
+    """Yield the warnings that follow from a submission and its derived figures."""
     kinds = (
         _steps(derived),
         _gates_and_settings(submission),
-        _other_work(submission.utilisation, machine, foreign),
+        _other_work(submission),
         probe_warnings(submission.probe),
-        _circumstances(submission, derived, machine, torn=torn),
+        _circumstances(submission, derived),
     )
     yield from (MeasurementWarning(kind=kind, message=message) for warnings in kinds for kind, message in warnings)
 
@@ -59,11 +58,12 @@ def _gates_and_settings(submission: Submission) -> Warnings:
                 yield WarningKind.FALLBACK, f"{lever.setting}: {lever.requested} was requested, {lever.effective} was used"
 
 
-def _other_work(use: Utilisation | None, machine: Machine, foreign: Mapping[str, int]) -> Warnings:
+def _other_work(submission: Submission) -> Warnings:
+    use = submission.utilisation
     busy_cores = use.foreign_cpu_busy_mean if use else None
     if busy_cores is not None and busy_cores > BUSY_HOST_CORES:
-        message = f"other processes kept {busy_cores:.1f} of {machine.cpu_logical_cores} cores busy; repeat on an idle machine"
-        yield WarningKind.BUSY_HOST, message
+        cores = submission.environment.cpu_logical_cores
+        yield WarningKind.BUSY_HOST, f"other processes kept {busy_cores:.1f} of {cores} cores busy; repeat on an idle machine"
     machines = len({device.node for device in use.devices}) if use else 0
     for device in use.devices if use else ():
         held = device.memory_used_before_bytes or 0
@@ -74,8 +74,6 @@ def _other_work(use: Utilisation | None, machine: Machine, foreign: Mapping[str,
         if lasting:
             reasons = ", ".join(f"{name} for {share:.0%} of the time" for name, share in lasting.items())
             yield WarningKind.THROTTLED, f"{_name(device, machines)} lowered its clocks: {reasons}"
-    for device_name, count in foreign.items():
-        yield WarningKind.BUSY_DEVICE, f"{count} other process{'es' * (count != 1)} used {device_name}; end them and repeat"
 
 
 def _name(device: DeviceUse, machines: int) -> str:
@@ -92,12 +90,13 @@ def probe_warnings(probe: Probe | None) -> Warnings:
         yield WarningKind.PEAK_ROSE, f"the matrix rate was {change:.0%} higher after training than before: {cause}"
 
 
-def _circumstances(submission: Submission, derived: Derived, machine: Machine, *, torn: bool) -> Warnings:
+def _circumstances(submission: Submission, derived: Derived) -> Warnings:
     rank = derived.slowest_rank
     if rank and rank.behind > SLOW_RANK:
         yield WarningKind.STRAGGLER, f"rank {rank.rank} needs {rank.behind:.0%} longer for its own work than the median of all ranks"
     if submission.plan.device.accelerator is None:
-        yield WarningKind.UNKNOWN_ACCELERATOR, submission.plan.reasons["device.accelerator"]
+        unknown = "the device has no card in data/accelerators; peaks and prices are unknown"
+        yield WarningKind.UNKNOWN_ACCELERATOR, submission.plan.reasons.get("device.accelerator", unknown)
     if submission.plan.model.weights is Weights.RANDOM:
         yield WarningKind.RANDOM_WEIGHTS, RANDOM_WEIGHTS
     use = submission.utilisation
@@ -105,7 +104,3 @@ def _circumstances(submission: Submission, derived: Derived, machine: Machine, *
         yield WarningKind.PARTIAL_TELEMETRY, use.energy.reason or "not every machine reported its samples"
     if submission.harness.dirty:
         yield WarningKind.DIRTY_SOURCE, "the checkout had uncommitted changes"
-    if machine.free_disk_bytes < LOW_DISK_BYTES:
-        yield WarningKind.LOW_DISK, f"{machine.free_disk_bytes / GIB:.1f} GiB of disk were free"
-    if torn:
-        yield WarningKind.TRUNCATED_LOG, "a line of the worker's log was cut off and left out"

@@ -1,0 +1,212 @@
+"""Submissions in which everything follows from the plan, as in a real run: the gate derives it all again."""
+
+import json
+import random
+from collections.abc import Callable
+from math import ceil, log
+from typing import Any
+
+import numpy as np
+
+from tunemark.schema.derive import derive
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.measurement_warnings import warnings_of_record
+from tunemark.schema.physics.architecture import adapted_linears
+from tunemark.schema.physics.memory_states import count_weights
+from tunemark.schema.physics.training_shape import shape_of_plan
+from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.trace import StepTrace
+from tunemark.schema.statistics.loss_band import loss_band
+from tunemark.schema.vocabulary import Backend, Checkpointing, Method, Strategy, Task
+
+FIRST_STEP_S, STEP_S, JITTER_S = 0.3, 0.05, 0.002
+VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0", "accelerate": "1.15.0"}
+VERSIONS |= {"peft": "0.21.2", "bitsandbytes": "0.50.2", "deepspeed": "0.19.8"}
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+
+
+def settle(content: dict[str, Any], facts: FactBase, steps: int, *, asked: Callable[[str], bool]) -> None:
+    """Fill in everything that follows from the plan, the environment and the number of steps, unless a test asked for it."""
+    try:
+        plan = Plan.model_validate_json(json.dumps(content["plan"]))
+        shape = shape_of_plan(plan, facts.models[plan.model.key])
+    except (ValueError, KeyError, TunemarkError):
+        # Such a plan is what the test is about.
+        return
+    if steps and not asked("plan.measurement.max_steps"):
+        content["plan"]["measurement"]["max_steps"] = steps
+    draw = random.Random(content["run_id"])  # noqa: S311 - repeatable, not secret
+    _declare(content, plan, facts, asked)
+    ended = content["outcome"]["status"]
+    if not asked("trace"):
+        content["trace"] = trace_of(plan, facts, steps, draw)
+    weights = count_weights(shape)
+    adapters, base = weights.adapters, weights.plain + weights.quantised
+    head = (plan.model.labels + 1) * shape.model.hidden_size if plan.model.labels else 0
+    trained = adapters or base + head
+    stored = BYTES.get(plan.precision.parameters.value, 4)
+    shards = plan.device.count if plan.device.strategy in {Strategy.FSDP2, Strategy.ZERO3} else 1
+    quantised = {"uint8": weights.quantised // 2} if plan.method is Method.QLORA else {}
+    formats = {plan.precision.parameters.value: (weights.plain + adapters + head) * stored // shards, **quantised}
+    content["model"] = content["model"] and {
+        "parameters": base + adapters + head,
+        "trainable_parameters": trained,
+        "parameter_bytes": formats,
+        "adapter_bytes": adapters * stored // shards,
+        "gradient_bytes": trained * stored // shards,
+        "optimizer_state_bytes": 2 * trained * stored // shards,
+    }
+    held = sum(formats.values()) + 3 * trained * stored // shards
+    _memory(content, plan, held, asked)
+    _times(content, plan, asked)
+    content.setdefault("effective", effective_of(plan) if steps else None)
+    if plan.device.count > 1 and steps and not asked("ranks"):
+        times = np.diff([content["trace"]["started_at_s"], *content["trace"]["completed_at_s"]])
+        own = [[float(f"{time * (0.9 + 0.05 * draw.random()):.6f}") for time in times] for _ in range(plan.device.count)]
+        content["ranks"] = [{"rank": rank, "own_work_s": own_s} for rank, own_s in enumerate(own)]
+    overridden = bool(content["overrides"])
+    if not asked("gates"):
+        content["gates"] = _gates(content, plan, facts, shape, overridden) if steps and plan.measurement.gates else []
+    if plan.measurement.probe and steps and not asked("probe"):
+        rate = _probe_rate(content, plan, facts, shape)
+        content["probe"] = {"dtype": plan.precision.compute.value, "size": 1024, "before_flop_per_s": rate, "after_flop_per_s": rate * 0.99}
+        content["probe"]["after_flop_per_s"] = content["probe"]["after_flop_per_s"] if ended == "ok" else None
+
+
+def warn(content: dict[str, Any]) -> None:
+    """Add the warnings that follow from the record."""
+    try:
+        submission = Submission.model_validate_json(json.dumps(content))
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            found = [warning.model_dump(mode="json") for warning in warnings_of_record(submission, derive(submission))]
+    except (ValueError, ArithmeticError, IndexError):
+        return
+    listed = {warning["kind"] for warning in content["warnings"]}
+    content["warnings"] += [warning for warning in found if warning["kind"] not in listed]
+
+
+def trace_of(plan: Plan, facts: FactBase, steps: int, draw: random.Random, start: float = 4.0) -> dict[str, Any]:
+    """Return steps of about 50 ms with a first one of 300 ms; losses that follow the reference ones."""
+    rows, tokens = plan.batch.global_batch, plan.data.sequence_length
+    times = [FIRST_STEP_S, *(STEP_S + draw.random() * JITTER_S for _ in range(1, steps))][:steps]
+    ends = np.round(start + np.cumsum(times), 6).tolist() if steps else []
+    supervised = rows * (tokens - 1) if plan.model.task is Task.CAUSAL_LM else rows
+    golden = facts.golden_losses(plan.workload) if plan.workload in facts.workloads else None
+    card = facts.models[plan.model.key]
+    known = {1: log(plan.model.labels or card.vocabulary), **(golden.losses if golden else {400: log(card.vocabulary) - 1})}
+    losses = np.interp(np.arange(1, steps + 1) - 2, list(known), list(known.values()))
+    columns = {"slot_tokens": rows * tokens, "real_tokens": rows * tokens, "supervised_tokens": supervised, "documents": rows, "rows": rows}
+    return {
+        "started_at_s": start,
+        "completed_at_s": ends,
+        **{name: [value] * steps for name, value in columns.items()},
+        "loss": [round(float(loss), 4) for loss in losses],
+    }
+
+
+def effective_of(plan: Plan) -> dict[str, Any]:
+    """Return the settings in effect when nothing fell back."""
+    several, quantised = plan.device.count > 1, plan.quantisation
+    sharding = {Strategy.FSDP2: "torch FSDPModule"} | {
+        strategy: f"DeepSpeed ZeRO stage {strategy.value[-1]}" for strategy in (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
+    }
+    on = "cuda" if plan.device.backend in {Backend.CUDA, Backend.ROCM} else "cpu"
+    checkpointing = plan.model.gradient_checkpointing
+    trained = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[plan.precision.parameters.value]
+    return {
+        "attention": plan.model.attention,
+        "fused_kernels": plan.model.fused_kernels,
+        "compile": plan.model.compile,
+        "gradient_checkpointing": checkpointing.value if checkpointing is not Checkpointing.SELECTIVE else "selective",
+        "compute": plan.precision.compute.value,
+        "quantisation": f"{quantised.format}{', double' if quantised.double else ''}" if quantised else "none",
+        "optimizer": {"adamw": "torch AdamW", "sgd": "torch SGD", "adamw_8bit": "bitsandbytes AdamW8bit"}.get(plan.optimizer.name, "torch"),
+        "parameters_on": [on],
+        "optimizer_states_on": [on],
+        "trainable_dtypes": [trained],
+        "processes": plan.device.count,
+        "process_group": ("nccl" if on == "cuda" else "gloo") if several else None,
+        "sharding": sharding.get(plan.device.strategy),
+    }
+
+
+def _declare(content: dict[str, Any], plan: Plan, facts: FactBase, asked: Callable[[str], bool]) -> None:
+    """List the overrides of a run in division open, and the packages and devices that its plan needs."""
+    environment = content["environment"]
+    if not asked("environment.packages"):
+        extra = {"peft": plan.method is not Method.FULL, "bitsandbytes": plan.method is Method.QLORA or "8bit" in plan.optimizer.name}
+        extra["deepspeed"] = plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3}
+        environment["packages"] = {name: version for name, version in VERSIONS.items() if extra.get(name, True)}
+    if not asked("environment.backend"):
+        environment["backend"] = plan.device.backend.value
+    if plan.device.backend is Backend.CPU:
+        if not asked("environment.cpu"):
+            environment["cpu"] = environment["devices"][0]["name"]
+        return
+    card = facts.accelerators.get(plan.device.accelerator or "")
+    for device in environment["devices"]:
+        if device.get("memory_bytes") is None and card is not None and card.memory_gib:
+            part = card.cores_per_unit if plan.device.backend is Backend.NEURON and card.cores_per_unit else 1
+            device["memory_bytes"] = int(card.memory_gib * 2**30 * 0.99 / part)
+
+
+def _memory(content: dict[str, Any], plan: Plan, held: int, asked: Callable[[str], bool]) -> None:
+    if asked("memory") or not content["trace"]["loss"]:
+        return
+    memory = content["memory"]
+    if plan.device.backend in {Backend.CUDA, Backend.ROCM}:
+        for name, factor in (("device_allocated", 1.2), ("device_reserved", 1.3), ("device_used", 1.4)):
+            memory[name] = {"peak_bytes": int(held * factor), "method": "torch", "reason": None}
+    elif plan.device.backend is Backend.CPU:
+        memory["host_rss"]["peak_bytes"] = max(memory["host_rss"]["peak_bytes"], int(held * 1.2) + 300_000_000)
+
+
+def _times(content: dict[str, Any], plan: Plan, asked: Callable[[str], bool]) -> None:
+    """Give the time line, the process and the telemetry the times of the trace."""
+    trace, ended = content["trace"], content["outcome"]["status"] == "ok"
+    if not trace["completed_at_s"]:
+        if not asked("process"):
+            content["process"] |= {"user_s": 0.5, "system_s": 0.1}
+        return
+    start, end = trace["started_at_s"], trace["completed_at_s"][-1]
+    if not asked("timeline"):
+        marks = [("import", 0.0), ("data", start - 1.5), ("load", start - 1.2), ("check", start - 0.9), ("probe", start - 0.5)]
+        after = [("probe", end + 0.0003), ("eval", end + 0.5), ("teardown", end + 0.6)] if ended else []
+        evaluates = plan.measurement.evaluate and not asked("evaluation")
+        marks += [("train", start), *(mark for mark in after if mark[0] != "eval" or evaluates)]
+        content["timeline"] = [{"phase": phase, "at_s": round(at_s, 6)} for phase, at_s in marks]
+        if not asked("outcome.phase"):
+            content["outcome"]["phase"] = marks[-1][0]
+    if not asked("process"):
+        wall_s = round(end + (1.0 if ended else 0.2), 6)
+        cores = content["environment"]["cpu_logical_cores"]
+        content["process"] |= {"wall_s": wall_s, "user_s": round(min(0.9 * wall_s * cores, 2 + (end - start)), 3), "system_s": 0.2}
+    if content["utilisation"] is None and not asked("utilisation") and ended and len(trace["loss"]) > 10:
+        samples = ceil((end - start) / 0.2)
+        content["utilisation"] = {"samples": samples, "interval_s": 0.2, "cpu_busy_mean": 0.9, "cpu_busy_peak": 1.0}
+
+
+def _gates(content: dict[str, Any], plan: Plan, facts: FactBase, shape: Any, overridden: bool) -> list[dict[str, Any]]:
+    sharded = plan.device.strategy in {Strategy.FSDP2, Strategy.ZERO3}
+    neuron = plan.device.backend is Backend.NEURON
+    reached = len(adapted_linears(shape.model, plan.lora.target_modules)) * shape.model.layers if plan.lora else 39
+    detail = f"a gradient reaches {reached} of {reached} {'adapters' if plan.lora else 'weights'}"
+    gradient = {"name": "adapter_gradient", "passed": None if sharded or neuron else True, "detail": "sharded" if sharded else detail}
+    applies = plan.data.packing and plan.data.document_borders and not sharded and not neuron
+    packed = {"name": "packed_documents", "passed": True if applies else None, "detail": "documents are not packed"}
+    golden = facts.golden_losses(plan.workload) if plan.workload in facts.workloads else None
+    band = loss_band(golden, plan, StepTrace.model_validate(content["trace"]), changed=overridden)
+    return [gradient, packed, band.model_dump(mode="json")]
+
+
+def _probe_rate(content: dict[str, Any], plan: Plan, facts: FactBase, shape: Any) -> float:
+    card = facts.accelerators.get(plan.device.accelerator or "")
+    peak = card.peak_tflops.get(plan.precision.compute) if card else None
+    if peak and card and plan.device.backend is not Backend.CPU:
+        return 0.7e12 * peak
+    weights = count_weights(shape)
+    trace = content["trace"]
+    tokens = sum(trace["real_tokens"]) / (trace["completed_at_s"][-1] - trace["started_at_s"])
+    return max(2e11, 9.0 * (weights.plain + weights.quantised) * tokens / plan.device.count)
