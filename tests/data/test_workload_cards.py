@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tunemark.harness.plan.machine import PACKAGES, Machine
+from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.resolve import Options, apply_overrides, resolve
 from tunemark.harness.studies.settings_grid import star_of_card
 from tunemark.schema.errors import TunemarkError
@@ -19,7 +19,7 @@ from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.plan import LoraSettings, Optimizer, Quantisation
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.vocabulary import PACKAGES, Backend, Dtype
 
 ROOT = Path(__file__).parents[2]
 FACTS = FactBase(ROOT / "data")

@@ -208,3 +208,22 @@ Loss = Literal["plain", "upcast", "inplace", "chunked", "fused"]
 - `chunked`: the gradient, and one chunk at a time in fp32, as in torchtune's chunked cross-entropy.
 - `fused`: the head and the loss in one kernel; never the whole logits, as in Liger Kernel.
 """
+PACKAGES = (
+    "torch",
+    "transformers",
+    "peft",
+    "accelerate",
+    "datasets",
+    "tokenizers",
+    "bitsandbytes",
+    "deepspeed",
+    "liger-kernel",
+    "flash-attn",
+    "flash-attn-3",
+    "optimum-neuron",
+    "nvidia-ml-py",
+    "numpy",
+)
+"""Packages whose versions a record lists."""
+VENDOR_PACKAGES = ("torch-xla", "torch-neuronx", "neuronx-cc", "neuronx-distributed")
+"""The same of a vendor's stack; they are not reported as missing elsewhere."""

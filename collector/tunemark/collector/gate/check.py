@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from tunemark.collector.gate import card_checks
 from tunemark.collector.gate.checks import record_problems
-from tunemark.collector.gate.claim_checks import missing_warnings
+from tunemark.collector.gate.claim_checks import missing_statistics
 from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, in_processes, shown_path
@@ -52,6 +52,9 @@ class Verdict:
     outdated: tuple[Problem, ...] = ()
     """Changes of the facts since a submission was measured; a reason to reject a new one."""
 
+    doubts: tuple[Problem, ...] = ()
+    """Why an accepted submission needs a second run."""
+
     def candidate(self, file: str) -> Candidate:
         """Return the file in the form that the cross-file checks use."""
         if not isinstance(self.record, Submission):
@@ -85,6 +88,7 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
     problems: list[Problem] = []
     derived = None
     outdated: tuple[Problem, ...] = ()
+    doubts: tuple[Problem, ...] = ()
     if isinstance(record, Submission):
         outdated = tuple(card_checks.outdated(record, facts))
         try:
@@ -93,11 +97,10 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
         except (ArithmeticError, ValueError, IndexError, MemoryError) as error:
             problems.append(Problem("trace", "", f"the headline numbers cannot be derived from it: {error}"))
         problems += _submission_problems(record, derived, content, path, facts)
-        if derived is not None:
-            outdated = (*outdated, *missing_warnings(record, derived, statistical=True))
+        doubts = tuple(missing_statistics(record, derived)) if derived is not None else ()
     elif isinstance(record, PublishedResult | PublishedSet | ConvertedResult):
         problems = list(_published_problems(record, facts))
-    return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated)
+    return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated, doubts)
 
 
 def _published_problems(record: PublishedResult | PublishedSet | ConvertedResult, facts: FactBase) -> Iterator[Problem]:

@@ -30,7 +30,7 @@ def record_problems(submission: Submission, derived: Derived | None, facts: Fact
         # Arithmetic with such numbers would fail.
         return
     yield from trace_problems(submission, derived, now)
-    yield from machine_problems(submission, facts)
+    yield from machine_problems(submission, derived, facts)
     yield from model_problems(submission, facts)
     yield from claim_problems(submission, derived, facts)
 

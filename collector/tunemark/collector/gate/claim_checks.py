@@ -17,7 +17,7 @@ from tunemark.schema.measurement_warnings import warnings_of_record
 from tunemark.schema.physics.architecture import adapted_linears, adapts_tokens
 from tunemark.schema.physics.training_shape import unlike_the_card
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.effective import compared
+from tunemark.schema.records.effective import OPTIMIZER_CLASSES, compared
 from tunemark.schema.records.plan import LoraSettings, Measurement, Quantisation
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Gate
@@ -27,11 +27,22 @@ from tunemark.schema.statistics.loss_band import loss_band
 from tunemark.schema.vocabulary import Backend, Method, Status, Strategy, Task, WarningKind, Weights
 
 GATES = ("adapter_gradient", "packed_documents", "loss_band")
+REASONS = {"batch.global_batch", "device.count", "device.strategy", "precision.compute"}
+"""Values of every plan that have a reason."""
+DIFFERENCE = re.compile(r"by ([\d.e+-]+) of their spread")
+ROUNDING = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}
+"""Largest difference of logits with which packed documents pass, by number format."""
 REACHED = re.compile(r"a gradient reaches (\d+) of (\d+) (weights|adapters)")
 SHARDED = {Strategy.FSDP2, Strategy.ZERO3}
+LEARNED_AT_ONCE, RANDOM_TOKENS = 0.5, 0.9
+"""Loss after a few updates over the first; lowest loss on random tokens over the logarithm of their number."""
 FIRST_LOSS = (0.85, 1.0, 8.0)
 """Loss of a randomly initialised language model over ln(vocabulary): at least, and at most this much times it plus this much."""
 FEWEST_LOSSES = 5
+DERIVED = {WarningKind.GATE_FAILED, WarningKind.FALLBACK, WarningKind.RANDOM_WEIGHTS, WarningKind.UNKNOWN_ACCELERATOR}
+DERIVED |= {WarningKind.DIRTY_SOURCE, WarningKind.STRAGGLER}
+"""Kinds of warning that follow from the record or are not there."""
+WORDS = re.compile(r"[A-Za-z]{4,}")
 STATISTICAL = {WarningKind.FEW_STEPS, WarningKind.NOT_STABLE, WarningKind.WIDE_INTERVAL}
 PLANNED_AT = {"seed": "measurement.seed", "devices.tensor_parallel": "device.tensor_parallel"}
 PLANNED_AT |= {"devices.pipeline_parallel": "device.pipeline_parallel"}
@@ -48,9 +59,9 @@ def claim_problems(submission: Submission, derived: Derived | None, facts: FactB
     yield from _effective(submission)
     yield from _gates(submission, model, facts)
     if derived is not None:
-        yield from missing_warnings(submission, derived, statistical=False)
+        yield from _warnings(submission, derived)
     yield from _losses(submission, model, facts)
-    yield from _study(submission)
+    yield from _study(submission, facts)
 
 
 def _plan(s: Submission) -> Iterator[Problem]:
@@ -78,6 +89,18 @@ def _plan(s: Submission) -> Iterator[Problem]:
         yield Problem(
             "plan.data.tokenizer", "'none'", f"plan.data.source is {plan.data.source.value!r}; only synthetic samples are tokens already"
         )
+    synthetic = plan.data.source.value == "synthetic"
+    if synthetic and plan.data.tokenizer != "none":
+        yield Problem("plan.data.tokenizer", repr(plan.data.tokenizer), "synthetic samples are tokens already; the tokenizer is 'none'")
+    if plan.data.sha256 is not None and plan.data.source.value != "file":
+        yield Problem("plan.data.sha256", plan.data.sha256, f"plan.data.source is {plan.data.source.value!r}; only a file has a hash")
+    if plan.neuron is not None and plan.device.backend is not Backend.NEURON:
+        yield Problem("plan.neuron", "settings", f"plan.device.backend is {plan.device.backend.value!r}; they are for Neuron devices only")
+    known = {path for path, _ in flattened(plan.model_dump(mode="json"))} | set(type(plan).model_fields)
+    for name in sorted(set(plan.reasons) - known - {"method", "lora.target_modules"}):
+        yield Problem("plan.reasons", repr(name), "is no field of a plan")
+    for name in sorted(REASONS - set(plan.reasons)):
+        yield Problem("plan.reasons", f"no {name}", "each derived value has its reason; keep the original record")
     if plan.device.launcher is not None and plan.device.count == 1:
         yield Problem("plan.device.launcher", repr(plan.device.launcher), "one process needs no launcher")
     for name in ("min_warmup_steps", "min_steady_steps", "min_steady_s"):
@@ -99,6 +122,14 @@ def _effective(s: Submission) -> Iterator[Problem]:
             field = EFFECTIVE_FIELDS.get(setting.setting, setting.setting)
             fix = f"the plan has {setting.requested}; such a run has the warning 'fallback'"
             yield Problem(f"effective.{field}", repr(setting.effective), fix)
+    if ran.attention_kernel is not None and ran.attention_kernel not in KERNELS:
+        yield Problem("effective.attention_kernel", repr(ran.attention_kernel), f"is no kernel of torch; known are {', '.join(KERNELS)}")
+    masked = s.plan.data.packing and s.plan.data.document_borders and s.plan.device.backend in {Backend.CUDA, Backend.ROCM}
+    if ran.attention_kernel == "flash" and masked:
+        yield Problem("effective.attention_kernel", "'flash'", "this kernel takes no mask, which packed documents with borders need")
+    wrapped = s.plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3} or s.plan.device.backend is Backend.NEURON
+    if ran.optimizer.split()[-1] not in OPTIMIZER_CLASSES.values() and not wrapped:
+        yield Problem("effective.optimizer", repr(ran.optimizer), f"is no optimizer of the harness; {s.plan.optimizer.name} was planned")
     alone = ran.processes == 1
     if alone and ran.process_group is not None:
         yield Problem("effective.process_group", repr(ran.process_group), "one process has no group")
@@ -124,6 +155,7 @@ def _effective(s: Submission) -> Iterator[Problem]:
         )
 
 
+KERNELS = ("math", "flash", "efficient", "cudnn", "overrideable")
 EFFECTIVE_FIELDS = {"compute_format": "compute", "trained_format": "trainable_dtypes"}
 """Settings in `compared` whose field in the record has another name."""
 
@@ -154,6 +186,9 @@ def _gates(s: Submission, model: ModelCard | None, facts: FactBase) -> Iterator[
         applies = plan.data.packing and plan.data.document_borders and not sharded
         if packed.passed is not None and not applies:
             yield Problem("gates.packed_documents", str(packed.passed), "rows are not packed with borders on one device; it does not apply")
+        difference = DIFFERENCE.search(packed.detail)
+        if packed.passed and difference and float(difference[1]) > ROUNDING.get(plan.precision.compute.value, 1.0):
+            yield Problem("gates.packed_documents", packed.detail, "so large a difference is no rounding; the check did not pass")
         if packed.passed is None and applies and "one document only" not in packed.detail:
             yield Problem("gates.packed_documents", "null", "plan.data.packing is true; such a run is checked")
     if band is not None and plan.workload in facts.workloads and len(s.trace):
@@ -187,19 +222,31 @@ def _gradient_gate(s: Submission, gate: Gate, model: ModelCard | None, *, sharde
             yield Problem(field, f"{relevant} adapters", f"{model.key} has {expected} layers with an adapter")
 
 
-def missing_warnings(s: Submission, derived: Derived, *, statistical: bool) -> Iterator[Problem]:
-    """Yield each warning that follows from the record and is not listed.
-
-    `statistical` ones depend on the rules of the steady window and its interval, which change with versions: a committed record
-    has those of its day.
-    """
+def _warnings(s: Submission, derived: Derived) -> Iterator[Problem]:
+    """Yield each warning that follows from the record and is not listed."""
     listed = {warning.kind for warning in s.warnings}
-    for expected in warnings_of_record(s, derived):
-        if expected.kind not in listed and (expected.kind in STATISTICAL) is statistical:
+    following = list(warnings_of_record(s, derived))
+    for index, warning in enumerate(s.warnings):
+        alike = [expected for expected in following if expected.kind is warning.kind]
+        if warning.kind in DERIVED and not alike:
+            yield Problem(f"warnings.{index}", warning.kind.value, "does not follow from the record; keep the original record")
+        elif alike and not any(set(WORDS.findall(expected.message)) & set(WORDS.findall(warning.message)) for expected in alike):
+            yield Problem(f"warnings.{index}.message", repr(warning.message), f"is not about this warning: {alike[0].message}")
+    for expected in following:
+        if expected.kind not in {*listed, *STATISTICAL}:
             listed.add(expected.kind)
             yield Problem(
                 "warnings", f"no {expected.kind.value}", f"it follows from the record: {expected.message}; warnings cannot be left out"
             )
+
+
+def missing_statistics(s: Submission, derived: Derived) -> Iterator[Problem]:
+    """Yield each missing warning that depends on the rules of the steady window and its interval, which change with versions."""
+    listed = {warning.kind for warning in s.warnings}
+    for expected in warnings_of_record(s, derived):
+        if expected.kind in STATISTICAL - listed:
+            fix = f"it follows from the steps by today's rules: {expected.message}"
+            yield Problem("warnings", f"no {expected.kind.value}", fix)
 
 
 def _losses(s: Submission, model: ModelCard | None, facts: FactBase) -> Iterator[Problem]:
@@ -218,13 +265,19 @@ def _losses(s: Submission, model: ModelCard | None, facts: FactBase) -> Iterator
             yield Problem(
                 "trace.loss", f"{losses[0]:g} at step 1", f"{plan.model.weights.value} weights begin near ln({what}) = {chance:.2f}"
             )
+        elif plan.model.weights is Weights.RANDOM and not plan.model.labels:
+            early = min(losses[1:FEWEST_LOSSES], default=losses[0])
+            if early < LEARNED_AT_ONCE * losses[0]:
+                yield Problem("trace.loss", f"{early:g} within {FEWEST_LOSSES} steps", f"from {losses[0]:g}; no model learns that fast")
+            if plan.data.name == "random-tokens" and min(losses) < RANDOM_TOKENS * chance:
+                yield Problem("trace.loss", f"{min(losses):g}", f"random tokens cannot be learned; their loss stays near {chance:.2f}")
     if plan.workload in facts.workloads and not plan.measurement.gates and s.outcome.status is Status.OK:
         checked = loss_band(facts.golden_losses(plan.workload), plan, s.trace, changed=bool(s.overrides))
         if checked.passed is False:
             yield Problem("trace.loss", checked.detail, "this run trained something else than its workload; run it with its gates")
 
 
-def _study(s: Submission) -> Iterator[Problem]:
+def _study(s: Submission, facts: FactBase) -> Iterator[Problem]:
     """Yield a study whose kind does not fit the name of its point, or whose point does not name the plan's settings."""
     study = s.study
     if study is None:
@@ -235,11 +288,31 @@ def _study(s: Submission) -> Iterator[Problem]:
     if not fits or ("memory limited" in point and study.kind != "frontier"):
         yield Problem("study.kind", repr(study.kind), f"the point {point!r} is of another kind of study")
         return
+    if study.position > MOST_RUNS:
+        yield Problem("study.position", str(study.position), f"no study has more than {MOST_RUNS:,} runs")
+    if study.kind == "repeat" and re.search(r", repeat \d+$", point) is None:
+        yield Problem("study.point", repr(point), "a repeat is numbered: its point ends with ', repeat N'")
     settings = arm.settings if arm else re.sub(r"(, repeat \d+|, memory limited to .+)$", "", point)
-    planned = {"data.sequence_length": s.plan.data.sequence_length, "batch.micro_batch": s.plan.batch.micro_batch}
-    for field, value in re.findall(r"(data\.sequence_length|batch\.micro_batch)=(\d+)", settings):
-        if planned[field] != int(value):
-            yield Problem("study.point", repr(point), f"plan.{field} is {planned[field]}")
+    card = facts.workloads.get(s.plan.workload)
+    if card is None:
+        return
+    planned = {setting.field: setting.run for setting in shared_settings(s.plan, card)} | {"seed": s.plan.measurement.seed}
+    known = {path for path, _ in flattened(card.model_dump(mode="json", exclude={"axes", "points"}))} | set(planned) | POINT_OPTIONS
+    for field, value in re.findall(r"([a-z_]+(?:\.[a-z_]+)*)=([^,]+)", settings):
+        if field not in known:
+            yield Problem("study.point", repr(point), f"the card {card.key} has no setting {field!r}")
+        elif field in planned and value not in _written(planned[field]):
+            yield Problem("study.point", repr(point), f"the plan has {planned[field]!r} as {field}")
+
+
+MOST_RUNS = 10_000
+POINT_OPTIONS = {"weights", "devices.count", "devices.strategy", "devices.offload", "compute", "seed"}
+"""Settings of a point that the command line gives as options."""
+
+
+def _written(value: object) -> set[str]:
+    """Return the ways in which a value is written in `--set`."""
+    return {str(value), str(value).lower(), json.dumps(value), *((f"{value:g}",) if isinstance(value, float) else ())}
 
 
 def override_problems(s: Submission, card: WorkloadCard) -> Iterator[Problem]:

@@ -8,13 +8,14 @@ from datetime import timedelta
 from packaging.version import InvalidVersion, Version
 
 from tunemark.schema import VERSION
+from tunemark.schema.derive import Derived
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.submission import DeviceFacts, Submission
 from tunemark.schema.records.trace import DeviceUse
 from tunemark.schema.records.upgrade import Problem
-from tunemark.schema.vocabulary import Backend, Method, Phase, Status, Strategy
+from tunemark.schema.vocabulary import PACKAGES, VENDOR_PACKAGES, Backend, Method, Phase, Status, Strategy
 
 VENDORS = {
     Backend.CUDA: "NVIDIA",
@@ -41,11 +42,41 @@ POWER_TOLERANCE = 1.3
 LIMIT_TOLERANCE, LOWEST_LIMIT = 1.15, 0.1
 """The power limit over the board power: boards allow little more than their own, and not much less than a quarter."""
 MOST_WATTS = 3_000
+MOST_DEVICES_OF_A_NODE = 128
 FASTEST_MHZ = 4_500
 HOTTEST_C = 130
 IDLE_TOLERANCE = 0.8
 ENERGY_AGREES = (0.5, 2.0)
 """Energy over mean power x time. The counter and the samples are two instruments, and a short window has few samples."""
+SEEN_OF_RESERVED = 0.7
+"""Memory in use over memory reserved: the monitor samples, and may miss a short peak."""
+MEMORY_METHODS = {
+    "device_allocated": r"torch\.|Neuron|neuron",
+    "device_reserved": r"torch\.",
+    "host_rss": r"peak resident memory",
+    "host_swap": r"VmSwap|swap",
+}
+"""The beginning of each method that the harness uses."""
+SLOWEST_MHZ = 100
+HBM_GB_S, HBM_GIB, FASTEST_HBM_MHZ = 1_500, 40, 2_500
+"""Devices with so much memory of such a bandwidth have stacked memory; their compute units never run faster."""
+WINDOW_AGREES = (0.4, 2.5)
+"""Time between the readings of energy over the time of the steady window."""
+MOST_CORES, MOST_THREADS_OF_A_CORE = 8_192, 8
+OLDEST_TORCH = Version("2.1")
+SYSTEMS = re.compile(r"(Linux|Darwin|Windows) (\d+)(\.\d+)? (x86_64|aarch64|arm64|AMD64|ARM64|ppc64le|riscv64|s390x)")
+OLDEST_SYSTEM = {"Linux": 3, "Darwin": 20, "Windows": 10}
+BUILDS = {Backend.CUDA: "cpu|rocm|xpu", Backend.ROCM: "cpu|cu|xpu", Backend.XPU: "cpu|cu|rocm", Backend.CPU: "", Backend.NEURON: "rocm|xpu"}
+"""Builds of torch that have no kernels for a family."""
+RUNTIMES = {
+    Backend.CUDA: "cuda|cudnn|nccl",
+    Backend.ROCM: "rocm|hip|miopen|rccl",
+    Backend.NEURON: "neuronx?-.+|aws-neuronx-.+",
+    Backend.XPU: ".+",
+    Backend.MPS: "metal|macos",
+}
+THROTTLE_REASONS = {"application_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown"}
+THROTTLE_REASONS |= {"hw_power_brake_slowdown", "display_clock_setting", "throttled"}
 DAY = timedelta(days=1)
 DRIVERS = {
     Backend.CUDA: re.compile(r"(\d{3})\.\d{1,3}(\.\d{1,3})?"),
@@ -53,6 +84,7 @@ DRIVERS = {
     Backend.NEURON: re.compile(r"\d+(\.\d+)+([-.+~\w]*)"),
     Backend.XPU: re.compile(r"[\w.+~-]*\d[\w.+~-]*"),
 }
+FIRST_VERSION = Version("0.1.0")
 NVIDIA_DRIVERS = range(450, 700)
 """Major versions with which a torch of today runs, and some years ahead."""
 PYTHONS = range(9, 20)
@@ -61,12 +93,13 @@ LARGEST_MAJOR = 100
 """Largest first number of a version; some packages use the year."""
 
 
-def machine_problems(submission: Submission, facts: FactBase) -> Iterator[Problem]:
+def machine_problems(submission: Submission, derived: Derived | None, facts: FactBase) -> Iterator[Problem]:
     """Yield each impossible fact about the machine, and each that contradicts another."""
     card = facts.accelerators.get(submission.plan.device.accelerator or "")
     yield from _host(submission)
     for index, device in enumerate(submission.environment.devices):
         yield from _device(submission, device, f"environment.devices.{index}", card, facts)
+    yield from _alike(submission)
     yield from _versions(submission, facts)
     yield from _needed_packages(submission)
     yield from _strategy(submission)
@@ -74,11 +107,25 @@ def machine_problems(submission: Submission, facts: FactBase) -> Iterator[Proble
         yield Problem("started_at", f"{submission.started_at:%Y-%m-%d}", f"{card.name} was launched in {card.launch_year}")
     yield from _peaks(submission, card)
     yield from _use(submission, card)
-    yield from _energy(submission, card)
+    yield from _energy(submission, derived, card)
 
 
 def _host(s: Submission) -> Iterator[Problem]:
     e = s.environment
+    system = SYSTEMS.fullmatch(e.os)
+    if system is None or int(system[2]) < OLDEST_SYSTEM[system[1]] or int(system[2]) > 99:  # noqa: PLR2004 - far from any version
+        yield Problem("environment.os", repr(e.os), "is no system with its major.minor version and machine, such as 'Linux 6.8 x86_64'")
+    elif system[1] == "Darwin" and e.backend not in {Backend.MPS, Backend.CPU}:
+        yield Problem("environment.os", repr(e.os), f"the {e.backend.value} back end does not exist on this system")
+    if not re.search(r"[A-Za-z]{2}", e.cpu) or (e.backend is not Backend.CPU and re.search(VENDOR_WORDS["NVIDIA"], e.cpu, re.IGNORECASE)):
+        yield Problem("environment.cpu", repr(e.cpu), "is no name of a CPU")
+    if e.cpu_logical_cores > MOST_CORES:
+        yield Problem("environment.cpu_logical_cores", str(e.cpu_logical_cores), "no host has that many cores")
+    if e.cpu_physical_cores and e.cpu_logical_cores > MOST_THREADS_OF_A_CORE * e.cpu_physical_cores:
+        fix = f"more than {MOST_THREADS_OF_A_CORE} threads for each of {e.cpu_physical_cores} physical cores"
+        yield Problem("environment.cpu_logical_cores", str(e.cpu_logical_cores), fix)
+    if s.plan.device.threads is not None and e.backend is not Backend.CPU:
+        yield Problem("plan.device.threads", str(s.plan.device.threads), "only runs on a CPU set the threads that compute")
     physical = e.cpu_physical_cores
     if e.cpu_usable_cores > e.cpu_logical_cores:
         yield Problem("environment.cpu_usable_cores", str(e.cpu_usable_cores), f"the host has {e.cpu_logical_cores} logical cores")
@@ -101,6 +148,9 @@ def _host(s: Submission) -> Iterator[Problem]:
 def _device(s: Submission, device: DeviceFacts, field: str, card: AcceleratorCard | None, facts: FactBase) -> Iterator[Problem]:
     backend, environment = s.environment.backend, s.environment
     if backend is Backend.CPU:
+        for name in ("driver", "power_limit_w"):
+            if getattr(device, name) is not None:
+                yield Problem(f"{field}.{name}", repr(getattr(device, name)), "a CPU reports none; write null")
         if device.name != environment.cpu:
             yield Problem(
                 f"{field}.name", repr(device.name), f"environment.cpu is {environment.cpu!r}; with the CPU back end they are the same"
@@ -125,6 +175,15 @@ def _device(s: Submission, device: DeviceFacts, field: str, card: AcceleratorCar
             fix = f"{card.name} has a board power of {board_w:g} W" if card and board_w else f"no board takes more than {MOST_WATTS} W"
             yield Problem(f"{field}.power_limit_w", f"{device.power_limit_w:g} W", f"{fix}; check the unit")
     yield from _driver(device.driver, f"{field}.driver", backend)
+
+
+def _alike(s: Submission) -> Iterator[Problem]:
+    """Yield devices of one machine with different drivers."""
+    drivers = {device.driver for device in s.environment.devices}
+    if len(drivers) > 1:
+        yield Problem(
+            "environment.devices", ", ".join(map(repr, sorted(map(str, drivers)))), "a machine has one driver for all of its devices"
+        )
 
 
 def _family(name: str, field: str, backend: Backend, card: AcceleratorCard | None, facts: FactBase) -> Iterator[Problem]:
@@ -169,7 +228,7 @@ def _memory(memory: int, field: str, backend: Backend, card: AcceleratorCard | N
 
 
 def _driver(driver: str | None, field: str, backend: Backend) -> Iterator[Problem]:
-    if driver is None:
+    if driver is None or backend is Backend.CPU:
         return
     pattern = DRIVERS.get(backend)
     form = pattern.fullmatch(driver) if pattern else None
@@ -185,12 +244,22 @@ def _driver(driver: str | None, field: str, backend: Backend) -> Iterator[Proble
 def _versions(s: Submission, facts: FactBase) -> Iterator[Problem]:
     yield from _python(s.environment.python)
     yield from _harness(s)
+    backend = s.environment.backend
     for package, text in s.environment.packages.items():
         field = f"environment.packages.{package}"
+        if package not in {*PACKAGES, *VENDOR_PACKAGES}:
+            yield Problem(field, repr(text), "is not among the packages that a record lists; see `tunemark doctor`")
+            continue
         version = _version(text)
         if version is None or version.major > LARGEST_MAJOR:
             yield Problem(field, repr(text), "is no version of a Python package")
             continue
+        if package == "torch" and len(s.trace):
+            if version < OLDEST_TORCH and backend is not Backend.NEURON:
+                yield Problem(field, repr(text), f"the harness needs torch {OLDEST_TORCH} or newer")
+            wrong = BUILDS.get(backend)
+            if wrong and version.local and re.match(wrong, version.local):
+                yield Problem(field, repr(text), f"this build has no kernels for the {backend.value} back end")
         listed = next((library for library in facts.known.libraries if library.library == package), None)
         if listed is None:
             continue
@@ -209,6 +278,8 @@ def _versions(s: Submission, facts: FactBase) -> Iterator[Problem]:
         elif version < newest and not (version.is_prerelease or version.local or version.is_postrelease):
             yield Problem(field, repr(text), f"{package} has no release of this version; keep the version that is installed")
     for name, text in s.environment.runtime.items():
+        if backend in RUNTIMES and not re.fullmatch(RUNTIMES[backend], name):
+            yield Problem(f"environment.runtime.{name}", repr(text), f"belongs to another stack than that of the {backend.value} back end")
         if not re.fullmatch(r"\d+(\.\d+){0,4}[\w.+~-]*", text):
             yield Problem(f"environment.runtime.{name}", repr(text), "is no version")
 
@@ -229,8 +300,10 @@ def _python(text: str) -> Iterator[Problem]:
 def _harness(s: Submission) -> Iterator[Problem]:
     harness = s.harness
     version = _version(harness.version)
-    if version is None or version > Version(VERSION):
+    if version is None or not FIRST_VERSION <= version <= Version(VERSION):
         yield Problem("harness.version", repr(harness.version), f"is no version of Tunemark; the newest is {VERSION}")
+    if harness.commit is not None and len(set(harness.commit)) == 1:
+        yield Problem("harness.commit", repr(harness.commit), "is no commit")
     if (harness.commit is None) != (harness.dirty is None):
         fix = "an installed package has neither commit nor dirty, a checkout has both"
         yield Problem("harness.dirty", str(harness.dirty), f"harness.commit is {harness.commit!r}; {fix}")
@@ -264,6 +337,8 @@ def _strategy(s: Submission) -> Iterator[Problem]:
         )
     if device.count == 1 and device.strategy is Strategy.DDP:
         yield Problem("plan.device.strategy", "'ddp'", "one device has no replicas; use single")
+    if device.count > 1 and device.launcher is None and device.backend is not Backend.NEURON:
+        yield Problem("plan.device.launcher", "null", f"{device.count} processes need a launcher")
     if device.count > replicas and device.strategy is Strategy.SINGLE:
         yield Problem("plan.device.strategy", "'single'", f"{device.count} devices need a strategy")
 
@@ -291,7 +366,19 @@ def _peaks(s: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:
     allocated, reserved = memory.device_allocated.peak_bytes, memory.device_reserved.peak_bytes
     if allocated is not None and reserved is not None and allocated > reserved:
         yield Problem("memory.device_allocated.peak_bytes", str(allocated), f"above the {reserved} bytes that were reserved for it")
+    used = memory.device_used.peak_bytes
+    if reserved is not None and used is not None and used < reserved * SEEN_OF_RESERVED:
+        yield Problem("memory.device_used.peak_bytes", str(used), f"the framework alone reserved {reserved} bytes")
     rss = memory.host_rss.peak_bytes
+    if rss is None and len(s.trace):
+        yield Problem("memory.host_rss.peak_bytes", "null", "the parent always sees the memory of a process that trained")
+    for name, pattern in MEMORY_METHODS.items():
+        method = getattr(memory, name).method
+        if method is not None and not re.match(pattern, method):
+            yield Problem(f"memory.{name}.method", repr(method), "is no method of the harness; keep the original record")
+    ranked = [rank.device_allocated_bytes for rank in s.ranks if rank.device_allocated_bytes is not None]
+    if allocated is not None and ranked and max(ranked) != allocated:
+        yield Problem("memory.device_allocated.peak_bytes", str(allocated), f"the highest peak of all ranks is {max(ranked)}")
     if rss is not None and Phase.LOAD in {mark.phase for mark in s.timeline} and rss < SMALLEST_HOST_BYTES // 2:
         fix = "a process that has imported torch holds more than 128 MiB; check the unit"
         yield Problem("memory.host_rss.peak_bytes", str(rss), fix)
@@ -306,6 +393,13 @@ def _use(s: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:
     indexes = [f"node {use.node}, device {use.index}" for use in devices]
     for index in sorted({index for index in indexes if indexes.count(index) > 1}):
         yield Problem("utilisation.devices", index, "is listed twice; list each device once")
+    strange = [use for use in devices if use.node >= s.plan.device.nodes or use.index >= MOST_DEVICES_OF_A_NODE]
+    if strange:
+        place = f"node {strange[0].node}, device {strange[0].index}"
+        yield Problem("utilisation.devices", place, f"plan.device.nodes is {s.plan.device.nodes}; list the devices used")
+    per_node = s.plan.device.count // s.plan.device.nodes
+    if devices and s.plan.device.backend in {Backend.CUDA, Backend.ROCM} and len({use.index for use in devices if not use.node}) < per_node:
+        yield Problem("utilisation.devices", f"{len(devices)} devices", f"{per_node} were used on this machine; list each")
     if len(set(indexes)) > count:
         yield Problem("utilisation.devices", str(len(indexes)), f"plan.device.count is {count}; list the devices used")
     memory = max((device.memory_bytes or 0 for device in s.environment.devices), default=0)
@@ -332,10 +426,19 @@ def _use_of(use: DeviceUse, field: str, memory: int, card: AcceleratorCard | Non
         if power is not None and power > most:
             fix = f"{card.name} has a board power of {board_w:g} W" if card and board_w else f"no board takes more than {MOST_WATTS} W"
             yield Problem(f"{field}.{name}", f"{power:g} W", f"{fix}; check the unit")
+    stacked = card is not None and (card.memory_gib or 0) >= HBM_GIB and (card.memory_bandwidth_gb_s or 0) >= HBM_GB_S
+    fastest = FASTEST_HBM_MHZ if stacked else FASTEST_MHZ
     for name in ("clock_mean_mhz", "clock_min_mhz"):
         clock = getattr(use, name)
-        if clock is not None and clock > FASTEST_MHZ:
-            yield Problem(f"{field}.{name}", f"{clock:g} MHz", f"no accelerator runs above {FASTEST_MHZ} MHz; check the unit")
+        if clock is not None and clock > fastest:
+            yield Problem(f"{field}.{name}", f"{clock:g} MHz", f"no such accelerator runs above {fastest} MHz; check the unit")
+    if use.clock_mean_mhz is not None and use.clock_mean_mhz < SLOWEST_MHZ:
+        yield Problem(f"{field}.clock_mean_mhz", f"{use.clock_mean_mhz:g} MHz", "a device that trains has a clock; check the unit")
+    unknown = sorted({*use.throttle_reasons, *use.throttle_shares} - THROTTLE_REASONS)
+    if unknown:
+        yield Problem(
+            f"{field}.throttle_reasons", repr(unknown[0]), f"is no reason of a driver; known are {', '.join(sorted(THROTTLE_REASONS))}"
+        )
     if use.temperature_peak_c is not None and not 0 < use.temperature_peak_c < HOTTEST_C:
         yield Problem(f"{field}.temperature_peak_c", f"{use.temperature_peak_c:g}", "no device works at this temperature; check the unit")
     for name in ("memory_used_peak_bytes", "memory_used_before_bytes"):
@@ -346,7 +449,7 @@ def _use_of(use: DeviceUse, field: str, memory: int, card: AcceleratorCard | Non
         yield Problem(f"{field}.throttle_shares", "", "names a reason that is not in throttle_reasons")
 
 
-def _energy(s: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:
+def _energy(s: Submission, derived: Derived | None, card: AcceleratorCard | None) -> Iterator[Problem]:
     energy = s.utilisation.energy if s.utilisation else None
     if s.utilisation is None or energy is None or energy.joules is None:
         return
@@ -356,6 +459,12 @@ def _energy(s: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:
         return
     if energy.window_s > s.process.wall_s:
         fix = f"longer than the whole process, {s.process.wall_s:g} s; it is the time between two readings"
+        yield Problem("utilisation.energy.window_s", f"{energy.window_s:g}", fix)
+    if s.plan.device.backend is Backend.CPU:
+        yield Problem("utilisation.energy.source", repr(energy.source), "the CPU back end measures no energy")
+    window_s = derived.window.steps * derived.step_time.p50 if derived and derived.window and derived.step_time else None
+    if window_s and not WINDOW_AGREES[0] <= energy.window_s / window_s <= WINDOW_AGREES[1]:
+        fix = f"the steady window lasted about {window_s:.1f} s; energy is measured over it"
         yield Problem("utilisation.energy.window_s", f"{energy.window_s:g}", fix)
     count, watts = s.plan.device.count, energy.joules / energy.window_s
     board_w = card.tdp_w if card and card.tdp_w else MOST_WATTS

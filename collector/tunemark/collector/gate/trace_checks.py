@@ -3,6 +3,7 @@
 Each function yields one kind of problem. The tolerances are for clock ticks and rounding only: every run of the harness is exact.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from math import ceil, log
@@ -10,7 +11,8 @@ from math import ceil, log
 import numpy as np
 
 from tunemark.schema.derive import Derived
-from tunemark.schema.records.submission import Submission
+from tunemark.schema.formats import GIB
+from tunemark.schema.records.submission import Submission, Utilisation
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Backend, DataSource, Padding, Phase, Status, Task
@@ -30,6 +32,15 @@ SHORTEST_IMPORT_S = 0.3
 """Importing torch, transformers and peft takes seconds everywhere; no machine does it in a third of one."""
 BUSY_TRAINING = 0.02
 """Share of one core that training keeps busy at least: the host submits all work, and computes it on a CPU."""
+FEWEST_STEPS = 20
+"""Steps from which regularity is no chance."""
+SAME_S = 1e-6
+LEARNED_AT_ONCE = 0.5
+"""The second to fifth loss of random weights over the first: one update never halves the loss of a language model."""
+SHORTEST_UPDATE = 0.3
+"""Time of the last micro-step over that of its step: the update takes less than the rest."""
+LONGEST_TEARDOWN_S = 120.0
+RAM_BYTES_PER_S = 1e12
 COPIED = 1e-5
 """Relative difference below which the own work of two processes over many steps is a copy."""
 
@@ -46,6 +57,9 @@ def trace_problems(submission: Submission, derived: Derived | None, now: datetim
     yield from _cpu_time(submission)
     yield from _evaluation(submission)
     yield from _row_lengths(submission)
+    yield from _regular(submission)
+    yield from _micro_steps(submission)
+    yield from _limits(submission)
 
 
 def _clock(s: Submission, now: datetime) -> Iterator[Problem]:
@@ -73,10 +87,38 @@ def _phases(s: Submission) -> Iterator[Problem]:
         yield Problem("timeline", repr([phase.value for phase in phases]), "its phases are not in the order in which a run has them")
     if s.outcome.status is Status.OK and phases[-1] is not Phase.TEARDOWN:
         yield Problem("timeline", repr(phases[-1].value), "a successful run ends with the phase teardown")
+    yield from _expected_phases(s, phases)
     if s.timeline[1].at_s < SHORTEST_IMPORT_S:
         fix = f"importing the libraries takes longer than {SHORTEST_IMPORT_S} s; times count from the spawn of the worker"
         yield Problem("timeline.1.at_s", f"{s.timeline[1].at_s:g} s", fix)
     yield from _training_fills_its_phase(s, start)
+
+
+def _expected_phases(s: Submission, phases: Sequence[Phase]) -> Iterator[Problem]:
+    """Yield phases of a run that trained which its plan does not have, and missing ones."""
+    rules, ended = s.plan.measurement, s.outcome.status is Status.OK
+    begun, done = phases[: phases.index(Phase.TRAIN)], phases[phases.index(Phase.TRAIN) :]
+    if s.plan.device.backend is Backend.NEURON:
+        return
+    wanted = {Phase.DATA: True, Phase.LOAD: True, Phase.CHECK: rules.gates, Phase.PROBE: rules.probe}
+    for phase, planned in wanted.items():
+        if planned is not (phase in begun):
+            yield Problem(
+                "timeline", f"{'no' if planned else 'a'} {phase.value}", "the phases before training are those that the plan asks for"
+            )
+    for phase, planned in {Phase.PROBE: rules.probe, Phase.EVAL: rules.evaluate, Phase.SAVE: rules.save}.items():
+        if (ended and planned and phase not in done) or (not planned and phase in done):
+            yield Problem(
+                "timeline", f"{'no' if planned else 'a'} {phase.value}", "the phases after training are those that the plan asks for"
+            )
+    lasted = dict.fromkeys(Phase, 0.0)
+    for mark, after in zip(s.timeline, s.timeline[1:], strict=False):
+        lasted[mark.phase] += after.at_s - mark.at_s
+    if rules.probe and lasted[Phase.PROBE] < 2 * TICK_S:
+        yield Problem("timeline", f"{lasted[Phase.PROBE]:g} s of probe", "a probe multiplies matrices for half a second")
+    weights = sum(s.model.parameter_bytes.values()) if s.model else 0
+    if lasted[Phase.LOAD] < weights / RAM_BYTES_PER_S:
+        yield Problem("timeline", f"{lasted[Phase.LOAD]:g} s of load", f"{weights:,} bytes of weights are not made in this time")
 
 
 def _training_fills_its_phase(s: Submission, start: int) -> Iterator[Problem]:
@@ -123,8 +165,9 @@ def _counts(s: Submission) -> Iterator[Problem]:
     if data.packing:
         whole = rows * data.sequence_length
         pieces = real - supervised
-        fewest, most = (rows, real) if data.document_borders else (rows, rows)
-        wrong = (slots != whole) | (real != whole) | (documents < 0) | (pieces < fewest) | (pieces > most) | (documents > pieces)
+        # A row cuts at most one document in two at each of its ends.
+        fewest, most = rows, documents + 2 * rows
+        wrong = (slots != whole) | (real != whole) | (pieces < fewest) | (pieces > most) | (documents > pieces)
         if not data.document_borders:
             wrong = (slots != whole) | (real != whole) | (pieces != rows)
         fix = f"packed rows are full ({data.sequence_length} tokens), and each of their documents has one token without a label"
@@ -134,7 +177,10 @@ def _counts(s: Submission) -> Iterator[Problem]:
         fix = "rows that are not packed hold one document each; in a language model all of its tokens but one have a label, in classification one"
         full = data.padding is Padding.STATIC
         wrong |= (slots != rows * data.sequence_length) if full else np.zeros_like(wrong)
-        wrong |= (real != slots) if data.padding is Padding.NONE else np.zeros_like(wrong)
+        wrong |= (
+            (real != slots) if data.padding is Padding.NONE else (slots % np.maximum(1, rows) != 0) & (batch.gradient_accumulation == 1)
+        )
+        wrong |= slots > rows * data.sequence_length
     if wrong.any():
         step = int(np.flatnonzero(wrong)[0])
         counted = f"slots {slots[step]}, real {real[step]}, supervised {supervised[step]}, documents {documents[step]}, rows {rows[step]}"
@@ -190,6 +236,17 @@ def _stop(s: Submission, derived: Derived | None) -> Iterator[Problem]:
 def _ending(s: Submission) -> Iterator[Problem]:
     """Yield statuses that the record does not bear out."""
     status, rules, trace = s.outcome.status, s.plan.measurement, s.trace
+    message = s.outcome.message or ""
+    if status is Status.OK and message and not message.startswith("not rankable"):
+        yield Problem("outcome.message", repr(message), "outcome.status is 'ok'; a successful run has no message of a failure")
+    if OUT_OF_MEMORY.search(message) and status not in {Status.OOM_DEVICE, Status.OOM_HOST}:
+        yield Problem(
+            "outcome.status", repr(status.value), "the message says that memory ran out; the status is 'oom_device' or 'oom_host'"
+        )
+    if status is Status.OOM_DEVICE and s.plan.device.backend is Backend.CPU:
+        yield Problem("outcome.status", "'oom_device'", "a CPU has the memory of its host; the status is 'oom_host'")
+    if status is Status.INTERRUPTED and s.timeline[-1].phase is Phase.TEARDOWN:
+        yield Problem("outcome.status", "'interrupted'", "timeline ends with teardown: everything that was planned is done")
     missing = [step for step, loss in enumerate(trace.loss, start=1) if loss is None]
     evaluated_nan = s.evaluation is not None and s.evaluation.loss is None
     if status is Status.NAN and not evaluated_nan and missing != [len(trace)]:
@@ -202,10 +259,29 @@ def _ending(s: Submission) -> Iterator[Problem]:
         yield Problem("trace.loss", f"{trace.loss[negative - 1]} at step {negative}", "a cross-entropy is never negative")
     if status is Status.TIMEOUT:
         yield from _timeout(s)
+    if status is Status.OOM_DEVICE:
+        yield from _out_of_memory(s)
     if status is Status.UNSUPPORTED and len(trace):
         yield Problem("outcome.status", "'unsupported'", f"trace has {len(trace)} steps; a run that trained was supported")
     if status is Status.OK and rules.max_train_s is not None and _planned_steps(s) is None and len(trace) < RANKABLE_STEPS:
         yield Problem("outcome.status", "'ok'", f"{len(trace)} steps within the time limit; the status of such a run is 'timeout'")
+
+
+OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemoryError|can.t allocate memory|cannot allocate memory", re.IGNORECASE)
+TOTAL, IN_USE = re.compile(r"total capacity of ([\d.]+) GiB"), re.compile(r"this process has ([\d.]+) GiB")
+GIB_TOLERANCE, USED_TOLERANCE = 0.05, 0.6
+
+
+def _out_of_memory(s: Submission) -> Iterator[Problem]:
+    """Yield a failure for lack of device memory whose own figures are not those of the record."""
+    total, used = TOTAL.search(s.outcome.message or ""), IN_USE.search(s.outcome.message or "")
+    memory = s.environment.devices[0].memory_bytes
+    peak = s.memory.device_reserved.peak_bytes or s.memory.device_allocated.peak_bytes
+    if total and memory and abs(float(total[1]) * GIB / memory - 1) > GIB_TOLERANCE:
+        yield Problem("outcome.message", total[0], f"the device has {memory / GIB:.2f} GiB")
+    if used and peak and len(s.trace) and peak < float(used[1]) * GIB * USED_TOLERANCE:
+        fix = f"the message says that {used[1]} GiB were in use when memory ran out; check the unit"
+        yield Problem("memory.device_allocated.peak_bytes", str(peak), fix)
 
 
 def _timeout(s: Submission) -> Iterator[Problem]:
@@ -298,6 +374,8 @@ def _cpu_time(s: Submission) -> Iterator[Problem]:
         return
     trained_s = s.trace.completed_at_s[-1] - s.trace.started_at_s
     use = s.utilisation
+    if use is not None:
+        yield from _samples(s, use, trained_s)
     busy_s = BUSY_TRAINING * trained_s + SHORTEST_IMPORT_S
     if use is not None and use.cpu_busy_mean is not None and s.plan.device.nodes == 1:
         window_s = use.samples * use.interval_s
@@ -309,6 +387,27 @@ def _cpu_time(s: Submission) -> Iterator[Problem]:
     if used_s < busy_s:
         fix = f"{used_s:g} CPU seconds are too few for {trained_s:.1f} s of training after importing the libraries; check the units"
         yield Problem("process.user_s", str(process.user_s), fix)
+
+
+def _samples(s: Submission, use: Utilisation, trained_s: float) -> Iterator[Problem]:
+    """Yield telemetry that does not fit into the time of the run."""
+    if use.interval_s > LONGEST_INTERVAL_S or use.samples * use.interval_s > 2 * s.process.wall_s + LONGEST_INTERVAL_S:
+        yield Problem("utilisation.interval_s", f"{use.samples} samples every {use.interval_s:g} s", f"training took {trained_s:.1f} s")
+    if not use.samples and use.cpu_busy_mean is not None:
+        yield Problem("utilisation.samples", "0", "a mean needs a sample")
+    mean, peak = use.cpu_busy_mean, use.cpu_busy_peak
+    if mean is not None and peak is not None and s.plan.device.nodes == 1 and peak < mean * (1 - 1e-6):
+        yield Problem("utilisation.cpu_busy_peak", f"{peak:g}", f"below the mean {mean:g}")
+    if mean is not None and s.plan.device.backend is Backend.CPU and mean < BUSY_TRAINING:
+        yield Problem("utilisation.cpu_busy_mean", f"{mean:g}", "a CPU that trains is busy")
+    for index, device in enumerate(use.devices):
+        if device.samples > s.process.wall_s * FASTEST_SAMPLES:
+            yield Problem(f"utilisation.devices.{index}.samples", str(device.samples), f"the whole run took {s.process.wall_s:.1f} s")
+
+
+LONGEST_INTERVAL_S = 10.0
+FASTEST_SAMPLES = 200
+"""Samples of a device per second that no monitor exceeds."""
 
 
 def _evaluation(s: Submission) -> Iterator[Problem]:
@@ -343,6 +442,8 @@ def _row_lengths(s: Submission) -> Iterator[Problem]:
     lengths = s.row_lengths
     if lengths is None:
         return
+    if not _finite(s):
+        yield Problem("row_lengths", f"{lengths.rows} rows", "synthetic rows without end have no lengths; write null")
     longest = s.plan.data.sequence_length
     if not s.plan.data.packing and lengths.maximum > longest:
         yield Problem("row_lengths.maximum", str(lengths.maximum), f"rows are cut to plan.data.sequence_length {longest}")
@@ -352,3 +453,76 @@ def _row_lengths(s: Submission) -> Iterator[Problem]:
     if not s.plan.data.packing and rows >= 50 and not lengths.mean / 3 < real / rows < lengths.mean * 3:  # noqa: PLR2004 - a mean of few rows says little
         fix = f"the rows of the data have {lengths.mean:.0f} tokens on average, those trained on {real / rows:.0f}"
         yield Problem("trace.real_tokens", f"{real} in {rows} rows", fix)
+
+
+def _regular(s: Submission) -> Iterator[Problem]:
+    """Yield step times and losses that are too regular for a clock and for training."""
+    times, losses = np.asarray(s.trace.step_times_s), np.asarray([loss for loss in s.trace.loss if loss is not None])
+    if len(times) >= FEWEST_STEPS:
+        distinct = len(np.unique(np.round(times / SAME_S)))
+        changes = np.unique(np.round(np.diff(times[1:]) / SAME_S))
+        if distinct < len(times) / 4 or len(changes) < len(times) / 4:
+            fix = (
+                f"only {min(distinct, len(changes))} different times or changes in {len(times)} steps; a clock never measures such a series"
+            )
+            yield Problem("trace.completed_at_s", "", fix)
+    if len(losses) >= FEWEST_STEPS:
+        straight = np.abs(np.diff(losses, 2)).max() < 1e-6 * np.abs(losses).max()
+        if straight or len(np.unique(losses)) < len(losses) / 2 or (losses == np.round(losses)).mean() > 0.5:  # noqa: PLR2004 - half are whole
+            yield Problem(
+                "trace.loss", f"{len(np.unique(losses))} different values in {len(losses)} steps", "too regular for losses of training"
+            )
+
+
+def _micro_steps(s: Submission) -> Iterator[Problem]:
+    micro, times = s.trace.micro_completed_at_s, s.trace.step_times_s
+    accumulated, total = s.plan.batch.gradient_accumulation, len(s.trace)
+    starts = (s.trace.started_at_s, *s.trace.completed_at_s)
+    for step, inside in enumerate(micro):
+        if not inside:
+            continue
+        if len(inside) != accumulated and not (step == total - 1 and _finite(s)):
+            fix = f"plan.batch.gradient_accumulation is {accumulated}; a step has all of its micro-steps"
+            yield Problem("trace.micro_completed_at_s", f"{len(inside)} in step {step + 1}", fix)
+            return
+        if inside[-1] - starts[step] < SHORTEST_UPDATE * times[step]:
+            fix = "all micro-steps end in the first part of the step; the update takes less time than they do"
+            yield Problem("trace.micro_completed_at_s", f"step {step + 1}", fix)
+            return
+
+
+def _limits(s: Submission) -> Iterator[Problem]:
+    """Yield runs that are longer than their own limits allow, and results that the plan does not ask for."""
+    rules, process, times = s.plan.measurement, s.process, s.trace.step_times_s
+    if rules.timeout_s is not None and process.wall_s > rules.timeout_s * TIME_TOLERANCE + LONGEST_TEARDOWN_S:
+        yield Problem("process.wall_s", f"{process.wall_s:g} s", f"plan.measurement.timeout_s is {rules.timeout_s:g}; such a run is ended")
+    if s.outcome.status is Status.OK:
+        last = s.timeline[-1]
+        if last.phase is Phase.TEARDOWN and process.wall_s - last.at_s > LONGEST_TEARDOWN_S + last.at_s:
+            yield Problem("process.wall_s", f"{process.wall_s:g} s", f"the last phase begins at {last.at_s:g} s; check the unit")
+        compiled = any(event.kind == "compile" for event in s.events)
+        if rules.max_train_s is not None and len(times) > max(rules.min_steps, 1) and not compiled:
+            trained_s = sum(times[1:])
+            if trained_s - 3 * max(times) > rules.max_train_s * TIME_TOLERANCE:
+                yield Problem("trace", f"{trained_s:.1f} s", f"plan.measurement.max_train_s is {rules.max_train_s:g}; training stops there")
+    longest = 0.0
+    for step, time_s in enumerate(times):
+        if rules.no_step_s is not None and step and time_s > TIME_TOLERANCE * max(rules.no_step_s, 10 * longest) + RANK_SLACK_S:
+            fix = f"longer than plan.measurement.no_step_s {rules.no_step_s:g} and ten times any earlier step; the run is ended before"
+            yield Problem("trace.completed_at_s", f"step {step + 1}: {time_s:.1f} s", fix)
+            break
+        longest = max(longest, time_s)
+    if (s.saved_bytes is not None) and not rules.save:
+        yield Problem("saved_bytes", str(s.saved_bytes), "plan.measurement.save is false; such a run saves nothing")
+    elif s.saved_bytes is None and rules.save and s.outcome.status is Status.OK and s.plan.device.backend is not Backend.NEURON:
+        yield Problem("saved_bytes", "null", "plan.measurement.save is true; a successful run has saved")
+    compiles = s.plan.model.compile != "none" or s.plan.model.attention == "flex_attention" or s.plan.device.backend is Backend.NEURON
+    if process.compile_cache in {"cold", "warm"} and not compiles and s.plan.model.fused_kernels == "none":
+        yield Problem(
+            "process.compile_cache", repr(process.compile_cache), "plan.model.compile is 'none'; nothing is compiled in such a run"
+        )
+    from_hub = (
+        s.plan.model.hub_id is not None or s.plan.data.source is DataSource.HUB or s.plan.data.tokenizer not in {"none", "word-level"}
+    )
+    if process.model_cache != "none" and not from_hub:
+        yield Problem("process.model_cache", repr(process.model_cache), "weights and data of this plan come from no hub")

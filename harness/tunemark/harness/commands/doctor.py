@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tunemark.harness.plan.capabilities import generation_of
-from tunemark.harness.plan.machine import PACKAGES, Machine, detect
+from tunemark.harness.plan.machine import Machine, detect
 from tunemark.harness.plan.memory_check import StepMemory, step_memory
 from tunemark.harness.plan.options import Json, Options
 from tunemark.harness.plan.resolve import missing_card, resolve
@@ -22,7 +22,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
 from tunemark.schema.physics.utilisation import clock_words
-from tunemark.schema.vocabulary import Dtype
+from tunemark.schema.vocabulary import PACKAGES, Dtype
 
 if TYPE_CHECKING:
     from tunemark.harness.run.self_test import SelfTest

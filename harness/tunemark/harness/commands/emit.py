@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from tunemark.harness.plan.machine import PACKAGES, VENDOR_PACKAGES, Machine, detect
+from tunemark.harness.plan.machine import Machine, detect
 from tunemark.harness.plan.memory_check import too_large
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, resolve
@@ -27,7 +27,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend, Method, Strategy
+from tunemark.schema.vocabulary import PACKAGES, VENDOR_PACKAGES, Backend, Method, Strategy
 
 PANEL = "For other machines"
 PORT = 29_500

@@ -15,28 +15,10 @@ from tunemark.harness.vendors.vendor_tools import UnusableMask, cpu_model, hides
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.privacy import scrub
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.vocabulary import PACKAGES, VENDOR_PACKAGES, Backend, Dtype
 
-PACKAGES = (
-    "torch",
-    "transformers",
-    "peft",
-    "accelerate",
-    "datasets",
-    "tokenizers",
-    "bitsandbytes",
-    "deepspeed",
-    "liger-kernel",
-    "flash-attn",
-    "flash-attn-3",
-    "optimum-neuron",
-    "nvidia-ml-py",
-    "numpy",
-)
 SERIAL = re.compile(r"(?<=[0-9a-fA-F]{8})(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|(?<=[0-9a-fA-F]{8})[0-9a-fA-F]{8,}")
 """The serial number of a GPU or of a part of it, after the first eight digits."""
-VENDOR_PACKAGES = ("torch-xla", "torch-neuronx", "neuronx-cc", "neuronx-distributed")
-"""Packages of a vendor's stack, which are not reported as missing elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
