@@ -60,7 +60,7 @@ def workflow_property(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return text with at most so many characters, and its length if it was cut."""
+    """Return text cut to `most` characters, with its length if it was cut."""
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
