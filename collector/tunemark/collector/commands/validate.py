@@ -53,7 +53,7 @@ def validate(
     for path, reason in records.ignored:
         say(f"ignored {shown_path(path, root)}: {reason}")
     with progress("validate", len(records.files)) as advance:
-        done = validate_all(records, cards, root, FactBase(root / "data"), advance)
+        done = validate_all(records, cards, root, FactBase.of_root(root), advance)
     for file, note in done.notes:
         say(f"{file}: note: {note}")
     if as_json:
