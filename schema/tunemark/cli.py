@@ -27,6 +27,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ab": (STUDIES, "Compare two settings in interleaved runs."),
     "predict": (STUDIES, "Predict the time and cost of a whole job from a short run."),
     "validate": (COLLECTOR, "Check submissions and published results."),
+    "submit": (COLLECTOR, "Send results: check, show every fact, open the pull request."),
+    "pull-request": (COLLECTOR, "Check the submissions of a pull request, without running anything of it."),
     "collect": (COLLECTOR, "Load all results and facts into the database."),
     "audit": (COLLECTOR, "Check figures against physics, arithmetic and catalogues."),
     "query": (COLLECTOR, "Query the database with SQL."),
