@@ -35,6 +35,7 @@ ATTACKS += [
     "\u3164",
 ]
 HONEST = [
+    "supervised <= real & real > 0",
     "CUDA out of memory. Tried to allocate 2.00 GiB; GPU 0 has 79.1 GiB.",
     "Mémoire insuffisante : 2,00 Gio",
     "メモリ不足です",
@@ -71,7 +72,8 @@ def test_markdown_shows_one_piece_of_code_and_nothing_else(text):
     html = MarkdownIt("commonmark").enable("table").render(f"| a | b |\n|---|---|\n| {markdown(text)} | end |\n")
     assert re.search(r"<tbody>\n<tr>\n<td>(?:<code>[^<]*</code>|\(empty\))</td>\n<td>end</td>\n</tr>\n</tbody>", html)
     # The same text within HTML, where Markdown is not read.
-    assert not re.search(r"[<>&|]", markdown(text))
+    assert not re.search(r"<[A-Za-z/!?]|\|", markdown(text))
+    assert markdown(text).strip("`").count("`") == 0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ _BLANK = frozenset(
 ) | frozenset(map(chr, range(0xE0100, 0xE01F0)))
 # GitHub obeys `::command` at the start of a line, after blanks, and the older `##[command]` anywhere in it.
 _COMMAND = re.compile(r"\A(\s*):|##(?=\[|\Z)")
-_MARKUP = re.compile(r"[`|<>&]")
+# A tag begins with one of these after its bracket; other brackets, as in `<=`, are text within HTML too.
+_MARKUP = re.compile(r"\||<(?=[A-Za-z/!?])")
 # Spreadsheets run a cell that begins with one of these; the last four are the full-width forms.
 _FORMULA = frozenset("=+-@\t\r\uff1d\uff0b\uff0d\uff20")
 
@@ -30,10 +31,10 @@ def terminal(text: str) -> str:
 def markdown(text: str) -> str:
     r"""Return text as inline code for Markdown, also within a table or HTML.
 
-    GitHub makes no link, mention, issue reference, formula or HTML of what is in inline code. The characters that could end it, or
-    that count within tables and HTML, become escapes such as `\x7c`.
+    GitHub makes no link, mention, issue reference, formula or HTML of what is in inline code. A backtick, which could end it, is
+    shown as an apostrophe. Bars, which end a cell of a table, and brackets that begin a tag become escapes such as `\x7c`.
     """
-    shown = _MARKUP.sub(lambda match: _escape(match[0]), terminal(text))
+    shown = _MARKUP.sub(lambda match: _escape(match[0]), terminal(text).replace("`", "'"))
     return f"`{shown}`" if shown.strip() else "(empty)"
 
 

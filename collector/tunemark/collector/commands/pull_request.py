@@ -48,7 +48,7 @@ def pull_request(
         write_atomically(out, (json.dumps(report, indent=1, sort_keys=True) + "\n").encode())
     if github:
         for problem in report["refused"]:
-            typer.echo(annotation(problem["path"], problem["field"], f"{problem['value']}: {problem['fix']}"))
+            typer.echo(annotation(problem["path"], problem["field"], _joined(problem["value"], problem["fix"])))
         for change in report["maintainer"]:
             typer.echo(annotation(change["path"], "needs a maintainer", change["reason"], level="notice"))
         append_summary(report_markdown(report))
@@ -56,7 +56,7 @@ def pull_request(
         print_json(report)
     else:
         for problem in report["refused"]:
-            say(terminal(f"{problem['path']}: {problem['field']}: {problem['value']}: {problem['fix']}"))
+            say(terminal(_joined(*(problem[name] for name in ("path", "field", "value", "fix")))))
         for change in report["maintainer"]:
             say(terminal(f"{change['path']}: {change['reason']}"))
         for file in report["files"]:
@@ -64,3 +64,7 @@ def pull_request(
             typer.echo(terminal(f"{file['path']}: {'; '.join(ranks) or file['note']}"))
         typer.echo(summary(report))
     raise typer.Exit(Exit.INVALID if report["verdict"] == "refused" else Exit.OK)
+
+
+def _joined(*parts: str) -> str:
+    return ": ".join(filter(None, parts))

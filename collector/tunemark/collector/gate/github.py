@@ -124,6 +124,8 @@ def _first(value: object) -> list[Mapping[str, Any]]:
 def read_report(path: Path) -> Mapping[str, Any]:
     """Return the report in an untrusted file; an empty one for anything else."""
     try:
+        if path.is_symlink():
+            return {}
         with path.open("rb") as file:
             content = file.read(LARGEST_REPORT_BYTES + 1)
         report = json.loads(content) if len(content) <= LARGEST_REPORT_BYTES else {}
