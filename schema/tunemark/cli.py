@@ -75,7 +75,6 @@ class LazyGroup(TyperGroup):
 app = typer.Typer(
     cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 ok, 1 internal error, 2 usage, 3 invalid record, 4 unsupported on this device, 5 out of memory, 6 no valid measurement.",

@@ -89,7 +89,9 @@ def test_in_a_clone_the_branch_is_committed_and_pushed_and_nothing_else_changes(
     assert len(rehearsal.git(clone, "worktree", "list").splitlines()) == 1
 
 
-def test_what_is_sent_passes_the_check_of_the_pull_request(folder: Path, clone: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_sent_passes_the_check_of_the_pull_request(
+    folder: Path, clone: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent = json.loads(tunemark("submit", new_file(folder), "--to", clone, "--yes", "--json").out)
     base = folder.parent / "base"
     rehearsal.git(base, "fetch", "--quiet", str(folder.parent / "fork.git"), sent["branch"])
@@ -130,7 +132,8 @@ def test_a_plain_folder_gets_the_files_in_their_places(folder: Path, tunemark: T
     assert files == [f"submissions/smoke-lora/{new_file(folder).name}"]
 
 
-def test_a_try_is_sent_when_it_is_named(folder: Path, tunemark: Tunemark) -> None:
+@pytest.mark.usefixtures("folder")
+def test_a_try_is_sent_when_it_is_named(tunemark: Tunemark) -> None:
     said = tunemark("submit", f"submissions/{TRY}", "--dry-run", "--json")
     assert [file["place"] for file in json.loads(said.out)["files"]] == [f"submissions/{TRY}"]
 
