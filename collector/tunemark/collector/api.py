@@ -108,7 +108,7 @@ def recommend(
     database: Path | str | None = None,
     **limits: Any,  # noqa: ANN401 - fields of Question
 ) -> Answer:
-    """Return what to rent for a job, best first. `tokens` counts every epoch.
+    """Return the options to rent for a job, best first. `tokens` counts every epoch.
 
     Limits are fields of `Question`, such as `deadline_s=7200`, `budget_usd=20` or `objective="fastest"`. Needs the database that
     `tunemark collect` writes, and so the extra `site`.

@@ -273,7 +273,7 @@ class Target:
         raise TunemarkError("--to", to, "no such folder; name a clone of your fork, a folder, or OWNER/REPO on GitHub")
 
     def steps(self, chosen: Sequence[Result]) -> list[str]:
-        """Return what is to be done by hand, as commands."""
+        """Return the steps to do by hand, as commands."""
         if self.folder is None:
             files = shlex.join(str(result.file) for result in chosen)
             fork = "Fork the repository of Tunemark on GitHub."
