@@ -10,7 +10,7 @@ import pytest
 import rehearse_pull_requests as rehearsal
 from factories import CHECKOUT, Said, Tunemark
 
-TRY = "smoke-bert/20261122-cpu-d2076b226ba5.json"
+TRY = "smoke-full/20261122-cpu-15aa6917cd6a.json"
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     empty, tools = tmp_path / "empty", tmp_path / "tools"
     (empty / "submissions" / "smoke-lora").mkdir(parents=True)
     rehearsal.add(empty, rehearsal.new_result())
-    (empty / "submissions" / "smoke-bert").mkdir()
+    (empty / "submissions" / "smoke-full").mkdir()
     shutil.copy(CHECKOUT / "submissions" / TRY, empty / "submissions" / TRY)
     tools.mkdir()
     (tools / "git").symlink_to(shutil.which("git") or "git")
