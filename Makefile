@@ -23,7 +23,7 @@ CODE := schema harness collector site tests benchmarks
 # One process per core, whole test files each, in their order: slow ones first (tests/conftest.py). Tiny models are slower on several threads when other work runs.
 PYTEST := -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-run demo sql test check tests test-neuron-stack neuron-api browser duckdb-wasm format schema support mutants structure lock clean
+.PHONY: help setup setup-run demo sql test check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser duckdb-wasm format schema support mutants structure lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -61,11 +61,13 @@ sql: setup ## Build the site with the SQL page; npm downloads DuckDB for browser
 
 test: setup browser duckdb-wasm check tests test-neuron-stack ## Run lint, types and all tests, those of the harness also with older libraries.
 
-check: setup ## Run lint, format, type and import checks.
+check: setup ## Run lint, format, type, import and workflow checks.
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy schema/tunemark harness/tunemark collector/tunemark site/tunemark
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/zizmor --offline --quiet .github/workflows
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 tests: setup
 	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
@@ -80,6 +82,12 @@ $(NEURON_INSTALLED): requirements-neuron-stack.txt pyproject.toml
 	@$(NEURON_BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps -r requirements-neuron-stack.txt
 	@$(NEURON_BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(NEURON_INSTALLED)
+
+wheel-test: setup ## Build the sdist and the wheel, and use the wheel in an empty folder with a new environment (also part of the tests).
+	$(BIN)/python -m pytest -q tests/end_to_end/test_wheel.py
+
+rehearse-pr: setup ## Play a good, a bad and a hostile pull request, and print what each workflow says.
+	@$(BIN)/python benchmarks/rehearse_pull_requests.py
 
 neuron-api: setup ## Read optimum-neuron's API from its wheel again, for the contract tests.
 	@$(PIP) download --quiet --no-deps --dest build/neuron-api $(OPTIMUM_NEURON)

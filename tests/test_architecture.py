@@ -43,8 +43,17 @@ def test_the_structure_of_the_code_keeps_its_goals():
     assert figures["missing on a walk"] == []
 
 
-def test_tunemark_is_a_namespace_so_that_each_room_is_a_source_root():
-    assert not list(ROOT.glob("*/tunemark/__init__.py"))
+def test_one_room_has_the_api_and_every_room_is_a_source_root():
+    assert list(ROOT.glob("*/tunemark/__init__.py")) == [ROOT / "schema" / "tunemark" / "__init__.py"]
+    import tunemark
+
+    assert {Path(folder).parts[-2] for folder in tunemark.__path__} >= set(ROOMS)
+
+
+def test_importing_tunemark_loads_no_library():
+    code = "import sys, tunemark; print(sorted({'numpy', 'pydantic', 'torch', 'typer'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize(

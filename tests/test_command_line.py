@@ -1,5 +1,6 @@
 """The front door behaves like other command-line tools."""
 
+import os
 import subprocess
 import sys
 
@@ -57,3 +58,13 @@ def test_without_arguments_the_help_is_shown(monkeypatch, capsys, arguments):
     shown = capsys.readouterr()
     assert (ended.value.code, shown.err) == (2, "")
     assert "Usage:" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("words", "found"), [("tunemark sub", "submit"), ("tunemark submit --dry", "--dry-run"), ("tunemark import trainer-s", "trainer-state")]
+)
+def test_the_shell_completes_commands_and_options(words, found):
+    code = "import sys; sys.argv = ['tunemark']; from tunemark.cli import main; main()"
+    completion = {"_TUNEMARK_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | completion)
+    assert done.stdout.split() == [found]

@@ -27,6 +27,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ab": (STUDIES, "Compare two settings in interleaved runs."),
     "predict": (STUDIES, "Predict the time and cost of a whole job from a short run."),
     "validate": (COLLECTOR, "Check submissions and published results."),
+    "submit": (COLLECTOR, "Send results: check, show every fact, open the pull request."),
+    "pull-request": (COLLECTOR, "Check the submissions of a pull request, without running anything of it."),
     "collect": (COLLECTOR, "Load all results and facts into the database."),
     "audit": (COLLECTOR, "Check figures against physics, arithmetic and catalogues."),
     "query": (COLLECTOR, "Query the database with SQL."),
@@ -73,7 +75,6 @@ class LazyGroup(TyperGroup):
 app = typer.Typer(
     cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 ok, 1 internal error, 2 usage, 3 invalid record, 4 unsupported on this device, 5 out of memory, 6 no valid measurement.",

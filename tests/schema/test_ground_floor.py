@@ -123,19 +123,14 @@ def test_the_checkout_is_found_from_the_environment_and_from_below(monkeypatch: 
         project_root()
 
 
-def test_a_checkout_that_the_user_did_not_name_is_announced_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_without_a_checkout_results_go_to_the_current_folder_and_facts_come_from_the_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("TUNEMARK_ROOT", raising=False)
     monkeypatch.chdir(tmp_path)
-    files._announce.cache_clear()
-    assert project_root() == project_root() == CHECKOUT
-    announced = f"tunemark: the current folder is not in a checkout; using {CHECKOUT} (change into a checkout, or set TUNEMARK_ROOT)\n"
-    assert capsys.readouterr().err == announced
-    monkeypatch.setenv("TUNEMARK_ROOT", str(CHECKOUT))
-    files._announce.cache_clear()
-    project_root()
-    assert capsys.readouterr().err == ""
+    assert project_root() == tmp_path
+    assert files.data_folder(tmp_path) == CHECKOUT / "data"
+    assert files.data_folder(CHECKOUT) == CHECKOUT / "data"
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0 files"), (1, "1 file"), (1_234, "1,234 files")])

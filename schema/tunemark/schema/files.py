@@ -1,11 +1,9 @@
 """The project's folders, and atomic file writes."""
 
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 
 from tunemark.schema.errors import TunemarkError
@@ -14,37 +12,36 @@ ROOT_VARIABLE = "TUNEMARK_ROOT"
 
 
 def project_root() -> Path:
-    """Return the checkout with the facts: TUNEMARK_ROOT, else the folder above the current one, else the checkout of this source.
+    """Return the folder of `submissions` and `build`: TUNEMARK_ROOT, else the checkout around the current folder, else the current folder.
 
-    A checkout contains the folder `data/accelerators`. The last one is announced on standard error, since results are written there.
+    A checkout contains the folder `data/accelerators`. Without one nothing is ever written next to the source of this package.
     """
     named = os.environ.get(ROOT_VARIABLE)
     if named:
-        if not _is_checkout(Path(named)):
+        if not is_checkout(Path(named)):
             raise TunemarkError(
                 ROOT_VARIABLE, named, "this folder has no data/accelerators; name a checkout of Tunemark, or unset the variable"
             )
         return Path(named).resolve()
     here = Path.cwd()
-    for folder in (here, *here.parents):
-        if _is_checkout(folder):
-            return folder
-    for folder in Path(__file__).resolve().parents:
-        if _is_checkout(folder):
-            _announce(folder)
-            return folder
-    raise TunemarkError("current directory", str(here), f"no checkout of Tunemark here; change into one or set {ROOT_VARIABLE}")
+    return next((folder for folder in (here, *here.parents) if is_checkout(folder)), here)
 
 
-@lru_cache
-def _announce(folder: Path) -> None:
-    """Say once that files are read from and written to a checkout that the user has not named."""
-    sys.stderr.write(
-        f"tunemark: the current folder is not in a checkout; using {folder} (change into a checkout, or set {ROOT_VARIABLE})\n"
-    )
+def data_folder(root: Path) -> Path:
+    """Return the folder of the facts: that of a checkout, else the one that the installed package contains."""
+    if is_checkout(root):
+        return root / "data"
+    source = Path(__file__).resolve()
+    # A wheel holds the facts next to this module; an editable installation has those of its checkout.
+    packaged = (source.parent, *source.parents)
+    found = next((folder / "data" for folder in packaged if is_checkout(folder)), None)
+    if found is None:
+        raise TunemarkError("current directory", str(root), f"no checkout of Tunemark here; change into one or set {ROOT_VARIABLE}")
+    return found
 
 
-def _is_checkout(folder: Path) -> bool:
+def is_checkout(folder: Path) -> bool:
+    """Return True if a folder contains the facts of Tunemark."""
     return (folder / "data" / "accelerators").is_dir()
 
 

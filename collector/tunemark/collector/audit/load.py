@@ -23,9 +23,11 @@ def load_evidence(root: Path, facts: FactBase | None = None, measured: Iterable[
 
     Facts and measured submissions are read from the checkout unless they are given.
     """
-    facts = facts or FactBase(root / "data")
-    published = [read_or_none(path) for path in records_in(root / PUBLISHED).files]
-    converted = [record for path in records_in(root / CONVERTED).files if isinstance(record := read_or_none(path), ConvertedResult)]
+    facts = facts or FactBase.of_root(root)
+    published = [read_or_none(path) for path in records_in(facts.root.parent / PUBLISHED).files]
+    converted = [
+        record for path in records_in(facts.root.parent / CONVERTED).files if isinstance(record := read_or_none(path), ConvertedResult)
+    ]
     records: list[PublishedResult | ConvertedResult] = [result for record in published for result in published_results(record)]
     records += converted
     documents = [record for record in published if isinstance(record, SourceDocument)]

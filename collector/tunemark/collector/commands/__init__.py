@@ -2,7 +2,7 @@
 
 import typer
 
-from tunemark.collector.commands import audit, collect, estimate, export, prices, query, recommend, schema, validate
+from tunemark.collector.commands import audit, collect, estimate, export, prices, pull_request, query, recommend, schema, submit, validate
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}
@@ -17,5 +17,7 @@ for command in (
     recommend.recommend,
     estimate.estimate,
     schema.schema,
+    submit.submit,
+    pull_request.pull_request,
 ):
     app.command()(command)

@@ -10,6 +10,7 @@ from tunemark.collector.commands.terminal import AsJson, chosen, print_json, pri
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
 from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
@@ -206,7 +207,7 @@ def estimate(
         from tunemark.collector.predict.estimate import job_estimates, software_like
         from tunemark.collector.predict.fit import fit
 
-        fitted = fit(calibrate(facts.root.parent, facts).rows)
+        fitted = fit(calibrate(project_root(), facts).rows)
         software = software_like(fitted, like)
         keys = [known.key for known in cards]
         jobs = list(job_estimates(facts, fitted, shape, keys, like=software, tokens=size, usd_per_hour=usd_per_hour))

@@ -7,7 +7,7 @@ import typer
 
 from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
 from tunemark.schema.errors import Exit
-from tunemark.schema.files import project_root, write_atomically
+from tunemark.schema.files import is_checkout, project_root, write_atomically
 from tunemark.schema.records.json_schema import field_reference, schema_files
 from tunemark.schema.records.upgrade import MODELS
 
@@ -55,7 +55,8 @@ def schema(
     written = list(schema_files()) if write else []
     for name in written:
         write_atomically(root / FOLDER / name, schema_files()[name].encode())
-    stale = outdated(root)
+    # Outside a checkout there are no committed files that could be old.
+    stale = outdated(root) if write or is_checkout(root) else []
     if as_json:
         print_json({"written": [str(FOLDER / name) for name in written], "outdated": stale})
     else:

@@ -1,7 +1,7 @@
 """The command `validate`: check records and facts."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from tunemark.schema.errors import Exit
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
+
+if TYPE_CHECKING:
+    from tunemark.collector.gate.check import Validation
 
 # Modules that need numpy are imported by the command, so that --help stays fast.
 # ruff: noqa: PLC0415
@@ -21,6 +24,7 @@ def validate(
         typer.Argument(help="Files or folders. Default: `submissions/` and all of `data/`.", show_default=False),
     ] = None,
     *,
+    github: Annotated[bool, typer.Option("--github", help="Also print annotations for GitHub and write the summary of the job.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check submissions, published and converted results, and the facts of data/.
@@ -40,6 +44,8 @@ def validate(
     - `tunemark validate submissions/smoke-lora/ --json`
 
     - `tunemark validate data/prices/prices.csv`
+
+    - `tunemark validate --github`
     """
     from tunemark.collector.gate.check import validate_all
     from tunemark.collector.gate.fact_files import fact_files, is_fact_file
@@ -53,9 +59,11 @@ def validate(
     for path, reason in records.ignored:
         say(f"ignored {shown_path(path, root)}: {reason}")
     with progress("validate", len(records.files)) as advance:
-        done = validate_all(records, cards, root, FactBase(root / "data"), advance)
+        done = validate_all(records, cards, root, FactBase.of_root(root), advance)
     for file, note in done.notes:
         say(f"{file}: note: {note}")
+    if github:
+        _show_on_github(done)
     if as_json:
         problems = [problem_json(file, problem) for file, problem in done.problems]
         print_json({"files": done.files, "facts": done.facts, "invalid": done.invalid, "problems": problems})
@@ -67,3 +75,16 @@ def validate(
         facts_too = f" and {counted(done.facts, 'fact file')}" if cards else ""
         typer.echo(f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid")
     raise typer.Exit(Exit.INVALID if done.problems else Exit.OK)
+
+
+def _show_on_github(done: "Validation") -> None:
+    """Print an annotation for each problem and note, and add a table of the problems to the summary of the job."""
+    from tunemark.collector.gate.github import annotation, append_summary, problems_markdown
+
+    for level, listed in (("error", done.problems), ("notice", done.notes)):
+        for file, problem in listed:
+            message = f"{problem.value}: {problem.fix}" if problem.value else problem.fix
+            typer.echo(annotation(file, problem.field, message, level=level))
+    rows = [{"path": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in done.problems]
+    counts = f"{counted(done.files, 'record')}, {counted(done.facts, 'fact file')}, {done.invalid} invalid"
+    append_summary(f"## tunemark validate\n\n{counts}\n\n{problems_markdown(rows, len(rows))}")

@@ -78,7 +78,7 @@ def mlperf(
     root = project_root()
     folder = root / "data" / "converted" / "mlperf" if out is None else out
     with progress("import mlperf", USUAL_LOGS) as advance:
-        entries = read_entries(archives, FactBase(root / "data"), advance)
+        entries = read_entries(archives, FactBase.of_root(root), advance)
     written = sum(write_changed(folder / result.round / f"{result.id}.json", canonical_json(result)) for result in entries.results)
     seconds = time.perf_counter() - started
     for problem in entries.problems:

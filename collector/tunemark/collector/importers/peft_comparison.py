@@ -75,7 +75,7 @@ def peft_comparison(
     - `tunemark import peft-comparison data/tables/011/runs.json --source 011 --out /tmp/published`
     """
     root = project_root()
-    facts, problems = FactBase(root / "data"), list[LogProblem]()
+    facts, problems = FactBase.of_root(root), list[LogProblem]()
     runs = list(read_runs(folders, problems))
     results, kept = list[PublishedResult](), list[str]()
     for name, run in runs:

@@ -66,7 +66,7 @@ def table(
     root = project_root()
     mapping = read_map(map_file)
     imported = import_tables(mapping, found_tables(mapping, files))
-    check_cards(imported.results, FactBase(root / "data"))
+    check_cards(imported.results, FactBase.of_root(root))
     folder = (root / "data" / "published" if out is None else out) / mapping.source.id
     kept = map_file.with_name(EXTRACT)
     if all(path.resolve() != kept.resolve() for path in files):

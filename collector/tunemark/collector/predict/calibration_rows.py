@@ -57,7 +57,7 @@ def calibrate(
     measured: Iterable[CalibrationOutcome] | None = None,
 ) -> Calibration:
     """Return the calibration rows of a checkout; audits it and reads its submissions unless these are given."""
-    facts = facts or FactBase(root / "data")
+    facts = facts or FactBase.of_root(root)
     evidence = evidence or load_evidence(root, facts)
     if findings is None:
         from tunemark.collector.audit.rule import audit  # noqa: PLC0415 - `collect` passes the findings that it has

@@ -30,6 +30,7 @@ from tunemark.collector.store.rows import Row, Rows, merge
 from tunemark.schema import errors
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import data_folder
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import SourceDocument, published_results
 from tunemark.schema.records.submission import Submission
@@ -96,10 +97,10 @@ def collect(
     from tunemark.collector.predict.option_rates import option_rows  # noqa: PLC0415
     from tunemark.collector.predict.rules_of_thumb import rule_rows  # noqa: PLC0415
 
-    facts = FactBase(root / "data")
+    facts = FactBase.of_root(root)
     rows = fact_rows(facts)
-    undescribed = _add_documents(rows, root, facts)
-    _add_converted(rows, root, facts)
+    undescribed = _add_documents(rows, facts)
+    _add_converted(rows, facts)
     submissions = []
     for loaded in in_processes(partial(load_submission, root=root, facts=facts, schemas=schemas), submission_files(root).files):
         submissions.append(loaded)
@@ -218,9 +219,9 @@ def finding_rows(findings: Iterable[Finding], rules: Iterable[Rule]) -> Rows:
 # Published and converted results are part of the project: any problem in them stops the collection.
 
 
-def _add_documents(rows: Rows, root: Path, facts: FactBase) -> FileProblems:
+def _add_documents(rows: Rows, facts: FactBase) -> FileProblems:
     """Add the rows of all documents and their results; return a problem for each source without a document, which is left out."""
-    verdicts = _valid(root, PUBLISHED, facts)
+    verdicts = _valid(PUBLISHED, facts)
     documents = {file: verdict.record for file, verdict in verdicts.items() if isinstance(verdict.record, SourceDocument)}
     results = [(file, result, verdict) for file, verdict in verdicts.items() for result in published_results(verdict.record)]
     known = {document.id for document in documents.values()}
@@ -238,9 +239,9 @@ def _add_documents(rows: Rows, root: Path, facts: FactBase) -> FileProblems:
     return [(f"{PUBLISHED}/{source}/{DOCUMENT}", missing_document(source, number)) for source, number in sorted(undescribed.items())]
 
 
-def _add_converted(rows: Rows, root: Path, facts: FactBase) -> None:
+def _add_converted(rows: Rows, facts: FactBase) -> None:
     results = []
-    for file, verdict in _valid(root, CONVERTED, facts).items():
+    for file, verdict in _valid(CONVERTED, facts).items():
         if not isinstance(verdict.record, ConvertedResult):
             record_format = getattr(verdict.record, "format", None)
             fix = f"is not a converted result; {CONVERTED} must contain only converted results"
@@ -250,8 +251,9 @@ def _add_converted(rows: Rows, root: Path, facts: FactBase) -> None:
     merge(rows, converted_rows(results))
 
 
-def _valid(root: Path, folder: str, facts: FactBase) -> dict[str, Verdict]:
-    """Return the verdict on each file of a folder of the project; raises TunemarkError (exit code 3) for the first problem."""
+def _valid(folder: str, facts: FactBase) -> dict[str, Verdict]:
+    """Return the verdict on each file of a folder of the facts; raises TunemarkError (exit code 3) for the first problem."""
+    root = facts.root.parent
     verdicts = {shown_path(path, root): judge(path, facts) for path in records_in(root / folder).files}
     for file, verdict in verdicts.items():
         if verdict.problems:
@@ -283,7 +285,7 @@ def _refuse_repeated_ids(ids: Iterable[tuple[str, str]]) -> None:
 def inputs_sha256(root: Path) -> str:
     """Return the hash of all inputs of a collection: the files of data and submissions, which of them git tracks, and the code."""
     digest = hashlib.sha256()
-    folders = (root / "data", root / SUBMISSIONS, CODE, SCHEMA)
+    folders = (data_folder(root), root / SUBMISSIONS, CODE, SCHEMA)
     for folder in folders:
         for path in sorted(_files(folder)):
             digest.update(f"{path.relative_to(folder)}\0".encode(errors="surrogateescape"))

@@ -21,7 +21,7 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceBasis, 
 from tunemark.schema.facts.names import AWS, cpu_name, suggest_accelerator, suggest_card, suggest_instance
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
-from tunemark.schema.files import project_root
+from tunemark.schema.files import data_folder, project_root
 from tunemark.schema.records.base import Frozen, Text
 from tunemark.schema.vocabulary import Backend
 
@@ -69,8 +69,13 @@ class FactBase:
 
     @classmethod
     def of_project(cls) -> "FactBase":
-        """Return the facts of the current checkout."""
-        return cls(project_root() / "data")
+        """Return the facts of the current checkout, or those of the installed package."""
+        return cls.of_root(project_root())
+
+    @classmethod
+    def of_root(cls, root: Path) -> "FactBase":
+        """Return the facts of a checkout, or those of the installed package for any other folder."""
+        return cls(data_folder(root))
 
     @cached_property
     def accelerators(self) -> dict[str, AcceleratorCard]:

@@ -1,0 +1,128 @@
+"""The Python API: `import tunemark`. Read, check and derive results, and ask what the command line answers.
+
+Paths are files or folders. Facts and results are those of the checkout around the current folder; elsewhere the facts are those of
+the installed package. Errors that a user can fix are `tunemark.schema.errors.TunemarkError`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunemark.collector.gate.check import Validation, validate_all
+from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, find_records, records_in
+from tunemark.collector.predict.estimate import JobEstimate, MemoryFit, job_estimates, memory_fits, software_like
+from tunemark.schema.derive import derive
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import project_root
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.memory_states import MemoryLedger
+from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.recommendation import Answer, Question
+from tunemark.schema.recommendation import recommend as best_options
+from tunemark.schema.records.converted import ConvertedResult
+from tunemark.schema.records.published import PublishedResult, published_results
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.upgrade import InvalidRecord, read_record
+from tunemark.schema.vocabulary import Method
+
+__all__ = ["Estimated", "derive", "estimate", "load_results", "recommend", "validate"]
+
+Result = Submission | PublishedResult | ConvertedResult
+SHORTEST_USUAL = 2048
+
+
+def load_results(*paths: Path | str) -> list[Result]:
+    """Return the results in files and folders, in the order of their paths; by default those in `submissions/`.
+
+    A set of published results gives all of them. Raises TunemarkError (exit code 3) for a file that is not a valid record.
+    """
+    results: list[Result] = []
+    for path in _files(paths).files:
+        try:
+            record = read_record(path.read_bytes())
+        except (InvalidRecord, ValueError, TypeError, RecursionError) as error:
+            raise TunemarkError("file", str(path), f"is not a valid record: {error}", exit_code=Exit.INVALID) from error
+        results += [record] if isinstance(record, Submission | ConvertedResult) else published_results(record)
+    return results
+
+
+def validate(*paths: Path | str) -> Validation:
+    """Return the problems of files and folders, as `tunemark validate` reports them; by default of `submissions/`."""
+    root = project_root()
+    return validate_all(_files(paths), [], root, FactBase.of_root(root), lambda: None)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """The answer of `estimate`."""
+
+    memory: MemoryLedger
+    """Memory of a step, line by line."""
+    fits: tuple[MemoryFit, ...]
+    """How it fits on each accelerator, smallest memory first."""
+    jobs: tuple[JobEstimate, ...]
+    """Predicted speed, time and cost on each accelerator, or the reason why nothing is predicted."""
+
+
+def estimate(
+    model: str,
+    method: str = "lora",
+    *,
+    accelerators: Iterable[str] = (),
+    sequence_length: int | None = None,
+    micro_batch: int = 1,
+    tokens: int | None = None,
+    usd_per_hour: float | None = None,
+    like: str = "plain",
+    **settings: Any,  # noqa: ANN401 - fields of TrainingShape
+) -> Estimated:
+    """Return memory, speed, time and cost of a training on accelerators (by name; all by default), before anything runs.
+
+    `tokens` counts every epoch; without it there is no time and cost. `like` is the software to predict for: plain, tuned or vendor.
+    Further settings are fields of `TrainingShape`, such as `lora_rank=16` or `checkpointing=Checkpointing.FULL`.
+    """
+    from tunemark.collector.predict.calibration_rows import calibrate  # noqa: PLC0415 - the audit takes a second to import
+    from tunemark.collector.predict.fit import fit  # noqa: PLC0415 - as above
+
+    root = project_root()
+    facts = FactBase.of_root(root)
+    card = facts.model(model)
+    length = min(SHORTEST_USUAL, card.context_length) if sequence_length is None else sequence_length
+    shape = TrainingShape(card, Method(method), length, micro_batch, **settings)
+    names = list(accelerators)
+    cards = [facts.accelerator(name) for name in names] if names else [card for card in facts.accelerators.values() if card.unit != "cpu"]
+    fitted = fit(calibrate(root, facts).rows)
+    software = software_like(fitted, like)
+    jobs = job_estimates(facts, fitted, shape, [card.key for card in cards], like=software, tokens=tokens, usd_per_hour=usd_per_hour)
+    return Estimated(estimate_memory(shape), memory_fits(shape, cards), tuple(jobs))
+
+
+def recommend(
+    model: str,
+    tokens: float,
+    *,
+    method: str = "lora",
+    sequence_length: int | None = None,
+    database: Path | str | None = None,
+    **limits: Any,  # noqa: ANN401 - fields of Question
+) -> Answer:
+    """Return the options to rent for a job, best first. `tokens` counts every epoch.
+
+    Limits are fields of `Question`, such as `deadline_s=7200`, `budget_usd=20` or `objective="fastest"`. Needs the database that
+    `tunemark collect` writes, and so the extra `site`.
+    """
+    from tunemark.collector.commands.recommend import read_options  # noqa: PLC0415 - needs duckdb
+
+    root = project_root()
+    facts = FactBase.of_root(root)
+    card = facts.model(model)
+    length = min(SHORTEST_USUAL, card.context_length) if sequence_length is None else sequence_length
+    rates, offers = read_options(Path(database) if database else root / "build" / "tunemark.duckdb", facts, card)
+    return best_options(Question(method, tokens, length, **limits), rates, offers)
+
+
+def _files(paths: Iterable[Path | str]) -> RecordFiles:
+    named = [Path(path) for path in paths]
+    return find_records(named) if named else records_in(project_root() / SUBMISSIONS)

@@ -1,0 +1,397 @@
+"""The command `submit`: check results, show every fact in them, and open the pull request that adds them."""
+
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tunemark.collector.commands.terminal import AsJson, print_json, print_table, problem_json, say
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import is_checkout, project_root, write_atomically
+from tunemark.schema.formats import counted
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.safe_text import markdown, terminal
+from tunemark.schema.vocabulary import DataSource, Status
+
+# Modules that need numpy are imported by the command, so that --help stays fast.
+# ruff: noqa: PLC0415
+
+SUBMISSIONS = "submissions"
+SHORTEST_LIST = 8
+"""Numbers in a list above which only their count and range are shown."""
+BRANCH = "submit-"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A submission that is to be sent."""
+
+    file: Path
+    record: Submission
+    content: bytes
+
+    @property
+    def id(self) -> str:
+        """Return its id, the last part of its name."""
+        return self.file.stem.rsplit("-", 1)[-1]
+
+    @property
+    def place(self) -> str:
+        """Return its path in a checkout."""
+        return f"{SUBMISSIONS}/{self.record.workload}/{self.file.name}"
+
+    @property
+    def title(self) -> str:
+        """Return workload and device in words."""
+        device = self.record.plan.device
+        return f"{self.record.workload} on {device.count} x {device.accelerator or self.record.environment.devices[0].name}"
+
+
+def submit(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Submissions, or folders of them. Default: the new ones in `submissions/`.", show_default=False),
+    ] = None,
+    *,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="FOLDER|OWNER/REPO",
+            help="A clone of your fork, a plain folder, or your fork on GitHub (needs gh). Default: the current checkout.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and show everything, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send results: check them as the pull request will, show every fact that leaves this machine, ask, and open the pull request.
+
+    In a clone the files go to a new branch, which is committed and pushed; your own branch and working files are not touched. With
+    gh (https://cli.github.com) the pull request is opened too; without it the remaining steps are printed. In a plain folder the files
+    are only written. Tries with few steps, interrupted runs and runs on your own text are left out unless you name their files.
+
+    Exit codes: 0 sent, or shown with --dry-run, 2 nothing to send or git failed, 3 a file is invalid.
+
+    Examples
+    --------
+    - `tunemark submit --dry-run`
+
+    - `tunemark submit submissions/lora-8b/20261122-nvidia-h100-80gb-sxm-0123456789ab.json --to ~/tunemark-fork`
+
+    - `tunemark submit submissions/ --to YOUR-NAME/tunemark --yes`
+    """
+    if as_json and not (yes or dry_run):
+        raise TunemarkError("--json", "", "a program cannot be asked; add --yes to send, or --dry-run to look")
+    root = project_root()
+    chosen, left_out = _chosen(files, root)
+    _check(chosen, root, as_json=as_json)
+    target = Target.of(to, root)
+    facts = {result.place: _facts(result.record) for result in chosen}
+    if not as_json:
+        _show(facts, target.author)
+    sent: dict[str, Any] = {"branch": None, "commit": None, "pull_request": None, "steps": target.steps(chosen)}
+    if not dry_run and target.folder is not None:
+        if not yes:
+            _ask(len(chosen), to or "the pull request")
+        sent = target.send(chosen)
+    if as_json:
+        listed = [{"file": str(result.file), "place": result.place, "facts": facts[result.place]} for result in chosen]
+        unsent = [{"file": str(path), "reason": reason} for path, reason in left_out]
+        print_json({"files": listed, "left_out": unsent, "dry_run": dry_run, "commit_author": target.author, **sent})
+        return
+    _show_sent(sent, "Remaining steps:" if sent["commit"] else "Nothing was sent. The steps:")
+
+
+def _show_sent(sent: Mapping[str, Any], title: str) -> None:
+    for path in sent.get("files", ()):
+        typer.echo(f"wrote {terminal(path)}")
+    for label in ("branch", "commit", "pull_request"):
+        if sent[label]:
+            typer.echo(f"{label.replace('_', ' ')}: {terminal(sent[label])}")
+    if sent["steps"]:
+        typer.echo(title)
+    for number, step in enumerate(sent["steps"], start=1):
+        typer.echo(f"  {number}. {terminal(step)}")
+
+
+# The results to send ----------------------------------------------------------------------------------
+
+
+def _chosen(files: Sequence[Path] | None, root: Path) -> tuple[list[Result], list[tuple[Path, str]]]:
+    """Return the results to send, and those left out with the reason. A named file is never left out."""
+    from tunemark.collector.gate.check import LARGEST_FILE_BYTES
+    from tunemark.collector.gate.cross_file_checks import committed_files
+    from tunemark.collector.gate.read import find_records, records_in, shown_path
+    from tunemark.schema.records.upgrade import InvalidRecord, read_record
+
+    committed = committed_files(root)
+    found = find_records(files).files if files else records_in(root / SUBMISSIONS).files
+    named = {path for path in files or () if path.is_file()}
+    chosen: list[Result] = []
+    left_out: list[tuple[Path, str]] = []
+    for path in found:
+        if path not in named and shown_path(path, root) in committed:
+            continue
+        if path.stat().st_size > LARGEST_FILE_BYTES:
+            raise TunemarkError("FILE", str(path), "is too large for a submission", exit_code=Exit.INVALID)
+        content = path.read_bytes()
+        try:
+            record = read_record(content)
+        except (InvalidRecord, ValueError, TypeError, RecursionError) as error:
+            raise TunemarkError("FILE", str(path), f"is not valid: {terminal(str(error))}", exit_code=Exit.INVALID) from error
+        if not isinstance(record, Submission):
+            raise TunemarkError("FILE", str(path), "is not a submission; `tunemark run` writes one", exit_code=Exit.INVALID)
+        reason = None if path in named else _reason_to_leave_out(record)
+        if reason is None:
+            chosen.append(Result(path, record, content))
+        else:
+            left_out.append((path, reason))
+    for path, reason in left_out:
+        say(terminal(f"left out {path}: {reason}; name the file to send it"))
+    if not chosen:
+        raise TunemarkError("FILE", "", "there is no new result to send; run a workload, or name a file")
+    return chosen, left_out
+
+
+def _reason_to_leave_out(record: Submission) -> str | None:
+    from tunemark.schema.derive import derive
+
+    if record.outcome.status is Status.INTERRUPTED:
+        return "an interrupted run"
+    if record.plan.data.source is DataSource.FILE:
+        return "a run on your own text"
+    if record.outcome.status is Status.OK and not derive(record).rankable:
+        return "a try with too few steady steps for a rank"
+    return None
+
+
+def _check(chosen: Sequence[Result], root: Path, *, as_json: bool) -> None:
+    """Check the files together with the results that this folder has. Prints the problems and exits with 3 if there are any."""
+    from tunemark.collector.gate.check import validate_all
+    from tunemark.collector.gate.read import SUBMISSIONS as FOLDER
+    from tunemark.collector.gate.read import RecordFiles, records_in, shown_path
+
+    own = {shown_path(result.file, root) for result in chosen}
+    there = [path for path in records_in(root / FOLDER).files if shown_path(path, root) not in own]
+    done = validate_all(RecordFiles(sorted([*there, *(result.file for result in chosen)])), [], root, FactBase.of_root(root), lambda: None)
+    problems = [(file, problem) for file, problem in done.problems if file in own or not done.judged]
+    if not problems:
+        return
+    for file, problem in problems:
+        say(terminal(f"{file}: {problem}"))
+    if as_json:
+        print_json({"files": [], "problems": [problem_json(file, problem) for file, problem in problems]})
+    say("nothing was sent: `tunemark validate` shows the same problems")
+    raise typer.Exit(Exit.INVALID)
+
+
+# What leaves the machine ------------------------------------------------------------------------------
+
+
+def _facts(record: Submission) -> dict[str, str]:
+    """Return every fact of a submission by field, as text. Long lists of numbers are shown with their count and range."""
+    return dict(_flat("", record.model_dump(mode="json")))
+
+
+def _flat(field: str, value: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - any JSON value
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat(f"{field}.{key}" if field else key, inner)
+    elif isinstance(value, list) and len(value) > SHORTEST_LIST and all(isinstance(item, int | float | None) for item in value):
+        known = [item for item in value if item is not None]
+        yield field, f"{len(value):,} numbers" + (f", {min(known):.6g} to {max(known):.6g}" if known else "")
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        for index, inner in enumerate(value):
+            yield from _flat(f"{field}[{index}]", inner)
+    elif value not in (None, [], {}):
+        yield field, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _show(facts: Mapping[str, Mapping[str, str]], author: str | None) -> None:
+    """Print the facts: those that all files share once, then the others of each file."""
+    first, *others = facts.values()
+    shared = {field: text for field, text in first.items() if others and all(other.get(field) == text for other in others)}
+    tables = [("in all files", shared)] if shared else []
+    tables += [(place, {field: text for field, text in rows.items() if field not in shared}) for place, rows in facts.items()]
+    typer.echo("What leaves this machine; fields without a value are left out.")
+    for title, rows in tables:
+        typer.echo("")
+        print_table(["field", "value"], [(terminal(field), terminal(text)) for field, text in rows.items()], title=title)
+    typer.echo("")
+    if author:
+        typer.echo(f"The commit also shows its author from your git settings: {terminal(author)}")
+
+
+def _ask(count: int, target: str) -> None:
+    if not sys.stdin.isatty():
+        raise TunemarkError("--yes", "", "this is not a terminal, so nobody can be asked; add --yes to send, or --dry-run to look")
+    typer.confirm(f"Send {counted(count, 'result')} to {terminal(target)}?", abort=True, err=True)
+
+
+# Where it goes ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A clone of a fork, a plain folder, a fork on GitHub, or nothing yet."""
+
+    folder: Path | None
+    """Null if no clone is known: only the steps are printed."""
+    fork: str | None = None
+    """OWNER/REPO of a fork that has to be cloned first."""
+    author: str | None = None
+    """Author of the commit; null for a plain folder."""
+
+    @classmethod
+    def of(cls, to: str | None, root: Path) -> "Target":
+        """Return the target that an option names; the current checkout by default."""
+        if to is None:
+            return cls(root, author=_author(root)) if is_checkout(root) and _is_git(root) else cls(None)
+        folder = Path(to).expanduser()
+        if folder.is_dir():
+            if not _is_git(folder):
+                return cls(folder)
+            top = Path(_tool("git", "-C", str(folder), "rev-parse", "--show-toplevel"))
+            if not is_checkout(top):
+                raise TunemarkError("--to", to, "is a git repository, but not one of Tunemark; name a clone of your fork")
+            return cls(top, author=_author(top))
+        if to.count("/") == 1 and not to.startswith((".", "/", "~", "-")):
+            if shutil.which("gh") is None:
+                fix = "gh is not installed; install it (https://cli.github.com), or clone the fork and name its folder"
+                raise TunemarkError("--to", to, fix)
+            return cls(Path(tempfile.gettempdir()), to, _author(Path.cwd()))
+        raise TunemarkError("--to", to, "no such folder; name a clone of your fork, a folder, or OWNER/REPO on GitHub")
+
+    def steps(self, chosen: Sequence[Result]) -> list[str]:
+        """Return the steps to do by hand, as commands."""
+        if self.folder is None:
+            files = shlex.join(str(result.file) for result in chosen)
+            fork = "Fork the repository of Tunemark on GitHub."
+            return [fork, "git clone ADDRESS-OF-YOUR-FORK FOLDER", f"tunemark submit {files} --to FOLDER"]
+        if self.author is None:
+            return [shlex.join(("cp", str(result.file), str(self.folder / result.place))) for result in chosen]
+        branch = _branch(chosen)
+        made = [
+            ("git", "switch", "-c", branch),
+            *(("cp", str(result.file), result.place) for result in chosen),
+            ("git", "add", SUBMISSIONS),
+        ]
+        made += [("git", "commit", "-m", _title(chosen)), ("git", "push", "-u", "origin", branch)]
+        return [*map(shlex.join, made), _open_step(branch)]
+
+    def send(self, chosen: Sequence[Result]) -> dict[str, Any]:
+        """Write the files to their places; in a clone also commit, push and open the pull request. All or nothing up to the commit."""
+        if self.folder is None or self.author is None:
+            written = [(self.folder or Path()) / result.place for result in chosen]
+            for path, result in zip(written, chosen, strict=True):
+                write_atomically(path, result.content)
+            return {"branch": None, "commit": None, "pull_request": None, "files": [str(path) for path in written], "steps": []}
+        with tempfile.TemporaryDirectory(prefix="tunemark-submit-") as temporary:
+            clone = self.folder
+            if self.fork is not None:
+                clone = Path(temporary) / "fork"
+                _tool("gh", "repo", "clone", self.fork, str(clone), "--", "--depth=1")
+            return _branch_and_push(clone, Path(temporary) / "work", chosen)
+
+
+def _branch_and_push(clone: Path, work: Path, chosen: Sequence[Result]) -> dict[str, Any]:
+    """Commit the files on a new branch in a work tree of its own, so that the clone's branch and files are not touched."""
+    branch, start = _branch(chosen), _start(clone)
+    git = ("git", "-C", str(work))
+    _tool("git", "-C", str(clone), "worktree", "add", "--quiet", "-b", branch, str(work), start)
+    try:
+        for result in chosen:
+            write_atomically(work / result.place, result.content)
+        _tool(*git, "add", "--", *(result.place for result in chosen))
+        _tool(*git, "commit", "--quiet", "-m", _title(chosen))
+        commit = _tool(*git, "rev-parse", "HEAD")
+    except BaseException:
+        _tool("git", "-C", str(clone), "worktree", "remove", "--force", str(work))
+        _tool("git", "-C", str(clone), "branch", "-D", branch)
+        raise
+    try:
+        return {"branch": branch, "commit": commit, **_pushed(work, branch, chosen)}
+    finally:
+        _tool("git", "-C", str(clone), "worktree", "remove", "--force", str(work))
+
+
+def _pushed(work: Path, branch: str, chosen: Sequence[Result]) -> dict[str, Any]:
+    """Push the branch and open the pull request; what is not possible here becomes a step."""
+    left = [f"git push -u origin {branch}", _open_step(branch)]
+    if "origin" not in _tool("git", "-C", str(work), "remote").split():
+        return {"pull_request": None, "steps": ["git remote add origin ADDRESS-OF-YOUR-FORK", *left]}
+    try:
+        _tool("git", "-C", str(work), "push", "--quiet", "-u", "origin", branch)
+    except TunemarkError as error:
+        say(f"the branch is committed, and was not pushed: {error.fix}")
+        return {"pull_request": None, "steps": left}
+    if shutil.which("gh") is None:
+        return {"pull_request": None, "steps": left[1:]}
+    body = "\n".join(
+        [
+            "Results of `tunemark run`, sent with `tunemark submit`.",
+            "",
+            *(f"- {markdown(result.title)}, result {markdown(result.id)}" for result in chosen),
+        ]
+    )
+    try:
+        address = _tool("gh", "pr", "create", "--head", branch, "--title", _title(chosen), "--body", body, folder=work)
+    except TunemarkError as error:
+        say(f"the branch is pushed, and the pull request was not opened: {error.fix}")
+        return {"pull_request": None, "steps": left[1:]}
+    return {"pull_request": address.splitlines()[-1] if address else None, "steps": []}
+
+
+def _branch(chosen: Sequence[Result]) -> str:
+    return BRANCH + chosen[0].id + (f"-and-{len(chosen) - 1}-more" if len(chosen) > 1 else "")
+
+
+def _title(chosen: Sequence[Result]) -> str:
+    return terminal(chosen[0].title) + (f" and {counted(len(chosen) - 1, 'more result')}" if len(chosen) > 1 else "")
+
+
+def _open_step(branch: str) -> str:
+    return f"Open the pull request from the branch {branch} of your fork, on GitHub or with: gh pr create --head {branch}"
+
+
+def _start(clone: Path) -> str:
+    """Return the commit that a branch starts from: the newest main that is known of the original, else of the fork, else HEAD."""
+    for name in ("upstream/main", "origin/main", "origin/HEAD"):
+        try:
+            return _tool("git", "-C", str(clone), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        except TunemarkError:
+            continue
+    return "HEAD"
+
+
+def _is_git(folder: Path) -> bool:
+    try:
+        return _tool("git", "-C", str(folder), "rev-parse", "--is-inside-work-tree") == "true"
+    except TunemarkError:
+        return False
+
+
+def _author(folder: Path) -> str:
+    """Return name and e-mail address that git writes into a commit. Raises TunemarkError with git's advice if they are not set."""
+    return _tool("git", "-C", str(folder), "var", "GIT_AUTHOR_IDENT").rpartition(" ")[0].rpartition(" ")[0]
+
+
+def _tool(name: str, *arguments: str, folder: Path | None = None) -> str:
+    """Return the output of git or gh. Raises TunemarkError with its own message if it fails."""
+    found = shutil.which(name)
+    if found is None:
+        raise TunemarkError(name, "", "is not installed; install it, or use --to with a plain folder")
+    done = subprocess.run([found, *arguments], capture_output=True, text=True, check=False, timeout=600, cwd=folder, errors="replace")  # noqa: S603 - no shell
+    if done.returncode:
+        raise TunemarkError(f"{name} {' '.join(arguments[:4])}", "", terminal(done.stderr.strip()[:500]) or "failed")
+    return done.stdout.strip()

@@ -1,0 +1,138 @@
+"""What GitHub shows of a check: annotations, the job summary, and the comment on a pull request.
+
+Only the standard library is used, so that the workflow that comments installs nothing: `python -m tunemark.collector.gate.github
+REPORT` prints the comment. A pull request can bring a changed workflow and so write any report, so nothing in it is trusted: every
+text is cut and shown as inline code, and everything else is ignored.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tunemark.schema.safe_text import markdown, shortened, workflow_data, workflow_property
+
+LARGEST_REPORT_BYTES = 512 * 1024
+LARGEST_COMMENT = 60_000
+"""Characters; GitHub refuses more than 65,536."""
+LONGEST_TEXT = 300
+MOST_ROWS = 50
+MARK = "<!-- tunemark: result of the check -->"
+"""First line of the comment, by which the next one replaces it."""
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+VERDICTS = {
+    "accepted": "**Accepted.** All submissions passed; a maintainer merges them.",
+    "refused": "**Refused.** Fix the problems below and push again.",
+    "needs a maintainer": "**Needs a maintainer.** This is more than new submissions, so a person decides.",
+}
+
+
+def annotation(file: str, title: str, message: str, *, level: str = "error") -> str:
+    """Return the line that makes GitHub show a message at a file; a file may end with its line number, as `prices.csv:12`."""
+    name, _, line = file.rpartition(":")
+    place = (name, line) if name and line.isdecimal() else (file, "1")
+    properties = zip(("file", "line", "title"), (*place, title), strict=True)
+    return f"::{level} {','.join(f'{key}={workflow_property(shortened(value, LONGEST_TEXT))}' for key, value in properties)}::{workflow_data(message)}"
+
+
+def append_summary(text: str) -> None:
+    """Add Markdown to the summary of the job, if there is one."""
+    path = os.environ.get(SUMMARY_VARIABLE)
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+
+
+def problems_markdown(problems: Iterable[Mapping[str, Any]], count: int) -> str:
+    """Return problems, each with `path`, `field`, `value` and `fix`, as a Markdown table."""
+    rows = [_row(problem, "path", "field", "value", "fix") for problem in _first(problems)]
+    if not rows:
+        return ""
+    more = f"\nand {count - len(rows):,} more\n" if count > len(rows) else ""
+    return "\n".join(["| file | field | value | what to fix |", "|---|---|---|---|", *rows]) + f"\n{more}"
+
+
+def report_markdown(report: Mapping[str, Any]) -> str:
+    """Return the report on a pull request as Markdown. The report may be anything that JSON can express."""
+    lines = [
+        MARK,
+        "## Check of the submissions",
+        "",
+        VERDICTS.get(str(report.get("verdict")), "**No verdict.** The report cannot be read."),
+    ]
+    for entry in _first(report.get("files")):
+        lines += ["", *_file_lines(entry)]
+    refused, maintainer = _list(report.get("refused")), _list(report.get("maintainer"))
+    if refused:
+        lines += ["", "### What to fix", "", problems_markdown(refused, len(refused))]
+    if maintainer:
+        rows = [_row(change, "path", "reason") for change in _first(maintainer)]
+        lines += ["", "### Changes that a maintainer decides on", "", "| path | reason |", "|---|---|", *rows]
+        lines += [f"\nand {len(maintainer) - len(rows):,} more"] if len(maintainer) > len(rows) else []
+    compared = report.get("compared_with")
+    if isinstance(compared, int) and not isinstance(compared, bool):
+        lines += ["", f"Compared with {compared:,} accepted submissions. `tunemark validate` runs the same checks of a file."]
+    text = "\n".join(lines)
+    # A cut within inline code would leave it open, so whole lines are left out.
+    return (
+        text
+        if len(text) <= LARGEST_COMMENT
+        else f"{text[:LARGEST_COMMENT].rpartition(chr(10))[0]}\n\nThe rest is in the log of the check.\n"
+    )
+
+
+def _file_lines(entry: Mapping[str, Any]) -> Iterator[str]:
+    yield f"### {_text(entry.get('path'))}"
+    yield ""
+    devices = f"{_number(entry.get('devices'), '.0f')} x {_text(entry.get('device'))}"
+    yield f"- result {_text(entry.get('id'))}: {_text(entry.get('workload'))} on {devices}, status {_text(entry.get('status'))}, {_number(entry.get('tokens_per_s'), ',.4g')} tokens/s"
+    if entry.get("note"):
+        yield f"- {_text(entry['note'])}"
+    for table in _first(entry.get("tables")):
+        yield f"- {_text(table.get('table'))}: rank {_number(table.get('rank'), '.0f')} of {_number(table.get('results'), '.0f')} by tokens/s"
+        for peer in _first(table.get("peers")):
+            yield f"    - {_number(peer.get('ratio'), '.3f')} x {_text(peer.get('id'))} on {_text(peer.get('device'))}"
+    checks = [_text(check) for check in _list(entry.get("checks"))[:MOST_ROWS]]
+    if checks:
+        yield f"- passed: {', '.join(checks)}"
+
+
+def _row(content: Mapping[str, Any], *names: str) -> str:
+    return "| " + " | ".join(_text(content.get(name)) for name in names) + " |"
+
+
+def _text(value: object) -> str:
+    return markdown(shortened(value, LONGEST_TEXT)) if isinstance(value, str) else "(none)"
+
+
+def _number(value: object, form: str) -> str:
+    return format(float(value), form) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15 else "(none)"  # noqa: PLR2004
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _first(value: object) -> list[Mapping[str, Any]]:
+    """Return the first objects of a list."""
+    listed = list(value) if isinstance(value, Iterable) and not isinstance(value, str | Mapping) else []
+    return [entry for entry in listed[:MOST_ROWS] if isinstance(entry, Mapping)]
+
+
+def read_report(path: Path) -> Mapping[str, Any]:
+    """Return the report in an untrusted file; an empty one for anything else."""
+    try:
+        if path.is_symlink():
+            return {}
+        with path.open("rb") as file:
+            content = file.read(LARGEST_REPORT_BYTES + 1)
+        report = json.loads(content) if len(content) <= LARGEST_REPORT_BYTES else {}
+    except (OSError, ValueError, RecursionError):
+        report = {}
+    return report if isinstance(report, dict) else {}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(report_markdown(read_report(Path(sys.argv[1]))))

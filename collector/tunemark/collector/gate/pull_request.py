@@ -1,0 +1,243 @@
+"""Check a pull request as data: its files are read from git objects by the code of the base, and never checked out.
+
+A pull request may add submissions. Every other change needs a maintainer, and a change of an existing submission is refused.
+"""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tunemark.collector.gate.check import LARGEST_FILE_BYTES, judge, validate_all
+from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, records_in, shown_path, submission_id
+from tunemark.collector.store.measured_rows import measured_rows
+from tunemark.collector.store.rows import Row
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.formats import counted
+from tunemark.schema.records.submission import Submission
+from tunemark.schema.safe_text import terminal
+
+PLACE = re.compile(rf"{SUBMISSIONS}/[a-z0-9][a-z0-9._-]{{0,99}}/[0-9]{{8}}-[a-z0-9][a-z0-9._-]{{0,99}}-[0-9a-f]{{12}}\.json")
+"""Path of a submission, as `tunemark run` writes it."""
+FILE_MODE = "100644"
+MODES = {"120000": "a symbolic link", "100755": "an executable", "160000": "a submodule", "000000": "a removed file"}
+MOST_FILES = 100
+"""Submissions in a pull request. A person has to look at them."""
+MOST_BYTES = 64 * 2**20
+"""Of all submissions of a pull request together."""
+MOST_CHANGES = 2_000
+"""Changes that are listed one by one."""
+CHECKS = (
+    "only additions under submissions/",
+    "name, mode and size",
+    "schema and canonical form",
+    "rules between fields",
+    "no identity of a person or machine",
+    "cards of workload, model and device",
+    "headline figures derived again from the step log",
+    "compared with the accepted results",
+)
+"""What an accepted submission has passed, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A changed path of a pull request, from git's own list."""
+
+    path: str
+    status: str
+    """Git's letter: A added, M modified, D deleted, T another type."""
+    mode: str
+    """Mode in the head, such as 100644."""
+    blob: str
+    """Hash of the content in the head."""
+
+
+def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
+    """Return the report on the changes between two commits of a repository, as JSON values. `root` is a checkout of the base.
+
+    The verdict is `accepted`, `refused`, or `needs a maintainer`, which people decide.
+    """
+    changed = changes(root, base, head)
+    added, maintainer, refused = _sorted_out(root, changed)
+    files: list[dict[str, Any]] = []
+    with TemporaryDirectory() as folder:
+        written = {_write(root, change, Path(folder)): change.path for change in added}
+        records = records_in(root / SUBMISSIONS)
+        done = validate_all(RecordFiles(sorted([*records.files, *written])), [], root, facts, lambda: None)
+        names = {shown_path(path, root): change for path, change in written.items()}
+        # A problem of the base's own files is not one of the pull request.
+        invalid = [(names[file], problem) for file, problem in done.problems if file in names] if done.judged else done.problems
+        refused += [{"path": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in invalid]
+        bad = {file for file, _ in invalid}
+        accepted = [path for path, name in written.items() if done.judged and name not in bad]
+        rows = _rows(accepted, root, facts)
+        files = [{"path": written[path], "checks": list(CHECKS), **_landing(rows[path], list(rows.values()))} for path in accepted]
+    verdict = "refused" if refused else "needs a maintainer" if maintainer or not files else "accepted"
+    return {
+        "format": "tunemark.pull-request/1",
+        "verdict": verdict,
+        "base": base,
+        "head": head,
+        "changes": len(changed),
+        "compared_with": len(records.files),
+        "files": files,
+        "refused": refused,
+        "maintainer": maintainer,
+    }
+
+
+# Changes, from git ------------------------------------------------------------------------------------
+
+
+def changes(root: Path, base: str, head: str) -> list[Change]:
+    """Return the changes of a head since it left the base. Nothing of the head is run, filtered or written."""
+    first, last = (_git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").decode().strip() for name in (base, head))
+    fork_point = _git(root, "merge-base", first, last).decode().strip()
+    listed = _git(root, "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--no-textconv", fork_point, last)
+    parts = listed.decode(errors="surrogateescape").split("\0")
+    found = []
+    for entry, path in zip(parts[::2], parts[1::2], strict=False):
+        _, mode, _, blob, status = entry.removeprefix(":").split(" ")
+        found.append(Change(path, status[:1], mode, blob))
+    return found
+
+
+def _sorted_out(root: Path, changed: Sequence[Change]) -> tuple[list[Change], list[dict[str, str]], list[dict[str, str]]]:
+    """Return the submissions to check, the changes for a maintainer, and the refused changes."""
+    added: list[Change] = []
+    maintainer: list[dict[str, str]] = []
+    refused: list[dict[str, str]] = []
+    total = 0
+    for change in changed[:MOST_CHANGES]:
+        if not change.path.startswith(f"{SUBMISSIONS}/"):
+            maintainer.append({"path": terminal(change.path), "reason": "is not a submission"})
+            continue
+        size = int(_git(root, "cat-file", "-s", change.blob)) if change.mode in {FILE_MODE, "100755", "120000"} else 0
+        total += size
+        problem = next(_place_problems(change, size, total, len(added)), None)
+        if problem is None:
+            added.append(change)
+        else:
+            refused.append({"path": terminal(change.path)} | dict(zip(("field", "value", "fix"), problem, strict=True)))
+    if len(changed) > MOST_CHANGES:
+        maintainer.append({"path": f"{len(changed) - MOST_CHANGES:,} further paths", "reason": "were not looked at"})
+    return added, maintainer, refused
+
+
+def _place_problems(change: Change, size: int, total: int, before: int) -> Iterator[tuple[str, str, str]]:
+    """Yield (field, value, fix) for what is wrong with a change under submissions/, without reading its content."""
+    if change.status != "A":
+        words = {"M": "changed", "D": "removed", "T": "replaced by another type"}.get(change.status, "changed")
+        yield "change", words, "a submission is never edited or removed; restore it, and run again with --supersedes to replace it"
+    if change.mode != FILE_MODE:
+        yield "mode", MODES.get(change.mode, change.mode), "a submission is a regular file that is not executable; run `git add` again"
+    if PLACE.fullmatch(change.path) is None:
+        yield "file name", "", "a submission has the path that `tunemark run` gives it, submissions/WORKLOAD/DATE-DEVICE-ID.json"
+    if before >= MOST_FILES:
+        yield "number of files", str(before + 1), f"a pull request holds at most {MOST_FILES} submissions; open another one"
+    if total > MOST_BYTES:
+        yield "size", f"{total} bytes", f"the submissions of a pull request hold at most {MOST_BYTES} bytes together; open another one"
+    if size > LARGEST_FILE_BYTES:
+        yield "size", f"{size} bytes", f"larger than {LARGEST_FILE_BYTES} bytes; a record is one run"
+
+
+def _write(root: Path, change: Change, folder: Path) -> Path:
+    """Write the content of a submission as data into a temporary folder; its name has been checked."""
+    path = folder / change.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(_git(root, "cat-file", "blob", change.blob))
+    return path
+
+
+def _git(root: Path, *arguments: str) -> bytes:
+    """Return git's output. Raises TunemarkError with git's own message."""
+    git = shutil.which("git")
+    if git is None:
+        raise TunemarkError("git", "", "is not installed; install it")
+    # Hooks, aliases and filters of the repository play no part in these commands; file system monitors could.
+    command = [git, "-C", str(root), "-c", "core.fsmonitor=false", *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, check=True, timeout=120).stdout  # noqa: S603 - no shell, names come after checks
+    except subprocess.CalledProcessError as error:
+        message = terminal(error.stderr.decode(errors="replace").strip())
+        raise TunemarkError(f"git {arguments[0]}", terminal(arguments[-1]), message or "failed") from error
+
+
+# The place of a result among others -------------------------------------------------------------------
+
+
+def _rows(accepted: Sequence[Path], root: Path, facts: FactBase) -> dict[Path, Row]:
+    """Return the rows of accepted submissions, and of the results of the same workloads in the base."""
+    folders = sorted({path.parent.name for path in accepted})
+    rows = {}
+    for path in (*(path for name in folders for path in records_in(root / SUBMISSIONS / name).files), *accepted):
+        verdict = judge(path, facts)
+        if isinstance(verdict.record, Submission) and verdict.derived is not None and not verdict.problems:
+            tables = measured_rows(verdict.record, verdict.derived, facts, submission_id(path), path.name, verdict.sha256)
+            rows[path] = tables["result_rows"][0]
+    return rows
+
+
+def _landing(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the headline of a result, and its rank and nearest results in each table that it enters."""
+    headline = {"id": row["result_id"], "workload": row["workload"], "status": row["status"], "tokens_per_s": row["tokens_per_s"]}
+    headline |= {"device": row["accelerator"] or row["accelerator_printed"], "devices": row["accelerator_count"]}
+    if not row["rankable"] or not row["tokens_per_s"]:
+        return headline | {"tables": [], "note": "is listed, but not ranked: it did not finish, or has too few steady steps"}
+    alike = [other for other in rows if other["rankable"] and other["tokens_per_s"] and _conditions(other) == _conditions(row)]
+    same_device = [other for other in alike if _hardware(other) == _hardware(row)]
+    tables = [("same workload and conditions", alike), ("the same on this device", same_device)]
+    return headline | {"tables": [asdict(_table(name, row, members)) for name, members in tables], "note": ""}
+
+
+def _conditions(row: Row) -> tuple[object, ...]:
+    return row["workload"], row["comparability_group"]
+
+
+def _hardware(row: Row) -> tuple[object, ...]:
+    return row["accelerator"] or row["accelerator_printed"], row["accelerator_count"]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A result next to another in a table."""
+
+    id: str
+    device: str
+    ratio: float
+    """Tokens per second of the new result over those of this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """The place of a result in a table, by tokens per second."""
+
+    table: str
+    rank: int
+    results: int
+    """Results in the table, this one included."""
+    peers: tuple[Peer, ...]
+    """The next faster and the next slower result."""
+
+
+def _table(name: str, row: Row, members: Sequence[Row]) -> TablePlace:
+    ordered = sorted(members, key=lambda other: -other["tokens_per_s"])
+    place = next(index for index, other in enumerate(ordered) if other["result_id"] == row["result_id"])
+    near = [ordered[index] for index in (place - 1, place + 1) if 0 <= index < len(ordered)]
+    peers = tuple(
+        Peer(other["result_id"], f"{other['accelerator_count']} x {_hardware(other)[0]}", row["tokens_per_s"] / other["tokens_per_s"])
+        for other in near
+    )
+    return TablePlace(name, place + 1, len(ordered), peers)
+
+
+def summary(report: dict[str, Any]) -> str:
+    """Return the report in one sentence."""
+    parts = [counted(len(report["files"]), "submission") + " accepted", f"{len(report['refused'])} refused"]
+    return f"{report['verdict']}: {', '.join(parts)}, {counted(len(report['maintainer']), 'other change')}"

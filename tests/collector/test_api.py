@@ -1,0 +1,62 @@
+"""The Python API answers what the command line answers, from real data."""
+
+import math
+from pathlib import Path
+
+import pytest
+from factories import CHECKOUT
+
+import tunemark
+from tunemark.schema.derive import derive
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.records.submission import Submission
+
+RANKABLE = CHECKOUT / "submissions" / "smoke-lora" / "20261122-cpu-f97f7c8bd82f.json"
+
+
+@pytest.fixture(autouse=True)
+def in_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNEMARK_ROOT", str(CHECKOUT))
+
+
+def test_each_name_of_the_api_is_there() -> None:
+    assert all(getattr(tunemark, name).__doc__ for name in tunemark.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = tunemark.nothing
+
+
+def test_results_of_files_folders_and_sets_are_loaded() -> None:
+    (result,) = tunemark.load_results(RANKABLE)
+    assert isinstance(result, Submission)
+    assert tunemark.derive(result) == derive(result)
+    assert len(tunemark.load_results()) == len(list((CHECKOUT / "submissions").glob("*/*.json")))
+    assert len(tunemark.load_results(CHECKOUT / "data" / "published" / "003")) > 10
+
+
+def test_an_invalid_file_is_an_error_to_load_and_a_problem_to_validate(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.json"
+    path.write_text("{}")
+    with pytest.raises(TunemarkError, match="is not a valid record"):
+        tunemark.load_results(path)
+    assert tunemark.validate(path).invalid == 1
+    assert not tunemark.validate(RANKABLE).problems
+
+
+@pytest.mark.usefixtures("calibrated_once")
+def test_an_estimate_has_memory_fit_speed_time_and_cost() -> None:
+    answer = tunemark.estimate("llama-3.1-8b", accelerators=["H100 80GB", "L4"], tokens=10_000_000)
+    assert [fit.accelerator for fit in answer.fits] == ["nvidia-l4", "nvidia-h100-80gb-sxm"]
+    (small, large) = sorted(answer.jobs, key=lambda job: job.seconds is not None)
+    assert "does not fit" in (small.reason or "")
+    assert large.seconds is not None
+    assert large.usd is not None
+    assert large.throughput is not None
+    assert math.isclose(large.seconds.value, 10_000_000 / large.throughput.tokens_per_s.value, rel_tol=1e-6)
+
+
+def test_a_recommendation_keeps_its_limits(whole_database: Path) -> None:
+    answer = tunemark.recommend("llama-3.1-8b", 10_000_000, database=whole_database, budget_usd=5.0, objective="fastest")
+    assert answer.best is not None
+    assert answer.best.usd_high <= 5.0
+    with pytest.raises(TunemarkError, match="must be above 0"):
+        tunemark.recommend("llama-3.1-8b", 0, database=whole_database)

@@ -1,0 +1,103 @@
+"""The distributions: built, installed into a new environment, and used in an empty folder.
+
+The new environment holds only the wheel. Its dependencies, among them torch, are those of the environment that runs the tests:
+a `.pth` file adds that folder to the path, which does not read the `.pth` file of the editable installation in it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MOST_BYTES = 2_500_000
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the source distribution as an installer would."""
+    folder = tmp_path_factory.mktemp("distributions")
+    build = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    subprocess.run([*build, "-t", "sdist"], check=True, capture_output=True, cwd=ROOT)
+    with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
+        archive.extractall(folder, filter="data")
+    source = next(path for path in folder.iterdir() if path.is_dir())
+    subprocess.run([*build, "-t", "wheel"], check=True, capture_output=True, cwd=source)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment with the wheel."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    find = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    packages = Path(subprocess.run(find, check=True, capture_output=True, text=True).stdout.strip())
+    (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--python",
+        str(python),
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+    ]
+    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def call(environment: Path, tmp_path: Path):
+    """Run a program of the environment in an empty folder."""
+    clean = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "TUNEMARK_ROOT"}}
+    clean |= {"GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.org", "OMP_NUM_THREADS": "1"}
+
+    def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(environment / "bin" / program), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=clean)
+
+    return run
+
+
+def test_the_wheel_has_the_facts_and_stays_small(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    facts = [path for folder in ("accelerators", "models", "workloads") for path in (ROOT / "data" / folder).rglob("*.toml")]
+    assert {f"tunemark/schema/{path.relative_to(ROOT).as_posix()}" for path in facts} <= set(names)
+    assert not [name for name in names if "/tables/" in name or name.startswith("submissions") or name.endswith(".pyc")]
+    assert wheel.stat().st_size < MOST_BYTES
+
+
+def test_a_result_is_measured_checked_and_shown_for_submission_in_an_empty_folder(call, environment: Path, tmp_path: Path) -> None:
+    packages = sorted(path for path in environment.rglob("*.json") if "tunemark" in path.parts)
+    assert str(environment) in call("python", "-c", "import tunemark.schema; print(tunemark.schema.__file__)").stdout
+    doctor = call("tunemark", "doctor", "--json")
+    assert doctor.returncode == 0, doctor.stderr
+    assert "smoke-lora" in doctor.stdout
+    assert call("tunemark", "workloads").returncode == 0
+    run = call("tunemark", "run", "smoke-lora", "--steps", "12", "--json")
+    assert run.returncode == 0, run.stderr
+    file = Path(json.loads(run.stdout)["file"])
+    assert file.is_relative_to(tmp_path / "submissions" / "smoke-lora")
+    checked = call("tunemark", "validate", str(file))
+    assert (checked.returncode, checked.stdout) == (0, "1 record, 0 invalid\n"), checked.stderr
+    shown = call("tunemark", "submit", str(file), "--dry-run")
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(file.read_bytes())["environment"]["os"] in shown.stdout
+    estimated = call("tunemark", "estimate", "-m", "llama-3.1-8b", "-a", "H100 80GB", "--tokens", "10000000", "--json")
+    assert estimated.returncode == 0, estimated.stderr
+    assert json.loads(estimated.stdout)["throughput"]["accelerators"][0]["tokens_per_s"] is not None
+    # Nothing was written next to the package.
+    assert packages == sorted(path for path in environment.rglob("*.json") if "tunemark" in path.parts)

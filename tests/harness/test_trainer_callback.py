@@ -1,0 +1,116 @@
+"""`tunemark.TunemarkCallback`: the record of a real training with the Hugging Face Trainer."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+import tunemark
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.vocabulary import Method, PublishedStatus
+
+TOKENS = 16
+
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        ids = (torch.arange(TOKENS) * 7 + index) % 64
+        return {"input_ids": ids, "labels": ids}
+
+
+def train(folder: Path, callback: object, *, adapters: bool = False, **arguments: object) -> Trainer:
+    """Return a Trainer that has trained a tiny model for 12 steps of 2 x 2 rows."""
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2
+    )
+    model = LlamaForCausalLM(config)
+    if adapters:
+        model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"]))
+    settings = {
+        "max_steps": 12,
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 2,
+        "logging_steps": 1,
+        "save_strategy": "no",
+    }
+    settings |= {"report_to": [], "use_cpu": True, "disable_tqdm": True} | arguments
+    trainer = Trainer(
+        model, TrainingArguments(str(folder / "out"), **settings), train_dataset=Rows(), eval_dataset=Rows(), callbacks=[callback]
+    )
+    trainer.train()
+    return trainer
+
+
+def record_in(path: Path) -> PublishedResult:
+    (record,) = tunemark.load_results(path)
+    assert isinstance(record, PublishedResult)
+    return record
+
+
+def test_a_training_is_recorded_with_its_steps_times_tokens_and_environment(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    trainer = train(tmp_path, tunemark.TunemarkCallback(path, warmup_steps=4, sequence_length=TOKENS), include_num_input_tokens_seen="all")
+    record = record_in(path)
+    claims = {name: claim.value for name, claim in record.claims.items()}
+    assert claims["steps"] == 12
+    assert claims["tokens"] == trainer.state.num_input_tokens_seen == 12 * 4 * TOKENS
+    # The rates are those of the eight steps after the warm-up.
+    assert claims["samples_per_s"] == pytest.approx(4 / claims["step_time_s"])
+    assert claims["tokens_per_s"] == pytest.approx(4 * TOKENS / claims["step_time_s"])
+    assert 8 * claims["step_time_s"] < claims["train_time_s"] < trainer.state.log_history[-1]["train_runtime"] + 1
+    assert claims["loss_start"] == pytest.approx(sum(entry["loss"] for entry in trainer.state.log_history[:3]) / 3)
+    assert record.status is PublishedStatus.OK
+    conditions = record.conditions
+    assert (conditions.method, conditions.micro_batch, conditions.gradient_accumulation, conditions.global_batch) == (Method.FULL, 2, 2, 4)
+    assert conditions.framework["torch"] == torch.__version__
+    assert record.labels["accelerator"]
+    assert not tunemark.validate(path).problems
+
+
+def test_evaluation_and_saving_do_not_count(tmp_path: Path) -> None:
+    class Slow(tunemark.TunemarkCallback):
+        """Evaluation takes half a second longer."""
+
+        def on_evaluate(self, *_: object, **__: object) -> None:
+            import time
+
+            time.sleep(0.5)
+
+    path = tmp_path / "run.json"
+    train(tmp_path, Slow(path, warmup_steps=2), eval_strategy="steps", eval_steps=3)
+    claims = record_in(path).claims
+    # The last evaluation comes after the last step.
+    assert claims["train_time_s"].value > 3 * 0.5
+    assert 10 * claims["step_time_s"].value < 1.0
+
+
+def test_adapters_full_rows_and_a_short_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    train(tmp_path, tunemark.TunemarkCallback(path, full_rows=True, sequence_length=TOKENS, model="llama-3.1-8b"), adapters=True)
+    record = record_in(path)
+    assert record.conditions.method is Method.LORA
+    assert record.conditions.model == "llama-3.1-8b"
+    assert record.claims["tokens_per_s"].value == pytest.approx(4 * TOKENS / record.claims["step_time_s"].value)
+    train(tmp_path, tunemark.TunemarkCallback(path), max_steps=3)
+    assert "step_time_s" not in record_in(path).claims
+
+
+def test_wrong_names_are_errors_before_the_training(tmp_path: Path) -> None:
+    with pytest.raises(TunemarkError, match="did you mean"):
+        tunemark.TunemarkCallback(tmp_path / "run.json", model="llama-3.1-8bb")
+    with pytest.raises(TunemarkError, match="give sequence_length"):
+        tunemark.TunemarkCallback(full_rows=True)
+
+
+def test_the_record_holds_no_path(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    train(tmp_path, tunemark.TunemarkCallback(path, dataset=str(tmp_path / "private")))
+    assert str(tmp_path) not in path.read_text()
+    assert json.loads(path.read_text())["conditions"]["dataset"]

@@ -1,0 +1,131 @@
+"""Text from a pull request is shown, and never obeyed: by a terminal, a log, a Markdown page, a spreadsheet or a workflow."""
+
+import csv
+import io
+import re
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from tunemark.schema.safe_text import csv_cell, markdown, shortened, terminal, workflow_data, workflow_property
+
+# Letters that meet each other in attacks, and any character, surrogates of broken file names included.
+NASTY = st.text(
+    st.one_of(st.sampled_from(list(" :#[]%,|`<>&@=+-\t\r\n\x00\x1b\x9b\u202e\u2066\u200b\ufeff\u3164\U000e0041")), st.characters())
+)
+ATTACKS = [
+    "::error file=README.md::owned",
+    " \u2003::set-output name=x::y",
+    "ok\n::error::x",
+    "a ##[error]b",
+    "\x1b]0;title\x07",
+    "\x9b31m",
+]
+ATTACKS += [
+    "abc\u202egpj.exe",
+    "H\u200b100",
+    "\u2066x\u2069",
+    "a\u2028::error::b",
+    "\U000e0041\U000e0042",
+    "a\udcffb",
+    "\r::error::",
+    "\u3164",
+]
+HONEST = [
+    "supervised <= real & real > 0",
+    "CUDA out of memory. Tried to allocate 2.00 GiB; GPU 0 has 79.1 GiB.",
+    "Mémoire insuffisante : 2,00 Gio",
+    "メモリ不足です",
+    "Недостаточно памяти",
+    "लाल",
+    "显存不足 GPU 0",
+]
+
+
+@given(NASTY)
+def test_a_line_for_a_terminal_has_only_visible_characters_and_never_begins_a_command(text):
+    shown = terminal(text)
+    assert not [c for c in shown if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}]
+    assert len(f"{shown}\n".splitlines()) == 1
+    assert not shown.lstrip().startswith(":")
+    assert "##[" not in shown
+    assert terminal(shown) == shown
+
+
+@pytest.mark.parametrize("text", HONEST)
+def test_an_honest_message_is_shown_as_it_is(text):
+    assert terminal(text) == text
+    assert csv_cell(text) == text
+    assert markdown(text) == f"`{text}`"
+
+
+def test_an_escape_names_the_character():
+    assert terminal("\x1b[31mred\x9b \u202e\U000e0041 a\udcff\n") == r"\x1b[31mred\x9b \u202e\U000e0041 a\udcff\x0a"
+    assert terminal("::error::x ##[group]") == r"\x3a:error::x #\x23[group]"
+
+
+@given(NASTY)
+def test_markdown_shows_one_piece_of_code_and_nothing_else(text):
+    html = MarkdownIt("commonmark").enable("table").render(f"| a | b |\n|---|---|\n| {markdown(text)} | end |\n")
+    assert re.search(r"<tbody>\n<tr>\n<td>(?:<code>[^<]*</code>|\(empty\))</td>\n<td>end</td>\n</tr>\n</tbody>", html)
+    # The same text within HTML, where Markdown is not read.
+    assert not re.search(r"<[A-Za-z/!?]|\|", markdown(text))
+    assert markdown(text).strip("`").count("`") == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["<script>alert(1)</script>", "[x](javascript:1)", "@owner #1 a/b#2 https://x.y", "a|b", "`` ` ``", "![](h)", "\\"]
+)
+def test_markup_links_mentions_and_issue_references_are_inert(text):
+    tokens = MarkdownIt("commonmark").parseInline(f"- {markdown(text)}")[0].children
+    assert {token.type for token in tokens} == {"text", "code_inline"}
+
+
+@given(st.one_of(NASTY, st.integers(), st.floats(allow_nan=False)))
+def test_a_cell_of_csv_is_one_line_that_no_spreadsheet_runs(value):
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow([csv_cell(value), "end"])
+    assert buffer.getvalue().count("\n") == 1
+    cell = next(csv.reader([buffer.getvalue()]))[0]
+    try:
+        float(cell)
+    except ValueError:
+        assert cell[:1] not in {"=", "+", "-", "@", "\t", "\r"}
+
+
+@pytest.mark.parametrize(
+    "text", ["=cmd|' /C calc'!A0", '=HYPERLINK("http://x")', "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1d1+1"]
+)
+def test_a_formula_becomes_text(text):
+    assert csv_cell(text).startswith("'")
+
+
+@pytest.mark.parametrize("value", [-1.5, 0, None, True, 3])
+def test_numbers_stay_numbers(value):
+    assert csv_cell(value) is value
+    assert csv_cell("-1.5e3") == "-1.5e3"
+
+
+@given(NASTY)
+def test_a_workflow_command_is_one_line_and_its_parts_stay_apart(text):
+    line = f"::error file={workflow_property(text)},line=1::{workflow_data(text)}"
+    assert len(line.splitlines()) <= 1
+    assert not set(workflow_property(text)) & set(":,\r\n")
+    found = re.fullmatch(r"::error file=([^:,]*),line=1::(.*)", line)
+    decoded = found[2].replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
+    assert terminal(decoded) == terminal(text)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_each_known_attack_is_inert_in_every_form(attack):
+    for shown in (terminal(attack), markdown(attack), csv_cell(attack), workflow_data(attack).replace("::", "")):
+        assert shown.isprintable() or "\u2003" in shown
+        assert not shown.lstrip().startswith("::")
+
+
+def test_a_long_text_is_cut_with_its_length():
+    assert shortened("a" * 5_000, 10) == "aaaaaaaaaa... (5,000 characters)"
+    assert shortened("short", 10) == "short"
