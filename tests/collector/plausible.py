@@ -102,7 +102,7 @@ def trace_of(plan: Plan, facts: FactBase, steps: int, draw: random.Random, start
         "started_at_s": start,
         "completed_at_s": ends,
         **{name: [value] * steps for name, value in columns.items()},
-        "loss": [round(float(loss), 4) for loss in losses],
+        "loss": [round(float(loss) * (1 + 2e-4 * draw.random()), 6) for loss in losses],
     }
 
 
@@ -135,6 +135,11 @@ def effective_of(plan: Plan) -> dict[str, Any]:
 def _declare(content: dict[str, Any], plan: Plan, facts: FactBase, asked: Callable[[str], bool]) -> None:
     """List the overrides of a run in division open, and the packages and devices that its plan needs."""
     environment = content["environment"]
+    if not asked("environment.os"):
+        environment["os"] = "Linux 6.1 x86_64"
+    if not asked("plan.reasons"):
+        why = ("batch.global_batch", "device.strategy", "precision.compute")
+        content["plan"]["reasons"] |= dict.fromkeys(why, "as the workload card says")
     if not asked("environment.packages"):
         extra = {"peft": plan.method is not Method.FULL, "bitsandbytes": plan.method is Method.QLORA or "8bit" in plan.optimizer.name}
         extra["deepspeed"] = plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3}
@@ -153,12 +158,19 @@ def _declare(content: dict[str, Any], plan: Plan, facts: FactBase, asked: Callab
 
 
 def _memory(content: dict[str, Any], plan: Plan, held: int, asked: Callable[[str], bool]) -> None:
-    if asked("memory") or not content["trace"]["loss"]:
+    if asked("memory"):
         return
     memory = content["memory"]
+    for name, method in (("host_rss", "peak resident memory of the worker's processes"), ("host_swap", "VmSwap")):
+        if memory[name]["peak_bytes"] is not None:
+            memory[name]["method"] = method
+    if not content["trace"]["loss"]:
+        return
+    for name in ("device_allocated", "device_reserved", "device_used"):
+        memory[name] = dict(memory[name])
     if plan.device.backend in {Backend.CUDA, Backend.ROCM}:
         for name, factor in (("device_allocated", 1.2), ("device_reserved", 1.3), ("device_used", 1.4)):
-            memory[name] = {"peak_bytes": int(held * factor), "method": "torch", "reason": None}
+            memory[name] = {"peak_bytes": int(held * factor), "method": "torch.cuda.max_memory", "reason": None}
     elif plan.device.backend is Backend.CPU:
         memory["host_rss"]["peak_bytes"] = max(memory["host_rss"]["peak_bytes"], int(held * 1.2) + 300_000_000)
 
@@ -169,12 +181,19 @@ def _times(content: dict[str, Any], plan: Plan, asked: Callable[[str], bool]) ->
     if not trace["completed_at_s"]:
         if not asked("process"):
             content["process"] |= {"user_s": 0.5, "system_s": 0.1}
+        if not asked("timeline"):
+            phases = ("import", "data", "load", "check", "probe", "train")
+            content["timeline"] = [{"phase": phase, "at_s": 0.5 * number} for number, phase in enumerate(phases)]
+            if not asked("outcome.phase") and not asked("outcome"):
+                content["outcome"]["phase"] = "train"
+            if not asked("process"):
+                content["process"]["wall_s"] = 3.0
         return
     start, end = trace["started_at_s"], trace["completed_at_s"][-1]
     if not asked("timeline"):
         marks = [("import", 0.0), ("data", start - 1.5), ("load", start - 1.2), ("check", start - 0.9), ("probe", start - 0.5)]
         after = [("probe", end + 0.0003), ("eval", end + 0.5), ("teardown", end + 0.6)] if ended else []
-        evaluates = plan.measurement.evaluate and not asked("evaluation")
+        evaluates = plan.measurement.evaluate
         marks += [("train", start), *(mark for mark in after if mark[0] != "eval" or evaluates)]
         content["timeline"] = [{"phase": phase, "at_s": round(at_s, 6)} for phase, at_s in marks]
         if not asked("outcome.phase"):

@@ -135,7 +135,7 @@ def test_a_wrong_option_is_refused_with_the_fix(tunemark: Tunemark, arguments: t
 
 
 def test_an_empty_checkout_has_no_calibration_rows(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "accelerators").mkdir(parents=True)
     assert not calibrate(tmp_path, findings=()).rows
 
 

@@ -158,10 +158,10 @@ def test_a_bad_submission_is_noted_and_the_others_load(checkout: Path, db: Path,
 
 
 def test_a_failed_run_is_a_row(checkout: Path, db: Path) -> None:
-    save(checkout, make_submission(0, **{"outcome.status": "oom_device", "outcome.message": "out of memory", "model": None}))
+    save(checkout, make_submission(0, **{"outcome.status": "oom_host", "outcome.message": "out of memory", "model": None}))
     collect(checkout, db)
     assert rows(db, "select status, failed, rankable, tokens_per_s, message from results") == [
-        ("oom_device", True, False, None, "out of memory")
+        ("oom_host", True, False, None, "out of memory")
     ]
 
 
@@ -204,7 +204,7 @@ def test_a_superseded_result_stays_readable_and_shares_no_ranking(checkout: Path
     old = make_submission(run_id=run_id(1))
     save(checkout, old)
     old_id = content_id(canonical_json(old))
-    new = make_submission(run_id=run_id(2), supersedes=old_id)
+    new = make_submission(run_id=run_id(2), supersedes=old_id, supersedes_reason="a disturbed run", started_at="2026-11-20T13:00:00Z")
     save(checkout, new)
     collect(checkout, db)
     new_id = content_id(canonical_json(new))

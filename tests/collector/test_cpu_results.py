@@ -22,7 +22,7 @@ def on_cpu(**overrides: object) -> Submission:
 
 
 def probed(tflops: float) -> Submission:
-    return on_cpu(probe={"dtype": "fp32", "size": 64, "before_flop_per_s": tflops * 1e12, "after_flop_per_s": tflops * 1e12})
+    return on_cpu(probe={"dtype": "fp32", "size": 1024, "before_flop_per_s": tflops * 1e12, "after_flop_per_s": tflops * 1e12})
 
 
 def test_a_measured_result_on_a_known_cpu_has_mfu_and_its_part_of_the_cpu() -> None:

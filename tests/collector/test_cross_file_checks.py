@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import Tunemark, bare_content, make_content, make_submission, run_id, save
+from factories import Tunemark, bare_content, give_to_git, make_content, make_submission, run_id, save
 
-from tunemark.collector.gate.cross_file_checks import Candidate, accept
+from tunemark.collector.gate.cross_file_checks import Candidate, Subject, accept
 from tunemark.collector.store import loading
 from tunemark.collector.store.loading import collect
 from tunemark.collector.store.rows import Rows
@@ -32,8 +32,12 @@ def test_only_an_existing_result_can_be_superseded(checkout: Path, tunemark: Tun
         assert "there is no valid result of this id" in said.err
 
 
+LATER = {"started_at": "2026-11-20T13:00:00Z", "supersedes_reason": "the first run was disturbed by a backup"}
+CRASHED = {"outcome.status": "crash", "outcome.message": "boom"}
+
+
 def test_a_run_on_another_device_supersedes_nothing(checkout: Path, old: str, tunemark: Tunemark) -> None:
-    save(checkout, make_submission(run_id=run_id(2), supersedes=old, **{"environment.devices.0.name": "Faster CPU"}))
+    save(checkout, make_submission(run_id=run_id(2), supersedes=old, **LATER, **{"environment.devices.0.name": "Faster CPU"}))
     assert "its device is 'Test CPU', but this run has 'Faster CPU'" in tunemark("validate").err
     db = checkout / "build" / "tunemark.duckdb"
     collect(checkout, db)
@@ -41,15 +45,43 @@ def test_a_run_on_another_device_supersedes_nothing(checkout: Path, old: str, tu
 
 
 def test_a_run_of_another_workload_supersedes_nothing() -> None:
-    one = Candidate("a", (), run_id(1), "a" * 12, subject={"workload": "smoke-lora", "device": "T4"})
-    other = Candidate("b", (), run_id(2), "b" * 12, "a" * 12, {"workload": "smoke-full", "device": "T4"})
+    one = Candidate("a", (), run_id(1), "a" * 12, subject=Subject("smoke-lora", "T4"))
+    other = Candidate("b", (), run_id(2), "b" * 12, "a" * 12, subject=Subject("smoke-full", "T4"))
     done = accept([one, other], frozenset())
     assert [kept.file for kept in done.kept] == ["a"]
     assert "its workload is 'smoke-lora', but this run has 'smoke-full'" in str(done.problems[0][1])
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, ""),
+        ({"supersedes_reason": None}, "say why the earlier result is replaced"),
+        ({"started_at": "2026-11-20T11:00:00Z"}, "only a newer run replaces a result"),
+        (CRASHED, "only a run that went as far replaces a result"),
+        ({"plan.measurement.seed": 99}, "its plan has other settings"),
+        ({"environment.cpu_physical_cores": 4, "environment.cpu_usable_cores": 4}, "its machine is"),
+    ],
+)
+def test_only_a_newer_successful_run_of_the_same_plan_and_machine_with_a_reason_replaces_a_result(
+    change: dict[str, object], said: str, checkout: Path, old: str, tunemark: Tunemark
+) -> None:
+    save(checkout, make_submission(run_id=run_id(2), supersedes=old, **{**LATER, **change}))
+    answer = tunemark("validate")
+    assert (answer.code == 0) is (not said), answer.err
+    assert said in answer.err
+
+
+def test_one_result_is_superseded_once(checkout: Path, old: str, tunemark: Tunemark) -> None:
+    for number in (2, 3):
+        save(checkout, make_submission(run_id=run_id(number), supersedes=old, **LATER))
+    assert "supersedes it already" in tunemark("validate").err
+
+
 def test_a_file_alone_finds_what_it_supersedes_in_the_checkout(checkout: Path, old: str, tunemark: Tunemark) -> None:
-    path = save(checkout, make_submission(run_id=run_id(2), supersedes=old))
+    path = save(checkout, make_submission(run_id=run_id(2), supersedes=old, **LATER))
+    assert "there is no valid result of this id" in tunemark("validate", path).err
+    give_to_git(checkout)
     assert tunemark("validate", path).code == 0
 
 

@@ -237,7 +237,7 @@ def test_a_file_above_the_limit_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_failed_run_is_a_valid_submission() -> None:
-    failed = make_submission(0, **{"outcome.status": "oom_device", "outcome.message": "out of memory in the first step", "model": None})
+    failed = make_submission(0, **{"outcome.status": "oom_host", "outcome.message": "out of memory in the first step", "model": None})
     assert problems_of(canonical_json(failed)) == []
 
 

@@ -200,7 +200,7 @@ def test_text_that_cannot_be_used_is_refused_before_anything_runs(tmp_path, trai
 
 @pytest.mark.process
 def test_a_result_that_is_not_there_cannot_be_superseded(tmp_path):
-    done = tunemark("run", "smoke-lora", "--supersedes", "aaaaaaaaaaaa", "--out", tmp_path)
+    done = tunemark("run", "smoke-lora", "--supersedes", "aaaaaaaaaaaa", "--reason", "a disturbed run", "--out", tmp_path)
     assert done.returncode == 2
     assert "--supersedes" in done.stderr
 

@@ -18,18 +18,21 @@ from pydantic import BaseModel
 from tunemark.collector.gate import card_checks
 from tunemark.collector.gate.checks import record_problems
 from tunemark.collector.gate.claim_checks import missing_statistics
-from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files
+from tunemark.collector.gate.cross_file_checks import SECOND_RUN, Candidate, FileProblems, Subject, accept, committed_files, known_commits
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
+from tunemark.collector.gate.identity import identity_of
 from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, in_processes, shown_path
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.formats import GIB
 from tunemark.schema.privacy import identity_leaks
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import PublishedResult, PublishedSet
 from tunemark.schema.records.submission import Submission, submission_name
 from tunemark.schema.records.upgrade import InvalidRecord, Problem, read_record
+from tunemark.schema.vocabulary import Status
 
 LARGEST_FILE_BYTES = 16 * 2**20
 """About 250,000 steps, more than any submission has."""
@@ -57,11 +60,41 @@ class Verdict:
 
     def candidate(self, file: str) -> Candidate:
         """Return the file in the form that the cross-file checks use."""
-        if not isinstance(self.record, Submission):
+        record, derived = self.record, self.derived
+        if not isinstance(record, Submission):
             return Candidate(file, self.problems)
-        # The device is compared by its name, which exists even if it had no card yet.
-        subject = {"workload": self.record.workload, "device": self.record.environment.devices[0].name}
-        return Candidate(file, self.problems, self.record.run_id, self.result_id, self.record.supersedes, subject, self.outdated)
+        return Candidate(
+            file,
+            self.problems,
+            run_id=record.run_id,
+            result_id=self.result_id,
+            supersedes=record.supersedes,
+            reason=record.supersedes_reason,
+            subject=_subject(record),
+            finished=record.outcome.status is Status.OK,
+            started_at=record.started_at,
+            commit=record.harness.commit,
+            group=_peer_group(record),
+            rate=derived.tokens_per_s.value if derived and derived.rankable and derived.tokens_per_s else None,
+            identity=identity_of(record),
+            outdated=self.outdated,
+            doubts=self.doubts,
+        )
+
+
+def _subject(record: Submission) -> Subject:
+    """Return what a superseding run shares: its plan apart from the reasons, and the machine."""
+    e = record.environment
+    devices = ", ".join(f"{device.name} {(device.memory_bytes or 0) / GIB:.0f} GiB" for device in e.devices)
+    machine = f"{e.cpu}, {e.cpu_physical_cores} of {e.cpu_logical_cores} cores, {e.memory_bytes / GIB:.0f} GiB, {devices}"
+    plan = hashlib.sha256(record.plan.model_dump_json(exclude={"reasons"}).encode()).hexdigest()
+    return Subject(record.workload, e.devices[0].name, machine, f"{plan} {len(record.overrides)}")
+
+
+def _peer_group(record: Submission) -> str:
+    """Return the name of the results that a rate is compared with: the same plan but for its limits, on the same kind of device."""
+    e, plan = record.environment, record.plan.model_dump_json(exclude={"reasons", "measurement"})
+    return f"{plan} {e.devices[0].name} {e.cpu} {e.cpu_usable_cores}"
 
 
 def judge(path: Path, facts: FactBase) -> Verdict:
@@ -208,23 +241,31 @@ def validate_all(records: RecordFiles, cards: Sequence[Path], root: Path, facts:
         for candidate in in_processes(partial(_candidate, root=root, facts=facts), records.files):
             candidates.append(candidate)
             advance()
-        accepted = accept(candidates, committed_files(root), partial(_in_checkout, root=root, facts=facts))
+        committed, given = committed_files(root), {candidate.file for candidate in candidates}
+        files = [root / file for file in sorted(committed - given) if file.endswith(".json")]
+        others = [known for known in in_processes(partial(_committed, root=root), files) if known is not None]
+        accepted = accept(candidates, committed, others, partial(known_commits, root))
     except TunemarkError as error:
         # The invalid card may be in a file outside the files to check.
         stopped = (error.field, Problem("file", repr(error.value) if error.value else "", error.fix))
         return Validation(0, wrong or [stopped], [], len(cards), judged=False)
     problems = [*wrong, *sorted(accepted.problems, key=lambda pair: pair[0])]
-    return Validation(len(records.files), problems, accepted.notes, len(cards))
+    doubts = [(file, replace(doubt, fix=f"{SECOND_RUN}: {doubt.fix}")) for file, doubt in accepted.doubts]
+    return Validation(len(records.files), problems, [*accepted.notes, *doubts], len(cards))
 
 
 def _candidate(path: Path, root: Path, facts: FactBase) -> Candidate:
     return judge(path, facts).candidate(shown_path(path, root))
 
 
-def _in_checkout(result_id: str, root: Path, facts: FactBase) -> Candidate | None:
-    """Return the valid submission with a result id in the checkout, or None; it need not be among the files to check."""
-    for path in sorted((root / SUBMISSIONS).glob(f"*/*-{result_id}.json")):
-        candidate = _candidate(path, root, facts)
-        if not candidate.problems and candidate.result_id == result_id:
-            return candidate
-    return None
+def _committed(path: Path, root: Path) -> Candidate | None:
+    """Return a submission that git tracks and that is not among the files to check; it was checked when it was accepted."""
+    try:
+        content = path.read_bytes()
+        record = read_record(content)
+        if not isinstance(record, Submission):
+            return None
+        return Verdict((), record, derive(record), content_id(content)).candidate(shown_path(path, root))
+    except (InvalidRecord, OSError, ValueError, TypeError, ArithmeticError, RecursionError):
+        # It is reported where it is checked.
+        return None

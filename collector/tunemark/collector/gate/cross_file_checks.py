@@ -1,17 +1,40 @@
-"""Checks that need several submissions or their checkout: repeated runs, superseded results, facts that have changed."""
+"""Checks that need several submissions or their checkout: repeated runs, copies, superseded results, peers, commits, changed facts."""
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import log
 from pathlib import Path
-from typing import Generic, TypeVar
+from statistics import median
+from typing import Generic, NamedTuple, TypeVar
 
+from tunemark.collector.gate.identity import Identity, copies
 from tunemark.collector.gate.read import SUBMISSIONS
 from tunemark.schema.records.upgrade import Problem
 
 FileProblems = list[tuple[str, Problem]]
 """Problems, each with its file."""
+SECOND_RUN = "needs a second run"
+"""How an accepted submission with a doubt is marked."""
+FEWEST_PEERS = 5
+"""Results of the same group from which a rate can be an outlier."""
+FARTHEST, LEAST_SPREAD = 6.0, 0.05
+"""Robust standard deviations of the logarithm of a rate from which it is one; the spread is taken as 5% at least."""
+
+
+class Subject(NamedTuple):
+    """What a result and the one that it supersedes must share, as text by name."""
+
+    workload: str = ""
+    device: str = ""
+    machine: str = ""
+    plan: str = ""
+
+
+NOTHING, UNKNOWN, LONG_AGO = Subject(), Identity(), datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +47,22 @@ class Candidate:
     """Empty for a file that is not a submission."""
     result_id: str = ""
     supersedes: str | None = None
-    subject: dict[str, str] = field(default_factory=dict)
-    """Properties that a superseded result must share, by name."""
+    reason: str | None = None
+    """Why it supersedes another result."""
+    subject: Subject = NOTHING
+    finished: bool = True
+    """True if the run succeeded."""
+    started_at: datetime = LONG_AGO
+    commit: str | None = None
+    group: str = ""
+    """Name of the results whose rates are peers of this one."""
+    rate: float | None = None
+    """Tokens per second."""
+    identity: Identity = UNKNOWN
     outdated: tuple[Problem, ...] = ()
     """Changes of the facts since the run: notes for a committed file, problems for any other."""
+    doubts: tuple[Problem, ...] = ()
+    """Why a submission that is accepted needs a second run."""
 
 
 AnyCandidate = TypeVar("AnyCandidate", bound=Candidate)
@@ -42,65 +77,132 @@ class Accepted(Generic[AnyCandidate]):
     problems: FileProblems
     """Reasons why the others are rejected."""
     notes: FileProblems
-    """Notes on the submissions that are kept."""
+    """Changes of the facts since submissions that are kept."""
+    doubts: FileProblems
+    """Why submissions that are kept need a second run."""
 
 
 def accept(
-    candidates: Iterable[AnyCandidate], committed: frozenset[str], find: Callable[[str], Candidate | None] = lambda _: None
+    candidates: Iterable[AnyCandidate],
+    committed: frozenset[str],
+    others: Sequence[Candidate] = (),
+    is_known: Callable[[Sequence[str]], set[str]] | None = None,
 ) -> Accepted[AnyCandidate]:
     """Return the submissions that are kept, and the problems of the others.
 
-    `candidates` were each checked on their own already. `committed` holds the paths, as `Candidate.file`, that git tracks.
-    `find` returns the submission with a result id that is not among the candidates, or None. A committed file comes before any
-    other, so that a copy of its run under an earlier name cannot displace it.
+    `candidates` were each checked on their own already. `committed` holds the paths, as `Candidate.file`, that git tracks, and
+    `others` the valid submissions of the checkout that are not among the candidates. A committed file comes before any other, so
+    that a copy of its run under an earlier name cannot displace it. `is_known` returns the commits that the repository has.
     """
-    runs: dict[str, AnyCandidate] = {}
-    results: dict[str, AnyCandidate] = {}
-    problems: FileProblems = []
     listed = list(candidates)
-    for candidate in sorted(listed, key=lambda each: each.file not in committed):
-        own = [*candidate.problems, *(() if candidate.file in committed else candidate.outdated)]
+    ordered: list[Candidate] = [*others, *sorted(listed, key=lambda each: each.file not in committed)]
+    settled = committed | {each.file for each in others}
+    runs: dict[str, Candidate] = {}
+    results: dict[str, Candidate] = {}
+    problems: FileProblems = []
+    copied = dict(copies([(each.file, each.identity) for each in ordered if each.run_id and not each.problems]))
+    for candidate in ordered:
+        own = [*candidate.problems, *(() if candidate.file in settled else candidate.outdated)]
         same_run, same_result = runs.get(candidate.run_id), results.get(candidate.result_id)
         if not own and same_run is not None:
             own = [Problem("run_id", repr(candidate.run_id), f"is the run of {same_run.file} already; a run is submitted once")]
         elif not own and same_result is not None:
             own = [Problem("file", candidate.result_id, f"is the id of {same_result.file} already; two results cannot share an id")]
+        elif not own and candidate.file in copied and candidate.file not in settled:
+            fix = f"its step times are those of {copied[candidate.file]}; submit a measurement of your own"
+            own = [Problem("trace.completed_at_s", "a copy", fix)]
         problems.extend((candidate.file, problem) for problem in own)
         if not own and candidate.run_id:
             runs[candidate.run_id] = results[candidate.result_id] = candidate
-    kept = []
-    for candidate in (each for each in listed if runs.get(each.run_id) is each):
-        replacing = list(_superseding(candidate, results.get(candidate.supersedes or ""), find))
-        problems.extend((candidate.file, problem) for problem in replacing)
-        if not replacing:
-            kept.append(candidate)
-    return Accepted(kept, problems, [(candidate.file, note) for candidate in kept for note in candidate.outdated])
+    replaced: dict[str, Candidate] = {}
+    refused = set()
+    for candidate in ordered:
+        if runs.get(candidate.run_id) is candidate and candidate.supersedes is not None:
+            replacing = list(_superseding(candidate, results.get(candidate.supersedes), replaced))
+            problems.extend((candidate.file, problem) for problem in replacing)
+            if replacing:
+                refused.add(candidate.file)
+            else:
+                replaced[candidate.supersedes] = candidate
+    kept = [each for each in listed if runs.get(each.run_id) is each and each.file not in refused]
+    doubts = [(candidate.file, doubt) for candidate in kept for doubt in candidate.doubts]
+    doubts += [*_far_from_peers(kept, others), *(_unknown_commits(kept, is_known) if is_known else ())]
+    return Accepted(kept, problems, [(candidate.file, note) for candidate in kept for note in candidate.outdated], doubts)
 
 
 def committed_files(root: Path) -> frozenset[str]:
     """Return the submissions that git tracks in a checkout, as paths from its root; empty without git."""
+    tracked = _git(root, "ls-files", "-z", "--", SUBMISSIONS)
+    return frozenset((tracked or "").split("\0")) - {""}
+
+
+def known_commits(root: Path, commits: Sequence[str]) -> set[str]:
+    """Return those of some commits that a checkout's history has; all of them where it has no whole history."""
+    if _git(root, "rev-parse", "--is-shallow-repository") != "false\n":
+        return set(commits)
+    found = _git(root, "cat-file", "--batch-check", text="".join(f"{commit}^{{commit}}\n" for commit in commits))
+    if found is None:
+        return set(commits)
+    return {commit for commit, line in zip(commits, found.splitlines(), strict=False) if " commit " in line}
+
+
+def _git(root: Path, *arguments: str, text: str = "") -> str | None:
     git = shutil.which("git")
     if git is None:
-        return frozenset()
-    command = [git, "-C", str(root), "ls-files", "-z", "--", SUBMISSIONS]
+        return None
+    command = [git, "-C", str(root), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, check=True, timeout=60)  # noqa: S603 - fixed arguments
+        done = subprocess.run(command, input=text.encode(), capture_output=True, check=True, timeout=60)  # noqa: S603 - fixed arguments
     except (OSError, subprocess.SubprocessError):
-        return frozenset()
-    return frozenset(done.stdout.decode(errors="replace").split("\0")) - {""}
+        return None
+    return done.stdout.decode(errors="replace")
 
 
-def _superseding(candidate: Candidate, target: Candidate | None, find: Callable[[str], Candidate | None]) -> Iterator[Problem]:
-    """Yield a problem if the superseded result does not exist or has another workload or device."""
-    if candidate.supersedes is None:
-        return
-    target = target or find(candidate.supersedes)
+def _superseding(candidate: Candidate, target: Candidate | None, replaced: dict[str, Candidate]) -> Iterator[Problem]:
+    """Yield each reason why a result cannot take the place of another one."""
+    shown = repr(candidate.supersedes)
     if target is None:
-        fix = "there is no valid result of this id in submissions; name one, or write null"
-        yield Problem("supersedes", repr(candidate.supersedes), fix)
+        yield Problem("supersedes", shown, "there is no valid result of this id in submissions; name one, or write null")
         return
-    for name, value in candidate.subject.items():
-        replaced = target.subject.get(name)
-        if replaced != value:
-            fix = f"its {name} is {replaced!r}, but this run has {value!r}; only a run of the same workload on the same device replaces a result"
-            yield Problem("supersedes", repr(candidate.supersedes), fix)
+    for name, value, replaced_value in zip(Subject._fields, candidate.subject, target.subject, strict=True):
+        if replaced_value != value:
+            what = f"its {name} is {replaced_value!r}, but this run has {value!r}" if name != "plan" else "its plan has other settings"
+            yield Problem("supersedes", shown, f"{what}; only a run of the same plan on the same machine replaces a result")
+    if target.finished and not candidate.finished:
+        yield Problem("supersedes", shown, "it succeeded, and this run did not; only a run that went as far replaces a result")
+    if candidate.started_at <= target.started_at:
+        yield Problem("supersedes", shown, f"it began later, at {target.started_at:%Y-%m-%d %H:%M}; only a newer run replaces a result")
+    if target.result_id in replaced:
+        fix = f"{replaced[target.result_id].file} supersedes it already; supersede that one"
+        yield Problem("supersedes", shown, fix)
+    if not (candidate.reason or "").strip():
+        yield Problem("supersedes_reason", "null", "say why the earlier result is replaced")
+
+
+def _far_from_peers(kept: Sequence[Candidate], others: Sequence[Candidate]) -> Iterator[tuple[str, Problem]]:
+    """Yield results whose rate is far from that of their peers."""
+    groups: dict[str, list[Candidate]] = defaultdict(list)
+    for candidate in (*kept, *others):
+        if candidate.group and candidate.rate:
+            groups[candidate.group].append(candidate)
+    judged = {candidate.file for candidate in kept}
+    for peers in groups.values():
+        if len(peers) <= FEWEST_PEERS:
+            continue
+        logs = [log(peer.rate or 1.0) for peer in peers]
+        middle = median(logs)
+        # 1.4826 times the median absolute deviation is the standard deviation of normal values.
+        spread = max(LEAST_SPREAD, 1.4826 * median(abs(value - middle) for value in logs))
+        for peer, value in zip(peers, logs, strict=True):
+            if peer.file in judged and abs(value - middle) > FARTHEST * spread:
+                ratio = f"{(peer.rate or 0.0) / 2.718281828459045**middle:.2f} times"
+                fix = f"{ratio} the median of {len(peers)} results of the same configuration"
+                yield peer.file, Problem("trace.completed_at_s", f"{peer.rate:,.0f} tokens/s", fix)
+
+
+def _unknown_commits(kept: Sequence[Candidate], is_known: Callable[[Sequence[str]], set[str]]) -> Iterator[tuple[str, Problem]]:
+    commits = sorted({candidate.commit for candidate in kept if candidate.commit})
+    known = is_known(commits) if commits else set()
+    for candidate in kept:
+        if candidate.commit and candidate.commit not in known:
+            yield candidate.file, Problem("harness.commit", repr(candidate.commit), "is not in the history of this repository")

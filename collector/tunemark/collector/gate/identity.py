@@ -44,8 +44,13 @@ def identity_of(submission: Submission) -> Identity:
     """Return what identifies the measurement of a submission."""
     times, slots = np.asarray(submission.trace.step_times_s)[1:], np.asarray(submission.trace.slot_tokens, dtype=float)[1:]
     series = [noise(times, slots), *(noise(np.asarray(rank.own_work_s)[1:], slots) for rank in submission.ranks)]
-    exact = tuple(np.round(np.asarray(submission.trace.step_times_s) * 1e9).astype(int).tolist()) if 2 < len(times) < 2 * WINDOW else ()
+    exact = nanoseconds(submission) if FEWEST_OF_A_KIND <= len(times) < 2 * WINDOW else ()
     return Identity(tuple(one for one in series if len(one)), exact)
+
+
+def nanoseconds(submission: Submission) -> tuple[int, ...]:
+    """Return the step times in nanoseconds."""
+    return tuple(np.round(np.asarray(submission.trace.step_times_s) * 1e9).astype(int).tolist())
 
 
 def noise(times: NDArray[np.float64], work: NDArray[np.float64]) -> Series:

@@ -15,7 +15,7 @@ from tunemark.collector.audit.evidence import AuditedResult
 from tunemark.collector.audit.load import audited_submission, load_evidence
 from tunemark.collector.audit.rule import Finding, Rule
 from tunemark.collector.gate.check import Verdict, judge
-from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files
+from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files, known_commits
 from tunemark.collector.gate.fact_files import missing_document, wrong_count
 from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, RecordFiles, in_processes, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
@@ -105,7 +105,13 @@ def collect(
     for loaded in in_processes(partial(load_submission, root=root, facts=facts, schemas=schemas), submission_files(root).files):
         submissions.append(loaded)
         advance()
-    accepted = accept(submissions, committed_files(root))
+    accepted = accept(submissions, committed_files(root), is_known=partial(known_commits, root))
+    rows.setdefault("warnings", []).extend(
+        {"result_id": kept.result_id, "kind": "second_run", "message": f"{doubt.field}: {doubt.value}: {doubt.fix}"}
+        for kept in accepted.kept
+        for file, doubt in accepted.doubts
+        if file == kept.file
+    )
     rows.setdefault("result_rows", []).extend(_headlines(accepted.kept))
     rows["configurations"] = pool_configurations(rows["result_rows"])
     evidence = load_evidence(root, facts, [loaded.run for loaded in accepted.kept if loaded.run is not None])

@@ -79,6 +79,7 @@ def run(
     supersedes: Annotated[
         str | None, typer.Option("--supersedes", metavar="ID", help="Replace an earlier result of this machine, given by its id.")
     ] = None,
+    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why it replaces that result.")] = None,
     repeats: Annotated[
         int,
         typer.Option(
@@ -95,7 +96,7 @@ def run(
 
     A submission with a status is always written, even after Ctrl-C, a crash or out of memory.
     """
-    from tunemark.harness.run.launch import check_superseded, help_another_node, run_once  # noqa: PLC0415 - only a run needs processes
+    from tunemark.harness.run.launch import help_another_node, run_once, superseded  # noqa: PLC0415 - only a run needs processes
     from tunemark.harness.run.show import print_summary, summary  # noqa: PLC0415
 
     facts, machine = FactBase.of_project(), options.machine()
@@ -110,10 +111,10 @@ def run(
     resolved = resolve(workload, facts, machine, options)
     if resolved.node.rank:
         raise typer.Exit(Exit.UNTRUSTWORTHY if help_another_node(resolved, facts, machine) else Exit.OK)
-    check_superseded(supersedes, resolved.plan, out)
+    replaced = superseded(supersedes, reason, resolved.plan, out)
     if not force and not resolved.unsupported:
         refuse_too_large(resolved.plan, facts.model(resolved.plan.model.key), machine)
-    submission, path = run_once(resolved, facts, machine, out, supersedes)
+    submission, path = run_once(resolved, facts, machine, out, replaced)
     if as_json:
         print_json(summary(submission) | {"file": str(path)})
     else:

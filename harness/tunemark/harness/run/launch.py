@@ -21,7 +21,7 @@ from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.resolve import Resolved, refuse_unsupported
 from tunemark.harness.run.node_telemetry import answer
 from tunemark.harness.run.process import command, environment, processes_of, run_environment, stop_signals, with_memory_limit
-from tunemark.harness.run.record import assemble, write
+from tunemark.harness.run.record import Superseded, assemble, write
 from tunemark.harness.run.recover import NOTE_FILE, RecoveryNote
 from tunemark.harness.run.run_log import (
     FOLDER_PREFIX,
@@ -59,7 +59,12 @@ OUTPUT_TAIL_BYTES = 8_000
 
 
 def run_once(
-    resolved: Resolved, facts: FactBase, machine: Machine, out: Path | None, supersedes: str | None = None, study: Study | None = None
+    resolved: Resolved,
+    facts: FactBase,
+    machine: Machine,
+    out: Path | None,
+    supersedes: Superseded | None = None,
+    study: Study | None = None,
 ) -> tuple[Submission, Path]:
     """Run a plan and write its submission; return both.
 
@@ -119,15 +124,20 @@ def refuse_identity(resolved: Resolved) -> None:
         raise TunemarkError(field, value, f"looks like {what}, which no submission may hold; give local data with --data file:PATH")
 
 
-def check_superseded(identity: str | None, plan: Plan, out: Path | None) -> None:
-    """Raise TunemarkError if no earlier result of the workload has this id."""
+def superseded(identity: str | None, reason: str | None, plan: Plan, out: Path | None) -> Superseded | None:
+    """Return the result that a run replaces. Raise TunemarkError if no earlier one of the workload has this id, or without a reason."""
     if identity is None:
-        return
+        if reason is not None:
+            raise TunemarkError("--reason", reason, "it belongs to --supersedes ID; name the result that is replaced")
+        return None
+    if not (reason or "").strip():
+        raise TunemarkError("--supersedes", identity, "say with --reason TEXT why the earlier result is replaced")
     folder = (out or project_root() / "submissions") / plan.workload
     known = [path.stem.rsplit("-", 1)[-1] for path in folder.glob("*.json")]
     if identity not in known:
         suggestion = did_you_mean(identity, known) if known else "there is none yet"
         raise TunemarkError("--supersedes", identity, f"no result of {plan.workload} has this id; {suggestion}")
+    return Superseded(identity, reason or "")
 
 
 def refuse_unwritable(out: Path | None) -> None:
@@ -174,7 +184,9 @@ def temporary_bytes(plan: Plan, card: ModelCard) -> dict[str, int]:
 # Start a worker and wait for its end
 
 
-def _recovery_note(resolved: Resolved, machine: Machine, out: Path | None, supersedes: str | None, study: Study | None) -> RecoveryNote:
+def _recovery_note(
+    resolved: Resolved, machine: Machine, out: Path | None, supersedes: Superseded | None, study: Study | None
+) -> RecoveryNote:
     """Return the note that `tunemark recover` needs if this process is killed."""
     return RecoveryNote(
         parent_pid=os.getpid(),

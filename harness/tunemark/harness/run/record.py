@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.run.node_telemetry import joined, node_uses
@@ -51,18 +51,25 @@ MEASURING = ("schema", "harness", "data/models")
 """Folders of the checkout that a measurement depends on. A commit of results or of pages changes none of them."""
 
 
+class Superseded(NamedTuple):
+    """An earlier result that a run replaces, and why."""
+
+    result_id: str
+    reason: str
+
+
 def assemble(
     resolved: "Resolved",
     machine: Machine,
     finished: Finished,
     *,
-    supersedes: str | None = None,
+    supersedes: Superseded | None = None,
     study: Study | None = None,
     golden: GoldenLosses | None = None,
 ) -> Submission:
     """Return the submission of a run.
 
-    `supersedes` is the id of the result that it replaces, `study` the series that it belongs to, and `golden` holds the
+    `supersedes` is the result that it replaces, `study` the series that it belongs to, and `golden` holds the
     reference losses of the workload.
     """
     plan, log = resolved.plan, finished.log
@@ -75,7 +82,8 @@ def assemble(
         harness=harness_version(),
         division=Division.OPEN if resolved.overrides else Division.STANDARD,
         overrides=resolved.overrides,
-        supersedes=supersedes,
+        supersedes=supersedes.result_id if supersedes else None,
+        supersedes_reason=supersedes.reason if supersedes else None,
         study=study,
         plan=plan,
         environment=environment(machine, plan.device.count // plan.device.nodes),

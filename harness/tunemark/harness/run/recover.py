@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.resolve import Resolved
 from tunemark.harness.run.process import processes_of
-from tunemark.harness.run.record import assemble, write
+from tunemark.harness.run.record import Superseded, assemble, write
 from tunemark.harness.run.run_log import FOLDER_PREFIX, LOG_FILE, ORDER_FILE, LogReader, Order
 from tunemark.harness.run.run_outcome import CacheState, Finished
 from tunemark.harness.run.telemetry import Telemetry
@@ -39,7 +39,7 @@ class RecoveryNote(BaseModel):
     """Start of the parent process, seconds since 1970, since numbers of processes are used again."""
     started_at: datetime
     out: Path | None
-    supersedes: str | None
+    supersedes: Superseded | None
     study: Study | None
     overrides: tuple[Override, ...]
     machine: Machine

@@ -301,6 +301,8 @@ class Submission(Frozen):
     """Settings that differ from the card."""
     supersedes: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")] | None = None
     """Id of the result that this one replaces."""
+    supersedes_reason: Text | None = None
+    """Why that result is replaced."""
     plan: Plan
     """The resolved settings."""
     environment: Environment
