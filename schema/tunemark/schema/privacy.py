@@ -4,6 +4,7 @@ import contextlib
 import getpass
 import re
 import socket
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,12 +47,52 @@ PATTERNS: dict[str, re.Pattern[str]] = {
         rf"(?<![\w:.])[0-9a-fA-F]{{4}}(?:(?::{_HEX}){{7}}|(?::{_HEX}){{0,6}}::(?:{_HEX}(?::{_HEX}){{0,6}})?)(?![\w:])"
     ),
     "a MAC address": re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])"),
+    "a MAC address with dashes": re.compile(r"(?<![\w-])(?:[0-9A-Fa-f]{2}-){5}[0-9A-Fa-f]{2}(?![\w-])"),
     "an e-mail address": re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+"),
+    "an e-mail address, written out": re.compile(r"\w+ ?[\[(]?\b(?:at|AT)\b[\])]? ?[\w-]+ ?[\[(]?\b(?:dot|DOT)\b[\])]? ?\w{2,}"),
     # Not `org/model@main`, a revision on a hub, nor `pass@k`, a metric.
     "a user at a host": re.compile(r"(?<![\w./+-])[A-Za-z_][\w.+-]*@[A-Za-z][\w-]+(?!\.?\w)"),
 }
+_TLD = "internal|local|localdomain|lan|corp|intra|intranet|home|cluster|com|org|net|edu|gov|mil|cloud|dev|tech|de|uk|fr|ch|eu|jp|cn|ru|br|ca|au"
+_LIBRARIES = (
+    "pytorch|nvidia|huggingface|python|github|gitlab|readthedocs|readthedocs-hosted|amd|pypi|deepspeed|intel|apple|amazon|anaconda|conda"
+)
+_WORDS = "host(?:[ _-]?name)?|node[ _-]?(?:name|list)|machine(?:[ _-]?(?:id|name))?|server|user(?:[ _-]?name)?|login|logged in as|account|container|pod"
+PATTERNS |= {
+    "a name of a host": re.compile(
+        rf"(?<![\w./@-])(?!(?:[\w-]+\.)*(?:{_LIBRARIES})\.)[A-Za-z][\w-]*(?:\.[\w-]+)*\.(?:{_TLD})(?![\w(.-])|"
+        r"\b(?:DESKTOP|LAPTOP|WIN|PC)-[A-Z0-9]{5,}\b|\bip-\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}\b|"
+        r"\b[a-z][a-z0-9]*(?:-[a-z0-9]+)*-[0-9a-f]{8,10}-[a-z0-9]{5}\b|\b[\w-]+s-(?:MacBook|iMac|Mac)\b|"
+        rf"\b(?:{_WORDS})\s*[:=]\s*['\"]?[\w.\[-]+|\b(?:machine-id|container|pod)\s+[0-9a-f]{{8,}}\b|\bSLURM\w*\s*=|\b(?:gpu|node|cn|nid|worker|compute)\[?-?\d{{3,}}\b",
+        re.IGNORECASE,
+    ),
+    "an identifier of hardware or an installation": re.compile(
+        r"(?:GPU-|MIG-)?\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b(?:GPU|MIG)-[0-9a-fA-F]{8}\b|"
+        r"\b(?:serial(?:[ _-]?(?:no|number|num))?|s/n|asset[ _-]?tag)\s*[.:#=]*\s*[A-Z0-9-]{6,}|(?<!\d)\d{13}(?!\d)|"
+        r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b|\barn:aws[\w-]*:|\b(?:i|vol|vpc|subnet|ami|eni|sg)-[0-9a-f]{8,17}\b|\bS-1-5-\d+(?:-\d+)+",
+        re.IGNORECASE,
+    ),
+    "a bucket": re.compile(r"\b(?:s3|gs|az|abfss?|wasbs?|hdfs|oss)://\S+", re.IGNORECASE),
+    "a path of a machine, encoded": re.compile(r"(?:%2F|%5C)[\w.~-]+(?:%2F|%5C)", re.IGNORECASE),
+    "a phone number": re.compile(r"(?<![\w.])\+\d{1,3}[ .-]?(?:\(?\d{2,4}\)?[ .-]?){2,4}\d(?![\w.])"),
+    # The forms in which services write their keys, and what is called a secret.
+    "a secret": re.compile(
+        r"\b(?:AKIA|ASIA|AGPA|AROA|AIDA|ANPA)[0-9A-Z]{16}\b|\bhf_[A-Za-z0-9]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{20,}|"
+        r"\bglpat-[\w-]{16,}|\bsk-(?:proj-|ant-|live-)?[\w-]{16,}|\b[sr]k_(?:live|test)_\w{16,}|\bxox[abposr]-[\w-]{10,}|\bAIza[\w-]{30,}|\bya29\.[\w-]{20,}|"
+        r"\beyJ[\w-]{10,}\.[\w-]{8,}\.?[\w-]*|-----BEGIN|\bssh-(?:rsa|ed25519|dss)\s+\S+|\becdsa-sha2-\S+|\bnpm_\w{30,}|\bpypi-\w{16,}|\bSG\.[\w-]{16,}|\bnvapi-[\w-]{20,}|"
+        r"\bdop_v1_\w{30,}|\bhooks\.slack\.com|\bbearer\s+[\w.~+/-]{16,}|"
+        r"\b(?:[\w-]*_)?(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[_-]?key|access[_-]?key|account[_-]?key|private[_-]?key|auth|credential)s?(?:_\w+)?\s*[=:]\s*['\"]?[^\s'\"]{6,}|"
+        r"\bsecret\b.{0,20}\S{20,}",
+        re.IGNORECASE,
+    ),
+    "a key": re.compile(r"\b(?=[\w+/-]*[A-Z])(?=[\w+/-]*[a-z])(?=[\w+/-]*\d)[A-Za-z0-9+/_-]{36,}={0,2}|\b[0-9a-f]{32,}\b"),
+}
 VERSIONS = re.compile(r"environment\.(?:packages|runtime)\.|environment\.devices\.\d+\.driver$")
 """Fields with versions. Some versions have four parts, like an IPv4 address."""
+SCANNED = 2_000
+"""Characters of a text that are searched: no field may have more."""
+HASHES = re.compile(r"run_id|harness\.commit|.*sha256|study\.study_id|supersedes|started_at|format")
+"""Fields whose schema allows nothing but digits."""
 FREE_TEXT = re.compile(r"outcome\.(?:message|fix)|plan\.data\.name|warnings\.\d+\.message|overrides\.\d+\.(?:card|run)")
 """Fields in which names are searched for. Other fields hold technical terms, and a host may be called `llama`."""
 CHOICES = frozenset({"model", "method", "task", "weights", "compute", "data.source", "data.padding", "gradient_checkpointing"})
@@ -88,9 +129,13 @@ def identity_leaks(record: dict[str, Any], names: frozenset[str] = frozenset()) 
     Names of the host and user are searched for in free text only, see FREE_TEXT.
     """
     leaks: list[tuple[str, str, str]] = []
-    for field, text in _texts(record, ""):
+    for field, text in texts(record, ""):
+        if HASHES.fullmatch(field):
+            continue
         skipped = "an IPv4 address" if VERSIONS.match(field) else ""
-        leaks.extend((field, match[0], what) for what, pattern in PATTERNS.items() if what != skipped and (match := pattern.search(text)))
+        # Full-width letters are those of ASCII to a reader.
+        plain = (text if text.isascii() else unicodedata.normalize("NFKC", text))[:SCANNED]
+        leaks.extend((field, match[0], what) for what, pattern in PATTERNS.items() if what != skipped and (match := pattern.search(plain)))
         if FREE_TEXT.fullmatch(field) and not _is_choice(record, field):
             leaks.extend((field, name, "the name of this host or user") for name in names if _whole(name).search(text))
     return leaks
@@ -106,13 +151,14 @@ def _is_choice(record: dict[str, Any], field: str) -> bool:
     return section == "overrides" and record[section][int(rest.partition(".")[0])].get("field") in CHOICES
 
 
-def _texts(node: Any, path: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - any JSON value
+def texts(node: Any, path: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - any JSON value
+    """Yield (dotted path, text) for each text in JSON content, keys included."""
     if isinstance(node, str):
         yield path, node
     elif isinstance(node, dict):
         for key, value in node.items():
-            yield from _texts(value, f"{path}.{key}" if path else key)
+            yield from texts(value, f"{path}.{key}" if path else key)
             yield f"{path}.{key}" if path else key, key
     elif isinstance(node, list | tuple):
         for index, value in enumerate(node):
-            yield from _texts(value, f"{path}.{index}")
+            yield from texts(value, f"{path}.{index}")

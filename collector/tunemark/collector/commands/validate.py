@@ -10,6 +10,7 @@ from tunemark.schema.errors import Exit
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
+from tunemark.schema.records.upgrade import Problem
 
 if TYPE_CHECKING:
     from tunemark.collector.gate.check import Validation
@@ -18,12 +19,18 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 
+REGULAR = "submissions/ holds regular files of submissions only, which are never changed or removed once they are committed"
+
+
 def validate(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(help="Files or folders. Default: `submissions/` and all of `data/`.", show_default=False),
     ] = None,
     *,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse what is no submission in `submissions/`: links, other files, changed results.")
+    ] = False,
     github: Annotated[bool, typer.Option("--github", help="Also print annotations for GitHub and write the summary of the job.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -45,9 +52,10 @@ def validate(
 
     - `tunemark validate data/prices/prices.csv`
 
-    - `tunemark validate --github`
+    - `tunemark validate --strict --github`
     """
     from tunemark.collector.gate.check import validate_all
+    from tunemark.collector.gate.cross_file_checks import changed_submissions
     from tunemark.collector.gate.fact_files import fact_files, is_fact_file
     from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, find_records, named_records, shown_path
 
@@ -56,10 +64,15 @@ def validate(
     cards = [*named, *fact_files(path for path in paths or [root / "data"] if path.is_dir())]
     folders = [folder for name in (SUBMISSIONS, PUBLISHED, CONVERTED) if (folder := root / name).is_dir()]
     records = named_records(paths, cards) if paths else find_records(folders)
+    refused = [(path, reason) for path, reason in (*records.ignored, *records.unusual) if strict and SUBMISSIONS in path.absolute().parts]
     for path, reason in records.ignored:
-        say(f"ignored {shown_path(path, root)}: {reason}")
+        if (path, reason) not in refused:
+            say(f"ignored {shown_path(path, root)}: {reason}")
     with progress("validate", len(records.files)) as advance:
         done = validate_all(records, cards, root, FactBase.of_root(root), advance)
+    done.problems.extend((shown_path(path, root), Problem("file", reason, REGULAR)) for path, reason in refused)
+    if strict:
+        done.problems.extend((file, Problem("file", "changed", REGULAR)) for file in changed_submissions(root))
     for file, note in done.notes:
         say(f"{file}: note: {note}")
     if github:

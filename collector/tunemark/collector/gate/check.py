@@ -22,11 +22,11 @@ from tunemark.collector.gate.cross_file_checks import SECOND_RUN, Candidate, Fil
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.identity import identity_of
 from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, in_processes, shown_path
+from tunemark.collector.gate.text_checks import text_problems
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
-from tunemark.schema.privacy import identity_leaks
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import PublishedResult, PublishedSet
@@ -131,6 +131,8 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
             problems.append(Problem("trace", "", f"the headline numbers cannot be derived from it: {error}"))
         problems += _submission_problems(record, derived, content, path, facts)
         doubts = tuple(missing_statistics(record, derived)) if derived is not None else ()
+    elif SUBMISSIONS in path.absolute().parts[:-1]:
+        problems = [Problem("format", repr(getattr(record, "format", None)), "is not a submission; other records are in data/")]
     elif isinstance(record, PublishedResult | PublishedSet | ConvertedResult):
         problems = list(_published_problems(record, facts))
     return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated, doubts)
@@ -149,10 +151,7 @@ def _submission_problems(record: Submission, derived: Derived | None, content: b
     return [
         *_canonical(record, content),
         *_file_name(record, content, path),
-        *(
-            Problem(field, repr(value), f"looks like {what}; a submission must not name a machine or a person")
-            for field, value, what in identity_leaks(record.model_dump(mode="json"))
-        ),
+        *_without_raising(text_problems(record.model_dump(mode="json"))),
         *_without_raising(card_checks.submission_problems(record, facts)),
         *_without_raising(record_problems(record, derived, facts, datetime.now(tz=UTC))),
     ]

@@ -136,6 +136,12 @@ def committed_files(root: Path) -> frozenset[str]:
     return frozenset((tracked or "").split("\0")) - {""}
 
 
+def changed_submissions(root: Path) -> list[str]:
+    """Return the submissions of the last commit that are changed or gone in the working tree."""
+    changed = _git(root, "diff", "--name-only", "-z", "--no-renames", "--diff-filter=DMT", "HEAD", "--", SUBMISSIONS)
+    return sorted(set((changed or "").split("\0")) - {""})
+
+
 def known_commits(root: Path, commits: Sequence[str]) -> set[str]:
     """Return those of some commits that a checkout's history has; all of them where it has no whole history."""
     if _git(root, "rev-parse", "--is-shallow-repository") != "false\n":

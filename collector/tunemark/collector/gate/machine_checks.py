@@ -48,7 +48,7 @@ HOTTEST_C = 130
 IDLE_TOLERANCE = 0.8
 ENERGY_AGREES = (0.5, 2.0)
 """Energy over mean power x time. The counter and the samples are two instruments, and a short window has few samples."""
-SEEN_OF_RESERVED = 0.7
+SEEN_OF_RESERVED = 0.9
 """Memory in use over memory reserved: the monitor samples, and may miss a short peak."""
 MEMORY_METHODS = {
     "device_allocated": r"torch\.|Neuron|neuron",
@@ -366,6 +366,12 @@ def _peaks(s: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:
     allocated, reserved = memory.device_allocated.peak_bytes, memory.device_reserved.peak_bytes
     if allocated is not None and reserved is not None and allocated > reserved:
         yield Problem("memory.device_allocated.peak_bytes", str(allocated), f"above the {reserved} bytes that were reserved for it")
+    if s.plan.device.nodes > 1 and s.plan.device.count > 1 and s.utilisation is not None and s.utilisation.devices:
+        seen = {use.node for use in s.utilisation.devices}
+        if len(seen) < s.plan.device.nodes:
+            yield Problem(
+                "utilisation.devices", f"{len(seen)} machines", f"plan.device.nodes is {s.plan.device.nodes}; list the devices of each"
+            )
     used = memory.device_used.peak_bytes
     if reserved is not None and used is not None and used < reserved * SEEN_OF_RESERVED:
         yield Problem("memory.device_used.peak_bytes", str(used), f"the framework alone reserved {reserved} bytes")

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.upgrade import InvalidRecord, read_record
+from tunemark.schema.safe_text import terminal
 
 SUBMISSIONS = "submissions"
 PUBLISHED = "data/published"
@@ -39,6 +40,8 @@ class RecordFiles:
     """Each file once, sorted by path."""
     ignored: list[tuple[Path, str]] = field(default_factory=list)
     """Files that are not records, with the reason."""
+    unusual: list[tuple[Path, str]] = field(default_factory=list)
+    """Records that `--strict` refuses for what they are in the file system."""
 
 
 def find_records(paths: Iterable[Path]) -> RecordFiles:
@@ -85,9 +88,13 @@ def _search(folder: Path, records: RecordFiles) -> None:
         if path.is_symlink():
             records.ignored.append((path, "a symbolic link"))
         elif path.is_dir():
+            if path.suffix == ".json":
+                records.ignored.append((path, "a folder with the name of a file"))
             _search(path, records)
         elif path.suffix == ".json" and path.is_file():
             records.files.append(path)
+            if path.stat().st_mode & 0o111:
+                records.unusual.append((path, "an executable file"))
         else:
             records.ignored.append((path, "not a .json file"))
 
@@ -108,11 +115,11 @@ def submission_id(path: Path) -> str:
 def shown_path(path: Path, root: Path) -> str:
     r"""Return a path as it is stored and printed: relative to the checkout if it is inside, with forward slashes.
 
-    Bytes of a name that are not UTF-8 are written as `\xff`.
+    Bytes of a name that are not UTF-8 are written as `\xff`, and so are characters that a terminal obeys.
     """
     absolute = path.absolute()
     text = absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else path.as_posix()
-    return os.fsencode(text).decode("utf-8", "backslashreplace")
+    return terminal(os.fsencode(text).decode("utf-8", "backslashreplace"))
 
 
 def in_processes(

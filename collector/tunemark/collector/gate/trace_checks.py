@@ -39,6 +39,7 @@ LEARNED_AT_ONCE = 0.5
 """The second to fifth loss of random weights over the first: one update never halves the loss of a language model."""
 SHORTEST_UPDATE = 0.3
 """Time of the last micro-step over that of its step: the update takes less than the rest."""
+SHORTEST_PROBE_S = 0.1
 LONGEST_TEARDOWN_S = 120.0
 RAM_BYTES_PER_S = 1e12
 COPIED = 1e-5
@@ -114,8 +115,9 @@ def _expected_phases(s: Submission, phases: Sequence[Phase]) -> Iterator[Problem
     lasted = dict.fromkeys(Phase, 0.0)
     for mark, after in zip(s.timeline, s.timeline[1:], strict=False):
         lasted[mark.phase] += after.at_s - mark.at_s
-    if rules.probe and lasted[Phase.PROBE] < 2 * TICK_S:
-        yield Problem("timeline", f"{lasted[Phase.PROBE]:g} s of probe", "a probe multiplies matrices for half a second")
+    probing = [after.at_s - mark.at_s for mark, after in zip(s.timeline, s.timeline[1:], strict=False) if mark.phase is Phase.PROBE]
+    if s.probe is not None and probing and min(probing) < SHORTEST_PROBE_S:
+        yield Problem("timeline", f"{min(probing):g} s of probe", "a probe multiplies matrices for half a second")
     weights = sum(s.model.parameter_bytes.values()) if s.model else 0
     if lasted[Phase.LOAD] < weights / RAM_BYTES_PER_S:
         yield Problem("timeline", f"{lasted[Phase.LOAD]:g} s of load", f"{weights:,} bytes of weights are not made in this time")
@@ -291,7 +293,7 @@ def _timeout(s: Submission) -> Iterator[Problem]:
     limits = (
         (rules.timeout_s, wall_s),
         (rules.no_step_s, wall_s - last_s),
-        (rules.max_train_s, trained_s),
+        (rules.max_train_s if len(trace) < rules.min_warmup_steps + RANKABLE_STEPS else None, trained_s),
     )
     if not any(limit is not None and reached >= limit / TIME_TOLERANCE - 1 for limit, reached in limits):
         fix = f"the run ended {wall_s:.0f} s after its start and {wall_s - last_s:.0f} s after its last sign of progress, before each of its limits"
@@ -424,6 +426,10 @@ def _evaluation(s: Submission) -> Iterator[Problem]:
     if (held_out.accuracy is not None) != (s.plan.model.task is Task.SEQUENCE_CLASSIFICATION):
         yield Problem("evaluation.accuracy", str(held_out.accuracy), "a classifier has an accuracy, a language model has none")
     labels, loss, accuracy = s.plan.model.labels, held_out.loss, held_out.accuracy
+    if loss is None and s.outcome.status is Status.OK:
+        yield Problem("evaluation.loss", "null", "outcome.status is 'ok'; a run whose evaluation gives no finite loss is 'nan'")
+    if loss is not None and held_out.loss_standard_error is not None and held_out.loss_standard_error > loss:
+        yield Problem("evaluation.loss_standard_error", f"{held_out.loss_standard_error:g}", f"above the loss itself, {loss:g}")
     if loss is not None and loss < 0:
         yield Problem("evaluation.loss", f"{loss:g}", "a cross-entropy is never negative")
     if labels is None or loss is None or accuracy is None:
@@ -494,7 +500,7 @@ def _micro_steps(s: Submission) -> Iterator[Problem]:
 def _limits(s: Submission) -> Iterator[Problem]:
     """Yield runs that are longer than their own limits allow, and results that the plan does not ask for."""
     rules, process, times = s.plan.measurement, s.process, s.trace.step_times_s
-    if rules.timeout_s is not None and process.wall_s > rules.timeout_s * TIME_TOLERANCE + LONGEST_TEARDOWN_S:
+    if rules.timeout_s is not None and s.outcome.status is Status.OK and process.wall_s > rules.timeout_s * TIME_TOLERANCE + RANK_SLACK_S:
         yield Problem("process.wall_s", f"{process.wall_s:g} s", f"plan.measurement.timeout_s is {rules.timeout_s:g}; such a run is ended")
     if s.outcome.status is Status.OK:
         last = s.timeline[-1]

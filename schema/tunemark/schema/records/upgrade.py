@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.records import converted, published, submission
+from tunemark.schema.safe_text import terminal
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -34,8 +35,8 @@ class Problem:
     fix: str
 
     def __str__(self) -> str:
-        """Return one line."""
-        return f"{self.field}: {self.value}: {self.fix}" if self.value else f"{self.field}: {self.fix}"
+        """Return one line; text of a stranger in it is shown as escapes."""
+        return terminal(f"{self.field}: {self.value}: {self.fix}" if self.value else f"{self.field}: {self.fix}")
 
 
 class InvalidRecord(ValueError):

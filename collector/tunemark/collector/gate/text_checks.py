@@ -1,0 +1,157 @@
+"""The policy for text in submissions: which characters and lengths each field may have, and what no field may hold.
+
+Most fields hold names, versions and sentences that the harness writes, in ASCII. Only the message of a failure may be in any
+language. Nothing may identify a person or a machine (`schema.privacy`), act on a reader's program, or hide from his eyes.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tunemark.schema.privacy import HASHES, identity_leaks, texts
+from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.safe_text import shortened, terminal
+
+
+class Policy(NamedTuple):
+    """What text a kind of field may hold."""
+
+    fields: re.Pattern[str]
+    characters: re.Pattern[str]
+    """One character that is allowed; `_is_hidden` applies to all."""
+    most: int
+    """Largest number of characters."""
+    what: str
+
+
+SIGNS = "®™©µ°±²³×·–—…≤≥≈→"
+POLICIES = (
+    Policy(re.compile(r"outcome\.message"), re.compile(r"."), 1_000, "a message"),
+    Policy(re.compile(r"plan\.data\.template"), re.compile(r"[\x20-\x7e\n\t]"), 1_000, "a template in ASCII"),
+    Policy(
+        re.compile(
+            r"environment\..+|harness\.version|effective\..+|plan\.(?:data\.(?:name|tokenizer)|model\.hub_id|lora\..+)|overrides\.\d+\.field|"
+            r".+\.method|evaluation\.split"
+        ),
+        re.compile(r"[A-Za-z0-9 ®™()@.,_+/:%&'=#*~!\[\]-]"),
+        200,
+        "a name of ASCII letters, digits and common signs",
+    ),
+    Policy(re.compile(r".+"), re.compile(rf"[\x20-\x7e{SIGNS}]"), 700, "a sentence in ASCII"),
+)
+"""The first policy whose fields match counts."""
+TRUSTED_HOSTS = (
+    r"(?:docs\.|download\.)?pytorch\.org|(?:docs\.|developer\.|forums\.)?nvidia\.com|huggingface\.co|(?:\w+\.)?readthedocs(?:-hosted)?\.(?:io|com)|"
+    r"(?:docs\.)?python\.org|(?:www\.)?(?:github|gitlab)\.com|(?:www\.)?deepspeed\.ai|rocm\.docs\.amd\.com|awsdocs-neuron\.readthedocs-hosted\.com|pypi\.org"
+)
+"""Hosts to which the error messages of libraries refer."""
+TAGS = (
+    "a|abbr|address|area|article|aside|audio|b|base|blockquote|body|br|button|canvas|center|code|details|dialog|div|embed|fieldset|font|footer|"
+    "form|frame|frameset|h[1-6]|head|header|hr|html|i|iframe|img|input|kbd|label|li|link|main|map|marquee|math|menu|meta|nav|noscript|object|"
+    "ol|option|p|picture|pre|script|section|select|slot|source|span|style|sub|summary|sup|svg|table|tbody|td|template|textarea|tfoot|th|thead|"
+    "title|tr|track|u|ul|video|xmp"
+)
+ABUSE: dict[str, re.Pattern[str]] = {
+    "HTML": re.compile(
+        rf"</?(?:{TAGS})(?=[\s/>])|<!--|<!doctype|&(?:#x?[0-9a-f]+|lt|gt|amp|quot|nbsp);|\bon\w+\s*=\s*[\w\"'(]", re.IGNORECASE
+    ),
+    "an address of a page": re.compile(
+        rf"\bdata:[a-z]+/|\bhttps?:/*(?!/*(?:{TRUSTED_HOSTS})(?:[/:?#\s)\].,;]|$))[^\s]|\b(?:javascript|vbscript|data:[a-z]+/|ftp|file|jndi|s3|gs)s?:\S|(?<!\w)//\w[\w-]*\.\w|\bwww\.",
+        re.IGNORECASE,
+    ),
+    "markup of Markdown": re.compile(r"\]\(|!\[|^\s*#{1,6}\s|```|^\s*\|.*\||\w \| .+ \|\s*$|^\s*[-*_]{3,}\s*$", re.MULTILINE),
+    "a template": re.compile(r"\{\{|\{%|\{#|\$\{|__\w+__.*__\w+__|%n%n|<%"),
+    "a command of a shell or a database": re.compile(
+        r"\$\(|\brm\s+-|\b(?:curl|wget|nc|bash|sh|powershell|cmd)\b.*\|\s*(?:ba)?sh|\|\s*(?:ba|z)?sh\b|\|'|;\s*(?:drop|delete|update)\s|(?:\.\./){2}|&&\s*\w",
+        re.IGNORECASE,
+    ),
+    "a formula of a spreadsheet": re.compile(r"^\s*(?:=|\+|-(?!\d+(?:$|[\s,:.;)]))|@)\s*[\w\"'(]|^\s*[=@]", re.MULTILINE),
+    "a command of GitHub": re.compile(r"^\s*::|##\[|::(?:error|warning|notice|set-|add-|group|stop-|debug)", re.MULTILINE),
+    "a mention": re.compile(r"(?:^|[\s(])@[A-Za-z][\w-]+|\b(?:fixes|closes|resolves)\s+#\d", re.IGNORECASE),
+    "markup of a terminal": re.compile(
+        r"\[/?(?:bold|dim|italic|underline|blink|reverse|strike|red|green|blue|yellow|white|black|link)\b[^\]]*\]", re.IGNORECASE
+    ),
+}
+"""Text that would act on a page, a terminal, a spreadsheet or a workflow. All outputs neutralise it too; no honest record holds it."""
+MOST_MARKS = 4
+"""Combining marks on one letter; the scripts that stack them use two or three."""
+JOINERS = "\u200c\u200d"
+
+
+def text_problems(record: dict[str, Any], names: frozenset[str] = frozenset()) -> Iterator[Problem]:
+    """Yield a problem for each text of a submission, as JSON content, that its field may not hold."""
+    for field, value, what in identity_leaks(record, names):
+        yield Problem(field, _shown(value), f"looks like {what}; a submission must not name a machine or a person")
+    for field, text in texts(record, ""):
+        if HASHES.fullmatch(field):
+            continue
+        policy = next(each for each in POLICIES if each.fields.fullmatch(field))
+        found = next(_found(text, policy), None)
+        if found is not None:
+            yield Problem(terminal(field), _shown(text), found)
+
+
+def _shown(text: str) -> str:
+    return repr(terminal(shortened(text, 60)))
+
+
+def _found(text: str, policy: Policy) -> Iterator[str]:
+    if len(text) > policy.most:
+        yield f"has {len(text):,} characters; this field has {policy.most} at most"
+        return
+    if not text.strip() or text != text.strip(" "):
+        yield "begins or ends with blanks, or has nothing else"
+    hidden = next((character for index, character in enumerate(text) if _is_hidden(text, index)), None)
+    if hidden is not None and not (hidden in "\n\t" and policy.characters.fullmatch(hidden)):
+        yield f"contains the character U+{ord(hidden):04X}, which cannot be seen; remove it"
+    other = next((character for character in text if not policy.characters.fullmatch(character)), None)
+    if other is not None:
+        yield f"contains U+{ord(other):04X}; this field is {policy.what}"
+    if not text.isascii():
+        yield from _disguised(text)
+    plain = unicodedata.normalize("NFKC", text)
+    for what, pattern in ABUSE.items():
+        if pattern.search(plain):
+            yield f"contains {what}, which would act where it is shown"
+
+
+def _is_hidden(text: str, index: int) -> bool:
+    """Return True for a character that shows nothing, that changes the direction of others, or that is no character."""
+    character = text[index]
+    if character.isascii():
+        return not character.isprintable()
+    if character in JOINERS:
+        # Scripts of India and Persia need them between their letters.
+        around = text[max(0, index - 1)] + text[min(len(text) - 1, index + 1)]
+        return around.isascii() or not all(unicodedata.category(each)[0] in "LM" for each in around)
+    if character == "\ufe0f":
+        # Shows the symbol before it in colour.
+        return unicodedata.category(text[max(0, index - 1)]) != "So"
+    return unicodedata.category(character) in {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"} or character != terminal(character)
+
+
+def _disguised(text: str) -> Iterator[str]:
+    """Yield words that mix the letters of alphabets that look alike, and stacked marks."""
+    for word in re.findall(r"\w+", text):
+        alphabets = {unicodedata.name(letter, "").split(" ")[0] for letter in word if letter.isalpha()}
+        if len(alphabets & {"LATIN", "CYRILLIC", "GREEK", "CHEROKEE", "ARMENIAN", "COPTIC", "LISU"}) > 1:
+            yield f"the word {word!r} mixes letters of alphabets that look alike"
+            return
+        if alphabets and alphabets <= {"CYRILLIC", "GREEK"} and _latin_twin(word):
+            yield f"the word {word!r} is written in letters that look like Latin ones"
+            return
+    marks = 0
+    for character in text:
+        marks = marks + 1 if unicodedata.category(character) == "Mn" else 0
+        if marks > MOST_MARKS:
+            yield "stacks marks on a letter"
+            return
+
+
+TWINS = frozenset("АВЕКМНОРСТХІЅЈΑΒΕΖΗΙΚΜΝΟΡΤΥΧ0123456789")
+
+
+def _latin_twin(word: str) -> bool:
+    """Return True for a word of capitals, or capitals and digits, that all look like Latin ones."""
+    return len(word) > 1 and any(character.isdigit() for character in word) and all(character in TWINS for character in word)
