@@ -123,3 +123,8 @@ def write(content: Content, root: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(canonical_json(content))
     return path
+
+
+def identity_of(name: str) -> str:
+    """Return the id of a base as a committed result."""
+    return content_id(canonical_json(base(name)))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gate_mutations.bases import Base, Content, base, file_name, h100_lora, suiting
+from gate_mutations.bases import Base, Content, file_name, h100_lora, identity_of, suiting
 from gate_mutations.simulated import Scenario, gpu_machine, simulate
 from tunemark.harness.plan.options import Options
 from tunemark.schema.formats import GIB, MIB
@@ -274,7 +274,12 @@ def _(c: Content) -> None:
 
 
 put("arithmetic", "more steps than plan.measurement.max_steps", {"plan.measurement.max_steps": lambda steps: steps - 7}, "ok counted")
-put("arithmetic", "more passes over the rows than epochs asked for", {"plan.data.training_rows": 16, "plan.measurement.epochs": 1}, field="plan|trace")
+put(
+    "arithmetic",
+    "more passes over the rows than epochs asked for",
+    {"plan.data.training_rows": 16, "plan.measurement.epochs": 1},
+    field="plan|trace",
+)
 put(
     "arithmetic",
     "evaluation though the plan has none",
@@ -282,17 +287,54 @@ put(
     "ok !evaluated",
     field="evaluation|plan.measurement.evaluate|plan.data.evaluation_rows",
 )
-put("arithmetic", "more evaluated rows than the plan holds out", {"evaluation.rows": 5_000}, "evaluated", field="evaluation|plan.data.evaluation")
-put("arithmetic", "fewer evaluated rows than the plan holds out", {"evaluation.rows": 256}, "evaluated", field="evaluation|plan.data.evaluation")
-put("arithmetic", "accuracy perfect with a loss of random guessing", {"evaluation.accuracy": 1.0, "evaluation.loss": 1.7918}, "evaluated", field="evaluation")
+put(
+    "arithmetic",
+    "more evaluated rows than the plan holds out",
+    {"evaluation.rows": 5_000},
+    "evaluated",
+    field="evaluation|plan.data.evaluation",
+)
+put(
+    "arithmetic",
+    "fewer evaluated rows than the plan holds out",
+    {"evaluation.rows": 256},
+    "evaluated",
+    field="evaluation|plan.data.evaluation",
+)
+put(
+    "arithmetic",
+    "accuracy perfect with a loss of random guessing",
+    {"evaluation.accuracy": 1.0, "evaluation.loss": 1.7918},
+    "evaluated",
+    field="evaluation",
+)
 put("arithmetic", "accuracy that no number of right rows gives", {"evaluation.accuracy": 0.9245}, "evaluated", field="evaluation")
-put("arithmetic", "accuracy below chance with a loss near 0", {"evaluation.accuracy": 0.0625, "evaluation.loss": 0.02}, "evaluated", field="evaluation")
+put(
+    "arithmetic",
+    "accuracy below chance with a loss near 0",
+    {"evaluation.accuracy": 0.0625, "evaluation.loss": 0.02},
+    "evaluated",
+    field="evaluation",
+)
 put("arithmetic", "evaluation loss of 0", {"evaluation.loss": 0.0, "evaluation.loss_standard_error": 0.0}, "evaluated", field="evaluation")
 put("arithmetic", "negative evaluation loss", {"evaluation.loss": -0.3}, "evaluated", field="evaluation")
-put("arithmetic", "a finished run without the planned evaluation", {"evaluation": None}, "evaluated", field="evaluation|timeline|plan.measurement")
+put(
+    "arithmetic",
+    "a finished run without the planned evaluation",
+    {"evaluation": None},
+    "evaluated",
+    field="evaluation|timeline|plan.measurement",
+)
 put("arithmetic", "evaluation without a loss in a run that is ok", {"evaluation.loss": None}, "evaluated", field="evaluation|outcome")
-put("arithmetic", "standard error of the loss far above the loss", {"evaluation.loss_standard_error": 40.0}, "evaluated", field="evaluation")
-put("arithmetic", "bytes saved though the plan saves nothing", {"saved_bytes": 1_250_000}, field="saved_bytes|plan.measurement.save|timeline")
+put(
+    "arithmetic", "standard error of the loss far above the loss", {"evaluation.loss_standard_error": 40.0}, "evaluated", field="evaluation"
+)
+put(
+    "arithmetic",
+    "bytes saved though the plan saves nothing",
+    {"saved_bytes": 1_250_000},
+    field="saved_bytes|plan.measurement.save|timeline",
+)
 put(
     "arithmetic",
     "lengths of rows of an endless synthetic stream",
@@ -333,9 +375,19 @@ def _(c: Content) -> None:
 
 
 put("arithmetic", "units: own work in milliseconds", {"ranks.*.own_work_s.*": lambda time: 1e3 * time}, "ok ranks", field="ranks|own_work")
-put("arithmetic", "a rank holds more host memory than the host has", {"ranks.1.host_rss_bytes": 40 * 2**40}, "ok ranks", field="ranks|memory|environment")
 put(
-    "arithmetic", "a rank's peak above the highest of all ranks", {"ranks.1.device_allocated_bytes": 70 * GIB}, "ok ranks gpu", field="ranks|memory.device"
+    "arithmetic",
+    "a rank holds more host memory than the host has",
+    {"ranks.1.host_rss_bytes": 40 * 2**40},
+    "ok ranks",
+    field="ranks|memory|environment",
+)
+put(
+    "arithmetic",
+    "a rank's peak above the highest of all ranks",
+    {"ranks.1.device_allocated_bytes": 70 * GIB},
+    "ok ranks gpu",
+    field="ranks|memory.device",
 )
 put("arithmetic", "a rank is listed twice", {"ranks.1.rank": 0}, "ok ranks", field="ranks")
 
@@ -351,7 +403,11 @@ def _(c: Content) -> None:
     c["ranks"] = [{"rank": 0, "own_work_s": own, "device_allocated_bytes": None, "device_reserved_bytes": None, "host_rss_bytes": None}]
 
 
-@corrupt("arithmetic", "compile events in steps of a run that compiled nothing, to push the window", "events|effective.compile|plan.model.compile")
+@corrupt(
+    "arithmetic",
+    "compile events in steps of a run that compiled nothing, to push the window",
+    "events|effective.compile|plan.model.compile",
+)
 def _(c: Content) -> None:
     c["events"] = [{"step": step, "kind": "compile", "amount": 1} for step in range(1, len(c["trace"]["loss"]) // 2)]
 
@@ -361,7 +417,13 @@ def _(c: Content) -> None:
     c["events"] = [{"step": step, "kind": "allocator_growth", "amount": MIB} for step in range(1, len(c["trace"]["loss"]) // 2)]
 
 
-put("arithmetic", "the allocator grew by more than the device holds", {"events.0.amount": 900 * GIB}, "gpu", field="events|memory|environment.devices")
+put(
+    "arithmetic",
+    "the allocator grew by more than the device holds",
+    {"events.0.amount": 900 * GIB},
+    "gpu",
+    field="events|memory|environment.devices",
+)
 put("arithmetic", "an event after the last step", {"events": [{"step": 9_999, "kind": "compile", "amount": 1}]}, field="events")
 
 
@@ -394,15 +456,39 @@ def _(c: Content) -> None:
 
 put("arithmetic", "units: milliseconds in the trace", {"trace.completed_at_s.*": lambda at: 1e3 * at}, field=TIMES)
 put("arithmetic", "units: peak memory in MiB", {"memory.host_rss.peak_bytes": lambda size: size // MIB}, field="memory")
-put("arithmetic", "units: peak device memory in GiB", {"memory.device_allocated.peak_bytes": lambda size: size // GIB}, "gpu", field="memory|model")
+put(
+    "arithmetic",
+    "units: peak device memory in GiB",
+    {"memory.device_allocated.peak_bytes": lambda size: size // GIB},
+    "gpu",
+    field="memory|model",
+)
 put("arithmetic", "units: host memory in KiB", {"memory.host_rss.peak_bytes": lambda size: size // 1024}, field="memory")
 put("arithmetic", "units: wall in minutes", {"process.wall_s": lambda wall: wall / 60}, field="process|timeline|trace")
 put("arithmetic", "units: wall in milliseconds", {"process.wall_s": lambda wall: wall * 1e3}, field="process|timeline|trace")
 put("arithmetic", "units: CPU time in ticks", {"process.user_s": lambda time: time * 100}, field="process")
 put("arithmetic", "units: tokens in thousands", {f"trace.{name}.*": lambda n: n // 1_000 for name in COUNTS[:3]}, "ok gpu", field="trace")
-put("arithmetic", "units: memory of the host in GiB", {"environment.memory_bytes": lambda size: size // GIB}, "any", field="environment.memory|memory")
-put("arithmetic", "units: power in milliwatts", {"utilisation.devices.*.power_mean_w": lambda power: power * 1e3}, "energy", field="utilisation")
-put("arithmetic", "units: energy in watt hours", {"utilisation.energy.joules": lambda energy: energy / 3_600}, "ok energy", field="utilisation|energy")
+put(
+    "arithmetic",
+    "units: memory of the host in GiB",
+    {"environment.memory_bytes": lambda size: size // GIB},
+    "any",
+    field="environment.memory|memory",
+)
+put(
+    "arithmetic",
+    "units: power in milliwatts",
+    {"utilisation.devices.*.power_mean_w": lambda power: power * 1e3},
+    "energy",
+    field="utilisation",
+)
+put(
+    "arithmetic",
+    "units: energy in watt hours",
+    {"utilisation.energy.joules": lambda energy: energy / 3_600},
+    "ok energy",
+    field="utilisation|energy",
+)
 put("arithmetic", "units: clock in GHz", {"utilisation.devices.*.clock_mean_mhz": lambda clock: clock / 1e3}, "energy", field="utilisation")
 
 
@@ -459,7 +545,9 @@ def _(c: Content) -> None:
 
 @corrupt("clocks", "steps go on after the next phase began", "timeline|trace")
 def _(c: Content) -> None:
-    c["timeline"][next(i for i, mark in enumerate(c["timeline"]) if mark["phase"] == "train") + 1]["at_s"] = c["trace"]["completed_at_s"][-9]
+    c["timeline"][next(i for i, mark in enumerate(c["timeline"]) if mark["phase"] == "train") + 1]["at_s"] = c["trace"]["completed_at_s"][
+        -9
+    ]
 
 
 put("clocks", "process ended before its last phase began", {"process.wall_s": lambda wall: wall * 0.8}, field="process|timeline|trace")
@@ -467,7 +555,13 @@ put("clocks", "a CPU run that took 0.001 CPU seconds", {"process.user_s": 0.001,
 put("clocks", "a GPU run that took 0.001 CPU seconds", {"process.user_s": 0.001, "process.system_s": 0.0}, "ok gpu")
 put("clocks", "more CPU seconds than all cores have in that time", {"process.user_s": lambda time: time * 1_000}, "any")
 put("clocks", "more seconds in the kernel than all cores have", {"process.system_s": 1e7}, "any")
-put("clocks", "CPU seconds a quarter of the busy cores times the window", {"process.user_s": lambda s: s / 8, "process.system_s": lambda s: s / 8}, "ok cpu", field="process|utilisation")
+put(
+    "clocks",
+    "CPU seconds an eighth of the busy cores times the window",
+    {"process.user_s": lambda s: s / 8, "process.system_s": lambda s: s / 8},
+    "ok cpu",
+    field="process|utilisation",
+)
 
 
 @corrupt("clocks", "phases out of order", "timeline")
@@ -545,9 +639,25 @@ def _(c: Content) -> None:
 
 
 put("clocks", "a run longer than its timeout, and ok", {"plan.measurement.timeout_s": 12.0}, field="plan.measurement|process|outcome")
-put("clocks", "training many times longer than its limit, and ok", {"plan.measurement.max_train_s": 3.0, "plan.measurement.min_steps": 0}, field="plan.measurement|trace|outcome")
-put("clocks", "a cold compile cache where nothing was compiled", {"process.compile_cache": "cold"}, field="process.compile_cache|plan.model.compile|effective")
-put("clocks", "a model downloaded for random weights and synthetic rows", {"process.model_cache": "cold"}, "any", field="process.model_cache|plan.model|plan.data")
+put(
+    "clocks",
+    "training many times longer than its limit, and ok",
+    {"plan.measurement.max_train_s": 3.0, "plan.measurement.min_steps": 0},
+    field="plan.measurement|trace|outcome",
+)
+put(
+    "clocks",
+    "a cold compile cache where nothing was compiled",
+    {"process.compile_cache": "cold"},
+    field="process.compile_cache|plan.model.compile|effective",
+)
+put(
+    "clocks",
+    "a model downloaded for random weights and synthetic rows",
+    {"process.model_cache": "cold"},
+    "any",
+    field="process.model_cache|plan.model|plan.data",
+)
 
 
 # Status ---------------------------------------------------------------------------------------------------------------------
@@ -581,26 +691,94 @@ def _(c: Content) -> None:
     c["outcome"] |= {"status": "timeout", "message": "not finished after 20 s"}
 
 
-put("status", "out of device memory at 1% of capacity", {f"memory.device_{name}.peak_bytes": lambda size: size // 100 for name in ("allocated", "reserved", "used")}, "oom", field="outcome|memory")
-put("status", "out of device memory with a third of the device in use", {f"memory.device_{name}.peak_bytes": lambda size: size // 3 for name in ("allocated", "reserved", "used")} | {"utilisation.devices.0.memory_used_peak_bytes": 29 * GIB}, "oom", field="outcome|memory")
-put("status", "a run out of memory called ok", {"outcome.status": "ok", "outcome.message": None, "outcome.fix": None}, "oom", field="outcome|timeline|trace")
+put(
+    "status",
+    "out of device memory at 1% of capacity",
+    {f"memory.device_{name}.peak_bytes": lambda size: size // 100 for name in ("allocated", "reserved", "used")},
+    "oom",
+    field="outcome|memory",
+)
+put(
+    "status",
+    "out of device memory with a third of the device in use",
+    {f"memory.device_{name}.peak_bytes": lambda size: size // 3 for name in ("allocated", "reserved", "used")}
+    | {"utilisation.devices.0.memory_used_peak_bytes": 29 * GIB},
+    "oom",
+    field="outcome|memory",
+)
+put(
+    "status",
+    "a run out of memory called ok",
+    {"outcome.status": "ok", "outcome.message": None, "outcome.fix": None},
+    "oom",
+    field="outcome|timeline|trace",
+)
 put("status", "a run out of memory called a crash", {"outcome.status": "crash"}, "oom", field="outcome")
 put("status", "a run out of memory called interrupted", {"outcome.status": "interrupted"}, "oom", field="outcome")
 put("status", "out of device memory during import", {"outcome.phase": "import"}, "oom", field="outcome|timeline")
-put("status", "ok without a step", {f"trace.{name}": [] for name in COLUMNS} | {"outcome.last_good_step": 0, "events": [], "ranks": [], "trace.micro_completed_at_s": []}, field="outcome|trace")
+put(
+    "status",
+    "ok without a step",
+    {f"trace.{name}": [] for name in COLUMNS} | {"outcome.last_good_step": 0, "events": [], "ranks": [], "trace.micro_completed_at_s": []},
+    field="outcome|trace",
+)
 put("status", "last_good_step one too high", {"outcome.last_good_step": lambda steps: steps + 1}, "any", field="outcome")
 put("status", "a failed run without a message", {"outcome.message": None}, "failed", field="outcome")
-put("status", "out of device memory on a CPU", {"outcome.status": "oom_device", "outcome.message": "OutOfMemoryError: CUDA out of memory."}, "ok cpu", field="outcome")
-put("status", "out of host memory at 1% of it", {"outcome.status": "oom_host", "outcome.message": "the kernel killed the worker for lack of memory", "memory.host_rss.peak_bytes": 180_000_000}, "ok cpu", field="outcome|memory|timeline")
-put("status", "unsupported after hundreds of steps", {"outcome.status": "unsupported", "outcome.message": "this device has no bf16"}, field="outcome|trace")
-put("status", "unsupported without devices", {"outcome.status": "unsupported", "outcome.message": "no device", "environment.devices": []}, field="outcome|environment.devices")
-put("status", "ok with the message of a failure", {"outcome.message": "OutOfMemoryError: CUDA out of memory.", "outcome.fix": "lower batch.micro_batch"}, field="outcome")
+put(
+    "status",
+    "out of device memory on a CPU",
+    {"outcome.status": "oom_device", "outcome.message": "OutOfMemoryError: CUDA out of memory."},
+    "ok cpu",
+    field="outcome",
+)
+put(
+    "status",
+    "out of host memory at 1% of it",
+    {
+        "outcome.status": "oom_host",
+        "outcome.message": "the kernel killed the worker for lack of memory",
+        "memory.host_rss.peak_bytes": 180_000_000,
+    },
+    "ok cpu",
+    field="outcome|memory|timeline",
+)
+put(
+    "status",
+    "unsupported after hundreds of steps",
+    {"outcome.status": "unsupported", "outcome.message": "this device has no bf16"},
+    field="outcome|trace",
+)
+put(
+    "status",
+    "unsupported without devices",
+    {"outcome.status": "unsupported", "outcome.message": "no device", "environment.devices": []},
+    field="outcome|environment.devices",
+)
+put(
+    "status",
+    "ok with the message of a failure",
+    {"outcome.message": "OutOfMemoryError: CUDA out of memory.", "outcome.fix": "lower batch.micro_batch"},
+    field="outcome",
+)
 put("status", "ok though the last phase is training", {"outcome.phase": "train"}, field="outcome|timeline")
-put("status", "interrupted after all planned steps and its teardown", {"outcome.status": "interrupted", "outcome.message": "stopped by the user"}, "ok counted", field="outcome|timeline")
-put("status", "a crash during import that trained", {"outcome.status": "crash", "outcome.phase": "import", "outcome.message": "ImportError: libcudart"}, field="outcome|timeline")
+put(
+    "status",
+    "interrupted after all planned steps and its teardown",
+    {"outcome.status": "interrupted", "outcome.message": "stopped by the user"},
+    "ok counted",
+    field="outcome|timeline",
+)
+put(
+    "status",
+    "a crash during import that trained",
+    {"outcome.status": "crash", "outcome.phase": "import", "outcome.message": "ImportError: libcudart"},
+    field="outcome|timeline",
+)
 
 
-@corrupt("status", "ok after a tenth of the planned steps, without a limit of time", "outcome|trace|plan.measurement", "ok counted !lora !bert")
+@corrupt(
+    "status", "ok after a tenth of the planned steps, without a limit of time", "outcome|trace|plan.measurement", "ok counted !lora !bert"
+)
 def _(c: Content) -> None:
     steps = len(c["trace"]["loss"])
     retime(c, lambda times: np.where(np.arange(steps) < steps // 10, times, 1e-9))
@@ -647,7 +825,9 @@ losses("losses halved", lambda old: old / 2)
 losses("losses of 1e300", lambda old: old * 0 + 1e300)
 losses("losses near 0 after one step", lambda old: np.where(np.arange(len(old)) < 1, old, 1e-4))
 losses("random weights begin with the loss of trained ones", lambda old: np.linspace(1.9, 1.4, len(old)), "ok causal")
-losses("random tokens learned: the loss falls below the logarithm of their number", lambda old: np.linspace(old[0], 2.0, len(old)), "ok packed")
+losses(
+    "random tokens learned: the loss falls below the logarithm of their number", lambda old: np.linspace(old[0], 2.0, len(old)), "ok packed"
+)
 losses("a straight line", lambda old: np.linspace(old[0], old[-1], len(old)))
 losses("whole numbers", lambda old: np.round(old), flag=True)
 losses("ten steps of losses repeated", lambda old: np.resize(old[:10], len(old)), "ok")
@@ -661,7 +841,11 @@ losses("losses one percent lower than those of a right run", lambda old: old * 0
 SPEED = r"trace|probe|derived|mfu|throughput|tokens_per_s|plan.device|utilisation|process|timeline|micro|ranks"
 for label, factor in (("of 0.001%", 40_000), ("a thousandth of what the device does", 1_000)):
     corrupt("physics", f"MFU {label}", SPEED, "gpu ok", flag=True)(lambda c, factor=factor: retime(c, lambda times: times * factor))
-for label, share in (("three times the dense peak", 3.2 / 0.42), ("just above the dense peak", 1.08 / 0.36), ("95% of the dense peak", 0.95 / 0.42)):
+for label, share in (
+    ("three times the dense peak", 3.2 / 0.42),
+    ("just above the dense peak", 1.08 / 0.36),
+    ("95% of the dense peak", 0.95 / 0.42),
+):
     corrupt("physics", f"products at {label}", SPEED, "gpu ok")(lambda c, share=share: retime(c, lambda times: times / share))
 corrupt("physics", "a CPU 2,000 times as fast as its own probe", SPEED, "cpu ok")(lambda c: retime(c, lambda times: times / 2_000))
 corrupt("physics", "a CPU 30 times as fast as its own probe", SPEED, "cpu ok")(lambda c: retime(c, lambda times: times / 30))
@@ -679,18 +863,52 @@ def _(c: Content) -> None:
 
 put("physics", "probe above the dense peak", {"probe.before_flop_per_s": 3e15, "probe.after_flop_per_s": 3e15}, "gpu ok", field="probe")
 put("physics", "probe of one FLOP per second", {"probe.before_flop_per_s": 1.0, "probe.after_flop_per_s": 1.0}, field="probe")
-put("physics", "probe far below what training reached", {"probe.before_flop_per_s": lambda rate: rate / 60, "probe.after_flop_per_s": lambda rate: rate / 60}, "ok", field="probe|trace")
+put(
+    "physics",
+    "probe far below what training reached",
+    {"probe.before_flop_per_s": lambda rate: rate / 60, "probe.after_flop_per_s": lambda rate: rate / 60},
+    "ok",
+    field="probe|trace",
+)
 put("physics", "probe of a CPU above any CPU", {"probe.before_flop_per_s": 5e15, "probe.after_flop_per_s": 5e15}, "cpu ok", field="probe")
 put("physics", "probe after training fifty times the one before", {"probe.after_flop_per_s": lambda rate: rate * 50}, field="probe")
-put("physics", "device peak below the weights", {f"memory.device_{name}.peak_bytes": 900_000_000 for name in ("allocated", "reserved", "used")}, "gpu ok", field="memory|utilisation")
-put("physics", "device peak below weights, gradients and optimizer states", {f"memory.device_{name}.peak_bytes": 12_000_000_000 for name in ("allocated", "reserved", "used")}, "ddp", field="memory|ranks|utilisation")
+put(
+    "physics",
+    "device peak below the weights",
+    {f"memory.device_{name}.peak_bytes": 900_000_000 for name in ("allocated", "reserved", "used")},
+    "gpu ok",
+    field="memory|utilisation",
+)
+put(
+    "physics",
+    "device peak below weights, gradients and optimizer states",
+    {f"memory.device_{name}.peak_bytes": 12_000_000_000 for name in ("allocated", "reserved", "used")},
+    "ddp",
+    field="memory|ranks|utilisation",
+)
 put("physics", "host peak of 4 KiB", {"memory.host_rss.peak_bytes": 4096}, "any", field="memory")
 put("physics", "host peak below an interpreter with torch", {"memory.host_rss.peak_bytes": 30_000_000}, field="memory")
 put("physics", "host peak of exactly the host's memory", {"memory.host_rss.peak_bytes": 10**15}, "any", field="memory")
-put("physics", "energy below what switching the transistors takes", {"utilisation.energy.joules": 0.5}, "ok energy", field="utilisation|energy")
-put("physics", "energy above the power limit times the window", {"utilisation.energy.joules": lambda energy: energy * 3}, "ok energy", field="utilisation|energy")
-corrupt("physics", "all step times equal to the digit", SPEED)(lambda c: retime(c, lambda times: np.full(len(times), round(times.mean(), 3))))
-corrupt("physics", "step times in an arithmetic progression", SPEED)(lambda c: retime(c, lambda times: np.linspace(1.1, 0.9, len(times)) * times.mean()))
+put(
+    "physics",
+    "energy below what switching the transistors takes",
+    {"utilisation.energy.joules": 0.5},
+    "ok energy",
+    field="utilisation|energy",
+)
+put(
+    "physics",
+    "energy above the power limit times the window",
+    {"utilisation.energy.joules": lambda energy: energy * 3},
+    "ok energy",
+    field="utilisation|energy",
+)
+corrupt("physics", "all step times equal to the digit", SPEED)(
+    lambda c: retime(c, lambda times: np.full(len(times), round(times.mean(), 3)))
+)
+corrupt("physics", "step times in an arithmetic progression", SPEED)(
+    lambda c: retime(c, lambda times: np.linspace(1.1, 0.9, len(times)) * times.mean())
+)
 corrupt("physics", "twelve step times repeated to the end", SPEED)(lambda c: retime(c, lambda times: np.resize(times[:12], len(times))))
 corrupt("physics", "step times in whole tenths of a second", SPEED, "gpu ok")(lambda c: retime(c, lambda times: np.ceil(times * 10) / 10))
 
@@ -735,9 +953,24 @@ copied("copied trace, a constant added to each step", lambda c: retime(c, lambda
 copied("copied trace in reverse", lambda c: retime(c, lambda times: times[::-1]))
 copied("copied trace, halves exchanged", lambda c: retime(c, lambda times: np.roll(times, len(times) // 2)))
 copied("copied trace rounded to a tenth of a millisecond", lambda c: retime(c, lambda times: np.round(times, 4)))
-copied("copied trace, first tenth drawn anew", lambda c: retime(c, lambda times: np.where(np.arange(len(times)) < len(times) / 10, times * _noise(0.01)(np.ones(len(times))), times)))
-copied("copied trace under another CPU", lambda c: c["environment"].update(cpu="AMD EPYC 9654 96-Core Processor") or [d.update(name="AMD EPYC 9654 96-Core Processor") for d in c["environment"]["devices"] if c["environment"]["backend"] == "cpu"] and None)
-copied("copied trace under another operating system, Python and library version", lambda c: (c["environment"].update(os="Linux 6.12 x86_64", python="3.12.4"), c["environment"]["packages"].update(peft="0.21.1")) and None)
+copied(
+    "copied trace, first tenth drawn anew",
+    lambda c: retime(c, lambda times: np.where(np.arange(len(times)) < len(times) / 10, times * _noise(0.01)(np.ones(len(times))), times)),
+)
+copied(
+    "copied trace under another CPU",
+    lambda c: (
+        c["environment"].update(cpu="AMD EPYC 9654 96-Core Processor")
+        or [d.update(name="AMD EPYC 9654 96-Core Processor") for d in c["environment"]["devices"] if c["environment"]["backend"] == "cpu"]
+        and None
+    ),
+)
+copied(
+    "copied trace under another operating system, Python and library version",
+    lambda c: (
+        (c["environment"].update(os="Linux 6.12 x86_64", python="3.12.4"), c["environment"]["packages"].update(peft="0.21.1")) and None
+    ),
+)
 copied("copied trace, losses changed", lambda c: c["trace"].update(loss=[loss * 1.0002 for loss in c["trace"]["loss"]]))
 copied("copied trace from a wheel, without a commit", lambda c: c["harness"].update(commit=None, dirty=None))
 
@@ -760,7 +993,16 @@ def _shorter(content: Content, kept: slice) -> None:
 
 copied("copied trace, the last fifth cut off", lambda c: _shorter(c, slice(0, -len(c["trace"]["loss"]) // 5)))
 copied("copied trace, the first third cut off", lambda c: _shorter(c, slice(len(c["trace"]["loss"]) // 3, None)))
-copied("copied own work of ranks under new step times", lambda c: c["trace"].update(completed_at_s=[at + 1e-3 * i for i, at in enumerate(c["trace"]["completed_at_s"])]), "ok ranks")
+
+
+def _own_work(content: Content) -> None:
+    own = [rank["own_work_s"] for rank in content["ranks"]]
+    retime(content, _noise(0.03))
+    for rank, times in zip(content["ranks"], own, strict=True):
+        rank["own_work_s"] = times
+
+
+copied("copied own work of ranks under new step times", _own_work, "ok ranks")
 
 
 @corrupt("identity", "same run_id, another date", COPY)
@@ -784,11 +1026,6 @@ def _(c: Content) -> None:
 # Results that replace others ------------------------------------------------------------------------------------------------
 
 REPLACED = "supersedes"
-
-
-def identity_of(name: str) -> str:
-    """Return the id of a committed base."""
-    return content_id(canonical_json(base(name)))
 
 
 def replacing(name: str, change: Callable[[Content], Any] = lambda _: None, of: str = "h100", seed: int = 31) -> None:
@@ -825,14 +1062,33 @@ def _ended(content: Content, status: str, message: str) -> None:
 replacing("of what does not exist", lambda c: c.update(supersedes="0123456789ab"))
 replacing("a failed run replaces a good one", lambda c: _ended(c, "crash", "the worker was killed by SIGABRT"))
 replacing("an interrupted run replaces a finished one", lambda c: _ended(c, "interrupted", "stopped by the user"))
-replacing("another machine's result of the same device name (other cores, other memory)", lambda c: c["environment"].update(cpu="AMD EPYC 9654 96-Core Processor", cpu_physical_cores=96, cpu_logical_cores=192, cpu_usable_cores=192, memory_bytes=1_584 * GIB))
+replacing(
+    "another machine's result of the same device name (other cores, other memory)",
+    lambda c: c["environment"].update(
+        cpu="AMD EPYC 9654 96-Core Processor", cpu_physical_cores=96, cpu_logical_cores=192, cpu_usable_cores=192, memory_bytes=1_584 * GIB
+    ),
+)
 replacing("a result of another workload", of="lora")
 replacing("an older run replaces a newer one", lambda c: c.update(started_at="2026-11-20T13:00:00.120034Z"))
-replacing("a run in the open division replaces a standard one", lambda c: (c.update(division="open", overrides=[{"field": "optimizer.learning_rate", "card": 2e-4, "run": 1e-4}]), c["plan"]["optimizer"].update(learning_rate=1e-4)) and None)
+replacing(
+    "a run in the open division replaces a standard one",
+    lambda c: (
+        (
+            c.update(division="open", overrides=[{"field": "optimizer.learning_rate", "card": 2e-4, "run": 1e-4}]),
+            c["plan"]["optimizer"].update(learning_rate=1e-4),
+        )
+        and None
+    ),
+)
 replacing("a run of a third as many steps", lambda _: h100_run(Options(max_steps=40)))
 replacing("a run without probe and gates", lambda _: h100_run(Options(max_steps=120, probe=False, gates=False)))
 replacing("a run with another seed", lambda _: h100_run(Options(max_steps=120, seed=5)))
-replacing("a run on another GPU", lambda c: c["environment"]["devices"][0].update(name="NVIDIA H100 PCIe") or c["plan"]["device"].update(accelerator="nvidia-h100-80gb-pcie"))
+replacing(
+    "a run on another GPU",
+    lambda c: (
+        c["environment"]["devices"][0].update(name="NVIDIA H100 PCIe") or c["plan"]["device"].update(accelerator="nvidia-h100-80gb-pcie")
+    ),
+)
 
 
 @corrupt("supersede", "two new results replace the same one", REPLACED, "h100")
@@ -846,4 +1102,3 @@ def _(_c: Content) -> list[Content]:
     first = {**h100_lora(seed=35), "started_at": "2026-11-22T02:12:44.120034Z", "supersedes": "ffffffffffff"}
     second = {**h100_lora(seed=36), "started_at": "2026-11-22T03:12:44.120034Z", "supersedes": content_id(canonical_json(first))}
     return [{**first, "supersedes": content_id(canonical_json(second))}, second]
-

@@ -17,9 +17,10 @@ import numpy as np
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved, resolve
+from tunemark.harness.run.launch import SteadinessJudge
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import RunLog
-from tunemark.harness.run.run_outcome import Finished
+from tunemark.harness.run.run_outcome import Finished, refused_run
 from tunemark.harness.run.telemetry import DeviceSeries, Moment, Sample, Telemetry
 from tunemark.harness.vendors.protocol import Device, Feature, Reading, vendor_of
 from tunemark.schema.facts.fact_base import FactBase
@@ -31,6 +32,7 @@ from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.effective import OPTIMIZER_CLASSES
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts, Harness
+from tunemark.schema.records.trace import Study
 from tunemark.schema.vocabulary import Backend, Method, Strategy
 
 ROOT = Path(__file__).parents[2]
@@ -124,6 +126,8 @@ class Ending:
     """The failure that the worker logs."""
     finished: dict[str, Any] = field(default_factory=dict)
     """What else the parent sees, such as `ended_by`."""
+    at_s: float | None = None
+    """Wall time at which the parent ends the worker: steps that would be complete later are not."""
     not_finite: bool = False
     """True if the last loss is not a finite number."""
 
@@ -152,9 +156,19 @@ class Scenario:
     started_at: datetime = datetime(2026, 11, 21, 9, 14, 7, 341_552, tzinfo=UTC)
     import_s: float = 11.0
     foreign_cores: float = 0.02
-    harness: Harness | None = field(default_factory=lambda: Harness(version="0.1.0", commit=COMMIT, dirty=False))
-    finish: Callable[[dict[str, Any]], None] = lambda content: None
-    """Change the record at the end, where a machine differs in more than these settings."""
+    rss_bytes: int | None = None
+    """Peak resident memory; null computes it from the model."""
+    refused: str | None = None
+    """The reason why the harness refused the run."""
+    probe: float = 0.71
+    """Share of the peak that large products reach."""
+    power: float = 0.87
+    """Mean power as a share of the limit."""
+    harness: Harness = field(default_factory=lambda: Harness(version="0.1.0", commit=COMMIT, dirty=False))
+    supersedes: str | None = None
+    study: Study | None = None
+    before: Callable[[np.ndarray], np.ndarray] = lambda times: times
+    """Change of the step times, such as a stall."""
 
 
 def simulate(scenario: Scenario) -> dict[str, Any]:
@@ -162,13 +176,14 @@ def simulate(scenario: Scenario) -> dict[str, Any]:
     random = np.random.default_rng(np.random.SeedSequence([scenario.seed, *scenario.workload.encode()]))
     resolved = resolve(scenario.workload, FACTS, scenario.machine, scenario.options)
     run = _Simulation(scenario, resolved, random)
-    submission = assemble(resolved, scenario.machine, run.finished(), golden=FACTS.golden_losses(scenario.workload))
+    finished = replace(refused_run(scenario.refused), started_at=scenario.started_at) if scenario.refused else run.finished()
+    golden = FACTS.golden_losses(scenario.workload)
+    submission = assemble(resolved, scenario.machine, finished, supersedes=scenario.supersedes, study=scenario.study, golden=golden)
     content: dict[str, Any] = json.loads(submission.model_dump_json())
     content["run_id"] = random.bytes(16).hex()
-    content["harness"] = scenario.harness.model_dump(mode="json") if scenario.harness else content["harness"]
+    content["harness"] = scenario.harness.model_dump(mode="json")
     dirty = [{"kind": "dirty_source", "message": "the checkout had uncommitted changes"}] if content["harness"]["dirty"] else []
     content["warnings"] = [warning for warning in content["warnings"] if warning["kind"] != "dirty_source"] + dirty
-    scenario.finish(content)
     return content
 
 
@@ -189,7 +204,8 @@ class _Simulation:
         self.step_s = scenario.step_s or flops_ledger(shape).executed * micro_steps / (peak * scenario.hfu)
         self.allocated = int(ledger.peak_allocated * 1.01)
         # An allocation that does not fit leaves some of the device free.
-        room = scenario.gpu.memory_mib * MIB - int(3.07 * GIB) - CONTEXT_BYTES
+        failed = bool(scenario.ending and scenario.ending.failure and scenario.ending.failure["status"] == "oom_device")
+        room = scenario.gpu.memory_mib * MIB - int((0.46 + 2.61 * failed) * GIB) - CONTEXT_BYTES
         self.reserved = min(int(ledger.peak_reserved * 1.02), room) // (2 * MIB) * 2 * MIB
         self.allocated = min(self.allocated, self.reserved - 412 * MIB)
 
@@ -199,12 +215,12 @@ class _Simulation:
         for phase in self._phases():
             log.phases.append({"phase": phase, "at_s": self.now})
             getattr(self, f"_{phase}")()
-            if ending and ending.phase == phase and (phase not in {"probe", "load"} or len(log.phases) > 5):
+            if ending and ending.phase == phase:
                 break
         else:
             log.ended = True
         log.failure = {**ending.failure, "at_s": self.now} if ending and ending.failure else None
-        wall_s = self.now + 0.4 * self.random.uniform(0.9, 1.3)
+        wall_s = ending.at_s if ending and ending.at_s else self.now + 0.4 * self.random.uniform(0.9, 1.3)
         busy = self._busy_cores()
         rss = self._host_bytes()
         return Finished(
@@ -225,7 +241,8 @@ class _Simulation:
         rules, sharded = self.plan.measurement, self.plan.device.strategy is Strategy.FSDP2
         probe = ["probe"] if rules.probe else []
         phases = ["import", "data", "load", *(["check"] if rules.gates else []), *(["load"] if sharded else [])]
-        return [*phases, *probe, "train", *probe, *(["eval"] if rules.evaluate else []), "teardown"]
+        after = [*(["eval"] if rules.evaluate else []), *(["save"] if rules.save else [])]
+        return [*phases, *probe, "train", *probe, *after, "teardown"]
 
     # The phases, each with what the worker logs in it
 
@@ -248,9 +265,11 @@ class _Simulation:
         self.now += self._in(0.56)
         size = vendor_of(self.plan.device.backend).probe_size
         if self.scenario.recorded and self.on_cpu:
-            rate = self.scenario.recorded["probe"]["before_flop_per_s"] * self.random.uniform(0.97, 1.03)
+            # A faster CPU multiplies faster too.
+            faster = step_time(self.scenario.recorded) / self.step_s
+            rate = self.scenario.recorded["probe"]["before_flop_per_s"] * faster * self.random.uniform(0.97, 1.03)
         else:
-            rate = self.scenario.gpu.bf16_tflops * 1e12 * self.random.uniform(0.70, 0.73)
+            rate = self.scenario.gpu.bf16_tflops * 1e12 * self.scenario.probe * self.random.uniform(0.99, 1.01)
         when = "after" if self.log.steps else "before"
         if when == "after":
             rate = self.log.probes["before"]["flop_per_s"] * self.random.uniform(0.965, 0.985)  # type: ignore[index]
@@ -263,7 +282,10 @@ class _Simulation:
         self.log.started_at_s = self.now = self.now + 3e-5
         durations = self._durations(count)
         rows, losses = self._rows(count), self._losses(count)
+        judge, ending = SteadinessJudge(self.plan.measurement), self.scenario.ending
         for step, (duration, counts, loss) in enumerate(zip(durations, rows, losses, strict=True), start=1):
+            if ending and ending.at_s and self.now + duration > ending.at_s:
+                break
             event: dict[str, Any] = {"completed_at_s": self.now + duration, "loss": loss, **counts}
             micro = self.plan.batch.gradient_accumulation
             if micro > 1 and not self.on_cpu:
@@ -273,14 +295,15 @@ class _Simulation:
             self.now += duration
             if step == 1 and not self.on_cpu:
                 self.log.events.append({"step": 1, "what": "allocator_growth", "amount": self.reserved // 3 // MIB * MIB})
-        ending = self.scenario.ending
+            if self.scenario.steps is None and judge.sure(self.log):
+                break
         if ending and ending.phase == "train":
-            self.now += self._in(self.step_s * 0.4 if "wait_s" not in ending.finished else 0.0)
+            self.now += self._in(self.step_s * 0.4)
             if ending.not_finite:
                 self.log.steps[-1]["loss"] = None
                 self.now = self.log.steps[-1]["completed_at_s"] + 0.002
         elif self.plan.device.count > 1:
-            self._report_ranks(durations)
+            self._report_ranks(durations[: len(self.log.steps)])
         if not ending or ending.failure:
             self.log.memory = self._peaks()
         if not ending or ending.phase != "train":
@@ -293,6 +316,11 @@ class _Simulation:
         self.now += self._in(0.5)
         if self.scenario.recorded:
             self.log.evaluation = self.scenario.recorded["evaluation"]
+
+    def _save(self) -> None:
+        self.now += self._in(0.7)
+        written = self.log.model["adapter_bytes"] if self.log.model else 0
+        self.log.saved = {"bytes": (written or sum(self.log.model["parameter_bytes"].values() if self.log.model else ())) + 61_440}
 
     def _teardown(self) -> None:
         self.now += self._in(0.06)
@@ -315,7 +343,7 @@ class _Simulation:
         slots = np.array([row["slot_tokens"] for row in self._rows(count)], float)
         times = times * (0.4 + 0.6 * slots / slots.mean()) if count else times
         times[:1] *= self.random.uniform(1.25, 1.4)
-        return [float(time) for time in times]
+        return [float(time) for time in self.scenario.before(times)]
 
     def _rows(self, count: int) -> list[dict[str, int]]:
         plan, recorded = self.plan, self.scenario.recorded
@@ -415,9 +443,7 @@ class _Simulation:
             unknown = {"peak_bytes": None, "method": None, "reason": Device.no_peaks}
             return {"allocated": unknown, "reserved": unknown}
         peaks = {"allocated": self.allocated, "reserved": self.reserved}
-        return {
-            name: {"peak_bytes": size, "method": f"torch.cuda.max_memory_{name}", "reason": None} for name, size in peaks.items()
-        }
+        return {name: {"peak_bytes": size, "method": f"torch.cuda.max_memory_{name}", "reason": None} for name, size in peaks.items()}
 
     # Samples from outside the worker
 
@@ -426,7 +452,9 @@ class _Simulation:
         return threads * self.random.uniform(0.86, 0.93) if self.on_cpu else self.plan.device.count * self.random.uniform(1.03, 1.08)
 
     def _host_bytes(self) -> int:
-        if self.scenario.recorded:
+        if self.scenario.rss_bytes:
+            return self.scenario.rss_bytes
+        if self.scenario.recorded and len(self.log.phases) > 2:  # noqa: PLR2004 - data and import come before the model
             return int(self.scenario.recorded["memory"]["host_rss"]["peak_bytes"] * self._in(1.0)) // 4096 * 4096
         built = len(self.log.phases) > 2  # noqa: PLR2004 - data and import come before the model
         weights = count_parameters(self.card).total * BYTES[self.plan.precision.parameters.value] if built else 0
@@ -437,7 +465,10 @@ class _Simulation:
         cores = np.maximum(0, self.random.normal(busy, 0.03 * busy, len(times)))
         foreign = np.abs(self.random.normal(self.scenario.foreign_cores, 0.01, len(times)))
         sizes = (rss * np.minimum(1, 0.4 + times / wall_s)).astype(int) // 4096 * 4096
-        return [Sample(float(at), int(size), 0, float(own), float(other)) for at, size, own, other in zip(times, sizes, cores, foreign, strict=True)]
+        return [
+            Sample(float(at), int(size), 0, float(own), float(other))
+            for at, size, own, other in zip(times, sizes, cores, foreign, strict=True)
+        ]
 
     def _device_samples(self, wall_s: float) -> DeviceSeries:
         vendor, gpu = vendor_of(self.plan.device.backend), self.scenario.gpu
@@ -449,10 +480,12 @@ class _Simulation:
         used = np.where(times > (self.log.phases[2]["at_s"] if len(self.log.phases) > 2 else wall_s), self.reserved + CONTEXT_BYTES, held)  # noqa: PLR2004
         columns = []
         for device in range(count):
-            level = gpu.power_w * random.uniform(0.84, 0.9)
+            level = gpu.power_w * self.scenario.power * random.uniform(0.97, 1.03)
             watts = np.where(training, np.minimum(gpu.power_w * 0.995, random.normal(level, gpu.power_w * 0.03, len(times))), idle_w)
             joules = 4.1e6 * (device + 1) + np.cumsum(watts * 0.1)
-            clocks = np.where(training, np.minimum(gpu.clock_mhz, random.normal(gpu.clock_mhz * 0.88, 18, len(times)) // 15 * 15), gpu.clock_mhz)
+            clocks = np.where(
+                training, np.minimum(gpu.clock_mhz, random.normal(gpu.clock_mhz * 0.88, 18, len(times)) // 15 * 15), gpu.clock_mhz
+            )
             heat = np.where(training, 54 + 9 * (1 - np.exp(-(times - self.train_s[0]) / 40)), 38).round()
             columns.append((np.where(training, random.choice([0.99, 1.0], len(times), p=[0.1, 0.9]), 0.0), watts, clocks, heat, joules))
         moments = [
@@ -468,6 +501,11 @@ class _Simulation:
 # Sizes and rows that follow from the plan
 
 
+def step_time(content: dict[str, Any]) -> float:
+    """Return the median step time of a recorded run."""
+    return float(np.median(np.diff([content["trace"]["started_at_s"], *content["trace"]["completed_at_s"]])))
+
+
 def sizes_of(plan: Plan, card: Any) -> dict[str, Any]:
     """Return the counts of weights and the bytes of tensors, by their definitions."""
     base, width = count_parameters(card).total, BYTES[plan.precision.parameters.value]
@@ -476,10 +514,22 @@ def sizes_of(plan: Plan, card: Any) -> dict[str, Any]:
     adapters = card.layers * sum(rank * (linear.inputs + linear.outputs) for linear in linears)
     trained = adapters or base
     tensors = card.layers * 2 * len(linears) if plan.lora else tensors_of(card)
+    stored = {plan.precision.parameters.value: (base + adapters) * width}
+    if plan.quantisation:
+        # Half a byte a weight, a byte for 64 weights, and of each layer's constants 4 bytes for 256 and an offset.
+        layers = [linear.inputs * linear.outputs for linear in block_linears(card)]
+        packed = card.layers * sum(layers)
+        stored = {
+            plan.precision.parameters.value: (base - packed + adapters) * width,
+            "uint8": packed // 2,
+            "scales of 4-bit blocks": packed // 64,
+            "scales of scales of 4-bit blocks": card.layers * sum(4 * -(-size // (64 * 256)) for size in layers),
+            "offset of 4-bit blocks": 4 * card.layers * len(layers),
+        }
     return {
         "parameters": base + adapters,
         "trainable_parameters": trained,
-        "parameter_bytes": {plan.precision.parameters.value: (base + adapters) * width},
+        "parameter_bytes": stored,
         "adapter_bytes": adapters * width,
         "gradient_bytes": trained * width,
         "gradient_bytes_reason": None,

@@ -1,0 +1,106 @@
+"""Temporary checkouts in which the gate judges: this repository's history and facts, with chosen submissions committed."""
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gate_mutations.bases import Content, write
+from gate_mutations.simulated import ROOT
+from tunemark.collector.gate.check import validate_all
+from tunemark.collector.gate.read import RecordFiles
+from tunemark.schema.facts.fact_base import FactBase
+
+FACTS = ("accelerators", "known", "models", "workloads", "prices")
+SECOND_RUN = "second run"
+"""Words of a note with which a suspicious submission is accepted."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the gate says about one submission."""
+
+    problems: tuple[str, ...] = ()
+    """Reasons to refuse it, each as `field: value: fix`."""
+    notes: tuple[str, ...] = ()
+    crash: str = ""
+    """The exception that ended the judgement."""
+
+    @property
+    def refused(self) -> bool:
+        """True if it is not accepted. A crash accepts nothing, but stops the others too, so that it does not count."""
+        return bool(self.problems) and not self.crash
+
+    @property
+    def flagged(self) -> bool:
+        """True if it needs a second run."""
+        return any(SECOND_RUN in note for note in self.notes)
+
+
+@dataclass
+class Checkout:
+    """A temporary checkout."""
+
+    root: Path
+    facts: FactBase = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.facts = FactBase(self.root / "data")
+
+    def judge(self, submissions: Sequence[Content], places: Sequence[Path] = ()) -> list[Judgement]:
+        """Write submissions, judge them together as one pull request, remove them, and return the judgements in order."""
+        paths = [write(content, self.root) for content in submissions]
+        for index, place in enumerate(places):
+            paths[index] = paths[index].rename(_with_parent(self.root / "submissions" / place))
+        try:
+            return self.judge_files(paths)
+        except Exception as error:  # noqa: BLE001 - the crash is the finding
+            return [Judgement(crash=repr(error))] * len(paths)
+        finally:
+            for path in paths:
+                path.unlink(missing_ok=True)
+
+    def judge_files(self, paths: Sequence[Path]) -> list[Judgement]:
+        """Return the judgements of files in the checkout."""
+        done = validate_all(RecordFiles(files=sorted(set(paths))), [], self.root, self.facts, lambda: None)
+        return [
+            Judgement(
+                tuple(str(problem) for file, problem in done.problems if path.name in file),
+                tuple(str(note) for file, note in done.notes if path.name in file),
+            )
+            for path in paths
+        ]
+
+
+def _with_parent(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def git(root: Path, *arguments: str) -> str:
+    """Run git in a checkout and return its output."""
+    identity = ("-c", "user.name=examiner", "-c", "user.email=examiner@example.org", "-c", "core.hooksPath=/dev/null")
+    done = subprocess.run(["git", *identity, "-C", str(root), *arguments], capture_output=True, check=True)  # noqa: S603, S607 - fixed arguments
+    return done.stdout.decode(errors="replace")
+
+
+def make_checkout(root: Path, committed: Iterable[Content] = (), folders: Iterable[str] = FACTS) -> Checkout:
+    """Return a new checkout with facts of this working tree and these submissions committed.
+
+    It has the history of this repository, so that the commit of a harness can be looked up.
+    """
+    if (ROOT / ".git").exists():
+        git(ROOT, "clone", "--quiet", "--shared", "--no-checkout", str(ROOT), str(root))
+        git(root, "read-tree", "--empty")
+    else:
+        root.mkdir(parents=True)
+        git(root, "init", "--quiet")
+    for folder in folders:
+        shutil.copytree(ROOT / "data" / folder, root / "data" / folder)
+    for content in committed:
+        write(content, root)
+    (root / "submissions").mkdir(exist_ok=True)
+    git(root, "add", "--all", ".")
+    git(root, "commit", "--quiet", "--message", "Facts and committed results")
+    return Checkout(root)
