@@ -23,7 +23,7 @@ CODE := schema harness collector site tests benchmarks
 # One process per core, whole test files each, in their order: slow ones first (tests/conftest.py). Tiny models are slower on several threads when other work runs.
 PYTEST := -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-run demo sql test check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser duckdb-wasm format schema support mutants structure lock clean
+.PHONY: help setup setup-run demo sql test check tests wheel-test rehearse-pr test-neuron-stack neuron-api browser duckdb-wasm format schema support mutants mutation-score structure lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20

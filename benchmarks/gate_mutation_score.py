@@ -14,18 +14,18 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gate_mutations.bases import Content, bases
+from gate_mutations.bases import bases
 from gate_mutations.checkout import Checkout, Judgement, make_checkout
+from gate_mutations.corpus import CORRUPTIONS
 from gate_mutations.corruptions import Corruption
 from gate_mutations.honest import Honest, honest
-from gate_mutations.setting_corruptions import CORRUPTIONS
 
 COMMITTED_FAMILIES = ("identity", "supersede")
 """Families that are judged beside the committed bases. Elsewhere each copy of a base would be refused as a copy."""

@@ -5,6 +5,7 @@ power, memory follows from the shapes of the model, and each other figure from t
 """
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -276,41 +277,41 @@ class _Simulation:
         self.log.probes[when] = {"dtype": self.plan.precision.compute.value, "size": size, "flop_per_s": rate}
 
     def _train(self) -> None:
-        begun = self.now
-        count = self._step_count()
+        begun, ending = self.now, self.scenario.ending
         self.log.effective = self._effective()
-        self.log.started_at_s = self.now = self.now + 3e-5
-        durations = self._durations(count)
-        rows, losses = self._rows(count), self._losses(count)
-        judge, ending = SteadinessJudge(self.plan.measurement), self.scenario.ending
-        for step, (duration, counts, loss) in enumerate(zip(durations, rows, losses, strict=True), start=1):
-            if ending and ending.at_s and self.now + duration > ending.at_s:
-                break
-            event: dict[str, Any] = {"completed_at_s": self.now + duration, "loss": loss, **counts}
-            micro = self.plan.batch.gradient_accumulation
-            if micro > 1 and not self.on_cpu:
-                shares = np.cumsum(self.random.normal(1.0, 0.002, micro))
-                event["micro_completed_at_s"] = [self.now + duration * 0.992 * share / shares[-1] for share in shares]
-            self.log.steps.append(event)
-            self.now += duration
-            if step == 1 and not self.on_cpu:
-                self.log.events.append({"step": 1, "what": "allocator_growth", "amount": self.reserved // 3 // MIB * MIB})
-            if self.scenario.steps is None and judge.sure(self.log):
-                break
-        if ending and ending.phase == "train":
+        self.log.started_at_s = self.now = begun + 3e-5
+        durations = self._durations(self._step_count())
+        self._log_steps(durations)
+        if ending and ending.not_finite:
+            self.log.steps[-1]["loss"] = None
+            self.now += 0.002
+        elif ending and ending.phase == "train":
             self.now += self._in(self.step_s * 0.4)
-            if ending.not_finite:
-                self.log.steps[-1]["loss"] = None
-                self.now = self.log.steps[-1]["completed_at_s"] + 0.002
         elif self.plan.device.count > 1:
             self._report_ranks(durations[: len(self.log.steps)])
         if not ending or ending.failure:
             self.log.memory = self._peaks()
         if not ending or ending.phase != "train":
-            self.log.model = self._model(trained=True)
-            self.log.effective = self._effective(trained=True)
+            self.log.model, self.log.effective = self._model(trained=True), self._effective(trained=True)
         self.train_s = (begun, self.now)
         self.now += 3e-5
+
+    def _log_steps(self, durations: list[float]) -> None:
+        """Log steps until the planned number, the parent's judgement that they are enough, or its end of the run."""
+        judge, ends_s = SteadinessJudge(self.plan.measurement), (self.scenario.ending or Ending()).at_s or math.inf
+        micro = 1 if self.on_cpu else self.plan.batch.gradient_accumulation
+        count = len(durations)
+        for duration, counts, loss in zip(durations, self._rows(count), self._losses(count), strict=True):
+            if self.now + duration > ends_s or (self.scenario.steps is None and judge.sure(self.log)):
+                break
+            event: dict[str, Any] = {"completed_at_s": self.now + duration, "loss": loss, **counts}
+            if micro > 1:
+                shares = np.cumsum(self.random.normal(1.0, 0.002, micro))
+                event["micro_completed_at_s"] = [self.now + duration * 0.992 * share / shares[-1] for share in shares]
+            self.log.steps.append(event)
+            self.now += duration
+        if self.log.steps and not self.on_cpu:
+            self.log.events.append({"step": 1, "what": "allocator_growth", "amount": self.reserved // 3 // MIB * MIB})
 
     def _eval(self) -> None:
         self.now += self._in(0.5)
@@ -386,10 +387,7 @@ class _Simulation:
 
     def _model(self, *, trained: bool) -> dict[str, Any]:
         plan, recorded = self.plan, self.scenario.recorded
-        if recorded and recorded["model"]:
-            model = dict(recorded["model"])
-        else:
-            model = sizes_of(plan, self.card)
+        model = dict(recorded["model"]) if recorded and recorded["model"] else sizes_of(plan, self.card)
         if not trained:
             reasons = ("the run ended before its first step was complete", "the run ended before its optimizer states were measured")
             reasons = (reasons[0], f"{reasons[1]}, which is after the last step")
@@ -454,9 +452,9 @@ class _Simulation:
     def _host_bytes(self) -> int:
         if self.scenario.rss_bytes:
             return self.scenario.rss_bytes
-        if self.scenario.recorded and len(self.log.phases) > 2:  # noqa: PLR2004 - data and import come before the model
+        if self.scenario.recorded and len(self.log.phases) > 2:
             return int(self.scenario.recorded["memory"]["host_rss"]["peak_bytes"] * self._in(1.0)) // 4096 * 4096
-        built = len(self.log.phases) > 2  # noqa: PLR2004 - data and import come before the model
+        built = len(self.log.phases) > 2
         weights = count_parameters(self.card).total * BYTES[self.plan.precision.parameters.value] if built else 0
         return int((self.plan.device.count * 2.2 * GIB if built else 0.5 * GIB) + weights * 1.05) // 4096 * 4096
 
@@ -477,7 +475,7 @@ class _Simulation:
         idle_w, count, held = gpu.power_w * 0.1, self.plan.device.count, 554 * MIB
         random, times = self.random, np.arange(0.1, wall_s, 0.1)
         training = (times > self.train_s[0] + 1) & (times < self.train_s[1])
-        used = np.where(times > (self.log.phases[2]["at_s"] if len(self.log.phases) > 2 else wall_s), self.reserved + CONTEXT_BYTES, held)  # noqa: PLR2004
+        used = np.where(times > (self.log.phases[2]["at_s"] if len(self.log.phases) > 2 else wall_s), self.reserved + CONTEXT_BYTES, held)
         columns = []
         for device in range(count):
             level = gpu.power_w * self.scenario.power * random.uniform(0.97, 1.03)

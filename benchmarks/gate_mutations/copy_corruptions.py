@@ -1,0 +1,190 @@
+"""Copies of committed results that pretend to be others, and results that replace others without the right to."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from gate_mutations.bases import Content, h100_lora, identity_of
+from gate_mutations.corruptions import corrupt, cut, phase, retime, sets
+from gate_mutations.simulated import H100, Gpu, Scenario, gpu_machine, simulate
+from tunemark.harness.plan.options import Options
+from tunemark.schema.formats import GIB
+from tunemark.schema.records.base import canonical_json, content_id
+
+# Copies of committed results ------------------------------------------------------------------------------------------------
+
+EPYC = "AMD EPYC 9654 96-Core Processor"
+COPY = "run_id|trace|identity|submission|file|fingerprint"
+
+
+def again(content: Content, *, minutes: int = 61) -> Content:
+    """Give a copy a new date and run_id."""
+    moved = datetime.fromisoformat(content["started_at"]) + timedelta(minutes=minutes)
+    content["started_at"] = moved.isoformat().replace("+00:00", "Z")
+    content["run_id"] = f"{int(content['run_id'], 16) ^ 0x5A5A_1234_0F0F:032x}"
+    return content
+
+
+def copied(name: str, change: Callable[[Content], Any], on: str = "ok", **more: Any) -> None:
+    """Register a copy of a committed result that is changed to look like another one."""
+
+    def with_new_id(content: Content) -> Content:
+        return change(again(content)) or content
+
+    corrupt("identity", name, COPY, on, **more)(with_new_id)
+
+
+def _noise(scale: float) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda times: times * (1 + scale * np.random.default_rng(5).standard_normal(len(times)))
+
+
+def _pieces(content: Content) -> None:
+    retime(content, lambda times: times * np.where(np.arange(len(times)) < len(times) // 2, 1.05, 0.97))
+
+
+copied("copied trace, new date and run_id", lambda _: None)
+copied("copied trace with noise of 1e-6", lambda c: retime(c, _noise(1e-6)))
+copied("copied trace with noise of 1e-5", lambda c: retime(c, _noise(1e-5)))
+copied("copied trace, all times x 0.95", lambda c: retime(c, lambda times: times * 0.95))
+copied("copied trace, all times x 1.3", lambda c: retime(c, lambda times: times * 1.3))
+copied("copied trace, each half scaled by its own factor", _pieces)
+copied("copied trace, a constant added to each step", lambda c: retime(c, lambda times: times + 0.05 * times.mean()))
+copied("copied trace in reverse", lambda c: retime(c, lambda times: times[::-1]))
+copied("copied trace, halves exchanged", lambda c: retime(c, lambda times: np.roll(times, len(times) // 2)))
+copied("copied trace rounded to a tenth of a millisecond", lambda c: retime(c, lambda times: np.round(times, 4)))
+copied(
+    "copied trace, first tenth drawn anew",
+    lambda c: retime(c, lambda times: np.where(np.arange(len(times)) < len(times) / 10, times * _noise(0.01)(np.ones(len(times))), times)),
+)
+copied("copied trace under another CPU", sets({"environment.cpu": EPYC, "environment.devices.*.name": EPYC}), "ok cpu")
+copied("copied trace of a GPU in another host", sets({"environment.cpu": EPYC}), "ok gpu")
+copied(
+    "copied trace under another operating system, Python and library version",
+    sets({"environment.os": "Linux 6.12 x86_64", "environment.python": "3.12.4", "environment.packages.peft": "0.21.1"}),
+)
+copied("copied trace, losses changed", lambda c: c["trace"].update(loss=[loss * 1.0002 for loss in c["trace"]["loss"]]))
+copied("copied trace from a wheel, without a commit", sets({"harness.commit": None, "harness.dirty": None}))
+
+
+def _shorter(content: Content, kept: slice) -> None:
+    steps = range(len(content["trace"]["loss"]))[kept]
+    started = content["trace"]["completed_at_s"][steps[0] - 1] if steps[0] else content["trace"]["started_at_s"]
+    cut(content, steps)
+    content["trace"]["started_at_s"] = started
+    content["plan"]["measurement"]["max_steps"] = len(steps)
+    last = content["trace"]["completed_at_s"][-1] + 2e-5
+    phase(content, "train")["at_s"] = started - 2e-5
+    content["timeline"] = [mark for mark in content["timeline"] if mark["at_s"] < last]
+    content["outcome"] |= {"status": "interrupted", "phase": "train", "message": "stopped by the user"}
+    content["process"]["wall_s"] = last + 0.2
+    content["evaluation"] = None
+    content["ranks"] = []
+    content["probe"]["after_flop_per_s"] = None
+
+
+copied("copied trace, the last fifth cut off", lambda c: _shorter(c, slice(0, -len(c["trace"]["loss"]) // 5)))
+copied("copied trace, the first third cut off", lambda c: _shorter(c, slice(len(c["trace"]["loss"]) // 3, None)))
+
+
+def _own_work(content: Content) -> None:
+    own = [rank["own_work_s"] for rank in content["ranks"]]
+    retime(content, _noise(0.03))
+    for rank, times in zip(content["ranks"], own, strict=True):
+        rank["own_work_s"] = times
+
+
+copied("copied own work of ranks under new step times", _own_work, "ok ranks")
+
+
+@corrupt("identity", "same run_id, another date", COPY)
+def _(c: Content) -> None:
+    run_id = c["run_id"]
+    again(c)["run_id"] = run_id
+
+
+@corrupt("identity", "same run_id, other measurements", COPY, "h100")
+def _(c: Content) -> Content:
+    return {**h100_lora(seed=77), "run_id": c["run_id"]}
+
+
+@corrupt("identity", "same run_id with an earlier date, to displace the committed result", COPY)
+def _(c: Content) -> None:
+    run_id = c["run_id"]
+    again(c, minutes=-1_441)["run_id"] = run_id
+    retime(c, lambda times: times / 1.5)
+
+
+# Results that replace others ------------------------------------------------------------------------------------------------
+
+REPLACED = "supersedes"
+
+
+def replacing(name: str, change: Callable[[Content], Any] = lambda _: None, of: str = "h100", seed: int = 31) -> None:
+    """Register a new run of the same workload that replaces a committed result without the right to."""
+
+    def fresh(_: Content) -> Content:
+        run = {**h100_lora(seed=seed), "started_at": "2026-11-22T05:12:44.120034Z", "supersedes": identity_of(of)}
+        return change(run) or run
+
+    corrupt("supersede", name, REPLACED, "h100")(fresh)
+
+
+def h100_run(options: Options, kind: Gpu = H100) -> Content:
+    """Return a later run of the workload with other options or on another GPU, which replaces the committed one."""
+    run = simulate(Scenario("lora-8b", gpu_machine(kind), options, seed=32, gpu=kind))
+    return {**run, "started_at": "2026-11-22T05:12:44.120034Z", "supersedes": identity_of("h100")}
+
+
+def _ended(content: Content, status: str, message: str) -> None:
+    """Turn a finished run into one that stopped after five steps."""
+    cut(content, range(5))
+    last = content["trace"]["completed_at_s"][-1] + 0.3
+    content["timeline"] = [mark for mark in content["timeline"] if mark["at_s"] < last]
+    content["outcome"] |= {"status": status, "phase": "train", "message": message, "fix": None}
+    content["process"] |= {"wall_s": last + 0.3, "user_s": 30.0, "system_s": 2.0}
+    content["probe"]["after_flop_per_s"] = None
+    content["utilisation"] = None
+    content["model"] |= {"gradient_bytes": None, "gradient_bytes_reason": "the run ended before its first step was complete"}
+    content["model"] |= {"optimizer_state_bytes": None, "optimizer_state_bytes_reason": "the run ended before they were measured"}
+    missing = {"peak_bytes": None, "method": None, "reason": "the worker ended before it read its peaks"}
+    content["memory"] |= {"device_allocated": missing, "device_reserved": missing}
+
+
+replacing("of what does not exist", lambda c: c.update(supersedes="0123456789ab"))
+replacing("a failed run replaces a good one", lambda c: _ended(c, "crash", "the worker was killed by SIGABRT"))
+replacing("an interrupted run replaces a finished one", lambda c: _ended(c, "interrupted", "stopped by the user"))
+replacing(
+    "another machine's result of the same device name (other cores, other memory)",
+    sets(
+        {
+            f"environment.cpu{name}": value
+            for name, value in {"": EPYC, "_physical_cores": 96, "_logical_cores": 192, "_usable_cores": 192}.items()
+        }
+        | {"environment.memory_bytes": 1_584 * GIB}
+    ),
+)
+replacing("a result of another workload", of="lora")
+replacing("an older run replaces a newer one", lambda c: c.update(started_at="2026-11-20T13:00:00.120034Z"))
+replacing(
+    "a run in the open division replaces a standard one",
+    lambda _: h100_run(Options(overrides=("optimizer.learning_rate=1e-4",), max_steps=120)),
+)
+replacing("a run of a third as many steps", lambda _: h100_run(Options(max_steps=40)))
+replacing("a run without probe and gates", lambda _: h100_run(Options(max_steps=120, probe=False, gates=False)))
+replacing("a run with another seed", lambda _: h100_run(Options(max_steps=120, seed=5)))
+replacing("a run on another GPU", lambda _: h100_run(Options(max_steps=120), H100._replace(name="NVIDIA H100 PCIe", power_w=350.0)))
+
+
+@corrupt("supersede", "two new results replace the same one", REPLACED, "h100")
+def _(_c: Content) -> list[Content]:
+    runs = [{**h100_lora(seed=seed), "started_at": f"2026-11-22T0{seed - 30}:12:44.120034Z"} for seed in (33, 34)]
+    return [{**run, "supersedes": identity_of("h100")} for run in runs]
+
+
+@corrupt("supersede", "a result that replaces itself in a circle of two", REPLACED, "h100")
+def _(_c: Content) -> list[Content]:
+    first = {**h100_lora(seed=35), "started_at": "2026-11-22T02:12:44.120034Z", "supersedes": "ffffffffffff"}
+    second = {**h100_lora(seed=36), "started_at": "2026-11-22T03:12:44.120034Z", "supersedes": content_id(canonical_json(first))}
+    return [{**first, "supersedes": content_id(canonical_json(second))}, second]
