@@ -1,13 +1,19 @@
 """Temporary checkouts in which the gate judges: this repository's history and facts, with chosen submissions committed."""
 
+import contextlib
+import io
+import os
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gate_mutations.bases import Content, write
 from gate_mutations.simulated import ROOT
+from tunemark import cli
 from tunemark.collector.gate.check import validate_all
 from tunemark.collector.gate.read import RecordFiles
 from tunemark.schema.facts.fact_base import FactBase
@@ -71,6 +77,46 @@ class Checkout:
             )
             for path in paths
         ]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command answered."""
+
+    code: int | None
+    """Exit code; None if it did not end in time or ended with an exception."""
+    out: str
+    err: str
+    crash: str = ""
+
+
+def run_command(root: Path, *arguments: str) -> Answer:
+    """Run a command of tunemark in this process, on a checkout, for at most a minute."""
+    out, err = io.StringIO(), io.StringIO()
+    before = (sys.argv, os.environ.get("TUNEMARK_ROOT"), Path.cwd())
+
+    def too_long(*_: object) -> None:
+        raise TimeoutError(arguments)
+
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(60)
+    try:
+        sys.argv, os.environ["TUNEMARK_ROOT"] = ["tunemark", *arguments], str(root)
+        os.chdir(root)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            cli.main()
+    except SystemExit as ended:
+        return Answer(ended.code if isinstance(ended.code, int) else int(ended.code is not None), out.getvalue(), err.getvalue())
+    except BaseException as error:  # noqa: BLE001 - the crash is the finding
+        return Answer(None, out.getvalue(), err.getvalue(), repr(error))
+    finally:
+        signal.alarm(0)
+        sys.argv = before[0]
+        os.chdir(before[2])
+        os.environ.pop("TUNEMARK_ROOT")
+        if before[1] is not None:
+            os.environ["TUNEMARK_ROOT"] = before[1]
+    return Answer(0, out.getvalue(), err.getvalue())
 
 
 def _with_parent(path: Path) -> Path:

@@ -166,7 +166,7 @@ replacing(
     ),
 )
 replacing("a result of another workload", of="lora")
-replacing("an older run replaces a newer one", lambda c: c.update(started_at="2026-11-20T13:00:00.120034Z"))
+replacing("an older run replaces a newer one", lambda c: c.update(started_at="2026-11-21T01:00:00.120034Z"))
 replacing(
     "a run in the open division replaces a standard one",
     lambda _: h100_run(Options(overrides=("optimizer.learning_rate=1e-4",), max_steps=120)),

@@ -25,7 +25,8 @@ CPU_OPTIONS = {
     "fsdp": Options(max_steps=60, devices=2, strategy="fsdp2"),
     "qlora": Options(max_steps=60, overrides=("method=qlora",)),
 }
-NIGHT = datetime(2026, 11, 21, 20, 0, 12, 90_441, tzinfo=UTC)
+LAST = datetime(2026, 11, 22, 16, 0, 12, 90_441, tzinfo=UTC)
+"""Start of the last of these runs."""
 OLDER = PACKAGES | {
     "torch": "2.9.1",
     "transformers": "4.57.1",
@@ -57,7 +58,7 @@ def cpu(name: str, seed: int, **changes: Any) -> Content:
         step_s=step_time(recorded) / speed,
         noise=0.03,
         recorded=recorded,
-        started_at=NIGHT + timedelta(minutes=7 * seed),
+        started_at=LAST - timedelta(minutes=7 * seed),
         import_s=6.0,
     )
     return simulate(replace(scenario, **changes))
@@ -74,7 +75,7 @@ def gpu(seed: int, kind: Gpu = H100, workload: str = "lora-8b", count: int = 1, 
     """Return a run on GPUs of one kind."""
     machine = changes.pop("machine", gpu_machine(kind, count))
     options = changes.pop("options", Options(max_steps=110, devices=count if count > 1 else None))
-    started_at = NIGHT + timedelta(minutes=11 * seed)
+    started_at = LAST - timedelta(minutes=11 * seed)
     return simulate(replace(Scenario(workload, machine, options, seed=seed, gpu=kind, started_at=started_at), **changes))
 
 

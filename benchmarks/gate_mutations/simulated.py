@@ -38,8 +38,8 @@ from tunemark.schema.vocabulary import Backend, Method, Strategy
 
 ROOT = Path(__file__).parents[2]
 FACTS = FactBase(ROOT / "data")
-COMMIT = "70eaa6c76ad6fbc193e6344e9a2336346539ead5"
-"""A commit of this project, before the committed results."""
+COMMIT = "85286baa645a7d93cfb5b6888c753c98dcd04ebf"
+"""A commit of this project of the day before the simulated runs."""
 PACKAGES = {
     "accelerate": "1.15.0",
     "bitsandbytes": "0.50.2",
