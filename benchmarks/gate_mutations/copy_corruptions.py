@@ -1,6 +1,8 @@
 """Copies of committed results that pretend to be others, and results that replace others without the right to."""
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -8,13 +10,18 @@ import numpy as np
 
 from gate_mutations.bases import Content, h100_lora, identity_of
 from gate_mutations.corruptions import corrupt, cut, phase, retime, sets
-from gate_mutations.simulated import H100, Gpu, Scenario, gpu_machine, simulate
+from gate_mutations.simulated import H100, Ending, Scenario, gpu_machine, simulate
 from tunemark.harness.plan.options import Options
-from tunemark.schema.formats import GIB
+from tunemark.harness.run.run_outcome import PARTIAL_RECORD
 from tunemark.schema.records.base import canonical_json, content_id
 
 # Copies of committed results ------------------------------------------------------------------------------------------------
 
+RYZEN = "AMD Ryzen 5 3600 6-Core Processor"
+"""A CPU without a card."""
+NO_GRADIENTS = "the run ended before its first step was complete"
+NO_STATES = "the run ended before its optimizer states were measured, which is after the last step"
+NO_PEAKS = "the worker ended before it read its peaks"
 EPYC = "AMD EPYC 9654 96-Core Processor"
 COPY = "run_id|trace|identity|submission|file|fingerprint"
 
@@ -58,7 +65,7 @@ copied(
     "copied trace, first tenth drawn anew",
     lambda c: retime(c, lambda times: np.where(np.arange(len(times)) < len(times) / 10, times * _noise(0.01)(np.ones(len(times))), times)),
 )
-copied("copied trace under another CPU", sets({"environment.cpu": EPYC, "environment.devices.*.name": EPYC}), "ok cpu")
+copied("copied trace under another CPU", lambda c: json.loads(json.dumps(c).replace(c["environment"]["cpu"], RYZEN)), "ok cpu")
 copied("copied trace of a GPU in another host", sets({"environment.cpu": EPYC}), "ok gpu")
 copied(
     "copied trace under another operating system, Python and library version",
@@ -69,19 +76,29 @@ copied("copied trace from a wheel, without a commit", sets({"harness.commit": No
 
 
 def _shorter(content: Content, kept: slice) -> None:
-    steps = range(len(content["trace"]["loss"]))[kept]
-    started = content["trace"]["completed_at_s"][steps[0] - 1] if steps[0] else content["trace"]["started_at_s"]
+    """Keep some of the steps, as if the run had been stopped after them, with everything else to match."""
+    steps, old_wall_s = range(len(content["trace"]["loss"]))[kept], content["process"]["wall_s"]
+    share, started = len(steps) / len(content["trace"]["loss"]), content["trace"]["started_at_s"]
+    started = content["trace"]["completed_at_s"][steps[0] - 1] if steps[0] else started
     cut(content, steps)
     content["trace"]["started_at_s"] = started
-    content["plan"]["measurement"]["max_steps"] = len(steps)
     last = content["trace"]["completed_at_s"][-1] + 2e-5
     phase(content, "train")["at_s"] = started - 2e-5
     content["timeline"] = [mark for mark in content["timeline"] if mark["at_s"] < last]
-    content["outcome"] |= {"status": "interrupted", "phase": "train", "message": "stopped by the user"}
-    content["process"]["wall_s"] = last + 0.2
-    content["evaluation"] = None
-    content["ranks"] = []
+    content["outcome"] |= {"status": "interrupted", "phase": "train", "message": "stopped by the user", "fix": PARTIAL_RECORD}
+    content["process"] |= {name: content["process"][name] * (last + 0.2) / old_wall_s for name in ("wall_s", "user_s", "system_s")}
+    content |= {"evaluation": None, "ranks": []}
     content["probe"]["after_flop_per_s"] = None
+    content["effective"]["optimizer_states_on"] = []
+    content["model"] |= {"gradient_bytes": None, "gradient_bytes_reason": NO_GRADIENTS}
+    content["model"] |= {"optimizer_state_bytes": None, "optimizer_state_bytes_reason": NO_STATES}
+    content["memory"] |= dict.fromkeys(("device_allocated", "device_reserved"), {"peak_bytes": None, "method": None, "reason": NO_PEAKS})
+    use = content["utilisation"]
+    for counted in (use, *use["devices"]):
+        counted["samples"] = int(counted["samples"] * share)
+    for name in ("joules", "window_s"):
+        use["energy"][name] = use["energy"][name] and use["energy"][name] * share
+    content["warnings"] = [warning for warning in content["warnings"] if warning["kind"] not in {"peak_fell", "peak_rose"}]
 
 
 copied("copied trace, the last fifth cut off", lambda c: _shorter(c, slice(0, -len(c["trace"]["loss"]) // 5)))
@@ -131,50 +148,29 @@ def replacing(name: str, change: Callable[[Content], Any] = lambda _: None, of: 
     corrupt("supersede", name, REPLACED, "h100")(fresh)
 
 
-def h100_run(options: Options, kind: Gpu = H100) -> Content:
-    """Return a later run of the workload with other options or on another GPU, which replaces the committed one."""
-    run = simulate(Scenario("lora-8b", gpu_machine(kind), options, seed=32, gpu=kind))
+def h100_run(**changes: Any) -> Content:
+    """Return a later run of the workload that differs in some way, and replaces the committed one."""
+    run = simulate(replace(Scenario("lora-8b", gpu_machine(), Options(max_steps=120), seed=32), **changes))
     return {**run, "started_at": "2026-11-22T05:12:44.120034Z", "supersedes": identity_of("h100")}
 
 
-def _ended(content: Content, status: str, message: str) -> None:
-    """Turn a finished run into one that stopped after five steps."""
-    cut(content, range(5))
-    last = content["trace"]["completed_at_s"][-1] + 0.3
-    content["timeline"] = [mark for mark in content["timeline"] if mark["at_s"] < last]
-    content["outcome"] |= {"status": status, "phase": "train", "message": message, "fix": None}
-    content["process"] |= {"wall_s": last + 0.3, "user_s": 30.0, "system_s": 2.0}
-    content["probe"]["after_flop_per_s"] = None
-    content["utilisation"] = None
-    content["model"] |= {"gradient_bytes": None, "gradient_bytes_reason": "the run ended before its first step was complete"}
-    content["model"] |= {"optimizer_state_bytes": None, "optimizer_state_bytes_reason": "the run ended before they were measured"}
-    missing = {"peak_bytes": None, "method": None, "reason": "the worker ended before it read its peaks"}
-    content["memory"] |= {"device_allocated": missing, "device_reserved": missing}
-
-
+STOPPED = Ending(finished={"ended_by": "interrupted", "exit_code": -15})
+EPYC_HOST = gpu_machine(cpu=EPYC, cpu_physical_cores=96, cpu_logical_cores=192, cpu_usable_cores=192)
+H100_PCIE = H100._replace(name="NVIDIA H100 PCIe", power_w=350.0, clock_mhz=1_755.0, bf16_tflops=756.0)
 replacing("of what does not exist", lambda c: c.update(supersedes="0123456789ab"))
-replacing("a failed run replaces a good one", lambda c: _ended(c, "crash", "the worker was killed by SIGABRT"))
-replacing("an interrupted run replaces a finished one", lambda c: _ended(c, "interrupted", "stopped by the user"))
-replacing(
-    "another machine's result of the same device name (other cores, other memory)",
-    sets(
-        {
-            f"environment.cpu{name}": value
-            for name, value in {"": EPYC, "_physical_cores": 96, "_logical_cores": 192, "_usable_cores": 192}.items()
-        }
-        | {"environment.memory_bytes": 1_584 * GIB}
-    ),
-)
+replacing("a failed run replaces a good one", lambda _: h100_run(steps=5, ending=Ending(finished={"exit_code": -6})))
+replacing("an interrupted run replaces a finished one", lambda _: h100_run(steps=61, ending=STOPPED))
+replacing("another machine's result of the same device name (other cores, other memory)", lambda _: h100_run(machine=EPYC_HOST))
 replacing("a result of another workload", of="lora")
 replacing("an older run replaces a newer one", lambda c: c.update(started_at="2026-11-21T01:00:00.120034Z"))
-replacing(
-    "a run in the open division replaces a standard one",
-    lambda _: h100_run(Options(overrides=("optimizer.learning_rate=1e-4",), max_steps=120)),
-)
-replacing("a run of a third as many steps", lambda _: h100_run(Options(max_steps=40)))
-replacing("a run without probe and gates", lambda _: h100_run(Options(max_steps=120, probe=False, gates=False)))
-replacing("a run with another seed", lambda _: h100_run(Options(max_steps=120, seed=5)))
-replacing("a run on another GPU", lambda _: h100_run(Options(max_steps=120), H100._replace(name="NVIDIA H100 PCIe", power_w=350.0)))
+for label, options in {
+    "a run in the open division replaces a standard one": Options(overrides=("optimizer.learning_rate=1e-4",), max_steps=120),
+    "a run of a third as many steps": Options(max_steps=40),
+    "a run without probe and gates": Options(max_steps=120, probe=False, gates=False),
+    "a run with another seed": Options(max_steps=120, seed=5),
+}.items():
+    replacing(label, lambda _, options=options: h100_run(options=options))
+replacing("a run on another GPU", lambda _: h100_run(machine=gpu_machine(H100_PCIE), gpu=H100_PCIE))
 
 
 @corrupt("supersede", "two new results replace the same one", REPLACED, "h100")

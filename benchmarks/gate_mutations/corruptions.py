@@ -16,6 +16,8 @@ import numpy as np
 from gate_mutations.bases import Base, Content, file_name, suiting
 
 Change = Callable[[Content], Content | list[Content] | None]
+WIDE = ("plan", "environment", "effective")
+"""Parts of a submission that are so large that a problem must name a part of them."""
 COUNTS = ("slot_tokens", "real_tokens", "supervised_tokens", "documents", "rows")
 COLUMNS = ("completed_at_s", *COUNTS, "loss")
 
@@ -69,9 +71,9 @@ def read_values(path: Path) -> None:
     """Register the corruptions of a file of values."""
     for family, entries in tomllib.loads(path.read_text(encoding="utf-8")).items():
         for entry in entries:
-            changed = {path: None for kind in ("set", "scale", "divide", "add") for path in entry.get(kind, {})}
-            places = [re.escape(re.sub(r"(\.\*|\.\d+)+(\.|$)", r"\2", path)) for path in changed]
-            named = entry.get("field") or "|".join([*places, *(["warnings"] if "without_warning" in entry else [])])
+            changed = [path.split(".") for kind in ("set", "scale", "divide", "add") for path in entry.get(kind, {})]
+            sections = {re.escape(".".join(path[: 2 if path[0] in WIDE else 1])) for path in changed}
+            named = entry.get("field") or "|".join([*sorted(sections), *(["warnings"] if "without_warning" in entry else [])])
             corrupt(family, entry["name"], named, entry.get("on", "ok"), flag=entry.get("flag", False))(_replacing(entry))
 
 

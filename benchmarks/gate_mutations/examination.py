@@ -12,16 +12,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gate_mutations import file_attacks, texts
+from gate_mutations import copy_corruptions, file_attacks, setting_corruptions, texts, trace_corruptions  # noqa: F401 - they register their corruptions
 from gate_mutations.bases import bases, write
 from gate_mutations.checkout import FACTS, Checkout, Judgement, git, make_checkout, run_command
-from gate_mutations.corpus import CORRUPTIONS
-from gate_mutations.corruptions import Corruption
+from gate_mutations.corruptions import CORRUPTIONS, Corruption, read_values
 from gate_mutations.honest import Honest, honest
 from gate_mutations.shown import COMMAND, CONTROL
 
 COMMITTED_FAMILIES = ("identity", "supersede")
 """Families that are judged beside the committed bases. Elsewhere each copy of a base would be refused as a copy."""
+read_values(Path(__file__).with_name("value_corruptions.toml"))
 FACT_FILE = Path(__file__).with_name("fact_corruptions.toml")
 FACT_SOURCE = "published/003"
 """The document whose records are corrupted."""

@@ -28,7 +28,7 @@ def _(c: Content) -> None:
 @corrupt("hardware", "two machines, one device each, and figures of one", "plan.device|environment|utilisation", "ddp")
 def _(c: Content) -> None:
     c["plan"]["device"]["nodes"] = 2
-    del c["environment"]["devices"][1]
+    del c["environment"]["devices"][1], c["utilisation"]["devices"][1]
 
 
 def stored(name: str, new: Callable[[dict[str, int]], dict[str, int]]) -> None:

@@ -114,7 +114,10 @@ def machine_of(content: dict[str, Any], **changes: Any) -> Machine:
         swap_bytes=0,
         **{name: facts[name] for name in names},
     )
-    return replace(machine, **changes)
+    # The memory of a CPU is that of its host.
+    memory = changes.get("memory_bytes", machine.memory_bytes)
+    devices = tuple(device.model_copy(update={"memory_bytes": memory}) for device in machine.devices)
+    return replace(machine, **{"devices": devices, **changes})
 
 
 @dataclass(frozen=True)

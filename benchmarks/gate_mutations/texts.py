@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from gate_mutations.bases import Content, base
 from gate_mutations.corruptions import replace_at
 from gate_mutations.honest import cpu, failed
+from tunemark.harness.run.run_outcome import judge
+from tunemark.schema.vocabulary import Status
 
 
 class Text(NamedTuple):
@@ -220,8 +222,12 @@ def _crash() -> Content:
 
 def with_text(field: str, text: str) -> Content:
     """Return a submission with a text in a field."""
-    name = FIELDS[field]
+    status = (judge(text) or (Status.CRASH,))[0].value if field == MESSAGE else "crash"
+    name = "oom" if status == "oom_device" else FIELDS[field]
     content = deepcopy(_crash()) if name == "crash" else base(name)
+    if name == "crash":
+        # What the harness makes of this message.
+        content["outcome"]["status"] = status
     if field == "process.compile_cache_reason":
         content["process"]["compile_cache"] = None
     if field == "study.point":
