@@ -92,7 +92,9 @@ def _shorter(content: Content, kept: slice) -> None:
     content["effective"]["optimizer_states_on"] = []
     content["model"] |= {"gradient_bytes": None, "gradient_bytes_reason": NO_GRADIENTS}
     content["model"] |= {"optimizer_state_bytes": None, "optimizer_state_bytes_reason": NO_STATES}
-    content["memory"] |= dict.fromkeys(("device_allocated", "device_reserved"), {"peak_bytes": None, "method": None, "reason": NO_PEAKS})
+    content["memory"] |= {
+        name: {"peak_bytes": None, "method": None, "reason": NO_PEAKS} for name in ("device_allocated", "device_reserved")
+    }
     use = content["utilisation"]
     for counted in (use, *use["devices"]):
         counted["samples"] = int(counted["samples"] * share)
