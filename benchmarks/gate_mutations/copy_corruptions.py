@@ -140,11 +140,16 @@ def _(c: Content) -> None:
 REPLACED = "supersedes"
 
 
+def replaces(identity: str) -> Content:
+    """Return the fields of a result that replaces another one."""
+    return {"supersedes": identity, "supersedes_reason": "the first run shared the GPU"}
+
+
 def replacing(name: str, change: Callable[[Content], Any] = lambda _: None, of: str = "h100", seed: int = 31) -> None:
     """Register a new run of the same workload that replaces a committed result without the right to."""
 
     def fresh(_: Content) -> Content:
-        run = {**h100_lora(seed=seed), "started_at": "2026-11-22T05:12:44.120034Z", "supersedes": identity_of(of)}
+        run = {**h100_lora(seed=seed), "started_at": "2026-11-22T05:12:44.120034Z", **replaces(identity_of(of))}
         return change(run) or run
 
     corrupt("supersede", name, REPLACED, "h100")(fresh)
@@ -153,12 +158,15 @@ def replacing(name: str, change: Callable[[Content], Any] = lambda _: None, of: 
 def h100_run(**changes: Any) -> Content:
     """Return a later run of the workload that differs in some way, and replaces the committed one."""
     run = simulate(replace(Scenario("lora-8b", gpu_machine(), Options(max_steps=120), seed=32), **changes))
-    return {**run, "started_at": "2026-11-22T05:12:44.120034Z", "supersedes": identity_of("h100")}
+    return {**run, "started_at": "2026-11-22T05:12:44.120034Z", **replaces(identity_of("h100"))}
 
 
 STOPPED = Ending(finished={"ended_by": "interrupted", "exit_code": -15})
 EPYC_HOST = gpu_machine(cpu=EPYC, cpu_physical_cores=96, cpu_logical_cores=192, cpu_usable_cores=192)
 H100_PCIE = H100._replace(name="NVIDIA H100 PCIe", power_w=350.0, clock_mhz=1_755.0, bf16_tflops=756.0)
+replacing("without a reason", lambda c: c.update(supersedes_reason=None))
+replacing("for a reason of blanks", lambda c: c.update(supersedes_reason="   "))
+replacing("a reason, and nothing that is replaced", lambda c: c.update(supersedes=None))
 replacing("of what does not exist", lambda c: c.update(supersedes="0123456789ab"))
 replacing("a failed run replaces a good one", lambda _: h100_run(steps=5, ending=Ending(finished={"exit_code": -6})))
 replacing("an interrupted run replaces a finished one", lambda _: h100_run(steps=61, ending=STOPPED))
@@ -178,11 +186,11 @@ replacing("a run on another GPU", lambda _: h100_run(machine=gpu_machine(H100_PC
 @corrupt("supersede", "two new results replace the same one", REPLACED, "h100")
 def _(_c: Content) -> list[Content]:
     runs = [{**h100_lora(seed=seed), "started_at": f"2026-11-22T0{seed - 30}:12:44.120034Z"} for seed in (33, 34)]
-    return [{**run, "supersedes": identity_of("h100")} for run in runs]
+    return [{**run, **replaces(identity_of("h100"))} for run in runs]
 
 
 @corrupt("supersede", "a result that replaces itself in a circle of two", REPLACED, "h100")
 def _(_c: Content) -> list[Content]:
-    first = {**h100_lora(seed=35), "started_at": "2026-11-22T02:12:44.120034Z", "supersedes": "ffffffffffff"}
-    second = {**h100_lora(seed=36), "started_at": "2026-11-22T03:12:44.120034Z", "supersedes": content_id(canonical_json(first))}
+    first = {**h100_lora(seed=35), "started_at": "2026-11-22T02:12:44.120034Z", **replaces("ffffffffffff")}
+    second = {**h100_lora(seed=36), "started_at": "2026-11-22T03:12:44.120034Z", **replaces(content_id(canonical_json(first)))}
     return [{**first, "supersedes": content_id(canonical_json(second))}, second]

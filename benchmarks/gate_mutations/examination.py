@@ -121,7 +121,7 @@ def _do(task: Task) -> list[Case]:
             return examine(_STATE["corruptions"][what], _STATE["alone"], _STATE["committed"])
         case "text":
             field, index = what
-            return [_text(_STATE["alone"], field, _STATE["texts"][index])]
+            return [_text(_STATE["committed" if field == "supersedes_reason" else "alone"], field, _STATE["texts"][index])]
         case "message":
             (judgement,) = _STATE["alone"].judge([texts.with_text(texts.MESSAGE, what)])
             accepted = not judgement.problems and not judgement.crash

@@ -14,6 +14,7 @@ from gate_mutations.bases import Content, base, identity_of
 from gate_mutations.simulated import COMMIT, H100, PACKAGES, Ending, Gpu, Scenario, gpu_machine, machine_of, simulate, step_time
 from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.options import Options
+from tunemark.harness.run.record import Superseded
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.submission import DeviceFacts, Harness
 from tunemark.schema.records.trace import Study
@@ -108,7 +109,10 @@ def second_runs() -> Iterator[Honest]:
         ),
     )
     yield Honest("a second run with another seed", lambda: gpu(25, options=Options(max_steps=120, seed=7)))
-    yield Honest("a second run that replaces the first", lambda: gpu(26, options=Options(max_steps=120), supersedes=identity_of("h100")))
+    yield Honest(
+        "a second run that replaces the first",
+        lambda: gpu(26, options=Options(max_steps=120), supersedes=Superseded(identity_of("h100"), "the first run shared the GPU")),
+    )
 
 
 def speeds() -> Iterator[Honest]:

@@ -19,7 +19,7 @@ from tunemark.harness.plan.machine import Machine
 from tunemark.harness.plan.options import Options
 from tunemark.harness.plan.resolve import Resolved, resolve
 from tunemark.harness.run.launch import SteadinessJudge
-from tunemark.harness.run.record import assemble
+from tunemark.harness.run.record import Superseded, assemble
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.run_outcome import Finished, refused_run
 from tunemark.harness.run.telemetry import DeviceSeries, Moment, Sample, Telemetry
@@ -169,7 +169,7 @@ class Scenario:
     power: float = 0.87
     """Mean power as a share of the limit."""
     harness: Harness = field(default_factory=lambda: Harness(version="0.1.0", commit=COMMIT, dirty=False))
-    supersedes: str | None = None
+    supersedes: Superseded | None = None
     study: Study | None = None
     before: Callable[[np.ndarray], np.ndarray] = lambda times: times
     """Change of the step times, such as a stall."""

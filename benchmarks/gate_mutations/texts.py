@@ -8,9 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gate_mutations.bases import Content, base
+from gate_mutations.bases import Content, base, identity_of
 from gate_mutations.corruptions import replace_at
-from gate_mutations.honest import cpu, failed
+from gate_mutations.honest import cpu, failed, gpu
+from tunemark.harness.plan.options import Options
+from tunemark.harness.run.record import Superseded
 from tunemark.harness.run.run_outcome import judge
 from tunemark.schema.vocabulary import Status
 
@@ -164,6 +166,7 @@ MESSAGE = "outcome.message"
 FIELDS: dict[str, str] = {
     MESSAGE: "crash",
     "outcome.fix": "crash",
+    "supersedes_reason": "replacing",
     "harness.version": "crash",
     "overrides.0.field": "qlora",
     "overrides.0.card": "qlora",
@@ -220,11 +223,17 @@ def _crash() -> Content:
     return cpu("lora", 161, ending=ending)
 
 
+@cache
+def _replacing() -> Content:
+    """Return a run that replaces a committed one."""
+    return gpu(160, options=Options(max_steps=120), supersedes=Superseded(identity_of("h100"), "text"))
+
+
 def with_text(field: str, text: str) -> Content:
     """Return a submission with a text in a field."""
     status = (judge(text) or (Status.CRASH,))[0].value if field == MESSAGE else "crash"
     name = "oom" if status == "oom_device" else FIELDS[field]
-    content = deepcopy(_crash()) if name == "crash" else base(name)
+    content = deepcopy(_replacing() if name == "replacing" else _crash()) if name in {"crash", "replacing"} else base(name)
     if name == "crash":
         # What the harness makes of this message.
         content["outcome"]["status"] = status
