@@ -20,7 +20,7 @@ from typing import Any
 
 from gate_mutations.examination import Case, control, run, run_honest
 from gate_mutations.shown import alive
-from gate_mutations.texts import MESSAGE, TEXTS
+from gate_mutations.texts import FIELDS, MESSAGE, TEXTS
 
 KINDS = ("corruptions", "honest", "texts", "files", "facts")
 
@@ -48,14 +48,14 @@ def grouped(cases: Iterable[Case]) -> dict[str, dict[str, int]]:
 def texts_by_field(cases: Iterable[Case], live: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return by field how many texts are refused; those that a message may hold count as inert if none of them acts anywhere."""
     inert = {text.name for text in TEXTS if text.inert} if not live else set()
-    counts: dict[str, dict[str, int]] = defaultdict(lambda: {"texts": 0, "refused": 0, "inert": 0, "private_accepted": 0})
+    counts = {field: {"texts": 0, "refused": 0, "inert": 0, "private_accepted": 0} for field in FIELDS}
     for case in cases:
         count = counts[case.base]
         count["texts"] += 1
         count["refused"] += case.caught
         count["inert"] += not case.caught and case.base == MESSAGE and case.name in inert
         count["private_accepted"] += not case.caught and case.family == "privacy"
-    return dict(counts)
+    return counts
 
 
 def examined(extra: Path | None, kinds: Sequence[str]) -> tuple[dict[str, Any], list[Case]]:

@@ -38,11 +38,6 @@ class Judgement:
         """True if it is not accepted. A crash accepts nothing, but stops the others too, so that it does not count."""
         return bool(self.problems) and not self.crash
 
-    @property
-    def flagged(self) -> bool:
-        """True if it needs a second run."""
-        return any(SECOND_RUN in note for note in self.notes)
-
 
 @dataclass
 class Checkout:

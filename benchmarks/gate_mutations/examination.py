@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any
 
 from gate_mutations import copy_corruptions, file_attacks, setting_corruptions, texts, trace_corruptions  # noqa: F401 - they register their corruptions
-from gate_mutations.bases import bases, write
-from gate_mutations.checkout import FACTS, Checkout, Judgement, git, make_checkout, run_command
+from gate_mutations.bases import Base, bases, write
+from gate_mutations.checkout import FACTS, SECOND_RUN, Checkout, Judgement, git, make_checkout, run_command
 from gate_mutations.corruptions import CORRUPTIONS, Corruption, read_values
 from gate_mutations.honest import Honest, honest
 from gate_mutations.shown import COMMAND, CONTROL
@@ -56,7 +56,7 @@ def tasks(extra: Path | None, kinds: Sequence[str]) -> list[Task]:
     if "corruptions" in kinds:
         listed += [("corruption", index) for index in range(len(corruptions))]
     if "texts" in kinds:
-        listed += [("text", (field, index)) for field in texts.FIELDS for index in range(len(words))]
+        listed += [("text", (name, index)) for name in sorted(set(texts.FIELDS.values())) for index in range(len(words))]
         listed += [] if extra else [("message", message) for message in texts.messages()]
     if "files" in kinds and not extra:
         listed += [("file", name) for name in file_attacks.ATTACKS]
@@ -111,6 +111,7 @@ def _begin(folder: Path, extra: Path | None) -> None:
         facts=facts,
         corruptions=corruptions,
         texts=words,
+        copies={},
     )
 
 
@@ -120,8 +121,8 @@ def _do(task: Task) -> list[Case]:
         case "corruption":
             return examine(_STATE["corruptions"][what], _STATE["alone"], _STATE["committed"])
         case "text":
-            field, index = what
-            return [_text(_STATE["committed" if field == "supersedes_reason" else "alone"], field, _STATE["texts"][index])]
+            name, index = what
+            return _texts(name, _STATE["texts"][index])
         case "message":
             (judgement,) = _STATE["alone"].judge([texts.with_text(texts.MESSAGE, what)])
             accepted = not judgement.problems and not judgement.crash
@@ -145,19 +146,36 @@ def examine(corruption: Corruption, alone: Checkout, committed: Checkout) -> lis
         judged = [[one] for one in checkout.judge(single, [corruption.place(content) for content in single])]
     if any(len(contents) > 1 for contents in changed) or any(one.crash for (one,) in judged):
         judged = [checkout.judge(contents, [corruption.place(content) for content in contents]) for contents in changed]
-    return [_corruption(corruption, base.name, judgements) for base, judgements in zip(chosen, judged, strict=True)]
+    return [_corruption(corruption, base, judgements, alone) for base, judgements in zip(chosen, judged, strict=True)]
 
 
-def _corruption(corruption: Corruption, base: str, judgements: Sequence[Judgement]) -> Case:
-    said = tuple(text for judgement in judgements for text in (*judgement.problems, *(judgement.notes if corruption.flag else ())))
-    caught = any(judgement.refused or (corruption.flag and judgement.flagged) for judgement in judgements)
+def _corruption(corruption: Corruption, base: Base, judgements: Sequence[Judgement], alone: Checkout) -> Case:
+    doubts = {note for judgement in judgements for note in judgement.notes if SECOND_RUN in note} if corruption.flag else set()
+    if doubts:
+        # Doubts about the base itself do not count.
+        doubts -= set(alone.judge([base.content])[0].notes)
+    said = (*(problem for judgement in judgements for problem in judgement.problems), *sorted(doubts))
+    caught = bool(doubts) or any(judgement.refused for judgement in judgements)
     crash = next((judgement.crash for judgement in judgements if judgement.crash), "")
     named = caught and any(map(corruption.names, said))
-    return Case("corruption", corruption.family, corruption.name, base, caught, named, crash, said)
+    return Case("corruption", corruption.family, corruption.name, base.name, caught, named, crash, said)
 
 
-def _text(checkout: Checkout, field: str, text: texts.Text) -> Case:
-    (judgement,) = checkout.judge([texts.with_text(field, text.text)])
+def _texts(name: str, text: texts.Text) -> list[Case]:
+    """Return the cases of a text in all fields that are tried on one base: judged together where the gate accepts copies of it."""
+    checkout: Checkout = _STATE["committed" if name == "replacing" else "alone"]
+    fields = [field for field, base in texts.FIELDS.items() if base == name]
+    if name not in _STATE["copies"]:
+        two = [texts.with_id(texts.untouched(name), number) for number in range(2)]
+        _STATE["copies"][name] = not any(judgement.problems for judgement in checkout.judge(two))
+    contents = [texts.with_id(texts.with_text(field, text.text), number) for number, field in enumerate(fields)]
+    judged = checkout.judge(contents) if _STATE["copies"][name] else [Judgement(crash="alone")]
+    if any(judgement.crash for judgement in judged):
+        judged = [judgement for content in contents for judgement in checkout.judge([content])]
+    return [_text(field, text, judgement) for field, judgement in zip(fields, judged, strict=True)]
+
+
+def _text(field: str, text: texts.Text, judgement: Judgement) -> Case:
     place = re.escape(field.split(".", maxsplit=1)[0])
     named = any(re.search(rf"\b{place}", problem) for problem in judgement.problems)
     return Case("text", text.kind, text.name, field, judgement.refused, named, judgement.crash, judgement.problems)

@@ -229,13 +229,26 @@ def _replacing() -> Content:
     return gpu(160, options=Options(max_steps=120), supersedes=Superseded(identity_of("h100"), "text"))
 
 
+def untouched(name: str) -> Content:
+    """Return a copy of a base of `FIELDS`."""
+    made = {"crash": _crash, "replacing": _replacing}
+    return deepcopy(made[name]()) if name in made else base(name)
+
+
+def with_id(content: Content, number: int) -> Content:
+    """Return a submission with an id of its own."""
+    return {**content, "run_id": f"{int(content['run_id'], 16) ^ (number + 1):032x}"}
+
+
 def with_text(field: str, text: str) -> Content:
     """Return a submission with a text in a field."""
-    status = (judge(text) or (Status.CRASH,))[0].value if field == MESSAGE else "crash"
-    name = "oom" if status == "oom_device" else FIELDS[field]
-    content = deepcopy(_replacing() if name == "replacing" else _crash()) if name in {"crash", "replacing"} else base(name)
-    if name == "crash":
+    name, status = FIELDS[field], "crash"
+    if field == MESSAGE:
         # What the harness makes of this message.
+        status = (judge(text) or (Status.CRASH,))[0].value
+        name = "oom" if status == "oom_device" else name
+    content = untouched(name)
+    if name == "crash":
         content["outcome"]["status"] = status
     if field == "process.compile_cache_reason":
         content["process"]["compile_cache"] = None
