@@ -77,7 +77,7 @@ def setting(size: str, folder: Path) -> Setting:
     return Setting(plan, facts.model(plan.model.key).model_copy(update=smaller), folder)
 
 
-def model_of(work: Setting) -> Any:  # noqa: ANN401 - a torch module
+def model_of(work: Setting) -> Any:
     """Return the model that every arm trains, from the same seed."""
     return build_model(work.plan, work.card, None, None, work.folder / "weights", Cpu())
 
@@ -185,14 +185,14 @@ def hf_trainer(work: Setting) -> Arm:
     data = Dataset.from_dict({"input_ids": rows, "labels": rows})
     model = model_of(work)
 
-    def make(steps: int, watch: Stopwatch) -> Any:  # noqa: ANN401 - a Trainer
+    def make(steps: int, watch: Stopwatch) -> Any:
         arguments = transformers.TrainingArguments(**settings_of(work, steps))
         return transformers.Trainer(model=model, args=arguments, train_dataset=data, callbacks=[watch])
 
     return trainer_arm(make)
 
 
-def tokenizer(work: Setting) -> Any:  # noqa: ANN401 - a tokenizer
+def tokenizer(work: Setting) -> Any:
     """Return a tokenizer for arms that require one; nothing is tokenised."""
     from tokenizers import Tokenizer, models  # noqa: PLC0415
 
@@ -215,7 +215,7 @@ def trl_trainer(work: Setting) -> Arm | None:
     data = Dataset.from_dict({"input_ids": rows_of(work, 300)})
     model = model_of(work)
 
-    def make(steps: int, watch: Stopwatch) -> Any:  # noqa: ANN401 - a Trainer
+    def make(steps: int, watch: Stopwatch) -> Any:
         arguments = SFTConfig(**settings_of(work, steps), max_length=work.plan.data.sequence_length, gradient_checkpointing=False)
         return SFTTrainer(model=model, args=arguments, train_dataset=data, processing_class=tokenizer(work), callbacks=[watch])
 

@@ -1,0 +1,177 @@
+"""Examine the gate: apply every corruption of `gate_mutations` and count what is refused.
+
+    python benchmarks/gate_mutation_score.py [--only KIND ...] [--extra FOLDER] [--missed] [--json] [--out FILE]
+
+A corruption is caught on a base if the gate refuses it, or requests a second run where it is possible but unlikely. It names the
+field if a problem mentions one of those that are wrong. Submissions are judged in process, in temporary checkouts with the facts of
+this repository. Exit code 1 if an honest submission or message is refused, or if the gate crashes.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gate_mutations.examination import Case, control, run, run_honest
+from gate_mutations.shown import alive
+from gate_mutations.texts import FIELDS, MESSAGE, TEXTS
+
+KINDS = ("corruptions", "honest", "texts", "files", "facts")
+
+
+def grouped(cases: Iterable[Case]) -> dict[str, dict[str, int]]:
+    """Return the counts of each family, and of all."""
+    groups: dict[str, dict[tuple[str, str], list[Case]]] = defaultdict(lambda: defaultdict(list))
+    for case in cases:
+        for family in (case.family, "all"):
+            groups[family][case.family, case.name].append(case)
+    counts = {}
+    for family, corruptions in groups.items():
+        listed = [case for group in corruptions.values() for case in group]
+        counts[family] = {
+            "corruptions": len(corruptions),
+            "caught_everywhere": sum(all(case.caught for case in group) for group in corruptions.values()),
+            "cases": len(listed),
+            "cases_caught": sum(case.caught for case in listed),
+            "field_named": sum(case.caught and case.named for case in listed),
+            "crashes": sum(bool(case.crash) for case in listed),
+        }
+    return dict(sorted(counts.items(), key=lambda entry: (entry[0] == "all", entry[0])))
+
+
+def texts_by_field(cases: Iterable[Case], live: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return by field how many texts are refused; those that a message may hold count as inert if none of them acts anywhere."""
+    inert = {text.name for text in TEXTS if text.inert} if not live else set()
+    counts = {field: {"texts": 0, "refused": 0, "inert": 0, "private_accepted": 0} for field in FIELDS}
+    for case in cases:
+        count = counts[case.base]
+        count["texts"] += 1
+        count["refused"] += case.caught
+        count["inert"] += not case.caught and case.base == MESSAGE and case.name in inert
+        count["private_accepted"] += not case.caught and case.family == "privacy"
+    return counts
+
+
+def examined(extra: Path | None, kinds: Sequence[str]) -> tuple[dict[str, Any], list[Case]]:
+    """Run the examination and return its result as JSON content, with all cases."""
+    started_s, result = time.monotonic(), dict[str, Any]()
+    with tempfile.TemporaryDirectory(prefix="gate-") as name:
+        folder = Path(name)
+        wrong = control(folder)
+        if wrong:
+            msg = f"the gate refuses the bases or the facts themselves: {wrong[:3]}"
+            raise RuntimeError(msg)
+        cases = list(run(folder, extra, kinds))
+        by_kind = {kind: [case for case in cases if case.kind == kind] for kind in ("corruption", "text", "message", "file", "fact")}
+        if "corruptions" in kinds:
+            result["corruptions"] = grouped(by_kind["corruption"])
+        if "honest" in kinds:
+            problems = run_honest(folder, extra)
+            result["honest"] = {"variants": len(problems), "refused": {name: said for name, said in problems.items() if said}}
+        if "texts" in kinds:
+            accepted = {case.name for case in by_kind["text"] if case.base == MESSAGE and not case.caught}
+            live = alive(folder / "shown", [text for text in TEXTS if text.inert and text.name in accepted]) if not extra else []
+            refused = {case.name: list(case.said) for case in by_kind["message"] if not case.caught}
+            result["texts"] = {"fields": texts_by_field(by_kind["text"], live), "alive": live}
+            result["messages"] = {"messages": len(by_kind["message"]), "refused": refused}
+        if "files" in kinds:
+            result["files"] = grouped(by_kind["file"])
+        if "facts" in kinds:
+            result["facts"] = grouped(by_kind["fact"])
+    result["crashes"] = sum(bool(case.crash) for case in cases)
+    result["seconds"] = round(time.monotonic() - started_s)
+    return result, cases
+
+
+# The report
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as a Markdown table."""
+    return "\n".join([f"| {' | '.join(header)} |", f"|{'---|' * len(header)}", *(f"| {' | '.join(map(str, row))} |" for row in rows)])
+
+
+def share(part: int, whole: int) -> str:
+    """Return `part of whole (percent)`."""
+    return f"{part} of {whole} ({part / whole:.1%})" if whole else "none"
+
+
+def report(result: dict[str, Any]) -> Iterator[str]:
+    """Yield the sections of the report."""
+    for kind, what in (("corruptions", "family"), ("facts", "facts"), ("files", "files")):
+        if kind in result:
+            rows = [
+                (
+                    name,
+                    share(c["caught_everywhere"], c["corruptions"]),
+                    share(c["cases_caught"], c["cases"]),
+                    share(c["field_named"], c["cases"]),
+                    c["crashes"],
+                )
+                for name, c in result[kind].items()
+                if kind != "files" or name == "all"
+            ]
+            yield table((what, "caught everywhere", "cases caught", "place named, output harmless", "crashes"), rows)
+    if "texts" in result:
+        fields = result["texts"]["fields"]
+        rows = [(name, share(c["refused"] + c["inert"], c["texts"]), c["inert"], c["private_accepted"]) for name, c in fields.items()]
+        rows.append(
+            (
+                "all fields",
+                share(sum(c["refused"] + c["inert"] for c in fields.values()), sum(c["texts"] for c in fields.values())),
+                "",
+                sum(c["private_accepted"] for c in fields.values()),
+            )
+        )
+        yield table(("texts by field", "refused or inert", "of these inert", "private ones accepted"), rows)
+        yield "\n".join(
+            ["Hostile messages that act where they are shown: " + str(len(result["texts"]["alive"])), *result["texts"]["alive"][:10]]
+        )
+    for kind, count in (("honest", "variants"), ("messages", "messages")):
+        if kind in result:
+            refused = result[kind]["refused"]
+            yield "\n".join(
+                [
+                    f"{kind}: accepted {share(result[kind][count] - len(refused), result[kind][count])}",
+                    *(f"  refused: {name}: {'; '.join(said)[:300]}" for name, said in refused.items()),
+                ]
+            )
+    yield f"{result['crashes']} crashes, {result['seconds']} s"
+
+
+def missed(cases: Iterable[Case]) -> Iterator[str]:
+    """Yield one line for each case that was not caught, or caught for another reason."""
+    for case in cases:
+        if not case.caught or not case.named or case.crash:
+            why = "crash" if case.crash else "missed" if not case.caught else "another field"
+            yield f"{why}: {case.kind}: {case.family}: {case.name} [{case.base}] {case.crash}{'; '.join(case.said)[:200]!r}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the examination; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=KINDS, nargs="+", default=KINDS)
+    parser.add_argument("--extra", type=Path, help="a folder with further cases in the form of gate_mutations")
+    parser.add_argument("--missed", action="store_true", help="list what was not caught, or caught for another reason")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", type=Path, help="write the result as JSON")
+    options = parser.parse_args(arguments)
+    result, cases = examined(options.extra, options.only)
+    text = json.dumps(result, indent=1, ensure_ascii=False, sort_keys=True)
+    if options.out:
+        options.out.write_text(text + "\n", encoding="utf-8")
+    print(text if options.json else "\n\n".join(report(result)))
+    if options.missed:
+        print(json.dumps([asdict(case) for case in cases if not case.caught]) if options.json else "\n".join(missed(cases)))
+    refused = result.get("honest", {}).get("refused") or result.get("messages", {}).get("refused")
+    return int(bool(refused or result["crashes"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

