@@ -23,6 +23,7 @@ from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.identity import identity_of
 from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, in_processes, shown_path
 from tunemark.collector.gate.text_checks import text_problems
+from tunemark.collector.gate.trace_checks import unlikely
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -130,7 +131,8 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
         except (ArithmeticError, ValueError, IndexError, MemoryError) as error:
             problems.append(Problem("trace", "", f"the headline numbers cannot be derived from it: {error}"))
         problems += _submission_problems(record, derived, content, path, facts)
-        doubts = tuple(missing_statistics(record, derived)) if derived is not None else ()
+        if derived is not None and not problems:
+            doubts = (*_without_raising(missing_statistics(record, derived)), *unlikely(record))
     elif SUBMISSIONS in path.absolute().parts[:-1]:
         problems = [Problem("format", repr(getattr(record, "format", None)), "is not a submission; other records are in data/")]
     elif isinstance(record, PublishedResult | PublishedSet | ConvertedResult):

@@ -108,6 +108,8 @@ def accept(
             own = [Problem("run_id", repr(candidate.run_id), f"is the run of {same_run.file} already; a run is submitted once")]
         elif not own and same_result is not None:
             own = [Problem("file", candidate.result_id, f"is the id of {same_result.file} already; two results cannot share an id")]
+        elif not own and candidate.reason is not None and candidate.supersedes is None:
+            own = [Problem("supersedes_reason", repr(candidate.reason), "belongs to a result in supersedes, which is null")]
         elif not own and candidate.file in copied and candidate.file not in settled:
             fix = f"its step times are those of {copied[candidate.file]}; submit a measurement of your own"
             own = [Problem("trace.completed_at_s", "a copy", fix)]

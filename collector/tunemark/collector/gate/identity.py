@@ -23,7 +23,7 @@ ALIKE, LEAST_SHARE = 0.85, 0.6
 """Rank correlation from which a window of two series is the same, and the share of such windows of a copy."""
 SHORT_ALIKE = 0.95
 """The same for two series that share one window only."""
-LEAST_OVERLAP = 0.5
+LEAST_OVERLAP = 0.4
 """Share of the shorter series that the other one covers."""
 FEWEST_OF_A_KIND = 3
 """Steps of the same work from which their expected time is known."""

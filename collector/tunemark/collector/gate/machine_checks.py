@@ -48,8 +48,8 @@ HOTTEST_C = 130
 IDLE_TOLERANCE = 0.8
 ENERGY_AGREES = (0.5, 2.0)
 """Energy over mean power x time. The counter and the samples are two instruments, and a short window has few samples."""
-SEEN_OF_RESERVED = 0.9
-"""Memory in use over memory reserved: the monitor samples, and may miss a short peak."""
+SEEN_OF_RESERVED = 0.98
+"""Memory in use over memory reserved: the framework keeps what it has reserved, so that no sample misses it."""
 MEMORY_METHODS = {
     "device_allocated": r"torch\.|Neuron|neuron",
     "device_reserved": r"torch\.",

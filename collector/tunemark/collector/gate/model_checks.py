@@ -241,7 +241,7 @@ def _speed(s: Submission, model: ModelCard, card: AcceleratorCard | None) -> Ite
     work = Work(len(times), float(times.sum()), *(sum(getattr(s.trace, name)) for name in COLUMNS))
     ledger = step_flops(s, model, work)
     # What autograd skips is not computed.
-    flops = (ledger.model_flops - ledger.not_needed) / max(1, ledger.tokens) * tokens
+    flops = ledger.executed / max(1, ledger.tokens) * tokens
     peak, probed = peak_flop_per_s(s, card).value, probed_flop_per_s(s).value
     headroom = (card.cpu.headroom() or inf) if card and card.cpu else 1.0
     reachable = 1.0 if card and card.cpu else REACHABLE

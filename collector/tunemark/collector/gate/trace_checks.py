@@ -286,6 +286,23 @@ def _out_of_memory(s: Submission) -> Iterator[Problem]:
         yield Problem("memory.device_allocated.peak_bytes", str(peak), fix)
 
 
+MEMORY_SHORT = 0.1
+
+
+def unlikely(s: Submission) -> Iterator[Problem]:
+    """Yield what is possible, but unlikely: a reason to ask for a second run."""
+    peak, total = s.memory.host_rss.peak_bytes, s.environment.memory_bytes
+    if s.outcome.status is Status.OOM_HOST and peak is not None and peak < MEMORY_SHORT * total and "memory limited" not in _point(s):
+        yield Problem("outcome.status", "'oom_host'", f"the run held {peak / total:.1%} of the memory of its host")
+    held, device = s.memory.device_reserved.peak_bytes, s.environment.devices[0].memory_bytes
+    if s.outcome.status is Status.OOM_DEVICE and held is not None and device and held < device / 2:
+        yield Problem("outcome.status", "'oom_device'", f"the run held {held / device:.1%} of the memory of its device")
+
+
+def _point(s: Submission) -> str:
+    return s.study.point if s.study else ""
+
+
 def _timeout(s: Submission) -> Iterator[Problem]:
     rules, trace, wall_s = s.plan.measurement, s.trace, s.process.wall_s
     last_s = max(s.timeline[-1].at_s, trace.completed_at_s[-1] if len(trace) else 0.0)

@@ -11,6 +11,8 @@ from tunemark.schema.errors import did_you_mean
 from tunemark.schema.records import converted, published, submission
 from tunemark.schema.safe_text import terminal
 
+MOST_PROBLEMS = 100
+"""Problems of the schema that are listed of one record."""
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 MODELS: dict[str, type[BaseModel]] = {
@@ -92,7 +94,13 @@ def validate_record(raw: dict[str, Any]) -> BaseModel:
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
-        raise InvalidRecord([_problem(detail, model) for detail in error.errors(include_url=False)]) from error
+        details = error.errors(include_url=False)
+        more = (
+            [Problem("record", f"{len(details):,} problems", f"only the first {MOST_PROBLEMS} are listed")]
+            if len(details) > MOST_PROBLEMS
+            else []
+        )
+        raise InvalidRecord([*(_problem(detail, model) for detail in details[:MOST_PROBLEMS]), *more]) from error
 
 
 def _problem(detail: Any, model: type[BaseModel]) -> Problem:  # noqa: ANN401 - pydantic's own dictionary
