@@ -124,7 +124,7 @@ mutants: setup ## Run the mutation tests of derived figures, statistics, views a
 	$(BIN)/python benchmarks/mutants.py
 
 mutation-score: setup ## Examine the gate with corrupted and honest submissions, hostile texts, files and facts (3 minutes on 2 cores).
-	$(BIN)/python benchmarks/gate_mutation_score.py --missed
+	$(BIN)/python benchmarks/gate_mutation_score.py --missed --out data/evaluations/gate.csv
 
 # torch is left out: its build depends on the machine, and so do the packages that only torch needs.
 lock: ## Resolve both locks again (needs uv).

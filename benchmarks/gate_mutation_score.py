@@ -8,6 +8,8 @@ this repository. Exit code 1 if an honest submission or message is refused, or i
 """
 
 import argparse
+import csv
+import io
 import json
 import sys
 import tempfile
@@ -22,6 +24,9 @@ from gate_mutations.examination import Case, control, run, run_honest
 from gate_mutations.shown import alive
 from gate_mutations.texts import FIELDS, MESSAGE, TEXTS
 
+COLUMNS = ("kind", "family", "attempts", "caught_everywhere", "cases", "cases_caught", "named")
+SUFFIX = " kept back"
+"""Ending of the kinds of cases from an extra folder."""
 KINDS = ("corruptions", "honest", "texts", "files", "facts")
 
 
@@ -145,6 +150,39 @@ def report(result: dict[str, Any]) -> Iterator[str]:
     yield f"{result['crashes']} crashes, {result['seconds']} s"
 
 
+def scores(result: dict[str, Any], suffix: str) -> Iterator[dict[str, object]]:
+    """Yield the rows of the result for the site."""
+    for kind in ("corruptions", "facts", "files"):
+        for family, counts in result.get(kind, {}).items():
+            if kind != "files" or family == "all":
+                yield dict(zip(COLUMNS, (kind + suffix, family, *list(counts.values())[:5]), strict=True))
+    fields = result.get("texts", {}).get("fields", {})
+    if fields:
+        fields = {**fields, "all": {name: sum(counts[name] for counts in fields.values()) for name in next(iter(fields.values()))}}
+    for field, counts in fields.items():
+        caught = counts["refused"] + counts["inert"]
+        yield dict(
+            zip(COLUMNS, ("texts" + suffix, field, counts["texts"], caught, counts["texts"], caught, counts["refused"]), strict=True)
+        )
+    for kind, name in (("honest", "variants"), ("messages", "messages")):
+        if result.get(kind, {}).get(name):
+            accepted, count = result[kind][name] - len(result[kind]["refused"]), result[kind][name]
+            yield dict(zip(COLUMNS, (kind + suffix, "all", count, accepted, count, accepted, accepted), strict=True))
+
+
+def write_scores(path: Path, result: dict[str, Any], suffix: str) -> None:
+    """Write the scores; those of the other kinds in the file stay."""
+    rows = list(scores(result, suffix))
+    old = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.exists() else []
+    kept = [row for row in old if row["kind"] not in {new["kind"] for new in rows}]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(sorted([*kept, *rows], key=lambda row: SUFFIX in str(row["kind"])))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text.getvalue(), encoding="utf-8")
+
+
 def missed(cases: Iterable[Case]) -> Iterator[str]:
     """Yield one line for each case that was not caught, or caught for another reason."""
     for case in cases:
@@ -160,12 +198,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--extra", type=Path, help="a folder with further cases in the form of gate_mutations")
     parser.add_argument("--missed", action="store_true", help="list what was not caught, or caught for another reason")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--out", type=Path, help="write the result as JSON")
+    parser.add_argument("--out", type=Path, help="write the scores as CSV, for the site")
     options = parser.parse_args(arguments)
     result, cases = examined(options.extra, options.only)
     text = json.dumps(result, indent=1, ensure_ascii=False, sort_keys=True)
     if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
+        write_scores(options.out, result, SUFFIX if options.extra else "")
     print(text if options.json else "\n\n".join(report(result)))
     if options.missed:
         print(json.dumps([asdict(case) for case in cases if not case.caught]) if options.json else "\n".join(missed(cases)))

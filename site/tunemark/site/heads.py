@@ -51,6 +51,7 @@ DESCRIPTIONS = {
     "fields.md.j2": "Every field of a submission and of a published result, with type and meaning.",
     "support.md.j2": "What the harness supports on each family of devices.",
     "predictions.md.j2": "Errors of predicted throughput and memory for results that were left out of the fit.",
+    "gate.md.j2": "How many wrong submissions and facts the checks of Tunemark refuse, beside the checkers of other benchmarks.",
     "provenance.md.j2": "The source of each fact about accelerators, models and prices.",
     "rerun.md.j2": "Results that should be measured again, with the command for each.",
     "reading.md.j2": "How to read a number: quantities, trust levels, comparability and warnings.",

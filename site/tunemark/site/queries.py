@@ -47,6 +47,7 @@ TABLES = "select * from document_tables order by source, position, table_id"
 CELLS = "select * from document_cells order by source, table_id, row_number, column_number"
 AXES = "select * from workload_axes order by workload, position"
 SUPPORT = "select * from support order by position, backend"
+GATE_SCORES = "select * from gate_scores order by position"
 CONFIGURATIONS = "select * from configurations order by configuration"
 STUDIES = "select * exclude (started_at), epoch_us(started_at) as started_us from studies order by started_at desc, study_id"
 EVIDENCE = {
@@ -151,6 +152,8 @@ class Catalogue:
     warnings: dict[str, list[Row]]
     axes: dict[str, list[Row]]
     support: list[Row]
+    gate_scores: list[Row]
+    """Outcome of the examination of the checks."""
     studies: list[Row]
     configurations: dict[str, Row]
     """Pooled repeats by configuration."""
@@ -194,6 +197,7 @@ class Catalogue:
             warnings=_by(rows(WARNINGS), "result_id"),
             axes=_by(rows(AXES), "workload"),
             support=rows(SUPPORT),
+            gate_scores=rows(GATE_SCORES),
             studies=rows(STUDIES),
             configurations={row["configuration"]: row for row in rows(CONFIGURATIONS)},
             evidence={

@@ -149,6 +149,25 @@ comment on column support.position is 'Order of the features.';
 comment on column support.reason is 'Why the feature is not supported, and what to do instead.';
 comment on column support.needs is 'Package that the feature needs.';
 
+create table gate_scores (
+    position integer not null,
+    kind varchar not null,
+    family varchar not null,
+    attempts integer not null,
+    caught_everywhere integer not null,
+    cases integer not null,
+    cases_caught integer not null,
+    named integer not null,
+    primary key (kind, family)
+);
+comment on table gate_scores is 'Outcome of the examination of the checks of submissions and facts, from data/evaluations/gate.csv.';
+comment on column gate_scores.kind is 'corruptions | facts | files | texts | honest | messages; with "kept back" for cases that the author of the checks did not see.';
+comment on column gate_scores.family is 'What was attempted; of texts, the field.';
+comment on column gate_scores.attempts is 'Corruptions, files, texts or submissions.';
+comment on column gate_scores.caught_everywhere is 'Attempts that were refused on each submission that they apply to; for honest ones, those that were accepted.';
+comment on column gate_scores.cases is 'Attempts times the submissions that they apply to.';
+comment on column gate_scores.named is 'Caught cases in which a message names a wrong field.';
+
 create table prices (
     price varchar primary key,
     provider varchar not null,

@@ -26,6 +26,7 @@ from tunemark.schema.records.base import Frozen, Text
 from tunemark.schema.vocabulary import Backend
 
 SUPPORT_FILE = "support.json"
+GATE_SCORES_FILE = "evaluations/gate.csv"
 BASIS_FILE = "basis.toml"
 """File of the price basis, in data/prices."""
 
@@ -115,6 +116,12 @@ class FactBase:
         """The support matrix, or None if data/ has none."""
         path = self.root / SUPPORT_FILE
         return validated(SupportMatrix, json.loads(path.read_text(encoding="utf-8")), str(path)) if path.exists() else None
+
+    @cached_property
+    def gate_scores(self) -> tuple[dict[str, str], ...]:
+        """The outcome of the examination of the gate, which `make mutation-score` writes; empty if data/ has none."""
+        path = self.root / GATE_SCORES_FILE
+        return tuple(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.exists() else ()
 
     def matrix_of(self, key: str) -> str | None:
         """Return the name of the matrix file that contains a workload, or None if it has a card of its own."""

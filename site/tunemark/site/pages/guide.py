@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
@@ -16,9 +17,22 @@ from tunemark.site import tables, wording
 from tunemark.site.page import Page
 from tunemark.site.queries import Catalogue
 from tunemark.site.render import code_spans
-from tunemark.site.tables import Cell, Column, Table
+from tunemark.site.tables import Cell, Column, Row, Table
 
 CRUMBS = (("Guide", "guide/index"),)
+EXAMINED = {
+    "corruptions": "Submissions",
+    "facts": "Facts",
+    "files": "Files",
+    "texts": "Texts",
+    "honest": "Honest submissions",
+    "messages": "Honest messages",
+    "corruptions kept back": "Submissions, kept back",
+    "facts kept back": "Facts, kept back",
+    "texts kept back": "Texts, kept back",
+    "honest kept back": "Honest submissions, kept back",
+}
+"""Kind of examination -> title of its table."""
 BETTER = {"lower": "lower", "higher": "higher", None: "neither"}
 GLOSSARY = {
     "Accelerator": "The device that does the training: a GPU, a TPU, an AWS Trainium chip or core, or a CPU.",
@@ -66,13 +80,29 @@ GLOSSARY = {
 """Term -> its one definition. `code` is marked up."""
 
 
+class Checker(NamedTuple):
+    """A checker of entries, and how many corruptions of a passing entry it catches."""
+
+    name: str
+    caught: int
+    attempts: int
+    answer: str
+
+
+CHECKERS = (
+    Checker("MLPerf package checker", 7, 21, "a message, and exit code 0 even then"),
+    Checker("ClickBench checks", 2, 25, "not recorded"),
+)
+"""Corruptions were written for the format of each, so that the shares are not measured on one list."""
+
+
 def pages(catalogue: Catalogue, guide_pages: Sequence[Page]) -> Iterator[Page]:
     """Yield the guide. `guide_pages` are the pages of other modules that its first page lists."""
-    del catalogue
     made = [
         Page("guide/definitions", "Definitions", "definitions.md.j2", {}, CRUMBS, wide=False),
         Page("guide/glossary", "Glossary", "glossary.md.j2", {"terms": _terms()}, CRUMBS),
         Page("guide/contribute", "How to contribute", "contribute.md.j2", _contributing(), CRUMBS),
+        Page("guide/gate", "How strict is the gate", "gate.md.j2", _examination(catalogue), CRUMBS),
         Page("guide/fields", "Field reference", "fields.md.j2", _reference(), CRUMBS),
     ]
     yield from made
@@ -98,6 +128,31 @@ def _terms() -> list[tuple[str, str, object]]:
 
 def _contributing() -> dict[str, object]:
     return {"recorded": _fields("What is recorded about the machine", Environment), "never": sorted(PATTERNS)}
+
+
+def _examination(catalogue: Catalogue) -> dict[str, object]:
+    """Return the outcome of the examination by kind, and the comparison with other checkers."""
+    scores = {kind: [row for row in catalogue.gate_scores if row["kind"] == kind] for kind in EXAMINED}
+    totals = {kind: next((row for row in rows if row["family"] == "all"), None) for kind, rows in scores.items()}
+    columns: list[Column[Row]] = [
+        Column("Wrong in", lambda row: tables.text(row["family"])),
+        Column("Refused everywhere", lambda row: _part(row["caught_everywhere"], row["attempts"]), numeric=True),
+        Column("Cases refused", lambda row: _part(row["cases_caught"], row["cases"]), numeric=True),
+        Column("A wrong field named", lambda row: _part(row["named"], row["cases_caught"]), numeric=True),
+    ]
+    made = [tables.table(title, columns, scores[kind], searchable=False) for kind, title in EXAMINED.items() if len(scores[kind]) > 1]
+    own = totals["corruptions"]
+    checkers = [Checker("Tunemark", own["caught_everywhere"], own["attempts"], "refused, exit code 3")] if own else []
+    compared: list[Column[Checker]] = [
+        Column("Checker", lambda checker: tables.text(checker.name)),
+        Column("Corruptions caught", lambda checker: _part(checker.caught, checker.attempts), numeric=True),
+        Column("When it finds one", lambda checker: tables.text(checker.answer)),
+    ]
+    return {"totals": totals, "checkers": tables.table("Checkers", compared, [*checkers, *CHECKERS], searchable=False), "made": made}
+
+
+def _part(part: int, whole: int) -> Cell:
+    return Cell(f"{part:,} of {whole:,}" if whole else "none", sort=part / whole if whole else 0.0)
 
 
 def _reference() -> dict[str, object]:
