@@ -134,9 +134,11 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
         except ValueError as error:
             yield Problem("file", "", f"not valid JSON: {error}; write it again with `tunemark schema`")
     elif folder == WORKLOADS:
+        models, missing = _keys(beside.data / "models"), set[str]()
         for card in workloads_of(path):
-            if card.model not in beside.models:
-                yield Problem("model", repr(card.model), f"no such card in data/models; {did_you_mean(card.model, beside.models)}")
+            if card.model not in models | missing:
+                yield Problem("model", repr(card.model), f"no such card in data/models; {did_you_mean(card.model, models)}")
+                missing.add(card.model)
             yield from book.workload_problems(card, beside)
     elif folder == KNOWN:
         yield from book.known_problems(WorldFacts.model_validate(read_known(path)))
