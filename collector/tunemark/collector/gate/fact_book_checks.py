@@ -6,7 +6,7 @@ those before and after. A check yields problems; the caller knows the file and t
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
@@ -38,6 +38,8 @@ FIRST_CLOUD = date(2015, 1, 1)
 """Before the first cloud accelerator that anybody still trains on (K80, 2016)."""
 PRICE_STEP = 3.0
 """A provider's price of an accelerator-hour changes by less between its nearest machines and days: the largest cut was 1.8x (2025)."""
+CPU_PRICE_STEP = 1.6
+"""CPU machines cost the same per core whatever their size; families with twice the memory per core cost 1.5x."""
 MARKET_STEP = 4.0
 """Beyond the cheapest and the dearest offer of others, a provider is rarely off by more: the same card differs 4x between clouds."""
 USD_PER_PFLOP_H = (0.25, 75.0)
@@ -59,9 +61,9 @@ ODD_NAME = re.compile(r"[^A-Za-z0-9._+-]")
 def price_problems(rows: Sequence[Row], beside: Neighbours) -> Iterator[tuple[int, Problem]]:
     """Yield the problems of the rows of a price book, each with its line."""
     machines, offers = defaultdict[str, list[Row]](list), defaultdict[str, list[Row]](list)
-    for row in rows:
-        machines[row[1].instance].append(row)
-        offers[row[1].accelerator].append(row)
+    for line, row in rows:
+        machines[row.instance].append((line, row))
+        offers[row.accelerator].append((line, row))
     families = _families(rows)
     tokens = {card.key: _tokens(card) for card in beside.accelerators.values() if card.unit != "cpu"}
     providers = {skeleton(row.provider): row.provider for _, row in reversed(rows)}
@@ -152,6 +154,10 @@ def _shape(row: PriceRow, card: AcceleratorCard | None, others: Sequence[PriceRo
         if row.vcpus and min(abs(row.vcpus / cores - threads) for threads in (1, 2)) > 0.01:  # noqa: PLR2004
             fix = f"{row.vcpus} vCPUs are one or two threads of {row.vcpus} or {row.vcpus / 2:g} of the {card.cpu.cores} cores"
             yield Problem("accelerator_count", f"{row.accelerator_count:g}", f"{fix}; correct it")
+        threads = Counter(round(other.vcpus / other.accelerator_count / card.cpu.cores) for other in others if other.vcpus)
+        if row.vcpus and threads and round(row.vcpus / cores) not in threads:
+            fix = f"is {row.vcpus / cores:.2g} vCPUs per core; other machines with this CPU have {min(threads)}"
+            yield Problem("accelerator_count", f"{row.accelerator_count:g}", f"{fix}; correct it")
         return
     if not row.accelerator_count.is_integer():
         yield Problem("accelerator_count", f"{row.accelerator_count:g}", "only CPUs are sold in parts; write whole devices")
@@ -181,7 +187,7 @@ def _price(row: PriceRow, card: AcceleratorCard | None, same: Sequence[PriceRow]
         o for o in others if (o.provider, o.kind) == (row.provider, row.kind)
     ]
     factors = [max(hourly / each, each / hourly) for other in near if (each := other.usd_per_hour / other.accelerator_count)]
-    if min(factors, default=1.0) > PRICE_STEP:
+    if min(factors, default=1.0) > (PRICE_STEP if card is None or card.cpu is None else CPU_PRICE_STEP):
         fix = f"is {min(factors):.3g}x off the nearest price of {row.provider} for it; prices are US dollars per hour of the whole machine"
         yield Problem("usd_per_hour", shown, fix)
         return
@@ -191,6 +197,7 @@ def _price(row: PriceRow, card: AcceleratorCard | None, same: Sequence[PriceRow]
         yield Problem("usd_per_hour", shown, fix)
         return
     peak = card and max((value for kind, value in card.peak_tflops.items() if kind.value in {"bf16", "fp16"}), default=0.0)
+    per: float
     if card is not None and card.cpu is not None:
         per, (low, high), what = row.vcpus or 0, USD_PER_VCPU_H, "vCPU-hour"
     else:

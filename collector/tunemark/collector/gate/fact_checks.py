@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, CoreCluster, CpuFacts, ModelCard
 from tunemark.schema.facts.fact_base import read_card
-from tunemark.schema.facts.names import NamedCard, cpu_name
+from tunemark.schema.facts.names import cpu_name
 from tunemark.schema.physics.architecture import FAMILIES, count_parameters
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.safe_text import is_visible
@@ -48,7 +48,8 @@ class Neighbours:
     def spellings(self) -> dict[str, dict[str, set[str]]]:
         """Keys of the cards by spelling, for GPUs, CPUs and models: a GPU and a CPU may report one name, such as Apple M3 Max."""
         found: dict[str, dict[str, set[str]]] = {"device": {}, "cpu": {}, "model": {}}
-        for card in (*self.accelerators.values(), *self.models.values()):
+        cards: list[AcceleratorCard | ModelCard] = [*self.accelerators.values(), *self.models.values()]
+        for card in cards:
             for name in _names(card):
                 found[_kind(card)].setdefault(_spelling(name, card), set()).add(card.key)
         return found
@@ -132,11 +133,11 @@ def _names(card: AcceleratorCard | ModelCard) -> tuple[str, ...]:
     return (card.key, card.name, *card.aliases, *((card.hub_id,) if isinstance(card, ModelCard) and card.hub_id else ()))
 
 
-def _kind(card: NamedCard) -> str:
-    return "model" if isinstance(card, ModelCard) else "cpu" if isinstance(card, AcceleratorCard) and card.unit == "cpu" else "device"
+def _kind(card: AcceleratorCard | ModelCard) -> str:
+    return "model" if isinstance(card, ModelCard) else "cpu" if card.unit == "cpu" else "device"
 
 
-def _spelling(name: str, card: NamedCard) -> str:
+def _spelling(name: str, card: AcceleratorCard | ModelCard) -> str:
     return skeleton(cpu_name(name) if _kind(card) == "cpu" else name)
 
 

@@ -120,8 +120,8 @@ def _file_problems(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple
         yield f"{shown}:1", Problem("file", "", f"is not UTF-8: {error.reason}; save it as UTF-8")
     except TunemarkError as error:
         problem = _as_problem(error, str(path))
-        line = re.search(r"\(at line (\d+)", problem.fix)
-        number = int(line[1]) if line else _line(path, problem.field.rsplit(".", 1)[-1])
+        at = re.search(r"\(at line (\d+)", problem.fix)
+        number = int(at[1]) if at else _line(path, problem.field.rsplit(".", 1)[-1])
         yield f"{shown}:{number}", problem
 
 
@@ -148,9 +148,9 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
         yield from model_problems(read_card(path, ModelCard), beside)
     else:
         golden, facts = read_card(path, GoldenLosses), FactBase(path.parents[2])
-        card = facts.workloads.get(golden.key)
-        sha256 = facts.workload_sha256(golden.key) if card is not None else ""
-        yield from book.golden_problems(golden, card, sha256, beside.models.get(card.model) if card is not None else None)
+        workload = facts.workloads.get(golden.key)
+        sha256 = facts.workload_sha256(golden.key) if workload is not None else ""
+        yield from book.golden_problems(golden, workload, sha256, beside.models.get(workload.model) if workload is not None else None)
 
 
 def _prices(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple[str, Problem]]:
