@@ -302,6 +302,7 @@ PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e
 ROUNDING = 1e-6
 """Relative rounding of a stored value: bytes are whole, and quotients have 15 digits."""
 WHOLE_BYTE = 1.0
+AHEAD = 2
 MOST_DEVICES = 1_000_000
 LONGEST_ROW = 2**24
 SHARES = ("accuracy", "f1", "exact_match", "token_accuracy")
@@ -314,12 +315,13 @@ def fact_record_problems(record: BaseModel, content: bytes, path: Path, facts: F
         yield replace(problem, field=f"line {line}: {problem.field}")
     results = published_results(record)
     for result in results:
-        for problem in (*published_problems(result, facts), *result_problems(result)):
+        for problem in (*published_problems(result, facts), *result_problems(result), *_versions(result.conditions, facts)):
             yield replace(problem, field=f"{result.id}: {problem.field}") if isinstance(record, PublishedSet) else problem
     if isinstance(record, SourceDocument):
         yield from _document(record)
     elif isinstance(record, ConvertedResult):
         yield from published_problems(record, facts)
+        yield from _versions(record.conditions, facts)
         yield from _converted(record)
     yield from _place(path, [record.id] if isinstance(record, SourceDocument) else [result.id for result in results])
 
@@ -341,6 +343,19 @@ def _conditions(conditions: Conditions) -> Iterator[Problem]:
             yield Problem(f"conditions.{name}", str(value), f"is above {most}, more than any run; correct it")
 
 
+def _versions(conditions: Conditions, facts: FactBase) -> Iterator[Problem]:
+    """Yield a problem for a library whose major version is more than two above all that are released.
+
+    Betas and versions installed from a repository, such as FlashAttention 4 where 2 is the newest released, come earlier.
+    """
+    for library in facts.known.libraries:
+        match = re.match(r"v?(\d+)\.\d", conditions.framework.get(library.library, ""))
+        newest = max((int(found[0]) for version in library.released_on if (found := re.match(r"\d+", version))), default=0)
+        if match and int(match[1]) > newest + AHEAD:
+            fix = f"{newest} is the newest major version known on {library.read_on}; correct it, or run `tunemark import releases`"
+            yield Problem(f"conditions.framework.{library.library}", repr(conditions.framework[library.library]), fix)
+
+
 def claim_problems(quantity: str, claim: Claim, conditions: Conditions | None) -> Iterator[Problem]:
     """Yield a problem if a value is not its printed figure in the unit of its quantity.
 
@@ -351,6 +366,8 @@ def claim_problems(quantity: str, claim: Claim, conditions: Conditions | None) -
         yield Problem("value", f"{min(values):g}", "is negative; no quantity here is")
     if quantity.startswith(SHARES) and max(values) > 1:
         yield Problem("value", f"{max(values):g}", "is above 1; a share of all rows is stored as 0 to 1")
+    if claim.readings and claim.value not in values[1:]:
+        yield Problem("readings", repr(values[1:]), f"none is the value, {claim.value:g}; the value is the literal reading")
     printed = printed_value(quantity, claim.printed)
     if printed is None:
         yield Problem("printed", repr(claim.printed), "has no figure in a unit of this quantity; write it as the document does")
@@ -450,6 +467,7 @@ def _converted(result: ConvertedResult) -> Iterator[Problem]:
 
 # Known facts -----------------------------------------------------------------------------------------
 
+VERSION = re.compile(r"\d+(?:\.\d+)*(?:(?:a|b|rc|\.post|\.dev)\d+)*")
 FIRST_LIBRARY = date(2010, 1, 1)
 """The oldest software that results name (CUDA 3) came out in this year."""
 
@@ -461,6 +479,8 @@ def known_problems(known: WorldFacts) -> Iterator[Problem]:
             yield from source_problems(entry)
     for library in known.libraries:
         for version, day in library.released_on.items():
+            if not VERSION.fullmatch(version):
+                yield Problem(version, repr(version), f"is no version of {library.library}; write it as its registry does, such as 2.13.0")
             if not FIRST_LIBRARY <= day <= library.read_on:
                 yield Problem(version, str(day), f"must be from {FIRST_LIBRARY} to {library.read_on}, when {library.library} was read")
         yield from _order(library.library, library.released_on)

@@ -70,6 +70,8 @@ HOST = re.compile(r"(?i)(?!.*xn--)[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?::\d+)
 ESCAPE = re.compile(r"\\[uU]([0-9a-fA-F]{8}|[0-9a-fA-F]{4})")
 MIXED = re.compile(r"[A-Za-z0-9][\u0370-\u03ff\u0400-\u052f\uff01-\uff5e]|[\u0370-\u03ff\u0400-\u052f\uff01-\uff5e][A-Za-z0-9]")
 """A Latin letter or digit beside a Greek, Cyrillic or full-width one."""
+MARKUP = re.compile(r"<(?=[A-Za-z/!?])|\{\{|\{%|(?m:^|[,\"'])\s*[=+@-]\s*[A-Za-z.]+\s*[(|]")
+"""What a browser, a template or a spreadsheet would run: the beginning of a tag, an expression, a formula that calls."""
 PLACEHOLDER = re.compile(r"(?i)\W*(?:|todo|tbd|tba|fixme|unknown|none|null|n/?a|x+|source|somewhere|internet|web|google|wikipedia)\W*")
 
 
@@ -87,6 +89,9 @@ def text_problems(text: str) -> Iterator[tuple[int, Problem]]:
             yield number, Problem("text", f"U+{ord(hidden):04X}", "a character that nobody can see; remove it")
         elif mixed := MIXED.search(shown):
             yield number, Problem("text", ascii(mixed[0]), "letters of two scripts in one word look like another name; use Latin letters")
+    for match in MARKUP.finditer(text):
+        fix = "facts are plain text: no tags, template expressions or formulas; write what it says in words"
+        yield text.count("\n", 0, match.end()) + 1, Problem("text", repr(match[0].strip()), fix)
     for match in URL.finditer(text):
         if (match[1] or "").lower() not in {"http", "https"} or not HOST.fullmatch(match[2]):
             fix = "an address is https:// and a host name; name files and repositories without a scheme"
@@ -197,7 +202,8 @@ RELATIONS = (
     Relation(
         "peak_tflops.fp16", "memory_bandwidth_gb_s", low=0.02, high=1.5, peers=2.5, because="TFLOP/s per GB/s: matrix units need data"
     ),
-    Relation("interconnect_gb_s", "memory_bandwidth_gb_s", low=0.02, high=0.75, peers=3, because="links are slower than memory"),
+    # One architecture is sold with NVLink and with PCIe only.
+    Relation("interconnect_gb_s", "memory_bandwidth_gb_s", low=0.01, high=0.75, peers=20, because="links are slower than memory"),
     Relation("msrp_usd", "peak_tflops.fp16", low=1, high=300, peers=4, because="US dollars per TFLOP/s"),
 )
 BOUNDS: dict[str, tuple[float, float, str]] = {

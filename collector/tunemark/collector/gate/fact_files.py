@@ -115,13 +115,13 @@ def _file_problems(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple
             yield from _basis(path, shown)
         else:
             for problem in _checked(path, beside):
-                yield f"{shown}:{_line(path, problem.field.rsplit('.', 1)[-1], problem.value.strip(chr(39)))}", problem
+                yield f"{shown}:{_line(path, problem.field, problem.value.strip(chr(39)))}", problem
     except UnicodeDecodeError as error:
         yield f"{shown}:1", Problem("file", "", f"is not UTF-8: {error.reason}; save it as UTF-8")
     except TunemarkError as error:
         problem = _as_problem(error, str(path))
         at = re.search(r"\(at line (\d+)", problem.fix)
-        number = int(at[1]) if at else _line(path, problem.field.rsplit(".", 1)[-1])
+        number = int(at[1]) if at else _line(path, problem.field)
         yield f"{shown}:{number}", problem
 
 
@@ -203,8 +203,8 @@ def _as_problem(error: TunemarkError, place: str) -> Problem:
 
 
 def _line(path: Path, field: str, value: str = "") -> int:
-    """Return the line of a field in a TOML file, best with this value in it, or 1 if the field is not there."""
-    wanted = re.compile(rf"\s*\"?{re.escape(field)}\"?\s*[=:]")
+    """Return the line of a field in a TOML file, best with this value in it, or 1 if it is not there. A field may be dotted."""
+    names = "|".join(map(re.escape, {field, field.rsplit(".", 1)[-1]}))
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    found = [(number, text) for number, text in enumerate(lines, start=1) if wanted.match(text)]
+    found = [(number, text) for number, text in enumerate(lines, start=1) if re.match(rf"\s*\"?(?:{names})\"?\s*[=:]", text)]
     return next((number for number, text in found if value and value in text), found[0][0] if found else 1)
