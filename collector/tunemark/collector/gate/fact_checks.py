@@ -68,8 +68,9 @@ def _readable(folder: Path, kind: type[Card]) -> Iterator[Card]:
 URL = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{1,20})://([^\s\"'<>()\\,;]*)|\b(javascript:|vbscript:|data:[a-z]+/|file:/)")
 HOST = re.compile(r"(?i)(?!.*xn--)[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?::\d+)?(?:[/?#].*)?")
 ESCAPE = re.compile(r"\\[uU]([0-9a-fA-F]{8}|[0-9a-fA-F]{4})")
-MIXED = re.compile(r"[A-Za-z0-9][\u0370-\u03ff\u0400-\u052f\uff01-\uff5e]|[\u0370-\u03ff\u0400-\u052f\uff01-\uff5e][A-Za-z0-9]")
-"""A Latin letter or digit beside a Greek, Cyrillic or full-width one."""
+_LIKE_LATIN = r"[\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf\u0400-\u052f\uff01-\uff5e]"
+MIXED = re.compile(rf"[A-Za-z0-9]{_LIKE_LATIN}|{_LIKE_LATIN}[A-Za-z0-9]")
+"""A Latin letter or digit beside a Cyrillic or full-width one, or a Greek one that looks Latin; not as in \u0394t."""
 MARKUP = re.compile(r"<(?=[A-Za-z/!?])|\{\{|\{%|(?m:^|[,\"'])\s*[=+@-]\s*[A-Za-z.]+\s*[(|]")
 """What a browser, a template or a spreadsheet would run: the beginning of a tag, an expression, a formula that calls."""
 PLACEHOLDER = re.compile(r"(?i)\W*(?:|todo|tbd|tba|fixme|unknown|none|null|n/?a|x+|source|somewhere|internet|web|google|wikipedia)\W*")
@@ -89,7 +90,7 @@ def text_problems(text: str) -> Iterator[tuple[int, Problem]]:
             yield number, Problem("text", f"U+{ord(hidden):04X}", "a character that nobody can see; remove it")
         elif mixed := MIXED.search(shown):
             yield number, Problem("text", ascii(mixed[0]), "letters of two scripts in one word look like another name; use Latin letters")
-    for match in MARKUP.finditer(text):
+    if match := MARKUP.search(text):
         fix = "facts are plain text: no tags, template expressions or formulas; write what it says in words"
         yield text.count("\n", 0, match.end()) + 1, Problem("text", repr(match[0].strip()), fix)
     for match in URL.finditer(text):
@@ -202,8 +203,7 @@ RELATIONS = (
     Relation(
         "peak_tflops.fp16", "memory_bandwidth_gb_s", low=0.02, high=1.5, peers=2.5, because="TFLOP/s per GB/s: matrix units need data"
     ),
-    # One architecture is sold with NVLink and with PCIe only.
-    Relation("interconnect_gb_s", "memory_bandwidth_gb_s", low=0.01, high=0.75, peers=20, because="links are slower than memory"),
+    Relation("interconnect_gb_s", "memory_bandwidth_gb_s", low=0.01, high=0.75, peers=3, because="links are slower than memory"),
     Relation("msrp_usd", "peak_tflops.fp16", low=1, high=300, peers=4, because="US dollars per TFLOP/s"),
 )
 BOUNDS: dict[str, tuple[float, float, str]] = {
@@ -230,6 +230,8 @@ FEW_PEERS = 3
 """With fewer cards, a format that all others have may be missing by chance."""
 CPU_FLOP_PER_WATT = (0.003, 0.1)
 """fp32 TFLOP/s per watt: 0.0074 (2018) to 0.035 (2023) so far, with a factor of about three on both sides."""
+PCIE_GB_S = {16, 32, 64, 128, 256}
+"""Both directions of sixteen lanes of PCIe 2 to 6, nominally."""
 GB_PER_GIB = 1.073741824
 OWN_MEMORY = 0.01
 PRINTED_MEMORY = re.compile(r"(?i)(?<![\d.])(\d+(?:\.\d+)?)\s?-?g(?:i)?b\b")
@@ -290,14 +292,15 @@ def _ranges(card: AcceleratorCard, _: Neighbours) -> Iterator[Problem]:
 def _relations(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
     """Yield a problem for each field whose ratios to others are impossible, or unlike those of cards that are built alike.
 
-    A wrong field breaks most of its relations, and a right one only those to wrong fields: the first is named.
+    A wrong field breaks most of its relations, and a right one only those to wrong fields: the first is named. What breaks
+    counts twice what holds, since two fields of one table are often wrong together.
     """
     peers = [] if card.cpu is not None else _peers(card, beside)
     said = {relation: _said(card, relation, peers) for relation in RELATIONS if card.cpu is None and _ratio(card, relation) is not None}
     while any(said.values()):
         votes = Counter[str]()
         for relation, fix in said.items():
-            votes.update(dict.fromkeys((relation.of, relation.over), 1 if fix else -1))
+            votes.update(dict.fromkeys((relation.of, relation.over), 2 if fix else -1))
         worst = max((name for relation, fix in said.items() if fix for name in (relation.of, relation.over)), key=lambda name: votes[name])
         fix = next(fix for relation, fix in said.items() if fix and worst in {relation.of, relation.over})
         yield Problem(worst, f"{_value(card, worst):g}", fix)
@@ -315,6 +318,8 @@ def _said(card: AcceleratorCard, relation: Relation, peers: Iterable[Accelerator
     others = [other for peer in peers if (other := _ratio(peer, relation)) is not None and relation.holds(other)]
     nearest = min(others, key=lambda other: max(ratio / other, other / ratio), default=ratio)
     explained = card.notes is not None and (relation.of in card.notes or relation.over in card.notes)
+    # One architecture is sold with links of its own and with PCIe only.
+    explained = explained or (relation.of == "interconnect_gb_s" and card.interconnect_gb_s in PCIE_GB_S)
     if max(ratio / nearest, nearest / ratio) <= relation.peers or explained:
         return ""
     return f"{about}, but the nearest card of its kind has {nearest:.3g}; correct it (dense, not sparse), or explain the field in notes"
