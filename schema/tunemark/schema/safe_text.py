@@ -69,10 +69,11 @@ def _visible(text: str, keep: str = "") -> str:
     """Return text with an escape for each character that is not seen, except those to keep."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(character if character in keep or _is_visible(character) else _escape(character) for character in text)
+    return "".join(character if character in keep or is_visible(character) else _escape(character) for character in text)
 
 
-def _is_visible(character: str) -> bool:
+def is_visible(character: str) -> bool:
+    """Return False for control, bidirectional, zero-width, filler and unassigned characters."""
     return character not in _BLANK and (character.isprintable() or unicodedata.category(character) == "Zs")
 
 

@@ -19,6 +19,7 @@ from tunemark.collector.gate import card_checks
 from tunemark.collector.gate.checks import record_problems
 from tunemark.collector.gate.claim_checks import missing_statistics
 from tunemark.collector.gate.cross_file_checks import SECOND_RUN, Candidate, FileProblems, Subject, accept, committed_files, known_commits
+from tunemark.collector.gate.fact_book_checks import fact_record_problems
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.identity import identity_of
 from tunemark.collector.gate.read import SUBMISSIONS, RecordFiles, in_processes, shown_path
@@ -29,8 +30,6 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.base import canonical_json, content_id
-from tunemark.schema.records.converted import ConvertedResult
-from tunemark.schema.records.published import PublishedResult, PublishedSet
 from tunemark.schema.records.submission import Submission, submission_name
 from tunemark.schema.records.upgrade import InvalidRecord, Problem, read_record
 from tunemark.schema.vocabulary import Status
@@ -135,18 +134,9 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
             doubts = (*_without_raising(missing_statistics(record, derived)), *unlikely(record))
     elif SUBMISSIONS in path.absolute().parts[:-1]:
         problems = [Problem("format", repr(getattr(record, "format", None)), "is not a submission; other records are in data/")]
-    elif isinstance(record, PublishedResult | PublishedSet | ConvertedResult):
-        problems = list(_published_problems(record, facts))
-    return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated, doubts)
-
-
-def _published_problems(record: PublishedResult | PublishedSet | ConvertedResult, facts: FactBase) -> Iterator[Problem]:
-    if isinstance(record, PublishedSet):
-        for result in record.results:
-            for problem in card_checks.published_problems(result, facts):
-                yield replace(problem, field=f"{result.id}: {problem.field}")
     else:
-        yield from card_checks.published_problems(record, facts)
+        problems = list(fact_record_problems(record, content, path, facts))
+    return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated, doubts)
 
 
 def _submission_problems(record: Submission, derived: Derived | None, content: bytes, path: Path, facts: FactBase) -> list[Problem]:

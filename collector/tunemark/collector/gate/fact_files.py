@@ -1,4 +1,4 @@
-"""Checks of the fact files of data/: cards, the price book, documents. Each problem has its file and line."""
+"""Checks of the fact files of data/: cards, the price book, the support matrix, documents. Each problem has its file and line."""
 
 import json
 import re
@@ -6,13 +6,28 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tunemark.collector.gate import fact_book_checks as book
 from tunemark.collector.gate.cross_file_checks import FileProblems
+from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, model_problems, text_problems
 from tunemark.collector.gate.read import DOCUMENT, RESULT, shown_path
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.facts.fact_base import BASIS_FILE, price_lines, price_of, read_card, read_known, read_price_basis, workloads_of
+from tunemark.schema.facts.fact_base import (
+    BASIS_FILE,
+    SUPPORT_FILE,
+    FactBase,
+    SupportMatrix,
+    price_lines,
+    price_of,
+    read_card,
+    read_known,
+    read_price_basis,
+    validated,
+    workloads_of,
+)
 from tunemark.schema.facts.workloads import GoldenLosses
+from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.formats import counted
 from tunemark.schema.records.published import SET_FORMAT
 from tunemark.schema.records.upgrade import Problem
@@ -25,9 +40,10 @@ WORKLOADS, KNOWN, PRICES = "workloads", "known", "prices.csv"
 
 
 def is_fact_file(path: Path) -> bool:
-    """Return True if a file is a card, a price book or a price basis."""
+    """Return True if a file is a card, a price book or a price basis, known facts, or the support matrix."""
     return (
         path.name == PRICES
+        or (path.name, path.parent.name) == (SUPPORT_FILE, "data")
         or (path.name, path.parent.name) == (BASIS_FILE, "prices")
         or (path.suffix == ".toml" and path.parent.name in {*CARDS, WORKLOADS, KNOWN})
     )
@@ -40,7 +56,8 @@ def fact_files(folders: Iterable[Path]) -> list[Path]:
 
 def fact_problems(files: Iterable[Path], root: Path) -> FileProblems:
     """Return the problems of fact files, each with its file and, where known, its line."""
-    return [problem for path in files for problem in _file_problems(path, shown_path(path, root), root / "data")]
+    beside = Neighbours(root / "data")
+    return [problem for path in files for problem in _file_problems(path, shown_path(path, root), beside)]
 
 
 def document_problems(files: Iterable[Path], root: Path) -> FileProblems:
@@ -88,33 +105,58 @@ def _stated_results(document: Path) -> int | None:
     return stated if isinstance(stated, int) else None
 
 
-def _file_problems(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]:
-    if path.name == PRICES:
-        yield from _prices(path, shown, data)
-        return
+def _file_problems(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple[str, Problem]]:
     try:
-        if path.parent.name == WORKLOADS:
-            models = _keys(data / "models")
-            for model in dict.fromkeys(card.model for card in workloads_of(path)):
-                if model not in models:
-                    fix = f"no such card in data/models; {did_you_mean(model, models)}"
-                    yield f"{shown}:{_line(path, 'model')}", Problem("model", repr(model), fix)
-        elif path.parent.name == KNOWN:
-            read_known(path)
+        for line, problem in text_problems(path.read_text(encoding="utf-8")):
+            yield f"{shown}:{line}", problem
+        if path.name == PRICES:
+            yield from _prices(path, shown, beside)
         elif path.name == BASIS_FILE:
             yield from _basis(path, shown)
         else:
-            read_card(path, CARDS[path.parent.name])
+            for problem in _checked(path, beside):
+                yield f"{shown}:{_line(path, problem.field, problem.value.strip(chr(39)))}", problem
+    except UnicodeDecodeError as error:
+        yield f"{shown}:1", Problem("file", "", f"is not UTF-8: {error.reason}; save it as UTF-8")
     except TunemarkError as error:
         problem = _as_problem(error, str(path))
-        line = re.search(r"\(at line (\d+)", problem.fix)
-        number = int(line[1]) if line else _line(path, problem.field.rsplit(".", 1)[-1])
+        at = re.search(r"\(at line (\d+)", problem.fix)
+        number = int(at[1]) if at else _line(path, problem.field)
         yield f"{shown}:{number}", problem
 
 
-def _prices(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]:
+def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
+    """Yield the problems of a card, of known facts, or of the support matrix. Raise TunemarkError if it cannot be read."""
+    folder = path.parent.name
+    if path.name == SUPPORT_FILE:
+        try:
+            validated(SupportMatrix, json.loads(path.read_bytes()), str(path))
+        except ValueError as error:
+            yield Problem("file", "", f"not valid JSON: {error}; write it again with `tunemark schema`")
+    elif folder == WORKLOADS:
+        models, missing = _keys(beside.data / "models"), set[str]()
+        for card in workloads_of(path):
+            if card.model not in models | missing:
+                yield Problem("model", repr(card.model), f"no such card in data/models; {did_you_mean(card.model, models)}")
+                missing.add(card.model)
+            yield from book.workload_problems(card, beside)
+    elif folder == KNOWN:
+        yield from book.known_problems(WorldFacts.model_validate(read_known(path)))
+    elif folder == "accelerators":
+        yield from accelerator_problems(read_card(path, AcceleratorCard), beside)
+    elif folder == "models":
+        yield from model_problems(read_card(path, ModelCard), beside)
+    else:
+        golden, facts = read_card(path, GoldenLosses), FactBase(path.parents[2])
+        workload = facts.workloads.get(golden.key)
+        sha256 = facts.workload_sha256(golden.key) if workload is not None else ""
+        yield from book.golden_problems(golden, workload, sha256, beside.models.get(workload.model) if workload is not None else None)
+
+
+def _prices(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple[str, Problem]]:
     lines: dict[str, int] = {}
-    cards = _keys(data / "accelerators")
+    cards = _keys(beside.data / "accelerators")
+    rows = []
     for line, content in price_lines(path):
         place = f"{shown}:{line}"
         try:
@@ -122,12 +164,15 @@ def _prices(path: Path, shown: str, data: Path) -> Iterator[tuple[str, Problem]]
         except TunemarkError as error:
             yield place, _as_problem(error, place)
             continue
+        rows.append((line, row))
         if row.accelerator not in cards:
             fix = f"no such card in data/accelerators; {did_you_mean(row.accelerator, cards)}"
             yield place, Problem("accelerator", repr(row.accelerator), fix)
         if row.dated_by != "catalog" and lines.setdefault(price_id(row), line) != line:
             fix = f"is in line {lines[price_id(row)]} already; an instance has only one price per region, kind and day"
             yield place, Problem("price", repr(price_id(row)), fix)
+    for line, problem in book.price_problems(rows, beside):
+        yield f"{shown}:{line}", problem
 
 
 def _basis(path: Path, shown: str) -> Iterator[tuple[str, Problem]]:
@@ -158,7 +203,8 @@ def _as_problem(error: TunemarkError, place: str) -> Problem:
 
 
 def _line(path: Path, field: str, value: str = "") -> int:
-    """Return the line of a field in a TOML file, or 1 if it is not there; with `value`, of the field with this text."""
-    wanted = re.compile(rf"\s*\"?{re.escape(field)}\"?\s*=" + (rf'\s*"{re.escape(value)}"' if value else ""))
+    """Return the line of a field in a TOML file, best with this value in it, or 1 if it is not there. A field may be dotted."""
+    names = "|".join(map(re.escape, {field, field.rsplit(".", 1)[-1]}))
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return next((number for number, text in enumerate(lines, start=1) if wanted.match(text)), 1)
+    found = [(number, text) for number, text in enumerate(lines, start=1) if re.match(rf"\s*\"?(?:{names})\"?\s*[=:]", text)]
+    return next((number for number, text in found if value and value in text), found[0][0] if found else 1)

@@ -17,6 +17,8 @@ from tunemark.schema.safe_text import terminal
 SUBMISSIONS = "submissions"
 PUBLISHED = "data/published"
 CONVERTED = "data/converted"
+TABLES = ("data", "tables")
+"""Folder with the tables from which results were imported."""
 RESULT = re.compile(r"\d{3}-\d{3}\.json")
 """File name of a published result."""
 DOCUMENT = "source.json"
@@ -74,6 +76,7 @@ def named_records(paths: Iterable[Path], others: Collection[Path] = ()) -> Recor
         if path.is_dir() and not find_records([path]).files and not any(other.is_relative_to(path) for other in others):
             raise TunemarkError("path", str(path), "this folder has no records (.json) and no facts; name another folder or a file")
     records = find_records(path for path in paths if path not in others)
+    records.files = [path for path in records.files if path not in others]
     records.ignored = [(path, reason) for path, reason in records.ignored if path not in others]
     return records
 
@@ -87,6 +90,8 @@ def _search(folder: Path, records: RecordFiles) -> None:
     for path in sorted(folder.iterdir()):
         if path.is_symlink():
             records.ignored.append((path, "a symbolic link"))
+        elif (path.parent.name, path.name) == TABLES and path.is_dir():
+            records.ignored.append((path, "tables of documents, which `tunemark import table` reads"))
         elif path.is_dir():
             if path.suffix == ".json":
                 records.ignored.append((path, "a folder with the name of a file"))

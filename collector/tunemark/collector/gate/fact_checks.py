@@ -1,0 +1,511 @@
+"""Checks of accelerator and model cards, and of the text of all facts: physics, the cards beside them, sources, days and names.
+
+A check yields problems; the caller knows the file. Every limit leaves room for hardware and models that are not in data/ yet.
+Where a value is compared with the other cards of its architecture, `notes` may explain it: name the field there.
+"""
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.cards import AcceleratorCard, CoreCluster, CpuFacts, ModelCard
+from tunemark.schema.facts.fact_base import read_card
+from tunemark.schema.facts.names import cpu_name
+from tunemark.schema.physics.architecture import FAMILIES, count_parameters
+from tunemark.schema.records.upgrade import Problem
+from tunemark.schema.safe_text import is_visible
+
+Card = TypeVar("Card", AcceleratorCard, ModelCard)
+EARLIEST = date(2020, 1, 1)
+"""No fact of this project was read before it began; an earlier day is a slip."""
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The facts that a fact is compared with. Those that cannot be read are left out: they have their own problem."""
+
+    data: Path
+
+    @cached_property
+    def accelerators(self) -> dict[str, AcceleratorCard]:
+        """Accelerator cards by key."""
+        return {card.key: card for card in _readable(self.data / "accelerators", AcceleratorCard)}
+
+    @cached_property
+    def models(self) -> dict[str, ModelCard]:
+        """Model cards by key."""
+        return {card.key: card for card in _readable(self.data / "models", ModelCard)}
+
+    @cached_property
+    def spellings(self) -> dict[str, dict[str, set[str]]]:
+        """Keys of the cards by spelling, for GPUs, CPUs and models: a GPU and a CPU may report one name, such as Apple M3 Max."""
+        found: dict[str, dict[str, set[str]]] = {"device": {}, "cpu": {}, "model": {}}
+        cards: list[AcceleratorCard | ModelCard] = [*self.accelerators.values(), *self.models.values()]
+        for card in cards:
+            for name in _names(card):
+                found[_kind(card)].setdefault(_spelling(name, card), set()).add(card.key)
+        return found
+
+
+def _readable(folder: Path, kind: type[Card]) -> Iterator[Card]:
+    for path in sorted(folder.glob("*.toml")):
+        try:
+            yield read_card(path, kind)
+        except TunemarkError:
+            continue
+
+
+# Text, sources and days ------------------------------------------------------------------------------
+
+URL = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{1,20})://([^\s\"'<>()\\,;]*)|\b(javascript:|vbscript:|data:[a-z]+/|file:/)")
+HOST = re.compile(r"(?i)(?!.*xn--)[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?::\d+)?(?:[/?#].*)?")
+ESCAPE = re.compile(r"\\[uU]([0-9a-fA-F]{8}|[0-9a-fA-F]{4})")
+_LIKE_LATIN = r"[\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf\u0400-\u052f\uff01-\uff5e]"
+MIXED = re.compile(rf"[A-Za-z0-9]{_LIKE_LATIN}|{_LIKE_LATIN}[A-Za-z0-9]")
+"""A Latin letter or digit beside a Cyrillic or full-width one, or a Greek one that looks Latin; not as in \u0394t."""
+MARKUP = re.compile(r"<(?=[A-Za-z/!?])|\{\{|\{%|(?m:^|[,\"'])\s*[=+@-]\s*[A-Za-z.]+\s*[(|]")
+"""What a browser, a template or a spreadsheet would run: the beginning of a tag, an expression, a formula that calls."""
+PLACEHOLDER = re.compile(r"(?i)\W*(?:|todo|tbd|tba|fixme|unknown|none|null|n/?a|x+|source|somewhere|internet|web|google|wikipedia)\W*")
+
+
+def text_problems(text: str) -> Iterator[tuple[int, Problem]]:
+    """Yield problems of the text of a file with their lines: hidden characters, look-alike letters, addresses that are not web pages.
+
+    Names and sources reach tables, terminals and links of the site: an address is `http(s)` with a host name written in
+    ASCII, without a user name in front of it; what cannot be seen does not belong into a fact.
+    """
+    plain = text.isascii() and not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text)
+    for number, line in enumerate(text.splitlines() if not plain or "\\u" in text or "\\U" in text else (), start=1):
+        shown = ESCAPE.sub(lambda match: chr(min(int(match[1], 16), 0x10FFFF)), line)
+        hidden = next((character for character in shown if character != "\t" and not is_visible(character)), None)
+        if hidden is not None:
+            yield number, Problem("text", f"U+{ord(hidden):04X}", "a character that nobody can see; remove it")
+        elif mixed := MIXED.search(shown):
+            yield number, Problem("text", ascii(mixed[0]), "letters of two scripts in one word look like another name; use Latin letters")
+    if match := MARKUP.search(text):
+        fix = "facts are plain text: no tags, template expressions or formulas; write what it says in words"
+        yield text.count("\n", 0, match.end()) + 1, Problem("text", repr(match[0].strip()), fix)
+    for match in URL.finditer(text):
+        if (match[1] or "").lower() not in {"http", "https"} or not HOST.fullmatch(match[2]):
+            fix = "an address is https:// and a host name; name files and repositories without a scheme"
+            yield text.count("\n", 0, match.start()) + 1, Problem("source", repr(match[0][:80]), fix)
+
+
+def source_problems(record: Any) -> Iterator[Problem]:  # noqa: ANN401 - any record with a source
+    """Yield problems of the source of a fact, and of the day on which it was read: not in the future, not before this project."""
+    if PLACEHOLDER.fullmatch(record.source):
+        yield Problem("source", repr(record.source), "says nothing; name the page, or repository, file and commit")
+    if (read_on := getattr(record, "read_on", None)) is not None:
+        yield from day_problems("read_on", read_on, EARLIEST)
+
+
+def day_problems(name: str, day: date, earliest: date) -> Iterator[Problem]:
+    """Yield a problem for a day in the future (in the time zone that is furthest ahead) or before the earliest possible one."""
+    if not earliest <= day <= datetime.now(tz=UTC).date() + timedelta(days=1):
+        yield Problem(name, str(day), f"must be from {earliest} to today; correct the day")
+
+
+def name_problems(card: AcceleratorCard | ModelCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for a name of another card, in any spelling, for a repeated alias, and for letters that are not plain Latin.
+
+    Devices are recognised and models found by these names; names compare without case, blanks and punctuation, and with
+    the digits 0 and 1 as the letters that they look like.
+    """
+    vendor = (card.vendor, card.architecture or "") if isinstance(card, AcceleratorCard) else ()
+    for name in (card.name, *card.aliases, *vendor):
+        strange = next((letter for letter in name if not letter.isascii() and unicodedata.category(letter)[0] in "LNZM"), None)
+        if strange is not None or name != name.strip():
+            fix = "only Latin letters without accents, digits and single blanks are in names"
+            yield Problem("aliases" if name in card.aliases else "name", ascii(name), fix)
+    for alias, times in Counter(card.aliases).items():
+        if times > 1:
+            yield Problem("aliases", repr(alias), "is listed twice; list each alias once")
+    for name in _names(card):
+        others = beside.spellings[_kind(card)].get(_spelling(name, card), set()) - {card.key}
+        if others:
+            where = "key" if name == card.key else "name" if name == card.name else "hub_id" if name not in card.aliases else "aliases"
+            yield Problem(where, repr(name), f"is a name of {' and '.join(sorted(others))} too; a name belongs to one card")
+
+
+def _names(card: AcceleratorCard | ModelCard) -> tuple[str, ...]:
+    return (card.key, card.name, *card.aliases, *((card.hub_id,) if isinstance(card, ModelCard) and card.hub_id else ()))
+
+
+def _kind(card: AcceleratorCard | ModelCard) -> str:
+    return "model" if isinstance(card, ModelCard) else "cpu" if card.unit == "cpu" else "device"
+
+
+def _spelling(name: str, card: AcceleratorCard | ModelCard) -> str:
+    return skeleton(cpu_name(name) if _kind(card) == "cpu" else name)
+
+
+def skeleton(name: str) -> str:
+    """Return a name by its looks: lower case, no blanks and punctuation, l for 1, i and |, o for 0. A plus counts: 8480+."""
+    looks = unicodedata.normalize("NFKC", name).casefold().translate(str.maketrans("01i|", "olll"))
+    return re.sub(r"[^\w+]|_", "", looks)
+
+
+# Accelerators ----------------------------------------------------------------------------------------
+
+CLOCKS = 1.25
+"""Vector and matrix units have different clocks and numbers of active units: ratios are off their step by up to a quarter."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Two fields of a card whose ratio is bounded by physics, and near that of another card of the architecture."""
+
+    of: str
+    over: str
+    steps: tuple[float, ...] = ()
+    """Possible ratios, within `CLOCKS`; none: anything from `low` to `high`."""
+    low: float = 0.0
+    high: float = float("inf")
+    peers: float = CLOCKS
+    """Largest factor from the nearest card of the architecture."""
+    because: str = ""
+
+    def holds(self, ratio: float) -> bool:
+        """Return True if a ratio is possible."""
+        near = not self.steps or any(1 / CLOCKS <= ratio / step <= CLOCKS for step in self.steps)
+        return near and self.low <= ratio <= self.high
+
+
+_WIDER = "units of half the width do twice the work of a cycle, and matrix units multiply that by a power of two"
+_MATRIX = (1, 2, 4, 8, 16, 32)
+RELATIONS = (
+    Relation("peak_tflops.tf32", "peak_tflops.fp32", steps=(1, 2, 4, 8, 16), because=_WIDER),
+    Relation("peak_tflops.bf16", "peak_tflops.fp32", steps=_MATRIX, because=_WIDER),
+    Relation("peak_tflops.fp16", "peak_tflops.fp32", steps=_MATRIX, because=_WIDER),
+    Relation("peak_tflops.bf16", "peak_tflops.tf32", steps=(1, 2, 4), because=_WIDER),
+    Relation("peak_tflops.fp16", "peak_tflops.bf16", steps=(0.25, 0.5, 1, 2), because="both have 16 bits"),
+    Relation("peak_tflops.fp8", "peak_tflops.bf16", steps=(1, 2, 4), because="half the width, dense"),
+    # Newer parts keep a sixteenth of their integer units only.
+    Relation("peak_tflops.int8", "peak_tflops.bf16", steps=(1 / 16, 1, 2, 4), because="half the width, dense"),
+    Relation("peak_tflops.int8", "peak_tflops.fp16", steps=(1 / 16, 1, 2, 4), because="half the width, dense"),
+    # From 0.15 (Gaudi of 2019) to 2.3 (2025); 0.07 was the best of vector units, and each process generation brings less than 2x.
+    Relation("peak_tflops.bf16", "tdp_w", low=0.08, high=4, peers=1.8, because="TFLOP/s per watt of dense 16-bit products"),
+    Relation("peak_tflops.fp16", "tdp_w", low=0.08, high=4, peers=1.8, because="TFLOP/s per watt of dense 16-bit products"),
+    # Reading all memory once takes 10 ms (HBM) to 0.7 s (large unified memory).
+    Relation("memory_bandwidth_gb_s", "memory_gib", low=1, high=100, peers=2.2, because="GB/s per GiB: memory is read once in 0.01 to 1 s"),
+    # FLOP per byte of memory traffic, from graphics chips (36) to accelerators of large matrices (560).
+    Relation(
+        "peak_tflops.bf16", "memory_bandwidth_gb_s", low=0.02, high=1.5, peers=2.5, because="TFLOP/s per GB/s: matrix units need data"
+    ),
+    Relation(
+        "peak_tflops.fp16", "memory_bandwidth_gb_s", low=0.02, high=1.5, peers=2.5, because="TFLOP/s per GB/s: matrix units need data"
+    ),
+    Relation("interconnect_gb_s", "memory_bandwidth_gb_s", low=0.01, high=0.75, peers=3, because="links are slower than memory"),
+    Relation("msrp_usd", "peak_tflops.fp16", low=1, high=300, peers=4, because="US dollars per TFLOP/s"),
+)
+BOUNDS: dict[str, tuple[float, float, str]] = {
+    "memory_gib": (4, 2048, "smaller memories hold no model, larger ones do not exist"),
+    "memory_bandwidth_gb_s": (50, 40_000, "from one channel of DDR to eight stacks of HBM4; GB/s, not TB/s"),
+    "tdp_w": (15, 4000, "watts of one chip or board"),
+    "interconnect_gb_s": (8, 8000, "from PCIe 3.0 x8 to the next NVLink, both directions together"),
+    "msrp_usd": (100, 100_000, "US dollars of one device"),
+}
+CPU_BOUNDS: dict[str, tuple[float, float, str]] = {
+    "tdp_w": (15, 800, "watts of one socket"),
+    "cores": (1, 512, "cores of one kind in a socket"),
+    "clock_ghz": (0.8, 5.5, "a base or all-core clock in GHz"),
+    "boost_clock_ghz": (1, 7, "a clock in GHz"),
+    "vector_bits": (64, 2048, "NEON has 128, AVX-512 has 512"),
+    "fma_units": (1, 8, "units of one core"),
+    "bf16_flop_per_cycle": (8, 8192, "AMX has 2,048"),
+    "memory_channels": (1, 32, "64-bit channels of a socket"),
+    "memory_mt_s": (800, 20_000, "from DDR3 to MRDIMM, in millions per second"),
+}
+NEAREST_YEARS = 3
+"""A vendor uses the name of an architecture for chips whose launches follow each other within three years."""
+FEW_PEERS = 3
+"""With fewer cards, a format that all others have may be missing by chance."""
+CPU_FLOP_PER_WATT = (0.003, 0.1)
+"""fp32 TFLOP/s per watt: 0.0074 (2018) to 0.035 (2023) so far, with a factor of about three on both sides."""
+PCIE_GB_S = {16, 32, 64, 128, 256}
+"""Both directions of sixteen lanes of PCIe 2 to 6, nominally."""
+GB_PER_GIB = 1.073741824
+OWN_MEMORY = 0.01
+PRINTED_MEMORY = re.compile(r"(?i)(?<![\d.])(\d+(?:\.\d+)?)\s?-?g(?:i)?b\b")
+PRINTED_CORES = re.compile(r"(?i)\b(\d+)-core\b(?! gpu)")
+
+
+def accelerator_problems(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield all problems of an accelerator card."""
+    yield from name_problems(card, beside)
+    yield from source_problems(card)
+    for check in (_ranges, _relations, _formats, _launch, _printed, _unverified, _identity, _cpu):
+        yield from check(card, beside)
+
+
+def _value(card: AcceleratorCard, name: str) -> float | None:
+    section, _, part = name.partition(".")
+    found = getattr(card, section)
+    return {kind.value: value for kind, value in found.items()}.get(part) if part else found
+
+
+def _peers(card: AcceleratorCard, beside: Neighbours) -> list[AcceleratorCard]:
+    """Return the other cards that are built alike: of the same line of graphics cards, else of the same architecture.
+
+    A line keeps its ratios over generations: GeForce halves products with fp32 sums, which workstation and server cards do not.
+    CPUs have none: their peaks follow from their cores.
+    """
+    line = _line_of(card)
+    if card.unit == "cpu" or not line:
+        return [] if card.unit == "cpu" else [other for other in _same_architecture(card, beside) if not _line_of(other)]
+    return [
+        other for other in beside.accelerators.values() if other.key != card.key and (other.vendor, _line_of(other)) == (card.vendor, line)
+    ]
+
+
+def _same_architecture(card: AcceleratorCard, beside: Neighbours) -> list[AcceleratorCard]:
+    """Return the other devices, or CPUs, of the vendor and architecture."""
+    same = (card.vendor, card.architecture, card.unit == "cpu")
+    others = (other for other in beside.accelerators.values() if other.key != card.key and card.architecture)
+    return [other for other in others if (other.vendor, other.architecture, other.unit == "cpu") == same]
+
+
+def _line_of(card: AcceleratorCard) -> str:
+    return next((line for line in ("GeForce", "RTX", "Radeon") if line in card.name.split()), "")
+
+
+def _ranges(card: AcceleratorCard, _: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for each value outside of what devices for training have had and will have for years."""
+    for name, (low, high, meaning) in (BOUNDS if card.unit != "cpu" else {"tdp_w": CPU_BOUNDS["tdp_w"]}).items():
+        value = _value(card, name)
+        if value is not None and not low <= value <= high:
+            yield Problem(name, f"{value:g}", f"must be {low:g} to {high:g}: {meaning}; check the unit")
+    whole_gb = (card.memory_gib or 0) * GB_PER_GIB
+    if card.memory_gib and not card.memory_gib.is_integer() and abs(whole_gb / 8 - round(whole_gb / 8)) * 8 < whole_gb * 1e-3:
+        fix = f"looks like {whole_gb:.0f} GB converted; the capacity of a device is sold in units of 2^30: write {whole_gb:.0f}"
+        yield Problem("memory_gib", f"{card.memory_gib:g}", fix)
+
+
+def _relations(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for each field whose ratios to others are impossible, or unlike those of cards that are built alike.
+
+    A wrong field breaks most of its relations, and a right one only those to wrong fields: the first is named. What breaks
+    counts twice what holds, since two fields of one table are often wrong together.
+    """
+    peers = [] if card.cpu is not None else _peers(card, beside)
+    said = {relation: _said(card, relation, peers) for relation in RELATIONS if card.cpu is None and _ratio(card, relation) is not None}
+    while any(said.values()):
+        votes = Counter[str]()
+        for relation, fix in said.items():
+            votes.update(dict.fromkeys((relation.of, relation.over), 2 if fix else -1))
+        worst = max((name for relation, fix in said.items() if fix for name in (relation.of, relation.over)), key=lambda name: votes[name])
+        fix = next(fix for relation, fix in said.items() if fix and worst in {relation.of, relation.over})
+        yield Problem(worst, f"{_value(card, worst):g}", fix)
+        said = {relation: fix for relation, fix in said.items() if worst not in {relation.of, relation.over}}
+
+
+def _said(card: AcceleratorCard, relation: Relation, peers: Iterable[AcceleratorCard]) -> str:
+    """Return what is wrong with a relation, or nothing."""
+    ratio = _ratio(card, relation) or math.nan
+    about = f"{relation.of} / {relation.over} is {ratio:.3g}"
+    if not relation.holds(ratio):
+        wanted = f"near {', '.join(f'{step:g}' for step in relation.steps)}" if relation.steps else f"{relation.low:g} to {relation.high:g}"
+        return f"{about}, but must be {wanted}: {relation.because}; use dense figures of one table, and check the unit"
+    # A card that is wrong by itself makes no other card wrong.
+    others = [other for peer in peers if (other := _ratio(peer, relation)) is not None and relation.holds(other)]
+    nearest = min(others, key=lambda other: max(ratio / other, other / ratio), default=ratio)
+    explained = card.notes is not None and (relation.of in card.notes or relation.over in card.notes)
+    # One architecture is sold with links of its own and with PCIe only.
+    explained = explained or (relation.of == "interconnect_gb_s" and card.interconnect_gb_s in PCIE_GB_S)
+    if max(ratio / nearest, nearest / ratio) <= relation.peers or explained:
+        return ""
+    return f"{about}, but the nearest card of its kind has {nearest:.3g}; correct it (dense, not sparse), or explain the field in notes"
+
+
+def _ratio(card: AcceleratorCard, relation: Relation) -> float | None:
+    above, below = _value(card, relation.of), _value(card, relation.over)
+    return None if above is None or below is None else above / below
+
+
+def _formats(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for a 16- or 8-bit float format that all other cards of the architecture have, or that none of them has."""
+    peers = [peer for peer in _same_architecture(card, beside) if len(peer.peak_tflops) > 1]
+    if card.cpu is not None or len(peers) < FEW_PEERS or len(card.peak_tflops) <= 1 or "architecture" in (card.notes or ""):
+        return
+    for name in ("bf16", "fp8"):
+        have = sum(_value(peer, f"peak_tflops.{name}") is not None for peer in peers)
+        has = _value(card, f"peak_tflops.{name}") is not None
+        if have == (0 if has else len(peers)):
+            fix = f"{'no' if has else 'every'} other card of it has {name}; correct the architecture or the peaks, or explain it in notes"
+            yield Problem("architecture", repr(card.architecture), fix)
+
+
+def _launch(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for a launch after the day of reading, or far from the other launches of the architecture."""
+    if card.launch_year is None:
+        return
+    if card.read_on is not None and card.launch_year > card.read_on.year:
+        yield Problem("launch_year", str(card.launch_year), f"is after the facts were read, {card.read_on}; a card describes what is sold")
+    years = [peer.launch_year for peer in _same_architecture(card, beside) if peer.launch_year is not None]
+    if years and min(abs(card.launch_year - year) for year in years) > NEAREST_YEARS:
+        fix = f"other {card.architecture} devices came in {', '.join(map(str, sorted(set(years))))}; correct the year or the architecture"
+        yield Problem("launch_year", str(card.launch_year), fix)
+
+
+def _printed(card: AcceleratorCard, _: Neighbours) -> Iterator[Problem]:
+    """Yield a problem where a number of cores in a name, or every memory in the names, is not that of the card.
+
+    A superchip also prints the memory of its CPU; a driver keeps up to 1% for itself.
+    """
+    names = (card.key.replace("-", " "), card.name, *card.aliases)
+    memories = [float(printed) for name in names for printed in PRINTED_MEMORY.findall(name)]
+    if card.memory_gib and memories and not any(abs(printed / card.memory_gib - 1) < OWN_MEMORY for printed in memories):
+        yield Problem("memory_gib", f"{card.memory_gib:g}", f"the names of the card say {memories[0]:g}; a name and its card agree")
+    for name in names:
+        for printed in PRINTED_CORES.findall(name) if card.cpu is not None else ():
+            if card.cpu is not None and int(printed) != card.cpu.cores:
+                yield Problem("cores", str(card.cpu.cores), f"the name {name!r} says {printed}; a name and its card agree")
+
+
+def _unverified(card: AcceleratorCard, _: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for an entry of `unverified` that is not a field with a value."""
+    for name in card.unverified:
+        section, _dot, part = name.partition(".")
+        if section == "peak_tflops" and part:
+            known = _value(card, name) is not None
+        elif section == "cpu" and part:
+            known = card.cpu is not None and part in {*CpuFacts.model_fields, *CoreCluster.model_fields, "cores"}
+        else:
+            known = name in AcceleratorCard.model_fields and getattr(card, name) is not None
+        if not known:
+            yield Problem("unverified", repr(name), "is not a field with a value on this card; name one, or leave it out")
+
+
+def _identity(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield a problem for a key that names another vendor or another device than the card, and for cores of a unit without cores."""
+    vendor, *parts = card.key.split("-")
+    if skeleton(vendor) != skeleton(card.vendor.split()[0]):
+        yield Problem("vendor", repr(card.vendor), f"the key begins with {vendor!r}; a key begins with its vendor")
+    looks = {skeleton(other.vendor): other.vendor for other in beside.accelerators.values() if other.key != card.key}
+    if looks.get(skeleton(card.vendor), card.vendor) != card.vendor:
+        yield Problem("vendor", repr(card.vendor), f"is written {looks[skeleton(card.vendor)]!r} on other cards; write it the same")
+    words = skeleton(" ".join((card.name, *card.aliases)))
+    missing = [part for part in parts if any(map(str.isdigit, part)) and skeleton(part) not in words]
+    if missing:
+        yield Problem("name", repr(card.name), f"neither it nor an alias has {missing[0]!r} of the key; the key abbreviates the name")
+    if (card.cores_per_unit is not None) != (card.unit == "chip"):
+        fix = f"cores_per_unit is {card.cores_per_unit}; a chip has separately addressable cores, another unit has none"
+        yield Problem("unit", repr(card.unit), fix)
+
+
+def _cpu(card: AcceleratorCard, _: Neighbours) -> Iterator[Problem]:
+    """Yield problems of a CPU: clocks, widths and channels that no CPU has, and a peak that its power cannot pay for."""
+    if card.cpu is None:
+        return
+    for part in (card.cpu, *card.cpu.clusters):
+        for name, (low, high, meaning) in CPU_BOUNDS.items():
+            value = getattr(part, name, None)
+            if value is not None and not low <= value <= high:
+                yield Problem(name, f"{value:g}", f"must be {low:g} to {high:g}: {meaning}; check the unit")
+    for cluster in card.cpu.clusters:
+        if cluster.clock_ghz and cluster.boost_clock_ghz and cluster.boost_clock_ghz < cluster.clock_ghz:
+            yield Problem("boost_clock_ghz", f"{cluster.boost_clock_ghz:g}", f"is below clock_ghz, {cluster.clock_ghz:g}; swap them")
+        if cluster.vector_bits and cluster.vector_bits & (cluster.vector_bits - 1):
+            yield Problem("vector_bits", str(cluster.vector_bits), "is not a power of two, which vector registers are")
+        flop = {kind.value: value for kind, value in cluster.flop_per_cycle().items()}
+        if {"bf16", "fp32"} <= set(flop) and flop["bf16"] / flop["fp32"] not in {1, 2, 4, 8, 16}:
+            fix = f"is {flop['bf16'] / flop['fp32']:g} times fp32; dot products and matrix tiles do 1 to 16 times, in powers of two"
+            yield Problem("bf16_flop_per_cycle", str(flop["bf16"]), fix)
+    fp32 = _value(card, "peak_tflops.fp32")
+    if fp32 and card.tdp_w and not CPU_FLOP_PER_WATT[0] <= fp32 / card.tdp_w <= CPU_FLOP_PER_WATT[1]:
+        low, high = CPU_FLOP_PER_WATT
+        fix = f"its fp32 peak, {fp32:g} TFLOP/s, is {fp32 / card.tdp_w:.2g} per watt; CPUs have {low:g} to {high:g}; check cores, clock and power"
+        yield Problem("tdp_w", f"{card.tdp_w:g}", fix)
+
+
+# Models ----------------------------------------------------------------------------------------------
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+PRINTED_SIZE = re.compile(r"(?i)(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
+NAME_FACTOR = 1.4
+"""Names round: `1B` has 1.32e9 parameters, `8x7B` shares its attention (0.83 of the product), `7B` may leave out embeddings (8.5e9)."""
+MODEL_BOUNDS: dict[str, tuple[int, int, int, str]] = {
+    "hidden_size": (64, 65_536, 32, "matrix tiles have a multiple of 32"),
+    "intermediate_size": (128, 1_048_576, 16, "matrix tiles have a multiple of 16"),
+    "layers": (1, 256, 1, "no trained model has more blocks"),
+    "attention_heads": (1, 512, 1, "no trained model has more heads"),
+    "head_dim": (16, 512, 8, "attention kernels take a multiple of 8"),
+    "vocabulary": (256, 1_048_576, 1, "at least all bytes, at most a million tokens"),
+    "context_length": (64, 16_777_216, 64, "contexts are multiples of 64"),
+}
+
+
+def model_problems(card: ModelCard, beside: Neighbours) -> Iterator[Problem]:
+    """Yield all problems of a model card."""
+    yield from name_problems(card, beside)
+    yield from source_problems(card)
+    for check in (_shapes, _heads, _parameters, _hub):
+        yield from check(card)
+
+
+def _shapes(card: ModelCard) -> Iterator[Problem]:
+    """Yield a problem for each size that no model has."""
+    for name, (low, high, multiple, why) in MODEL_BOUNDS.items():
+        value = getattr(card, name)
+        if not low <= value <= high or value % multiple:
+            yield Problem(name, str(value), f"must be {low} to {high}, a multiple of {multiple}: {why}")
+    ratio = card.intermediate_size / card.hidden_size
+    if not 1 <= ratio <= 16:  # noqa: PLR2004 - models have 2.67 to 8; experts may be as narrow as the residual stream
+        yield Problem(
+            "intermediate_size", str(card.intermediate_size), f"is {ratio:.2g} x hidden_size; feed-forward layers are 1 to 16 times as wide"
+        )
+    if card.sliding_window is not None and card.sliding_window > card.context_length:
+        yield Problem(
+            "sliding_window", str(card.sliding_window), f"is longer than the context, {card.context_length}; then there is no window"
+        )
+    if (card.experts is None) != (card.active_experts is None) or (card.active_experts or 0) > (card.experts or 0):
+        yield Problem(
+            "active_experts", str(card.active_experts), f"of {card.experts} experts; a mixture has both, and no more active than all"
+        )
+    if (card.family == "mixtral") != (card.experts is not None):
+        yield Problem("family", repr(card.family), f"experts is {card.experts}; of these families only mixtral is a mixture")
+
+
+def _heads(card: ModelCard) -> Iterator[Problem]:
+    """Yield problems of the attention: query heads share key and value heads evenly, and together are about as wide as the stream."""
+    if card.attention_heads % card.key_value_heads:
+        yield Problem("key_value_heads", str(card.key_value_heads), f"does not divide attention_heads, {card.attention_heads}")
+    width = card.attention_heads * card.head_dim / card.hidden_size
+    learned = FAMILIES[card.family].learned_positions
+    if not 0.5 <= width <= 4 or (learned and width != 1):  # noqa: PLR2004 - 1 to 2 so far; gpt2 and bert split the stream itself
+        wanted = "1 in this family" if learned else "0.5 to 4"
+        yield Problem("head_dim", str(card.head_dim), f"heads x head_dim is {width:.3g} x hidden_size; must be {wanted}")
+
+
+def _parameters(card: ModelCard) -> Iterator[Problem]:
+    """Yield a problem where the stated parameters, to their last digit that is not zero, are not those counted from the shapes.
+
+    A size in the names agrees with the count within `NAME_FACTOR`.
+    """
+    counted = count_parameters(card).total
+    if card.parameters is not None:
+        unit = 10 ** (len(digits := str(card.parameters)) - len(digits.rstrip("0")))
+        if abs(card.parameters - counted) > unit / 2:
+            yield Problem("parameters", str(card.parameters), f"the shapes on this card have {counted}; correct the one or the other")
+    for name in dict.fromkeys((card.key, card.name, *card.aliases, *((card.hub_id,) if card.hub_id else ()))):
+        for experts, size, scale in PRINTED_SIZE.findall(name):
+            printed = int(experts or 1) * float(size) * (1e9 if scale in "bB" else 1e6)
+            if not 1 / NAME_FACTOR <= counted / printed <= NAME_FACTOR:
+                where = next((part for part in ("key", "name", "hub_id") if getattr(card, part) == name), "aliases")
+                yield Problem(where, repr(name), f"the shapes on this card have {counted / 1e9:.3g}e9 parameters; a name is near the size")
+
+
+def _hub(card: ModelCard) -> Iterator[Problem]:
+    """Yield a problem for a repository that is not `owner/name`, and a licence of weights that are nowhere."""
+    if card.hub_id is not None and not HUB_ID.fullmatch(card.hub_id):
+        yield Problem("hub_id", repr(card.hub_id), "is not a repository; write owner/name, without address or revision")
+    if card.gated is not None and card.hub_id is None:
+        yield Problem("gated", str(card.gated), "there is no hub_id that could be gated; add it, or leave this out")

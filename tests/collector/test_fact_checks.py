@@ -1,0 +1,391 @@
+"""Every check of a fact has a corruption that it finds; the committed facts, and honest devices that are not among them, pass."""
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import CHECKOUT, Tunemark, with_overrides
+
+from tunemark.collector.gate.fact_book_checks import (
+    claim_problems,
+    fact_record_problems,
+    golden_problems,
+    known_problems,
+    price_problems,
+    printed_value,
+    workload_problems,
+)
+from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, model_problems, text_problems
+from tunemark.collector.gate.fact_files import fact_files, fact_problems
+from tunemark.collector.gate.read import find_records, read_or_none
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.world_facts import WorldFacts
+from tunemark.schema.records.claims import Claim
+from tunemark.schema.records.upgrade import Problem
+
+FACTS = FactBase(CHECKOUT / "data")
+BESIDE = Neighbours(CHECKOUT / "data")
+LATER = datetime.now(tz=UTC).date() + timedelta(days=30)
+
+
+def fields(problems: Iterable[Problem]) -> set[str]:
+    return {problem.field for problem in problems}
+
+
+def changed(record: Any, **changes: Any) -> Any:
+    """A record with dotted fields changed; `__` stands for the dot."""
+    content = record.model_dump(mode="json", exclude_defaults=True)
+    if content.get("cpu"):
+        content = {name: value for name, value in content.items() if name not in {"peak_tflops", "memory_bandwidth_gb_s"}}
+    return type(record).model_validate(with_overrides(content, {name.replace("__", "."): value for name, value in changes.items()}))
+
+
+def test_the_committed_facts_and_results_pass() -> None:
+    assert fact_problems(fact_files([CHECKOUT / "data"]), CHECKOUT) == []
+    for path in find_records([CHECKOUT / "data" / "published", CHECKOUT / "data" / "converted"]).files:
+        content = path.read_bytes()
+        record: Any = read_or_none(path)
+        assert list(fact_record_problems(record, content, path, FACTS)) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "field"),
+    [
+        ("nvidia-a100-80gb-sxm", {"peak_tflops__bf16": 15.6}, "peak_tflops.bf16"),
+        ("nvidia-h100-80gb-sxm", {"peak_tflops__bf16": 1979, "peak_tflops__fp16": 1979}, "peak_tflops.bf16"),
+        ("nvidia-h200-141gb-sxm", {"peak_tflops__tf32": 1978}, "peak_tflops.tf32"),
+        ("amd-mi300x", {"peak_tflops__fp8": 1307.4}, "peak_tflops.fp8"),
+        ("nvidia-l40s", {"tdp_w": 35}, "tdp_w"),
+        ("amd-mi300x", {"memory_bandwidth_gb_s": 5.3}, "memory_bandwidth_gb_s"),
+        ("nvidia-b200", {"memory_bandwidth_gb_s": 770}, "memory_bandwidth_gb_s"),
+        ("nvidia-a40", {"memory_gib": 480}, "memory_gib"),
+        ("amd-mi300x", {"memory_gib": 178.8}, "memory_gib"),
+        ("nvidia-h100-80gb-pcie", {"memory_gib": 94}, "memory_gib"),
+        ("amd-mi325x", {"interconnect_gb_s": 8960}, "interconnect_gb_s"),
+        ("nvidia-h200-141gb-sxm", {"interconnect_gb_s": 90}, "interconnect_gb_s"),
+        ("nvidia-rtx-4090", {"msrp_usd": 15990}, "msrp_usd"),
+        ("nvidia-h100-80gb-sxm", {"launch_year": 2016}, "launch_year"),
+        ("nvidia-b300", {"launch_year": 2028}, "launch_year"),
+        ("nvidia-a100-80gb-sxm", {"architecture": "Hopper"}, "architecture"),
+        ("nvidia-l4", {"unverified": ["peak_tflops.bf61"]}, "unverified"),
+        ("nvidia-l4", {"vendor": "NVlDIA"}, "vendor"),
+        ("nvidia-l4", {"vendor": "AMD"}, "vendor"),
+        ("nvidia-t4", {"name": "Tesla P4", "aliases": ["Tesla P4"]}, "name"),
+        ("nvidia-t4", {"aliases": ["T4", "nvidia a100 sxm4 80gb"]}, "aliases"),
+        ("nvidia-t4", {"aliases": ["T4", "T4"]}, "aliases"),
+        ("nvidia-t4", {"name": "\u0422esla T4"}, "name"),
+        ("google-tpu-v5e", {"unit": "device"}, "unit"),
+        ("nvidia-l4", {"read_on": str(LATER)}, "read_on"),
+        ("nvidia-l4", {"source": "TODO"}, "source"),
+        ("amd-epyc-7763", {"cpu__clusters__0__cores": 46}, "cores"),
+        ("amd-epyc-7763", {"cpu__clusters__0__clock_ghz": 24.5}, "clock_ghz"),
+        ("amd-epyc-7763", {"cpu__clusters__0__boost_clock_ghz": 1.5}, "boost_clock_ghz"),
+        ("amd-epyc-7763", {"cpu__clusters__0__vector_bits": 384}, "vector_bits"),
+        ("amd-epyc-9654", {"cpu__clusters__0__bf16_flop_per_cycle": 640}, "bf16_flop_per_cycle"),
+        ("amd-epyc-7763", {"cpu__memory_mt_s": 320}, "memory_mt_s"),
+        ("amd-epyc-7763", {"tdp_w": 28}, "tdp_w"),
+    ],
+)
+def test_an_impossible_accelerator_is_named_by_its_field(key: str, changes: dict[str, Any], field: str) -> None:
+    card = FACTS.accelerators[key]
+    assert fields(accelerator_problems(card, BESIDE)) == set()
+    assert field in fields(accelerator_problems(changed(card, **changes), BESIDE))
+
+
+def device(key: str, name: str, architecture: str, peaks: dict[str, float], **other: Any) -> AcceleratorCard:
+    """A card of NVIDIA with figures of its datasheet."""
+    card = {"key": f"nvidia-{key}", "name": name, "vendor": "NVIDIA", "architecture": architecture, "source": "its datasheet"}
+    return AcceleratorCard.model_validate(card | {"peak_tflops": peaks} | other)
+
+
+@pytest.mark.parametrize(
+    "card",
+    [
+        device("a30", "A30", "Ampere", {"bf16": 165, "fp16": 165, "tf32": 82, "fp32": 10.3, "int8": 330}, memory_gib=24, memory_bandwidth_gb_s=933, tdp_w=165, interconnect_gb_s=200, launch_year=2021),
+        device("rtx-6000-ada", "RTX 6000 Ada", "Ada Lovelace", {"bf16": 364.2, "fp16": 364.2, "tf32": 182.1, "fp32": 91.1, "fp8": 728.5, "int8": 728.5}, memory_gib=48, memory_bandwidth_gb_s=960, tdp_w=300, interconnect_gb_s=64, launch_year=2022, msrp_usd=6800),
+        device("v100-16gb-pcie", "Tesla V100 PCIe 16GB", "Volta", {"fp16": 112, "fp32": 14}, memory_gib=16, memory_bandwidth_gb_s=900, tdp_w=250, interconnect_gb_s=32, launch_year=2017),
+        device("h800-80gb-sxm", "H800 SXM5 80GB", "Hopper", {"bf16": 989, "fp16": 989, "tf32": 494.5, "fp32": 67, "fp8": 1979, "int8": 1979}, memory_gib=80, memory_bandwidth_gb_s=3350, tdp_w=700, interconnect_gb_s=400, launch_year=2023),
+        device("rtx-5080", "GeForce RTX 5080", "Blackwell", {"bf16": 112.6, "fp16": 112.6, "tf32": 56.3, "fp32": 56.3, "fp8": 225.1, "int8": 450.2}, memory_gib=16, memory_bandwidth_gb_s=960, tdp_w=360, interconnect_gb_s=128, launch_year=2025, msrp_usd=999),
+        device("rtx-3080", "GeForce RTX 3080", "Ampere", {"bf16": 59.5, "fp16": 59.5, "tf32": 29.8, "fp32": 29.8, "int8": 238}, memory_gib=10, memory_bandwidth_gb_s=760, tdp_w=320, launch_year=2020, msrp_usd=699),
+        device("rubin", "Rubin", "Rubin", {"bf16": 4000, "fp16": 4000, "fp8": 8000}, memory_gib=288, memory_bandwidth_gb_s=13000, tdp_w=1800, interconnect_gb_s=3600, launch_year=2026),
+    ],
+    ids=lambda card: card.key,
+)  # fmt: skip
+def test_honest_devices_that_have_no_card_yet_pass(card: AcceleratorCard) -> None:
+    assert list(accelerator_problems(card, BESIDE)) == []
+
+
+def test_notes_can_explain_a_card_that_differs_from_its_architecture_but_not_an_impossible_one() -> None:
+    card = FACTS.accelerators["nvidia-h100-80gb-sxm"]
+    cut = {"peak_tflops__int8": 989, "notes": "peak_tflops.int8 is limited by the firmware of this batch"}
+    assert fields(accelerator_problems(changed(card, **(cut | {"notes": "limited"})), BESIDE)) == {"peak_tflops.int8"}
+    assert list(accelerator_problems(changed(card, **cut), BESIDE)) == []
+    assert fields(accelerator_problems(changed(card, **(cut | {"peak_tflops__int8": 500})), BESIDE)) == {"peak_tflops.int8"}
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "field"),
+    [
+        ("llama-3.1-8b", {"layers": 33}, "parameters"),
+        ("llama-3.1-8b", {"parameters": 8_030_261_249}, "parameters"),
+        ("llama-3.1-8b", {"parameters": None, "layers": 64}, "name"),
+        ("llama-3.1-8b", {"hidden_size": 4100}, "hidden_size"),
+        ("llama-3.1-8b", {"intermediate_size": 1024}, "intermediate_size"),
+        ("qwen3-8b", {"key_value_heads": 5}, "key_value_heads"),
+        ("gpt2", {"head_dim": 128}, "head_dim"),
+        ("llama-3.1-8b", {"context_length": 13107}, "context_length"),
+        ("mistral-7b", {"sliding_window": 65_536}, "sliding_window"),
+        ("mixtral-8x7b", {"active_experts": 16}, "active_experts"),
+        ("mixtral-8x7b", {"family": "mistral"}, "family"),
+        ("qwen3-8b", {"hub_id": "https://huggingface.co/Qwen/Qwen3-8B"}, "hub_id"),
+        ("qwen3-8b", {"hub_id": "meta-llama/Llama-3.1-8B"}, "hub_id"),
+        ("tiny-llama", {"gated": True}, "gated"),
+        ("qwen3-8b", {"aliases": ["LLAMA_3.1 8b"]}, "aliases"),
+    ],
+)
+def test_a_model_that_its_shapes_contradict_is_named_by_its_field(key: str, changes: dict[str, Any], field: str) -> None:
+    card = FACTS.models[key]
+    assert fields(model_problems(card, BESIDE)) == set()
+    assert field in fields(model_problems(changed(card, **changes), BESIDE))
+
+
+def test_a_rounded_number_of_parameters_agrees_to_its_last_digit() -> None:
+    card: ModelCard = FACTS.models["llama-3.1-8b"]
+    assert list(model_problems(changed(card, parameters=8_030_000_000), BESIDE)) == []
+    assert fields(model_problems(changed(card, parameters=8_040_000_000), BESIDE)) == {"parameters"}
+
+
+def priced(machine: str, kind: str, **changes: Any) -> Iterator[str]:
+    """The fields of the problems of a row of the price book after a change."""
+    rows = list(enumerate(FACTS.prices, start=2))
+    line, row = next((line, row) for line, row in reversed(rows) if (row.instance, row.kind) == (machine, kind))
+    rows[line - 2] = line, PriceRow.model_validate(row.model_dump() | changes)
+    return (problem.field for found, problem in price_problems(rows, BESIDE) if found == line)
+
+
+@pytest.mark.parametrize(
+    ("instance", "kind", "changes", "field"),
+    [
+        ("p5.48xlarge", "on_demand", {"usd_per_hour": 5504}, "usd_per_hour"),
+        ("p5.48xlarge", "on_demand", {"usd_per_hour": 6.88}, "usd_per_hour"),
+        ("g2-standard-4", "on_demand", {"usd_per_hour": 0.000196}, "usd_per_hour"),
+        ("a3-highgpu-8g", "spot", {"usd_per_hour": 95}, "usd_per_hour"),
+        ("BM.GPU.MI300X.8", "on_demand", {"usd_per_hour": 4800}, "usd_per_hour"),
+        ("gpu_1x_gh200", "on_demand", {"usd_per_hour": 229}, "usd_per_hour"),
+        ("c6a.48xlarge", "on_demand", {"usd_per_hour": 73.44}, "usd_per_hour"),
+        ("c6a.48xlarge", "on_demand", {"accelerator_count": 4}, "accelerator_count"),
+        ("c6a.48xlarge", "on_demand", {"accelerator_count": 3}, "accelerator_count"),
+        ("p4d.24xlarge", "on_demand", {"accelerator_count": 1}, "accelerator_count"),
+        ("gpu_4x_a6000", "on_demand", {"accelerator_count": 1}, "accelerator_count"),
+        ("gpu_1x_a10", "on_demand", {"accelerator_count": 0.5}, "accelerator_count"),
+        ("p5.48xlarge", "on_demand", {"accelerator": "nvidia-a100-80gb-sxm"}, "accelerator"),
+        ("p6-b200.48xlarge", "on_demand", {"accelerator": "nvidia-h100-80gb-sxm"}, "accelerator"),
+        ("g6.2xlarge", "on_demand", {"accelerator": "nvidia-t4"}, "accelerator"),
+        ("g2-standard-48", "on_demand", {"vcpus": 24}, "vcpus"),
+        ("g6e.xlarge", "on_demand", {"vcpus": 400, "memory_gib": 3200}, "vcpus"),
+        ("g5.xlarge", "on_demand", {"memory_gib": 16_384}, "memory_gib"),
+        ("p4d.24xlarge", "on_demand", {"effective_on": LATER}, "effective_on"),
+        ("p5.48xlarge", "on_demand", {"effective_on": date(2021, 1, 1)}, "effective_on"),
+        ("p5.48xlarge", "on_demand", {"provider": "azure"}, "provider"),
+        ("BM.GPU.MI300X.8", "on_demand", {"provider": "0ci"}, "provider"),
+        ("BM.GPU.MI300X.8", "on_demand", {"instance": "BM.GPU.\u039cI300X.8"}, "instance"),
+        ("p5.48xlarge", "on_demand", {"source": "unknown"}, "source"),
+    ],
+)
+def test_a_price_unlike_its_neighbours_is_named_by_its_field(instance: str, kind: str, changes: dict[str, Any], field: str) -> None:
+    assert list(priced(instance, kind)) == []
+    assert field in priced(instance, kind, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"data__sequence_length": 10_000_000}, "sequence_length"),
+        ({"data__sequence_length": 200_000}, "sequence_length"),
+        ({"optimizer__learning_rate": 20}, "learning_rate"),
+        ({"batch__gradient_accumulation": 8192, "batch__micro_batch": 64}, "micro_batch"),
+        ({"lora__rank": 4200}, "rank"),
+        ({"source": "TBD"}, "source"),
+    ],
+)
+def test_a_workload_that_nobody_could_run_is_named_by_its_field(changes: dict[str, Any], field: str) -> None:
+    card = FACTS.workloads["lora-8b"]
+    assert fields(workload_problems(card, BESIDE)) == set()
+    assert field in fields(workload_problems(changed(card, **changes), BESIDE))
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"workload_sha256": "0" * 64}, "workload_sha256"),
+        ({"seed": 2}, "seed"),
+        ({"tolerance": 5.0}, "tolerance"),
+        ({"losses": {10: 76.3, 240: 4.2}}, "10"),
+        ({"losses": {10: 7.63, 100: 9.4, 240: 4.2}}, "100"),
+        ({"losses": {10: 7.63, 240: 7.64}}, "240"),
+        ({"losses": {10: 7.63, 2400: 4.2}}, "losses"),
+    ],
+)
+def test_golden_losses_of_another_card_or_of_no_learning_are_refused(changes: dict[str, Any], field: str) -> None:
+    golden, card = FACTS.golden_losses("smoke-full"), FACTS.workloads["smoke-full"]
+    assert golden is not None
+    told = card, FACTS.workload_sha256("smoke-full"), FACTS.models[card.model]
+    assert fields(golden_problems(golden, *told)) == set()
+    assert field in fields(golden_problems(golden.model_copy(update=changes), *told))
+
+
+@pytest.mark.parametrize(
+    ("quantity", "printed", "value"),
+    [
+        ("peak_memory_bytes", "78 GiB", 78 * 2**30),
+        ("peak_memory_bytes", "~56 GB", 56e9),
+        ("device_memory_total_bytes", "6.7 G", 6.7e9),
+        ("train_time_s", "1h 2m 3s", 3723),
+        ("user_s", "543m1.755s", 32581.755),
+        ("progress_elapsed_s", "1:26:57", 5217),
+        ("wall_s", "1 day and 20 hours", 158_400),
+        ("step_time_s", "~1,250 ms", 1.25),
+        ("mfu", "41.25 %", 0.4125),
+        ("model_flop_per_s", "3.28e+02 TFLOP/chip/s", 3.28e14),
+        ("trainable_parameters", "4.72M", 4.72e6),
+        ("total_flops", "1470300 GF", 1470300 * 2**30),
+        ("cost_usd", "$721", 721),
+        ("tokens_per_s", "16,224 tok/s/GPU", 16_224),
+        ("relative_speed", "1.00x (baseline)", 1),
+        ("train_time_s", "soon", None),
+        ("peak_memory_bytes", "78 bananas", None),
+    ],
+)
+def test_a_printed_figure_is_read_in_the_unit_of_its_quantity(quantity: str, printed: str, value: float | None) -> None:
+    assert printed_value(quantity, printed) == (None if value is None else pytest.approx(value, rel=1e-12))
+
+
+@pytest.mark.parametrize(
+    ("claim", "wrong"),
+    [
+        ({"printed": "4.7", "value": 4.7}, set()),
+        ({"printed": "4.7", "value": 4.1}, {"value"}),
+        ({"printed": "2m 29s", "value": 1.49, "note": "time of 100 steps, divided by 100"}, set()),
+        ({"printed": "2m 29s", "value": 1.49}, {"value"}),
+        ({"printed": "4.7", "value": -4.7}, {"value"}),
+        ({"printed": "4.7", "value": 4.7, "readings": [{"meaning": "a micro-step", "value": 150.4}]}, {"readings"}),
+        ({"printed": "fast", "value": 4.7}, {"printed"}),
+    ],
+)
+def test_a_value_is_what_is_printed_or_a_note_says_how_it_follows(claim: dict[str, Any], wrong: set[str]) -> None:
+    assert fields(claim_problems("step_time_s", Claim.model_validate(claim), None)) == wrong
+
+
+def recorded(path: str, *change: tuple[str, Any]) -> set[str]:
+    """The fields of the problems of a committed record after changes, with the checks of records."""
+    file = CHECKOUT / "data" / path
+    content = with_overrides(json.loads(file.read_bytes()), dict(change))
+    record: Any = type(read_or_none(file)).model_validate(content)
+    return fields(fact_record_problems(record, json.dumps(content, ensure_ascii=False).encode(), file, FACTS))
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "value", "field"),
+    [
+        ("published/003/003-001.json", "id", "003-777", "id"),
+        ("published/003/003-001.json", "conditions.sequence_length", 10**9, "conditions.sequence_length"),
+        ("published/003/003-001.json", "conditions.model", "llama-9", "conditions.model"),
+        ("published/003/003-001.json", "conditions.framework.torch", "99.0", "conditions.framework.torch"),
+        ("published/003/003-001.json", "claims.step_time_s.value", 47, "claims.step_time_s.value"),
+        ("published/003/003-001.json", "note", "see\u202eexe", "line 1: text"),
+        ("published/003/source.json", "url", "javascript:alert(1)", "url"),
+        ("published/003/source.json", "url", "ftp://host.example/a", "line 1: source"),
+        ("published/003/source.json", "read_on", str(LATER), "read_on"),
+        ("published/004/source.json", "read_on", "2020-02-01", "stated_on"),
+        ("published/003/source.json", "statements.0.id", "004-S01", "statements"),
+        ("converted/mlperf/v4.0/mlperf-v4.0-asustek-esc-n8a-e12.json", "runs.0.time_to_target_s", 17.7, "runs.0.time_to_target_s"),
+        ("converted/mlperf/v4.0/mlperf-v4.0-asustek-esc-n8a-e12.json", "runs.0.train_s", 15_825.68, "runs.0.train_s"),
+        ("converted/mlperf/v4.0/mlperf-v4.0-asustek-esc-n8a-e12.json", "runs.0.samples", 3, "runs.0.samples"),
+        ("converted/mlperf/v4.0/mlperf-v4.0-asustek-esc-n8a-e12.json", "conditions.accelerator_count", 16, "conditions.accelerator_count"),
+        ("converted/mlperf/v4.0/mlperf-v4.0-asustek-esc-n8a-e12.json", "runs.0.curve.samples.1", 100, "runs.0.curve.samples"),
+        ("converted/mlperf/v4.0/mlperf-v4.0-asustek-esc-n8a-e12.json", "runs.0.curve.eval_loss.1", 92.3, "runs.0.curve.eval_loss"),
+    ],
+)
+def test_a_result_or_document_that_contradicts_itself_is_named_by_its_field(path: str, name: str, value: Any, field: str) -> None:
+    assert recorded(path) == set()
+    assert field in recorded(path, (name, value))
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('note = "a\u200bb"', "text"),
+        (r'note = "a\u202Eb"', "text"),
+        ('name = "N\u0412IDIA"', "text"),
+        ('source = "javascript:alert(1)"', "source"),
+        ('source = "file:///etc/passwd"', "source"),
+        ('source = "data:text/html,x"', "source"),
+        ('source = "https://nvidia.com@evil.example/x"', "source"),
+        ('source = "https://xn--nvida-9ta.com/x"', "source"),
+        ('notes = "<script>alert(1)</script>"', "text"),
+        ("aws,x,=cmd|' /C calc'!A0", "text"),
+    ],
+)
+def test_text_that_hides_or_runs_is_refused_with_its_line(text: str, field: str) -> None:
+    assert [(line, problem.field) for line, problem in text_problems(f"a = 1\n{text}\n")] == [(2, field)]
+
+
+def test_plain_text_in_several_languages_passes() -> None:
+    texts = (
+        "Bewertung: größer als 3 GB/s, µ = 2",
+        "résultats à 7 %",
+        "学習速度 1,200 tokens/s",
+        "Δt < 2 s, see https://example.org/a?b=c",
+        "x <= 3",
+    )
+    assert [list(text_problems(text)) for text in texts] == [[]] * len(texts)
+
+
+@pytest.mark.parametrize(
+    ("known", "field"),
+    [
+        ({"2.1.0": "2023-10-04", "2.1.1": "2023-11-04", "2.1.2": "2022-12-14"}, "2.1.2"),
+        ({"2.0.0": "2023-03-15", "2.1.0": "2052-10-04"}, "2.1.0"),
+        ({"2.0.0": "2023-03-15", "two": "2024-10-04"}, "two"),
+        ({"2.0.0": "1996-03-15"}, "2.0.0"),
+    ],
+)
+def test_releases_out_of_order_or_after_they_were_read_are_refused(known: dict[str, str], field: str) -> None:
+    library = {"library": "torch", "source": "its registry", "read_on": "2026-11-21", "released_on": known}
+    assert field in fields(known_problems(WorldFacts.model_validate({"libraries": [library]})))
+
+
+def test_a_patch_of_an_old_series_may_follow_a_new_series() -> None:
+    library = {"library": "torch", "source": "its registry", "read_on": "2026-11-21", "released_on": {"1.0.0": "2020-01-01", "2.0.0": "2021-01-01", "1.0.1": "2021-06-01"}}  # fmt: skip
+    assert list(known_problems(WorldFacts.model_validate({"libraries": [library]}))) == []
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"architectures": [{"family": "qwen3", "library": "transformers", "added_on": "1999-01-01", "source": "a commit"}]},
+        {"releases": [{"library": "cuda", "version": "12.1", "released_on": str(LATER), "source": "an archive"}]},
+        {"practices": [{"key": "high", "value": 80_000, "meaning": "a share", "source": "judgement"}]},
+        {"generations": [{"architecture": "Volta", "tensor_core_generation": 1, "source": "n/a"}]},
+    ],
+)
+def test_impossible_known_facts_are_refused(known: dict[str, Any]) -> None:
+    assert list(known_problems(WorldFacts.model_validate(known)))
+
+
+def test_the_support_matrix_is_checked_by_its_model_and_tables_of_documents_are_no_records(checkout: Path, tunemark: Tunemark) -> None:
+    tables = checkout / "data" / "tables" / "011"
+    tables.mkdir(parents=True)
+    (tables / "runs.json").write_text("[]", encoding="utf-8")
+    support = checkout / "data" / "support.json"
+    shutil.copy(CHECKOUT / "data" / "support.json", support)
+    assert tunemark("validate", "data").code == 0
+    support.write_text(support.read_text(encoding="utf-8").replace('"features"', '"feature"', 1), encoding="utf-8")
+    answered = tunemark("validate", "data")
+    assert answered.code == 3
+    assert "data/support.json:" in answered.err
