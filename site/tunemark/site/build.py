@@ -6,7 +6,7 @@ Each folder is replaced as a whole, only after its replacement is complete.
 import logging
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import chain, islice
@@ -19,7 +19,20 @@ from mkdocs.exceptions import Abort, MkDocsException
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import counted
-from tunemark.site import charts, costs, downloads, duckdb_wasm, heads, metadata, recommend_data, reproduce, stamp, syndication, workers
+from tunemark.site import (
+    charts,
+    costs,
+    downloads,
+    duckdb_wasm,
+    heads,
+    kept_results,
+    metadata,
+    recommend_data,
+    reproduce,
+    stamp,
+    syndication,
+    workers,
+)
 from tunemark.site.api import Api
 from tunemark.site.explorer_data import EXPLORER_PATH, explorer_json
 from tunemark.site.page import DEFAULT_URL, SiteOptions
@@ -69,29 +82,47 @@ def build_site(
     with Database(database) as opened, charts.kept_in(out / CHARTS) as keep:
         catalogue = Catalogue.read(opened, options)
         progress(f"building the site of {counted(len(catalogue.results), 'result')} from {database}")
-        with workers.rendering(catalogue, database, out, keep, jobs) as results:
+        keys = kept_results.keys_of(catalogue)
+        kept = kept_results.KeptResults.read(out, keys)
+        missing = [result for result in keys if result not in kept.files]
+        with workers.rendering(catalogue, database, out, keep, jobs, missing) as rendered:
             written = _swap(out / "docs", lambda folder: _write_docs(catalogue, folder))
             progress(
-                f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding {counted(len(catalogue.results), 'result page')}"
+                f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding {counted(len(keys), 'result page')}, "
+                f"{len(missing):,} of them new"
             )
 
             def make(folder: Path) -> int:
                 _lay_out(config, out / "docs", folder, strict=strict, url=options.url)
-                _publish(catalogue, folder, sql)
-                number = stamp.stamp(folder, chain(written.stamped, results()), options.url)
+                _publish(catalogue, folder, sql, kept)
+                results = _with_kept(catalogue, rendered, kept, folder)
+                number = stamp.stamp(folder, chain(written.stamped, results), options.url)
                 heads.write(folder, _with_dataset(catalogue, folder, written.laid_out), options.url)
                 return number
 
             number = _swap(out / "site", make)
+        kept.write(out, keys)
+        keep.used.update(keep.folder / name for files in kept.files.values() for name in files.charts)
         charts.forget_all_but(keep)
     progress(f"built {out / 'site'}")
     return number + sum(1 for path in (out / "docs").rglob("*.md") if not path.name.startswith("shell"))
 
 
-def _publish(catalogue: Catalogue, folder: Path, sql: Path | None) -> None:
+def _with_kept(
+    catalogue: Catalogue, rendered: workers.Rendered, kept: kept_results.KeptResults, folder: Path
+) -> Iterator[stamp.StampedPage]:
+    """Yield the pages of all results: the rendered ones, and those of the previous site, which stay as they are if the layout is the same."""
+    same = kept.has_layout(folder)
+    others = map(stamp.page_in_place if same else stamp.stamped_page, workers.pages_of(catalogue, kept.files))
+    for page in chain(rendered(), others):
+        kept.note(page, folder)
+        yield page
+
+
+def _publish(catalogue: Catalogue, folder: Path, sql: Path | None, kept: kept_results.KeptResults) -> None:
     """Add the files for other tools to a site."""
     downloads.write_duckdb(catalogue.database, folder)
-    Api(catalogue).write(folder)
+    Api(catalogue).write(folder, kept)
     syndication.write(catalogue, folder)
     metadata.write(catalogue, folder)
     if sql:
