@@ -250,7 +250,7 @@ class Api:
             _write(folder / f"{relation.name}.json", self.list_of(relation))
         start = compact_json(self.version).removesuffix("}").encode()
         for result in kept.files:
-            kept.renew(result, paths_of(result)[1], site, start, b',"result":')
+            kept.renew(paths_of(result)[1], site, start, b',"result":')
         for result, content in self.results([row["result_id"] for row in self._catalogue.results if row["result_id"] not in kept.files]):
             _write(folder / "results" / f"{file_name(result)}.json", content)
         for name, schema in self.schemas.items():

@@ -21,22 +21,16 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import counted
 from tunemark.site import (
     charts,
-    costs,
-    downloads,
     duckdb_wasm,
     heads,
     kept_results,
     metadata,
-    recommend_data,
-    reproduce,
     stamp,
     syndication,
     workers,
 )
-from tunemark.site.api import Api
-from tunemark.site.explorer_data import EXPLORER_PATH, explorer_json
 from tunemark.site.page import DEFAULT_URL, SiteOptions
-from tunemark.site.pages import compare, other_pages, predictions, result_pages
+from tunemark.site.pages import other_pages, result_pages
 from tunemark.site.queries import Catalogue, Database
 from tunemark.site.render import markdown
 
@@ -79,24 +73,24 @@ def build_site(
     for name in ("docs", "site"):
         _refuse_foreign(out / name)
     options = SiteOptions(url or _site_url(config), duckdb_wasm.download_bytes(sql) if sql else None)
-    with Database(database) as opened, charts.kept_in(out / CHARTS) as keep:
+    with workers.uncollected(), Database(database) as opened, charts.kept_in(out / CHARTS) as keep:
         catalogue = Catalogue.read(opened, options)
         progress(f"building the site of {counted(len(catalogue.results), 'result')} from {database}")
         keys = kept_results.keys_of(catalogue)
         kept = kept_results.KeptResults.read(out, keys)
-        missing = [result for result in keys if result not in kept.files]
-        with workers.rendering(catalogue, database, out, keep, jobs, missing) as rendered:
+        with workers.working(catalogue, database, out, kept, keep=keep, jobs=jobs) as work:
             written = _swap(out / "docs", lambda folder: _write_docs(catalogue, folder))
             progress(
                 f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding {counted(len(keys), 'result page')}, "
-                f"{len(missing):,} of them new"
+                f"{len(keys) - len(kept.files):,} of them new"
             )
 
             def make(folder: Path) -> int:
                 _lay_out(config, out / "docs", folder, strict=strict, url=options.url)
-                _publish(catalogue, folder, sql, kept)
-                results = _with_kept(catalogue, rendered, kept, folder)
+                results = _with_kept(catalogue, work, kept, folder)
                 number = stamp.stamp(folder, chain(written.stamped, results), options.url)
+                work.data(folder)
+                _publish(catalogue, folder, sql)
                 heads.write(folder, _with_dataset(catalogue, folder, written.laid_out), options.url)
                 return number
 
@@ -108,21 +102,17 @@ def build_site(
     return number + sum(1 for path in (out / "docs").rglob("*.md") if not path.name.startswith("shell"))
 
 
-def _with_kept(
-    catalogue: Catalogue, rendered: workers.Rendered, kept: kept_results.KeptResults, folder: Path
-) -> Iterator[stamp.StampedPage]:
+def _with_kept(catalogue: Catalogue, work: workers.Work, kept: kept_results.KeptResults, folder: Path) -> Iterator[stamp.StampedPage]:
     """Yield the pages of all results: the rendered ones, and those of the previous site, which stay as they are if the layout is the same."""
     same = kept.has_layout(folder)
     others = map(stamp.page_in_place if same else stamp.stamped_page, workers.pages_of(catalogue, kept.files))
-    for page in chain(rendered(), others):
+    for page in chain(work.pages(), others):
         kept.note(page, folder)
         yield page
 
 
-def _publish(catalogue: Catalogue, folder: Path, sql: Path | None, kept: kept_results.KeptResults) -> None:
-    """Add the files for other tools to a site."""
-    downloads.write_duckdb(catalogue.database, folder)
-    Api(catalogue).write(folder, kept)
+def _publish(catalogue: Catalogue, folder: Path, sql: Path | None) -> None:
+    """Add the feed, the badges, the description of the data, and DuckDB for browsers to a site."""
     syndication.write(catalogue, folder)
     metadata.write(catalogue, folder)
     if sql:
@@ -168,7 +158,7 @@ def _swap(folder: Path, make: Callable[[Path], Made]) -> Made:
 
 
 def _write_docs(catalogue: Catalogue, folder: Path) -> Written:
-    """Write the pages that MkDocs lays out, the shells, and the data. Return all pages except result pages."""
+    """Write the pages that MkDocs lays out, the shells, and the assets. Return all pages except result pages."""
     written = Written()
     # All result pages share one shell, since they have the same layout.
     shells = {stamp.shell_path(page): stamp.shell_text(page) for page in islice(result_pages(catalogue), 1)}
@@ -181,15 +171,6 @@ def _write_docs(catalogue: Catalogue, folder: Path) -> Written:
             _write(folder / f"{page.path}.md", markdown(page))
     for path, text in shells.items():
         _write(folder / f"{path}.md", text)
-    downloads.write_files(catalogue.database, folder)
-    _write(folder / compare.DATA_PATH, compare.compare_json(catalogue))
-    for data_path, text in recommend_data.data_files(catalogue):
-        _write(folder / data_path, text)
-    _write(folder / costs.DATA_PATH, costs.cost_json(catalogue))
-    _write(folder / costs.CSV_PATH, downloads.csv_text(costs.default_costs(catalogue)))
-    _write(folder / EXPLORER_PATH, explorer_json(catalogue))
-    _write(folder / predictions.ERRORS_CSV, downloads.csv_text(catalogue.predictions["throughput_errors"]))
-    reproduce.write_files(catalogue, folder)
     _write_assets(folder / "assets", sql=catalogue.site.sql_bytes is not None)
     return written
 

@@ -137,14 +137,13 @@ class KeptResults:
         except OSError:
             shutil.copyfile(self.site / path, site / path)
 
-    def renew(self, result: str, path: str, site: Path, start: bytes, after: bytes) -> None:
+    def renew(self, path: str, site: Path, start: bytes, after: bytes) -> None:
         """Add a file of the previous site to a new one, with another start. `after` is what follows the start."""
         before, _, rest = (self.site / path).read_bytes().partition(after)
         if before == start:
             self.link(path, site)
         else:
             (site / path).write_bytes(start + after + rest)
-            self.files[result].sha256[path] = _sha256(site / path)
 
     def has_layout(self, site: Path) -> bool:
         """Return True if MkDocs laid the pages of a new site out as before. Keep the new layout."""
@@ -162,7 +161,12 @@ class KeptResults:
     def write(self, out: Path, keys: Mapping[str, str]) -> None:
         """List the files of the site that was built."""
         for result, names in self.charts.items():
-            self.files[result] = Files(keys[result], {path: _sha256(out / "site" / path) for path in paths_of(result)}, names)
+            self.files[result] = Files(keys[result], {paths_of(result)[0]: ""}, names)
+        for result, files in self.files.items():
+            page, api = paths_of(result)
+            files.sha256[api] = _sha256(out / "site" / api)
+            if result in self.charts:
+                files.sha256[page] = _sha256(out / "site" / page)
         content = {"format": FORMAT, "shell": self.shell, "results": {name: astuple(each) for name, each in sorted(self.files.items())}}
         write_atomically(out / FILE, compact_json(content).encode())
 

@@ -161,6 +161,8 @@ class Catalogue:
     phases: dict[str, list[Row]]
     runs: dict[str, list[Row]]
     facts: dict[str, list[Row]]
+    package_versions: dict[str, list[str]]
+    """The versions of each package in any result."""
     warnings: dict[str, list[Row]]
     axes: dict[str, list[Row]]
     support: list[Row]
@@ -216,6 +218,7 @@ class Catalogue:
             phases=own("phases"),
             runs=own("runs"),
             facts=own("result_facts"),
+            package_versions={row["name"]: row["versions"] for row in rows(PACKAGES)},
             warnings=own("warnings"),
             axes=_by(rows(AXES), "workload"),
             support=rows(SUPPORT),
@@ -319,11 +322,6 @@ class Catalogue:
             if versions:
                 packages[result] = versions
         return packages
-
-    @cached_property
-    def package_versions(self) -> dict[str, list[str]]:
-        """The versions of each package in any result."""
-        return {row["name"]: row["versions"] for row in self.database.rows(PACKAGES)}
 
     def results_where(self, **conditions: object) -> list[Row]:
         """Return the results whose columns have these values."""
