@@ -88,6 +88,8 @@ FINDINGS = """
 AUDIT_RULES = "select * from audit_rules order by family, rule"
 SETTING = ("model", "method", "accelerator", "accelerator_count")
 """Columns in which comparable published results agree."""
+MARKED = ("impossible", "suspicious")
+"""Verdicts that printed figures are marked with, worst first."""
 PROBLEMS = "select * from load_problems order by file, field, value"
 
 
@@ -265,10 +267,17 @@ class Catalogue:
         return about
 
     @cached_property
-    def impossible_cells(self) -> frozenset[tuple[str, str]]:
-        """Record and quantity of each figure that a finding shows to be impossible; the conditions of a finding about no figure."""
-        rows = [row for row in self.findings if row["verdict"] == "impossible"]
-        return frozenset((record, name) for row in rows for record in row["record_ids"] for name in row["quantities"] or row["conditions"])
+    def marked_cells(self) -> dict[tuple[str, str], str]:
+        """The worst verdict on each figure by record and quantity, of findings about that record alone or that it is impossible."""
+        marked: dict[tuple[str, str], str] = {}
+        for verdict in MARKED:
+            for row in self.findings:
+                if row["verdict"] == verdict and (verdict == MARKED[0] or row["quantities"]):
+                    about = row["record_ids"] if verdict == MARKED[0] else row["record_ids"][:1]
+                    for record in about:
+                        for name in row["quantities"] or row["conditions"]:
+                            marked.setdefault((record, name), verdict)
+        return marked
 
     @cached_property
     def findings_by_source(self) -> dict[str, list[Row]]:
@@ -322,6 +331,14 @@ class Catalogue:
             if versions:
                 packages[result] = versions
         return packages
+
+    def with_task(self, task: str) -> frozenset[str]:
+        """Return the results that record this task."""
+        return frozenset(
+            result
+            for result, facts in self.facts.items()
+            if any(fact["name"] == "task" and fact["topic"] == "settings" and fact["value"] == task for fact in facts)
+        )
 
     def results_where(self, **conditions: object) -> list[Row]:
         """Return the results whose columns have these values."""

@@ -12,6 +12,7 @@
     { key: "failed", bit: 1, label: "Failed runs" },
     { key: "impossible", bit: 2, label: "Impossible figures" },
     { key: "toy", bit: 4, label: "Tests of the harness" },
+    { key: "pretraining", bit: 8, label: "Steps of pre-training" },
   ];
   const LAST = 1 | 2; // failed and impossible rows stay below the others
   const HEADLINE = { tokens_per_s: "tokens/s", samples_per_s: "samples/s", time_to_target_s: "to target", step_time_s: "per step" };
