@@ -106,7 +106,7 @@ def test_a_method_without_data_names_the_methods_that_have_some(tunemark: Tunema
 def test_results_with_a_suspicious_rate_are_named_where_they_are_not_used(tunemark: Tunemark, whole_database: Path) -> None:
     options = ("--seq", "8192", "--accelerator", "nvidia-h100-80gb-sxm", "--max-devices", "1")
     shown = tunemark(*BASE, *options, "--db", whole_database).out
-    assert "Not used, since the audit calls the rate suspicious: 003-002 (2,560 tokens/s)" in shown
+    assert "Not direct evidence, since the audit calls the rate suspicious: 003-002 (2,560 tokens/s)" in shown
 
 
 @pytest.mark.parametrize(
