@@ -282,7 +282,18 @@ def test_the_provenance_page_has_sections_statements_and_the_label_of_mlperf(pag
 def test_prices_are_listed_by_accelerator(pages: dict[str, Page]) -> None:
     made = pages["guide/provenance"].context["tables"]
     prices = made[0]
-    assert [column.head for column in prices.columns] == ["Accelerator", "Instance", "Kind", "Accelerators", "USD/h", "USD/h each", "Region", "Fabric", "Known on", "Source"]
+    assert [column.head for column in prices.columns] == [
+        "Accelerator",
+        "Instance",
+        "Kind",
+        "Accelerators",
+        "USD/h",
+        "USD/h each",
+        "Region",
+        "Fabric",
+        "Known on",
+        "Source",
+    ]
     names = [line.cells[0].text.lower() for line in prices.rows]
     assert names == sorted(names)
 

@@ -109,7 +109,7 @@
   const statusLine = document.getElementById("tm-cost-status");
   const ownForm = document.getElementById("tm-own-form"), ownBox = document.getElementById("tm-own");
   const forms = [form, ownForm].filter(Boolean);
-  const PAGE = 50;
+  const PAGE = globalThis.matchMedia("(max-width: 600px)").matches ? 10 : 50; // a phone shows cards
 
   const small = (text) => (text ? el("small", {}, text) : null);
   const value = (name) => forms.map((each) => each.elements.namedItem(name)).find(Boolean)?.value.trim() ?? "";
@@ -138,7 +138,7 @@
   };
   const described = (basis, data) => {
     if (basis.kind === OWN) return "at your own prices";
-    return `at ${words(basis.kind)} prices ${basis.provider ? `of ${data.providers[basis.provider]}` : "at the cheapest provider"}, in force on ${basis.day}`;
+    return `at ${words(basis.kind)} prices of ${data.providers[basis.provider] ?? "the cheapest provider"}, in force on ${basis.day}`;
   };
 
   const figureCell = (row, [name, head], leading) => {

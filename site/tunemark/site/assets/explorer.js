@@ -498,7 +498,7 @@
       const reason = unknown.length
         ? `No result has ${unknown.map((word) => `"${word}"`).join(" or ")} in the accelerator, model, method, trust, software, status, year, source or id.`
         : "No result matches all filters and words; clear one of them.";
-      const hidden = found.left ? `${whole.format(found.left)} failed, impossible or test results are hidden.` : "";
+      const hidden = found.left ? `${whole.format(found.left)} failed, impossible, test or pre-training results are hidden.` : "";
       write(leftOut, found.rows.length ? hidden : `${reason} ${hidden}`.trim());
       reset.hidden = !location.search;
       baselineLine.hidden = state.baseline === null;
