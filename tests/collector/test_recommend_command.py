@@ -37,7 +37,7 @@ def test_the_answer_comes_first_with_time_cost_and_evidence(tunemark: Tunemark, 
     lines = done.out.splitlines()
     assert lines[0] == "Llama 3.1 8B, LoRA, 10M tokens, rows of 2,048 tokens"
     assert lines[2].startswith("Rent ")
-    assert "Best with results: 1 x A100" in done.out
+    assert "Best with results: A100" in done.out
     assert "No data: " in done.out
     assert "With tuned software: " in done.out
     assert lines[-1].startswith("Includes an assumed 5 min 00 s of start-up.")
@@ -91,7 +91,7 @@ def test_accelerators_can_be_chosen_by_name_and_by_memory(tunemark: Tunemark, wh
 
 def test_own_hardware_without_a_cost_has_a_time_and_no_place(tunemark: Tunemark, whole_database: Path) -> None:
     shown = tunemark(*BASE, "--own", "RTX 4090", "--db", whole_database).out
-    (line,) = [line for line in shown.splitlines() if line.startswith("Your 1 x GeForce RTX 4090: about ")]
+    (line,) = [line for line in shown.splitlines() if line.startswith("Your GeForce RTX 4090 \N{MULTIPLICATION SIGN} 1: about ")]
     assert line.endswith("With its cost per hour it gets a place.")
     answer = json.loads(tunemark(*BASE, "--own", "RTX 4090", "--db", whole_database, "--json").out)
     assert [option["offer"]["provider"] for option in answer["unpriced"]] == ["own hardware"]
@@ -106,7 +106,7 @@ def test_a_method_without_data_names_the_methods_that_have_some(tunemark: Tunema
 def test_results_with_a_suspicious_rate_are_named_where_they_are_not_used(tunemark: Tunemark, whole_database: Path) -> None:
     options = ("--seq", "8192", "--accelerator", "nvidia-h100-80gb-sxm", "--max-devices", "1")
     shown = tunemark(*BASE, *options, "--db", whole_database).out
-    assert "Not used, since the audit calls the rate suspicious: 003-002 (2,560 tokens/s)" in shown
+    assert "Not direct evidence, since the audit calls the rate suspicious: 003-002 (2,560 tokens/s)" in shown
 
 
 @pytest.mark.parametrize(

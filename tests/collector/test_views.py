@@ -256,16 +256,16 @@ def test_a_result_is_priced_on_its_own_accelerator_only(view: Any) -> None:
     assert cost(view, offer("p", 60.0, accelerator="nvidia-t4")) == []
 
 
-def test_the_basis_is_on_demand_at_the_first_provider_whatever_instance_a_result_names(view: Any) -> None:
+def test_the_basis_is_the_cheapest_on_demand_list_price_whatever_instance_a_result_names(view: Any) -> None:
     offers = (
         offer("first", 60.0, provider_rank=1),
-        offer("large", 50.0, instance="p6", accelerator_count=16, provider_rank=1),
+        offer("large", 30.0, instance="p6", accelerator_count=24, provider_rank=1),
         offer("cheap", 40.0, instance="p4", provider="gcp", provider_rank=2),
         offer("other", 1.0, instance="p9", provider="vast", provider_rank=None),
         offer("spot", 5.0, kind="spot", provider_rank=1),
     )
-    (row,) = cost(view, *offers, query="from basis_costs", instance="p4")
-    assert (row["price"], row["same_instance"]) == ("first", False)
+    (row,) = cost(view, *offers, query="from basis_costs", instance="p5")
+    assert (row["price"], row["same_instance"]) == ("cheap", False)
 
 
 def test_an_instance_with_more_than_twice_the_accelerators_is_the_last_choice(view: Any) -> None:

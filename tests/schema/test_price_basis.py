@@ -1,4 +1,4 @@
-"""The default price basis: one order of providers for on-demand list prices, and the instances with a training fabric."""
+"""The default price basis: the cheapest on-demand list price of its providers, and the instances with a training fabric."""
 
 from datetime import date
 from typing import Any
@@ -20,14 +20,18 @@ def price(**changes: Any) -> PriceRow:
     return PriceRow(**{**row, **dated, **changes})
 
 
-def test_the_first_provider_in_the_order_counts_even_if_another_is_cheaper() -> None:
-    offers = [price(usd_per_hour=1.0), price(provider="gcp", instance="a2-highgpu-8g", usd_per_hour=40.0)]
+def test_the_cheapest_listed_provider_counts() -> None:
+    offers = [
+        price(usd_per_hour=41.0),
+        price(provider="gcp", instance="a2-highgpu-8g", usd_per_hour=40.0),
+        price(provider="acme", usd_per_hour=1.0),
+    ]
     found = BASIS.offer(offers, ACCELERATOR, 8)
     assert found is not None
     assert found.provider == "gcp"
 
 
-def test_the_smallest_instance_that_fits_comes_before_a_cheaper_one() -> None:
+def test_an_instance_with_more_than_twice_the_devices_comes_after_a_dearer_one() -> None:
     offers = [
         price(usd_per_hour=1.0),
         price(instance="small", accelerator_count=2, usd_per_hour=3.0),

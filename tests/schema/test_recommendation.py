@@ -84,7 +84,7 @@ def test_a_budget_is_kept_by_the_upper_end_of_the_interval() -> None:
     assert [option.rate.accelerator for option in likely.may_exceed] == ["fast", "large"][:1]
     assert likely.ranked == ()
     assert over.exceeding[0].exceeds == ("budget",)
-    assert "No option meets all limits. The closest, 1 x FAST" in headline(replace(QUESTION, budget_usd=4.9), over)
+    assert "No option meets all limits. The closest, FAST \N{MULTIPLICATION SIGN} 1" in headline(replace(QUESTION, budget_usd=4.9), over)
 
 
 def test_a_deadline_is_kept_by_the_upper_end_of_the_interval() -> None:
@@ -113,7 +113,7 @@ def test_the_best_option_with_results_is_named_beside_a_prediction_that_is_cheap
     rates = [rate("slow", 1_000.0, evidence="direct", trust="published", results=1, result_ids=("a",)), RATES[1]]
     answer = recommend(QUESTION, rates, OFFERS[:2])
     assert answer.picks["proven"] == 1
-    assert any(line.startswith("Best with results: 1 x SLOW") for line in alternatives(QUESTION, answer))
+    assert any(line.startswith("Best with results: SLOW \N{MULTIPLICATION SIGN} 1") for line in alternatives(QUESTION, answer))
 
 
 def test_several_instances_are_rented_only_where_a_fabric_joins_them() -> None:
@@ -149,7 +149,7 @@ def test_own_hardware_stands_beside_rented_hardware() -> None:
     answer = recommend(replace(QUESTION, own=(own,)), RATES, OFFERS)
     assert answer.best is not None
     assert answer.best.offer is own
-    assert headline(QUESTION, answer).startswith("Use 1 x SLOW (own hardware, $0.100/h): about 10 h 00 min")
+    assert headline(QUESTION, answer).startswith("Use SLOW \N{MULTIPLICATION SIGN} 1 (own hardware, $0.100/h): about 10 h 00 min")
 
 
 def test_a_longer_row_uses_the_rates_of_the_next_class_and_too_long_a_row_is_an_error() -> None:
@@ -163,7 +163,10 @@ def test_what_would_change_the_answer_is_the_price_at_which_the_next_option_wins
     answer = recommend(QUESTION, RATES, OFFERS)
     price = next(line for line in changes(QUESTION, answer) if "becomes cheaper" in line)
     # fast takes 4,500 s; large costs $6.67.
-    assert price == "8 x LARGE (8x-large at Cloud) becomes cheaper if 1 x FAST costs more than $5.33/h (now $4.00/h)."
+    assert (
+        price
+        == "LARGE \N{MULTIPLICATION SIGN} 8 (8x-large at Cloud) becomes cheaper if FAST \N{MULTIPLICATION SIGN} 1 costs more than $5.33/h (now $4.00/h)."
+    )
 
 
 def test_only_accelerators_that_are_wanted_are_offered() -> None:

@@ -215,7 +215,7 @@ def test_another_basis_changes_the_table_and_stays_in_the_address(browser: Brows
         page = visit.page
         page.wait_for_selector("#tm-costs tbody tr")
         assert not page.locator("#tm-costs-plain").is_visible()
-        assert f"at on-demand prices in the default order of providers, in force on {AS_OF}" in page.inner_text("#tm-cost-status")
+        assert f"at on-demand prices of the cheapest provider, in force on {AS_OF}" in page.inner_text("#tm-cost-status")
         assert page.locator("#tm-costs tbody th small").all_inner_texts() == [ENTRY]
         before = page.locator("#tm-costs tbody").inner_text()
         page.select_option("[name=kind]", "own")

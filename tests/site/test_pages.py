@@ -130,7 +130,7 @@ def test_an_ambiguous_figure_is_marked_in_its_cell(catalogue: Catalogue) -> None
 def test_a_cost_names_its_offer(catalogue: Catalogue) -> None:
     cell = column(everything(catalogue), "Cost per 1k samples")["003-001"]
     assert cell.text == "$0.183"
-    assert cell.small == "lambda gpu_1x_h100, on demand, 2025-06-01"
+    assert cell.small == "Lambda gpu_1x_h100, on demand, 2025-06-01"
 
 
 def test_an_interval_has_enough_digits_to_tell_its_ends_apart() -> None:
@@ -181,8 +181,8 @@ def test_every_result_page_names_its_file_and_hash(catalogue: Catalogue, pages: 
 
 def test_the_cost_page_states_its_price_basis_before_the_table(pages: dict[str, Page]) -> None:
     intro = markdown(pages["cost"]).partition("<table")[0]
-    assert "Default basis: on-demand list prices for whole instances" in intro
-    assert "The first of these providers with a fitting instance counts: lambda, aws." in intro
+    assert "Default basis: the cheapest on-demand list price, for whole instances" in intro
+    assert "The cheapest fitting instance of these providers counts: AWS, Lambda." in intro
     assert "Prices are of 2025-06-01." in intro
     assert "only if a training fabric connects the nodes" in intro
 
@@ -200,8 +200,8 @@ def test_other_kinds_of_price_have_collapsed_tables_of_their_own(pages: dict[str
     assert [other.title for other in others] == ["Spot prices", "Marketplace prices"]
     offers = {other.title: {line.cells[8].text for line in other.table.rows} for other in others}
     assert offers == {
-        "Spot prices": {"lambda gpu_1x_h100, spot, 2025-06-01"},
-        "Marketplace prices": {"vast 1x-H100, marketplace, 2025-06-01"},
+        "Spot prices": {"Lambda gpu_1x_h100, spot, 2025-06-01"},
+        "Marketplace prices": {"Vast.ai 1x-H100, marketplace, 2025-06-01"},
     }
     text = markdown(pages["cost"])
     assert text.count('<details class="tm-more"><summary>') == 2
@@ -282,7 +282,18 @@ def test_the_provenance_page_has_sections_statements_and_the_label_of_mlperf(pag
 def test_prices_are_listed_by_accelerator(pages: dict[str, Page]) -> None:
     made = pages["guide/provenance"].context["tables"]
     prices = made[0]
-    assert [column.head for column in prices.columns] == ["Accelerator", "Offer", "USD/h", "Known on", "Source"]
+    assert [column.head for column in prices.columns] == [
+        "Accelerator",
+        "Instance",
+        "Kind",
+        "Accelerators",
+        "USD/h",
+        "USD/h each",
+        "Region",
+        "Fabric",
+        "Known on",
+        "Source",
+    ]
     names = [line.cells[0].text.lower() for line in prices.rows]
     assert names == sorted(names)
 

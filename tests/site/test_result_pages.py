@@ -326,7 +326,7 @@ def test_the_age_of_software_counts_the_newer_minor_releases_of_other_results(ca
         result: [{"topic": "packages", "name": "torch", "value": version, "reason": None}]
         for result, version in {"003-001": "2.5.1", MEASURED: "2.7.0", SLOWER: "2.7.1", OTHER: "2.6.0"}.items()
     }
-    changed = replace(catalogue, facts=facts)
+    changed = replace(catalogue, facts=facts, package_versions={"torch": ["2.5.1", "2.7.0", "2.7.1", "2.6.0"]})
     [old] = rerun.ages(changed, row_of(catalogue, "003-001"))
     assert old.text == "torch 2.5.1, at least 2 minor releases behind 2.7, the newest in any result"
     [new] = rerun.ages(changed, row_of(catalogue, MEASURED))

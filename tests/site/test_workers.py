@@ -9,6 +9,7 @@ from fixture_database import ROOT
 from tunemark.schema.errors import TunemarkError
 from tunemark.site import charts, downloads, stamp, workers
 from tunemark.site.build import build_site
+from tunemark.site.kept_results import KeptResults
 from tunemark.site.page import Page
 from tunemark.site.pages import result_pages
 from tunemark.site.queries import Catalogue
@@ -33,7 +34,7 @@ def test_two_processes_build_the_same_bytes_as_one(built: Path, database: Path, 
         # DuckDB does not write the same bytes twice.
         assert {name for name in one.keys() | two.keys() if one.get(name) != two.get(name)} <= {downloads.DUCKDB_FILE}
         assert one.keys() == two.keys()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".charts", "docs", "site"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".charts", ".results.json", "docs", "site"]
 
 
 @pytest.mark.usefixtures("always_worth_it")
@@ -41,9 +42,9 @@ def test_an_error_in_a_process_is_the_error_of_the_build(catalogue: Catalogue, t
     with (
         charts.kept_in(tmp_path / ".charts") as keep,
         pytest.raises(TunemarkError, match="run `tunemark collect` first"),
-        workers.rendering(catalogue, tmp_path / "none.duckdb", tmp_path, keep, 2) as results,
+        workers.working(catalogue, tmp_path / "none.duckdb", tmp_path, KeptResults(tmp_path), keep=keep, jobs=2) as work,
     ):
-        list(results())
+        list(work.pages())
     assert not (tmp_path / workers.FOLDER).exists()
 
 
@@ -51,7 +52,7 @@ def test_shares_have_every_page_once(catalogue: Catalogue, database: Path, tmp_p
     paths = []
     for number in range(3):
         file = tmp_path / f"{number}.jsonl"
-        workers.render_share(workers.Share(database, tmp_path / ".charts", file, number, 3))
+        workers.render_share(workers.Share(database, tmp_path / ".charts", file, sorted(catalogue.result_ids)[number::3]))
         paths += [json.loads(line)["path"] for line in file.read_text(encoding="utf-8").splitlines()]
     assert sorted(paths) == sorted(page.path for page in result_pages(catalogue))
 

@@ -73,7 +73,7 @@ class Rate:
     reason: str | None = None
     """Why there is no rate."""
     disputed: str | None = None
-    """Results of just this option that are not used, since the audit calls their rate suspicious, with their rates."""
+    """Results on the same devices that are not direct evidence, since the audit calls their rate suspicious, with their rates."""
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "Rate":

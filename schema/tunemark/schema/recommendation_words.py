@@ -5,7 +5,7 @@ The script of the home page writes the same sentences; a test compares them.
 
 from collections.abc import Iterable, Iterator
 
-from tunemark.schema.formats import duration, gib, plain, significant, usd
+from tunemark.schema.formats import TIMES, duration, gib, plain, significant, usd
 from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question, Without
 
 EVIDENCE = {
@@ -33,15 +33,15 @@ REASONS = 3
 
 
 def hardware(option: Option) -> str:
-    """Return the accelerators of an option: `8 x H100 80GB SXM`."""
-    return f"{option.devices} x {option.offer.name}"
+    """Return the accelerators of an option: `H100 80GB SXM x 8`, with the multiplication sign."""
+    return f"{option.offer.name} {TIMES} {option.devices}"
 
 
 def place(option: Option) -> str:
     """Return the instances of an option and their provider."""
     if option.offer.provider == OWN:
         return OWN
-    count = f"{option.instances} x " if option.instances > 1 else ""
+    count = f"{option.instances} {TIMES} " if option.instances > 1 else ""
     kind = "" if option.offer.kind == LISTED else f", {option.offer.kind.replace('_', ' ')}"
     return f"{count}{option.offer.instance} at {option.offer.provider_name}{kind}"
 
@@ -72,7 +72,7 @@ def disputed(option: Option) -> str:
     """Return the results of this option that are not used, with their rates; empty without any."""
     if option.rate.disputed is None:
         return ""
-    return f"Not used, since the audit calls the rate suspicious: {option.rate.disputed}; this answer assumes {significant(option.rate.tokens_per_s or 0)} tokens/s."
+    return f"Not direct evidence, since the audit calls the rate suspicious: {option.rate.disputed}; this answer assumes {significant(option.rate.tokens_per_s or 0)} tokens/s."
 
 
 def rank(option: Option) -> str:
@@ -88,7 +88,7 @@ def configuration(option: Option) -> str:
     parts = [
         METHODS.get(rate.method, rate.method),
         STATES.get(rate.method, ""),
-        f"micro-batch of {rate.micro_batch} x {rate.sequence_length:,} tokens",
+        f"micro-batch of {rate.micro_batch} {TIMES} {rate.sequence_length:,} tokens",
         {"none": "no gradient checkpointing", "full": "full gradient checkpointing"}.get(
             rate.checkpointing or "", f"{rate.checkpointing} gradient checkpointing"
         ),
@@ -145,7 +145,7 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
     """Return one line for each of the reader's own machines: its place, or the reason why it has none."""
     lines = []
     for offer in question.own:
-        name = f"Your {offer.devices} x {offer.name}"
+        name = f"Your {offer.name} {TIMES} {offer.devices}"
         own = [(number, option) for number, option in enumerate(answer.ranked, start=1) if option.offer == offer]
         others = [option for option in (*answer.may_exceed, *answer.exceeding) if option.offer == offer]
         missing = [
@@ -216,7 +216,7 @@ def unknown(answer: Answer) -> str:
 
 def not_fitting(answer: Answer) -> str:
     """Return the hardware that the step does not fit on, at most six by name."""
-    names = list(dict.fromkeys(f"{each.devices} x {each.name}" for each in _without_option(answer, answer.too_large)))
+    names = list(dict.fromkeys(f"{each.name} {TIMES} {each.devices}" for each in _without_option(answer, answer.too_large)))
     return f"Does not fit: {_listed(names)}." if names else ""
 
 

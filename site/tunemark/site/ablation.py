@@ -97,11 +97,19 @@ class Pool:
                 found.append((row, {"model": self.evidence.model(row)} | settings | columns))
         return found
 
+    @cached_property
+    def _stated(self) -> list[tuple[frozenset[tuple[str, object]], tuple[Row, dict[str, object]]]]:
+        return [(frozenset(item[1].items()), item) for item in self.conditions]
+
     def groups(self, *names: str) -> Iterator[list[tuple[Row, dict[str, object]]]]:
         """Yield the results that agree in everything but these conditions."""
-        left = set(names)
-        groups = gathered(self.conditions, lambda item: frozenset((name, value) for name, value in item[1].items() if name not in left))
-        yield from (group for group in groups.values() if len(group) > 1)
+
+        def others(stated: tuple[frozenset[tuple[str, object]], tuple[Row, dict[str, object]]]) -> frozenset[tuple[str, object]]:
+            conditions = stated[1][1]
+            return stated[0].difference((name, conditions.get(name)) for name in names)
+
+        groups = gathered(self._stated, others)
+        yield from ([item for _, item in group] for group in groups.values() if len(group) > 1)
 
     def pair(self, before: Sequence[Row], after: Sequence[Row], change: str, *, per_doubling: float | None = None) -> Pair | None:
         """Return the ratios of two sets of repeats; None without a figure. `per_doubling` is the ratio of two sizes."""

@@ -5,7 +5,7 @@ renamed or removed.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from tunemark.schema import VERSION
 from tunemark.schema.records.json_schema import ID_BASE, schema_files
 from tunemark.site import downloads, reproduce
 from tunemark.site.downloads import MAIN, Relation
+from tunemark.site.kept_results import KeptResults, paths_of
 from tunemark.site.page import api_path, badge_path, result_path
 from tunemark.site.queries import Catalogue, grouped
 from tunemark.site.render import ENDING, compact_json, file_name
@@ -46,6 +47,8 @@ DETAILS = {
     "facts": Relation("result_facts", "Further facts, such as the plan, the packages and the conditions."),
 }
 """Key of a result's file -> the rows about it."""
+AT_ONCE = 1_000
+"""Results whose files are made together."""
 OWNERS = ("record_id", "result_id")
 """Columns with the id of the result that a row belongs to. The file of a result leaves them out."""
 
@@ -211,35 +214,45 @@ class Api:
         rows = self.result_rows if relation is MAIN[0] else [_plain(row) for row in downloads.rows(self._database, relation)]
         return self.version | {"count": len(rows), "rows": rows}
 
-    def results(self) -> dict[str, dict[str, Any]]:
-        """Return the file of each result by its id."""
-        details = {key: self._details(relation) for key, relation in DETAILS.items()}
+    def results(self, results: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the id and the file of each of these results."""
         named = {row["result_id"]: row for row in self._catalogue.results}
-        return {
-            row["result_id"]: self.version
-            | {"result": row, "links": _links(named[row["result_id"]])}
-            | {key: found.get(row["result_id"], []) for key, found in details.items()}
-            for row in self.result_rows
-        }
+        rows = {row["result_id"]: row for row in self.result_rows}
+        for start in range(0, len(results), AT_ONCE):
+            share = results[start : start + AT_ONCE]
+            details = {key: self._details(relation, share) for key, relation in DETAILS.items()}
+            for name in share:
+                yield (
+                    name,
+                    self.version
+                    | {"result": rows[name], "links": _links(named[name])}
+                    | {key: found.get(name, []) for key, found in details.items()},
+                )
 
-    def _details(self, relation: Relation) -> dict[str, list[Row]]:
-        rows = downloads.rows(self._database, relation)
-        owner = next((name for name in OWNERS if rows and name in rows[0]), OWNERS[0])
+    def _details(self, relation: Relation, results: Sequence[str]) -> dict[str, list[Row]]:
+        owner = next(name for name in OWNERS if name in self._columns(relation))
+        rows = self._database.rows(f"select * from ({relation.sql}) where {owner} in (select unnest($1::varchar[])) order by all", results)  # noqa: S608 - our own names
         return {
             owned: [{name: value for name, value in _plain(row).items() if name not in OWNERS} for row in members]
             for owned, members in grouped(rows, lambda row: cast("str", row[owner])).items()
         }
 
-    def write(self, site: Path) -> None:
-        """Write all files of the API and all schemas below a folder."""
+    def _columns(self, relation: Relation) -> list[str]:
+        return [row["column_name"] for row in self._database.rows(f"describe {relation.sql}")]
+
+    def write(self, site: Path, kept: KeptResults) -> None:
+        """Write all files of the API and all schemas below a folder. Of the files of kept results, only the start is new."""
         folder, schemas = site / FOLDER, site / SCHEMA_FOLDER
         (folder / "results").mkdir(parents=True)
         (schemas / FOLDER).mkdir(parents=True)
         _write(folder / "index.json", self.index())
         for relation in MAIN:
             _write(folder / f"{relation.name}.json", self.list_of(relation))
-        for result_id, content in self.results().items():
-            _write(folder / "results" / f"{file_name(result_id)}.json", content)
+        start = compact_json(self.version).removesuffix("}").encode()
+        for result in kept.files:
+            kept.renew(paths_of(result)[1], site, start, b',"result":')
+        for result, content in self.results([row["result_id"] for row in self._catalogue.results if row["result_id"] not in kept.files]):
+            _write(folder / "results" / f"{file_name(result)}.json", content)
         for name, schema in self.schemas.items():
             text = json.dumps(schema, indent=1, sort_keys=True, ensure_ascii=False)
             (schemas / FOLDER / f"{name}.schema.json").write_text(f"{text}\n", encoding="utf-8")

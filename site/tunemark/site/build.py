@@ -6,7 +6,7 @@ Each folder is replaced as a whole, only after its replacement is complete.
 import logging
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import chain, islice
@@ -19,11 +19,18 @@ from mkdocs.exceptions import Abort, MkDocsException
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import counted
-from tunemark.site import charts, costs, downloads, duckdb_wasm, heads, metadata, recommend_data, reproduce, stamp, syndication, workers
-from tunemark.site.api import Api
-from tunemark.site.explorer_data import EXPLORER_PATH, explorer_json
+from tunemark.site import (
+    charts,
+    duckdb_wasm,
+    heads,
+    kept_results,
+    metadata,
+    stamp,
+    syndication,
+    workers,
+)
 from tunemark.site.page import DEFAULT_URL, SiteOptions
-from tunemark.site.pages import compare, other_pages, predictions, result_pages
+from tunemark.site.pages import other_pages, result_pages
 from tunemark.site.queries import Catalogue, Database
 from tunemark.site.render import markdown
 
@@ -66,32 +73,46 @@ def build_site(
     for name in ("docs", "site"):
         _refuse_foreign(out / name)
     options = SiteOptions(url or _site_url(config), duckdb_wasm.download_bytes(sql) if sql else None)
-    with Database(database) as opened, charts.kept_in(out / CHARTS) as keep:
+    with workers.uncollected(), Database(database) as opened, charts.kept_in(out / CHARTS) as keep:
         catalogue = Catalogue.read(opened, options)
         progress(f"building the site of {counted(len(catalogue.results), 'result')} from {database}")
-        with workers.rendering(catalogue, database, out, keep, jobs) as results:
+        keys = kept_results.keys_of(catalogue)
+        kept = kept_results.KeptResults.read(out, keys)
+        with workers.working(catalogue, database, out, kept, keep=keep, jobs=jobs) as work:
             written = _swap(out / "docs", lambda folder: _write_docs(catalogue, folder))
             progress(
-                f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding {counted(len(catalogue.results), 'result page')}"
+                f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding {counted(len(keys), 'result page')}, "
+                f"{len(keys) - len(kept.files):,} of them new"
             )
 
             def make(folder: Path) -> int:
                 _lay_out(config, out / "docs", folder, strict=strict, url=options.url)
+                results = _with_kept(catalogue, work, kept, folder)
+                number = stamp.stamp(folder, chain(written.stamped, results), options.url)
+                work.data(folder)
                 _publish(catalogue, folder, sql)
-                number = stamp.stamp(folder, chain(written.stamped, results()), options.url)
                 heads.write(folder, _with_dataset(catalogue, folder, written.laid_out), options.url)
                 return number
 
             number = _swap(out / "site", make)
+        kept.write(out, keys)
+        keep.used.update(keep.folder / name for files in kept.files.values() for name in files.charts)
         charts.forget_all_but(keep)
     progress(f"built {out / 'site'}")
     return number + sum(1 for path in (out / "docs").rglob("*.md") if not path.name.startswith("shell"))
 
 
+def _with_kept(catalogue: Catalogue, work: workers.Work, kept: kept_results.KeptResults, folder: Path) -> Iterator[stamp.StampedPage]:
+    """Yield the pages of all results: the rendered ones, and those of the previous site, which stay as they are if the layout is the same."""
+    same = kept.has_layout(folder)
+    others = map(stamp.page_in_place if same else stamp.stamped_page, workers.pages_of(catalogue, kept.files))
+    for page in chain(work.pages(), others):
+        kept.note(page, folder)
+        yield page
+
+
 def _publish(catalogue: Catalogue, folder: Path, sql: Path | None) -> None:
-    """Add the files for other tools to a site."""
-    downloads.write_duckdb(catalogue.database, folder)
-    Api(catalogue).write(folder)
+    """Add the feed, the badges, the description of the data, and DuckDB for browsers to a site."""
     syndication.write(catalogue, folder)
     metadata.write(catalogue, folder)
     if sql:
@@ -137,7 +158,7 @@ def _swap(folder: Path, make: Callable[[Path], Made]) -> Made:
 
 
 def _write_docs(catalogue: Catalogue, folder: Path) -> Written:
-    """Write the pages that MkDocs lays out, the shells, and the data. Return all pages except result pages."""
+    """Write the pages that MkDocs lays out, the shells, and the assets. Return all pages except result pages."""
     written = Written()
     # All result pages share one shell, since they have the same layout.
     shells = {stamp.shell_path(page): stamp.shell_text(page) for page in islice(result_pages(catalogue), 1)}
@@ -150,15 +171,6 @@ def _write_docs(catalogue: Catalogue, folder: Path) -> Written:
             _write(folder / f"{page.path}.md", markdown(page))
     for path, text in shells.items():
         _write(folder / f"{path}.md", text)
-    downloads.write_files(catalogue.database, folder)
-    _write(folder / compare.DATA_PATH, compare.compare_json(catalogue))
-    for data_path, text in recommend_data.data_files(catalogue):
-        _write(folder / data_path, text)
-    _write(folder / costs.DATA_PATH, costs.cost_json(catalogue))
-    _write(folder / costs.CSV_PATH, downloads.csv_text(costs.default_costs(catalogue)))
-    _write(folder / EXPLORER_PATH, explorer_json(catalogue))
-    _write(folder / predictions.ERRORS_CSV, downloads.csv_text(catalogue.predictions["throughput_errors"]))
-    reproduce.write_files(catalogue, folder)
     _write_assets(folder / "assets", sql=catalogue.site.sql_bytes is not None)
     return written
 

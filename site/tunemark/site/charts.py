@@ -61,6 +61,8 @@ class Keep:
     code: str
     """What the drawing depends on besides its rows: versions, and this file."""
     used: set[Path] = field(default_factory=set)
+    taken: list[str] = field(default_factory=list)
+    """Names of the charts since the last call of `taken`."""
 
 
 KEEP: ContextVar[Keep | None] = ContextVar("kept charts", default=None)
@@ -76,6 +78,15 @@ def kept_in(folder: Path) -> Iterator[Keep]:
         yield keep
     finally:
         KEEP.reset(token)
+
+
+def taken() -> tuple[str, ...]:
+    """Return the names of the kept charts that were drawn or read since the last call."""
+    keep = KEEP.get()
+    names = tuple(dict.fromkeys(keep.taken)) if keep else ()
+    if keep:
+        keep.taken.clear()
+    return names
 
 
 def forget_all_but(keep: Keep) -> None:
@@ -95,6 +106,7 @@ def kept(draw: Callable[Arguments, Drawn]) -> Callable[Arguments, Drawn]:
         key = json.dumps([keep.code, draw.__name__, args, kwargs], default=sorted, sort_keys=True)
         path = keep.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
         keep.used.add(path)
+        keep.taken.append(path.name)
         if path.is_file():
             content = json.loads(path.read_text(encoding="utf-8"))
             return Chart(**content) if content else None  # type: ignore[return-value]

@@ -7,6 +7,7 @@ from datetime import date
 import altair as alt
 
 from tunemark.schema.formats import HOUR_S, MINUTE_S, usd
+from tunemark.schema.recommendation import provider_name
 from tunemark.site import tables, wording
 from tunemark.site.charts import ACCENT, Chart, drawn, inline
 from tunemark.site.costs import as_of, front
@@ -84,7 +85,7 @@ def _history(accelerator: Row, series: list[list[Row]], last: str) -> History:
     first = min(rows[0]["effective_on"] for rows in series)
     columns: list[Column[tuple[Row, Row | None]]] = [
         Column("Date", lambda item: tables.text(item[0]["effective_on"])),
-        Column("Provider", lambda item: tables.text(item[0]["provider"])),
+        Column("Provider", lambda item: tables.text(provider_name(item[0]["provider"]))),
         Column("Instance", lambda item: tables.text(item[0]["instance"], small=_terms(item[0]))),
         Column("Per accelerator and hour", lambda item: tables.number(_hourly(item[0]), usd), numeric=True),
         Column("Whole instance per hour", lambda item: tables.number(item[0]["usd_per_hour"], usd), numeric=True),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from tunemark.schema.facts.cards import FRACTION_TOLERANCE, OVERSIZED
 from tunemark.schema.formats import HOUR_S
+from tunemark.schema.recommendation import provider_name
 from tunemark.site import wording
 from tunemark.site.queries import BASIS_KIND, Catalogue
 from tunemark.site.recommend_data import columnar
@@ -50,7 +51,7 @@ class Basis:
     kind: str = BASIS_KIND
     """Kind of price, or `own`."""
     provider: str | None = None
-    """The only provider that counts; None for the default order of providers."""
+    """The only provider that counts; None for all of the default basis."""
     day: str | None = None
     """The prices are those in force on this day, as YYYY-MM-DD; None for the newest."""
     own: Mapping[str, float] = field(default_factory=dict)
@@ -69,9 +70,8 @@ def in_force(prices: Iterable[Row], day: str | None) -> list[Row]:
 def choose(offers: Iterable[Row], basis: Basis, accelerator: str, devices: float, nodes: int = 1) -> Row | None:
     """Return the offer of one of `nodes` instances with `devices` accelerators in all, or None.
 
-    The first provider in the order with a fitting instance counts; of its instances the smallest, then the cheapest. Instances with
-    more than twice the accelerators that are needed come last. Several nodes need a training fabric. On-demand prices of providers
-    outside the order do not count, and other kinds of price come after those of the order, unless the basis names the provider.
+    The cheapest fitting instance counts. Instances with more than twice the accelerators that are needed come last. Several nodes need
+    a training fabric. On-demand prices of providers outside the default basis do not count, unless the basis names the provider.
     """
     needed = devices / nodes
     fitting = [
@@ -88,8 +88,7 @@ def choose(offers: Iterable[Row], basis: Basis, accelerator: str, devices: float
 
 def _order(offer: Row, needed: float) -> tuple[object, ...]:
     oversized = offer["accelerators"] > OVERSIZED * needed * (1 + FRACTION_TOLERANCE)
-    rank = float("inf") if offer["rank"] is None else offer["rank"]
-    return oversized, rank, offer["accelerators"], offer["usd_per_hour"], offer["provider"], offer["instance"], offer["region"] or ""
+    return oversized, offer["usd_per_hour"], offer["accelerators"], offer["provider"], offer["instance"], offer["region"] or ""
 
 
 def figures(result: Row, usd_per_hour: float) -> dict[str, float | None]:
@@ -207,6 +206,7 @@ def cost_json(catalogue: Catalogue) -> str:
         "as_of": as_of(catalogue),
         "accelerators": {row["accelerator"]: row["name"] for row in catalogue.accelerators if row["accelerator"] in used},
         "methods": wording.METHODS,
+        "providers": {row["provider"]: provider_name(row["provider"]) for row in catalogue.prices},
         "prices": columnar(price_rows(catalogue)),
         "results": columnar(results),
     }

@@ -4,6 +4,7 @@ Unknown values are null. Repeated texts are dictionary-encoded: a column holds `
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -20,13 +21,17 @@ TOY_PARAMETERS = 20_000_000
 """Models with fewer parameters test the harness; nobody fine-tunes them for use."""
 SMOKE = "smoke"
 """Tier of the workloads that test the harness."""
-FAILED, IMPOSSIBLE, TOY = 1, 2, 4
+FAILED, IMPOSSIBLE, TOY, PRETRAINING = 1, 2, 4, 8
 """Reasons to keep a result out of the default view, as bits."""
 LAST = FAILED | IMPOSSIBLE
 DIGITS = 6
 """Significant digits of a figure in the file."""
 FIGURES = ("tokens_per_s", "samples_per_s", "mfu", "step_time_s", "peak_memory_bytes")
 """Columns whose cells carry the mark of an ambiguous figure."""
+PRETRAINING_TASK = "pre-training steps"
+"""Recorded task of results that time the steps of pre-training: full training, of the same work per token as full fine-tuning."""
+VENDOR = re.compile(r"^(?:NVIDIA|AMD|Intel\(R\)|Intel)\s+", re.IGNORECASE)
+NO_NAME = re.compile(r"[^a-z0-9]+")
 YEAR = re.compile(r"(?<!\d)20\d\d(?!\d)")
 Kind = Literal["text", "count", "rate", "percent", "bytes", "usd", "seconds", "flop_per_s"]
 
@@ -100,6 +105,10 @@ def explorer_rows(catalogue: Catalogue) -> list[Row]:
     toys = {row["model"] for row in catalogue.models if row["parameters"] is not None and row["parameters"] < TOY_PARAMETERS}
     smoke = {row["workload"] for row in catalogue.workloads if row["tier"] == SMOKE}
     years = {row["source"]: years_of(row["published_on"]) for row in catalogue.sources}
+    pretraining = catalogue.with_task(PRETRAINING_TASK)
+    names: dict[str, Counter[str]] = {}
+    for name in (row["accelerator_name"] or "" for row in catalogue.results if row["accelerator"] is None):
+        names.setdefault(normalised(name), Counter())[name] += 1
     rows = []
     for row in catalogue.results:
         result, devices = row["result_id"], row["accelerator_count"]
@@ -111,9 +120,11 @@ def explorer_rows(catalogue: Catalogue) -> list[Row]:
             figures
             | {
                 "id": result,
-                "flags": FAILED * row["failed"] | IMPOSSIBLE * row["impossible"] | TOY * toy,
+                "flags": FAILED * row["failed"] | IMPOSSIBLE * row["impossible"] | TOY * toy | PRETRAINING * (result in pretraining),
                 "ambiguous": ambiguous_figures(catalogue, result),
-                "accelerator": row["accelerator_name"],
+                "accelerator": row["accelerator_name"]
+                if row["accelerator"]
+                else names[normalised(row["accelerator_name"] or "")].most_common(1)[0][0] or None,
                 "devices": devices,
                 "model": row["model_name"],
                 "method": wording.method(row),
@@ -130,6 +141,15 @@ def explorer_rows(catalogue: Catalogue) -> list[Row]:
             }
         )
     return sorted(rows, key=_default_order)
+
+
+def normalised(name: str) -> str:
+    """Return a printed name without vendor, case, spaces and punctuation: documents print one accelerator in several ways.
+
+    >>> normalised("NVIDIA TITAN RTX") == normalised("Titan RTX")
+    True
+    """
+    return NO_NAME.sub("", VENDOR.sub("", name).lower())
 
 
 def _default_order(row: Row) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
 """All queries to the database. It is opened read-only; its views are documented in the collector's views.sql."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,6 @@ Key = TypeVar("Key", bound=Hashable)
 
 RESULTS = "select * exclude (started_at), epoch_us(started_at) as started_us from results order by result_id"
 STEPS = "select step, label, step_time_s, loss from steps where result_id = ? order by step"
-RUNS = "select * from runs order by result_id, run"
 CURVES = "select run, samples, seconds, eval_loss from run_curves where result_id = ? order by run, evaluation"
 ACCELERATORS = "select * from accelerators order by vendor, name, accelerator"
 MODELS = "select * from models order by family, coalesce(parameters, 0), name, model"
@@ -28,20 +27,8 @@ PRICES = """
     from prices p left join current_prices c using (price)
     order by p.accelerator, p.provider, p.accelerator_count, p.instance, p.kind, p.region, p.effective_on desc, p.price
 """
-COSTS = """
-    select * replace (cast(effective_on as varchar) as effective_on) from costs
-    order by result_id, usd_per_hour, provider, instance, kind, region, price
-"""
-FIRST_OFFERS = "select result_id, kind, price from first_offers order by kind, result_id"
-BASIS = "select result_id from basis_costs"
 BASIS_KIND = "on_demand"
 """Kind of price of the default basis."""
-CLAIMS = "select * from claims order by record_id, quantity"
-READINGS = "select * from readings order by record_id, quantity, value, meaning"
-LABELS = "select * from labels order by record_id, label"
-PHASES = "select * from phases order by result_id, position"
-FACTS = "select * from result_facts order by result_id, topic, name"
-WARNINGS = "select * from warnings order by result_id, kind, message"
 STATEMENTS = "select * from statements order by source, statement_id"
 TABLES = "select * from document_tables order by source, position, table_id"
 CELLS = "select * from document_cells order by source, table_id, row_number, column_number"
@@ -50,16 +37,42 @@ SUPPORT = "select * from support order by position, backend"
 GATE_SCORES = "select * from gate_scores order by position"
 CONFIGURATIONS = "select * from configurations order by configuration"
 STUDIES = "select * exclude (started_at), epoch_us(started_at) as started_us from studies order by started_at desc, study_id"
-EVIDENCE = {
-    "step_events": "step, kind",
-    "effective": "position",
-    "gates": "gate",
-    "ranks": "rank",
-    "device_use": "node, device",
-    "flops": "position",
-    "memory_lines": "position",
+EVIDENCE = ("step_events", "effective", "gates", "ranks", "device_use", "flops", "memory_lines")
+"""Tables of observations of measured results other than steps."""
+OF_A_RESULT = {
+    "costs": "result_id, usd_per_hour, provider, instance, kind, region, price",
+    "first_offers": "result_id, kind",
+    "basis_costs": "result_id",
+    "claims": "record_id, quantity",
+    "readings": "record_id, quantity, value, meaning",
+    "labels": "record_id, label",
+    "phases": "result_id, position",
+    "runs": "result_id, run",
+    "result_facts": "result_id, topic, name",
+    "warnings": "result_id, kind, message",
+    "step_events": "result_id, step, kind",
+    "effective": "result_id, position",
+    "gates": "result_id, gate",
+    "ranks": "result_id, rank",
+    "device_use": "result_id, node, device",
+    "flops": "result_id, position",
+    "memory_lines": "result_id, position",
 }
-"""Tables of observations of measured results other than steps, with the order of their rows."""
+"""Tables and views whose rows belong to one result each, with the order of their rows. The first column is the id of the result."""
+COLUMNS = {
+    "costs": "* replace (cast(effective_on as varchar) as effective_on)",
+    "first_offers": "result_id, kind, price",
+    "basis_costs": "result_id",
+}
+"""Columns that are read of a table, where they are not all."""
+CHOSEN = """
+    set variable chosen = (
+        with asked as (select unnest($1::varchar[]) as result_id)
+        select list(result_id) from result_rows
+        where result_id in (from asked) or configuration in (select configuration from result_rows where result_id in (from asked))
+    )
+"""
+PACKAGES = "select name, list(distinct value) as versions from result_facts where topic = 'packages' and value <> '' group by name"
 PREDICTIONS = {
     "throughput_accuracy": "left_out, stack = 'all' desc, stack",
     "throughput_errors": "left_out, left_out_group, result_id",
@@ -76,6 +89,8 @@ FINDINGS = """
 AUDIT_RULES = "select * from audit_rules order by family, rule"
 SETTING = ("model", "method", "accelerator", "accelerator_count")
 """Columns in which comparable published results agree."""
+MARKED = ("impossible", "suspicious")
+"""Verdicts that printed figures are marked with, worst first."""
 PROBLEMS = "select * from load_problems order by file, field, value"
 
 
@@ -149,6 +164,8 @@ class Catalogue:
     phases: dict[str, list[Row]]
     runs: dict[str, list[Row]]
     facts: dict[str, list[Row]]
+    package_versions: dict[str, list[str]]
+    """The versions of each package in any result."""
     warnings: dict[str, list[Row]]
     axes: dict[str, list[Row]]
     support: list[Row]
@@ -167,12 +184,24 @@ class Catalogue:
     site: SiteOptions
 
     @classmethod
-    def read(cls, database: Database, site: SiteOptions | None = None) -> Self:
-        """Read the whole catalogue."""
+    def read(cls, database: Database, site: SiteOptions | None = None, only: Sequence[str] | None = None) -> Self:
+        """Read the whole catalogue.
+
+        With `only`, the rows of `OF_A_RESULT` are those of these results and of the other runs of their configurations, and there
+        are no predictions. That is enough for the pages of these results.
+        """
         rows = database.rows
-        costs = _by(rows(COSTS), "result_id")
-        first_offers = _first_offers(rows(FIRST_OFFERS), costs)
-        on_basis = {row["result_id"] for row in rows(BASIS)}
+        if only is not None:
+            rows(CHOSEN, list(only))
+
+        def own(table: str) -> dict[str, list[Row]]:
+            order = OF_A_RESULT[table]
+            owner = order.partition(",")[0]
+            chosen = "" if only is None else f" where {owner} in (select unnest(getvariable('chosen')))"
+            return _by(rows(f"select {COLUMNS.get(table, '*')} from {table}{chosen} order by {order}"), owner)  # noqa: S608 - our own names
+
+        costs, on_basis = own("costs"), own("basis_costs")
+        first_offers = _first_offers(own("first_offers"), costs)
         return cls(
             database=database,
             results=rows(RESULTS),
@@ -188,23 +217,23 @@ class Catalogue:
             costs=costs,
             first_offers=first_offers,
             basis_costs={result: cost for result, cost in first_offers.get(BASIS_KIND, {}).items() if result in on_basis},
-            claims=_by(rows(CLAIMS), "record_id"),
-            readings=_by(rows(READINGS), "record_id"),
-            labels=_by(rows(LABELS), "record_id"),
-            phases=_by(rows(PHASES), "result_id"),
-            runs=_by(rows(RUNS), "result_id"),
-            facts=_by(rows(FACTS), "result_id"),
-            warnings=_by(rows(WARNINGS), "result_id"),
+            claims=own("claims"),
+            readings=own("readings"),
+            labels=own("labels"),
+            phases=own("phases"),
+            runs=own("runs"),
+            facts=own("result_facts"),
+            package_versions={row["name"]: row["versions"] for row in rows(PACKAGES)},
+            warnings=own("warnings"),
             axes=_by(rows(AXES), "workload"),
             support=rows(SUPPORT),
             gate_scores=rows(GATE_SCORES),
             studies=rows(STUDIES),
             configurations={row["configuration"]: row for row in rows(CONFIGURATIONS)},
-            evidence={
-                table: _by(rows(f"select * from {table} order by result_id, {order}"), "result_id")  # noqa: S608 - our own names
-                for table, order in EVIDENCE.items()
-            },
-            predictions={
+            evidence={table: own(table) for table in EVIDENCE},
+            predictions={}
+            if only is not None
+            else {
                 table: rows(f"select * from {table} order by {order}")  # noqa: S608 - our own names
                 for table, order in PREDICTIONS.items()
             },
@@ -242,10 +271,17 @@ class Catalogue:
         return about
 
     @cached_property
-    def impossible_cells(self) -> frozenset[tuple[str, str]]:
-        """Record and quantity of each figure that a finding shows to be impossible; the conditions of a finding about no figure."""
-        rows = [row for row in self.findings if row["verdict"] == "impossible"]
-        return frozenset((record, name) for row in rows for record in row["record_ids"] for name in row["quantities"] or row["conditions"])
+    def marked_cells(self) -> dict[tuple[str, str], str]:
+        """The worst verdict on each figure by record and quantity, of findings about that record alone or that it is impossible."""
+        marked: dict[tuple[str, str], str] = {}
+        for verdict in MARKED:
+            for row in self.findings:
+                if row["verdict"] == verdict and (verdict == MARKED[0] or row["quantities"]):
+                    about = row["record_ids"] if verdict == MARKED[0] else row["record_ids"][:1]
+                    for record in about:
+                        for name in row["quantities"] or row["conditions"]:
+                            marked.setdefault((record, name), verdict)
+        return marked
 
     @cached_property
     def findings_by_source(self) -> dict[str, list[Row]]:
@@ -300,14 +336,13 @@ class Catalogue:
                 packages[result] = versions
         return packages
 
-    @cached_property
-    def package_versions(self) -> dict[str, set[str]]:
-        """The versions of each package in any result."""
-        versions: dict[str, set[str]] = {}
-        for packages in self.packages.values():
-            for name, version in packages.items():
-                versions.setdefault(name, set()).add(version)
-        return versions
+    def with_task(self, task: str) -> frozenset[str]:
+        """Return the results that record this task."""
+        return frozenset(
+            result
+            for result, facts in self.facts.items()
+            if any(fact["name"] == "task" and fact["topic"] == "settings" and fact["value"] == task for fact in facts)
+        )
 
     def results_where(self, **conditions: object) -> list[Row]:
         """Return the results whose columns have these values."""
@@ -334,9 +369,10 @@ def _by(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
     return grouped(rows, lambda row: row[column])
 
 
-def _first_offers(rows: Iterable[Row], costs: dict[str, list[Row]]) -> dict[str, dict[str, Row]]:
+def _first_offers(rows: Mapping[str, list[Row]], costs: Mapping[str, list[Row]]) -> dict[str, dict[str, Row]]:
     offers: dict[str, dict[str, Row]] = {}
-    for row in rows:
-        cost = next(cost for cost in costs[row["result_id"]] if cost["price"] == row["price"])
-        offers.setdefault(row["kind"], {})[row["result_id"]] = cost
+    for result, firsts in rows.items():
+        of_price = {cost["price"]: cost for cost in costs[result]}
+        for row in firsts:
+            offers.setdefault(row["kind"], {})[result] = of_price[row["price"]]
     return offers

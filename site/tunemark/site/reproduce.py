@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from functools import lru_cache
 from math import log
 from pathlib import Path
 
-from tunemark.schema.files import project_root
+from tunemark.schema.files import ROOT_VARIABLE, project_root
 from tunemark.schema.records.published import FORMAT, SET_FORMAT
 from tunemark.site import wording
 from tunemark.site.page import api_path, badge_path, result_path, workload_path
@@ -327,14 +328,18 @@ def steps_csv(catalogue: Catalogue, result_id: str) -> str:
 def _source_file(row: Row) -> Path | None:
     """Return the file of a result in the checkout, if it is still the file that was collected."""
     file = str(row["file"])
-    root = project_root().resolve()
     if file.startswith("/") or ".." in file.split("/") or not file.endswith(".json"):
         return None
-    path = root / file
+    path = _checkout(os.environ.get(ROOT_VARIABLE), os.getcwd()) / file  # noqa: PTH109 - as a key
     try:
         return path if _sha256(path, path.stat().st_mtime_ns) == row["sha256"] else None
     except (OSError, ValueError):
         return None
+
+
+@lru_cache(maxsize=4)
+def _checkout(_named: str | None, _here: str) -> Path:
+    return project_root().resolve()
 
 
 @lru_cache(maxsize=4)

@@ -409,5 +409,5 @@ def _cost_column(column: str, key: str) -> Column[Row]:
 def _instance_cell(cost: Row, row: Row, *, on_basis: bool) -> Cell:
     own = "used for this run" if cost["instance"] == row["instance"] else ""
     default = "default basis" if on_basis else ""
-    place = ", ".join(part for part in (cost["provider"], cost["region"], default, own) if part)
+    place = ", ".join(part for part in (provider_name(cost["provider"]), cost["region"], default, own) if part)
     return tables.text(f"{wording.instance_count(cost)}{cost['instance']}", small=place)

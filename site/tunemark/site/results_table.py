@@ -44,7 +44,7 @@ def results_table(
             "Cost per 1k samples",
             lambda row: cost_cell(catalogue.basis_costs.get(row["result_id"])),
             numeric=True,
-            explained="At the on-demand list price of the default basis; whole instances.",
+            explained="At the cheapest on-demand list price, for whole instances.",
         ),
         "trust": Column("Trust", trust_cell, explained="The evidence behind the result."),
         "origin": Column("From", _origin_cell, explained="Workload of a measured result, or the document that published it."),

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from tunemark.schema.formats import MISSING, duration, gib, significant
 from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.recommendation import provider_name
 from tunemark.schema.records.converted import MLPERF_LABEL
 from tunemark.site.tables import Row
 
@@ -51,6 +52,57 @@ SUMMARY = (
 SUMMARY_LENGTH = 4
 
 
+SETTINGS = {
+    "attn": "attention",
+    "ddp": "data parallel (DDP)",
+    "fsdp": "fully sharded data parallel (FSDP)",
+    "fsdp_cpu_offload": "FSDP offload to the CPU",
+    "host_swap_gb": "swap space of the host in GB",
+    "liger": "Liger kernels",
+    "llrd": "layer-wise decay of the learning rate",
+    "llrd_decay": "factor of the layer-wise decay",
+    "lora_r": "LoRA rank",
+    "lr": "learning rate",
+    "lr_scheduler": "schedule of the learning rate",
+    "max_grad_norm": "largest gradient norm",
+    "neuron_cc_flags": "flags of the Neuron compiler",
+    "nproc": "processes",
+    "peft_method": "PEFT method",
+    "seqlen": "sequence length",
+    "use_amp": "automatic mixed precision",
+    "use_dora": "DoRA",
+    "use_rslora": "rank-stabilised LoRA",
+    "zero": "ZeRO stage",
+    "zero_stage": "ZeRO stage",
+}
+"""Settings that are not words by themselves."""
+CODES = {
+    "adamw": "AdamW",
+    "adamw_8bit": "AdamW, 8 bits",
+    "adamw_bnb_8bit": "AdamW of bitsandbytes, 8 bits",
+    "adamw_torch": "AdamW of torch",
+    "adamw_torch_fused": "AdamW of torch, fused",
+    "ddp": "DDP",
+    "decoupled_adamw": "decoupled AdamW",
+    "flash": "FlashAttention",
+    "flash_attention": "FlashAttention",
+    "flash_attention_2": "FlashAttention 2",
+    "flash_attention_3": "FlashAttention 3",
+    "flash_attention_4": "FlashAttention 4",
+    "fsdp": "FSDP",
+    "fsdp2": "FSDP2",
+    "FULL_SHARD": "all states sharded",
+    "lora-fa": "LoRA-FA",
+    "paged_adamw": "paged AdamW",
+    "paged_adamw_32bit": "paged AdamW, 32 bits",
+    "paged_adamw_8bit": "paged AdamW, 8 bits",
+    "sdpa": "SDPA",
+    "SHARD_GRAD_OP": "gradients and optimizer sharded",
+}
+"""Values of settings that are names of functions or constants."""
+KEY = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)+")
+
+
 def words(value: str | None) -> str:
     """Return a vocabulary key as words: `on_demand` -> `on demand`."""
     return MISSING if value is None else value.replace("_", " ")
@@ -59,6 +111,16 @@ def words(value: str | None) -> str:
 def sentence(text: str) -> str:
     """Return text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
+
+
+def setting(key: str) -> str:
+    """Return the name of a recorded setting."""
+    return SETTINGS.get(key, words(key))
+
+
+def code(value: str) -> str:
+    """Return a recorded value in words, if it is a known name of a function or constant or a key such as `p_tuning`."""
+    return CODES.get(value) or (words(value) if KEY.fullmatch(value) else value)
 
 
 def in_sentence(label: str) -> str:
@@ -168,7 +230,7 @@ def offer(cost: Row | None) -> str:
     """Return the offer that a cost is based on; empty without one."""
     if cost is None:
         return ""
-    return f"{instance_count(cost)}{cost['provider']} {cost['instance']}, {words(cost['kind'])}, {cost['effective_on']}"
+    return f"{instance_count(cost)}{provider_name(cost['provider'])} {cost['instance']}, {words(cost['kind'])}, {cost['effective_on']}"
 
 
 def instance_count(cost: Row) -> str:

@@ -1,85 +1,131 @@
-"""Result pages are most of a build, so several processes render them while the build does the rest.
+"""Result pages and data files are most of a build, so other processes make them while the build does the rest.
 
-Each process opens the database itself and writes its share of the pages into a file. The build stamps them into the site.
+Each process opens the database itself. Pages are written into files, from which the build stamps them into the site.
 """
 
+import gc
 import json
 import multiprocessing
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import islice
+from functools import partial
 from pathlib import Path
 
-from tunemark.site import charts
-from tunemark.site.page import SiteOptions
+from tunemark.site import charts, data_files
+from tunemark.site.kept_results import KeptResults
+from tunemark.site.page import Page, SiteOptions, result_path
 from tunemark.site.pages import result_pages
 from tunemark.site.queries import Catalogue, Database
 from tunemark.site.stamp import Content, StampedPage, stamped_page
 
 WORTH_IT = 400
 """Fewest results for which processes are started: one takes about two seconds to start."""
+SHARES_PER_JOB = 2
+"""The process that writes the data files has less time for pages than the others."""
 MOST_JOBS = 8
 FOLDER = ".pages"
-Rendered = Callable[[], Iterator[StampedPage]]
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The pages that one process renders: every `count`-th page, starting at `number`."""
+    """The results whose pages one process renders into a file."""
 
     database: Path
     charts: Path
     file: Path
-    number: int
-    count: int
+    results: list[str]
     site: SiteOptions = field(default_factory=SiteOptions)
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What other processes make. Both functions wait for it."""
+
+    pages: Callable[[], Iterator[StampedPage]]
+    """Return the result pages, in any order."""
+    data: Callable[[Path], None]
+    """Move the data files into a folder."""
+
+
 @contextmanager
-def rendering(catalogue: Catalogue, database: Path, out: Path, keep: charts.Keep, jobs: int | None) -> Iterator[Rendered]:
-    """Start to render the result pages. The returned function waits for them and yields them, in any order."""
+def working(catalogue: Catalogue, database: Path, out: Path, kept: KeptResults, *, keep: charts.Keep, jobs: int | None) -> Iterator[Work]:
+    """Start to make the data files, and the pages of the results that are not kept."""
+    results = [row["result_id"] for row in catalogue.results if row["result_id"] not in kept.files]
     jobs = jobs or min(_cores(), MOST_JOBS)
-    if jobs == 1 or len(catalogue.results) < WORTH_IT:
-        yield lambda: map(stamped_page, result_pages(catalogue))
-        return
     folder = out / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    shares = [
-        Share(database.absolute(), keep.folder.absolute(), folder / f"{number}.jsonl", number, jobs, catalogue.site)
-        for number in range(jobs)
-    ]
+    data = folder / "data"
+    data.mkdir(parents=True)
     # Start fresh processes: the threads of DuckDB and of the chart library do not survive a fork.
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
     try:
+        written: Callable[[], None] = partial(data_files.write, catalogue, data, kept)
+        if jobs > 1 and len(catalogue.results) >= WORTH_IT:
+            written = pool.submit(write_data, database.absolute(), catalogue.site, data.absolute(), kept).result
+        few = jobs == 1 or len(results) < WORTH_IT
+        number = 0 if few else jobs * SHARES_PER_JOB
+        shares = [
+            Share(database.absolute(), keep.folder.absolute(), folder / f"{place}.jsonl", list(results[place::number]), catalogue.site)
+            for place in range(number)
+        ]
         futures = [pool.submit(render_share, share) for share in shares]
-        yield lambda: _read(futures, shares, keep)
+
+        def move(target: Path) -> None:
+            written()
+            data_files.move(data, target)
+
+        yield Work(lambda: map(stamped_page, pages_of(catalogue, results)) if few else _read(futures, shares), move)
     finally:
         pool.shutdown(cancel_futures=True)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def render_share(share: Share) -> set[Path]:
-    """Render the pages of a share into its file. Return the charts that they use."""
-    with Database(share.database) as opened, charts.kept_in(share.charts) as keep, share.file.open("w", encoding="utf-8") as file:
-        for page in islice(result_pages(Catalogue.read(opened, share.site)), share.number, None, share.count):
+def write_data(database: Path, site: SiteOptions, folder: Path, kept: KeptResults) -> None:
+    """Write the data files into a folder."""
+    with uncollected(), Database(database) as opened:
+        data_files.write(Catalogue.read(opened, site), folder, kept)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Stop the search for cyclic garbage. With the rows of all results in memory it takes a sixth of a build, and finds little."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def pages_of(catalogue: Catalogue, results: Iterable[str]) -> Iterator[Page]:
+    """Return the pages of some results."""
+    wanted = set(map(result_path, results))
+    return (page for page in result_pages(catalogue) if page.path in wanted)
+
+
+def render_share(share: Share) -> None:
+    """Render the pages of a share into its file."""
+    with uncollected(), Database(share.database) as opened, charts.kept_in(share.charts), share.file.open("w", encoding="utf-8") as file:
+        for page in pages_of(Catalogue.read(opened, share.site, share.results), share.results):
             json.dump(asdict(stamped_page(page)), file, ensure_ascii=False)
             file.write("\n")
-    return keep.used
 
 
-def _read(futures: list[Future[set[Path]]], shares: list[Share], keep: charts.Keep) -> Iterator[StampedPage]:
+def _read(futures: list[Future[None]], shares: list[Share]) -> Iterator[StampedPage]:
     for future, share in zip(futures, shares, strict=True):
-        keep.used.update(future.result())
+        future.result()
         with share.file.open(encoding="utf-8") as file:
             for line in file:
                 page = json.loads(line)
                 headings = tuple((anchor, words) for anchor, words in page["content"]["headings"])
-                yield StampedPage(**page | {"content": Content(**page["content"] | {"headings": headings})})
+                yield StampedPage(
+                    **page | {"content": Content(**page["content"] | {"headings": headings}), "charts": tuple(page["charts"])}
+                )
 
 
 def _cores() -> int:

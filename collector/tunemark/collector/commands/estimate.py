@@ -16,6 +16,7 @@ from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MOMENTS, MemoryLedger
 from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
+from tunemark.schema.recommendation import provider_name
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 if TYPE_CHECKING:
@@ -315,7 +316,7 @@ def _print_jobs(jobs: "Sequence[JobEstimate]", like: "Like") -> None:
 def _offer(job: "JobEstimate") -> str:
     """Return the offer behind a cost, or the reason why there is no cost."""
     if job.price is not None:
-        return f"{job.price.usd_per_hour:g}/h {job.price.provider} {job.price.instance}"
+        return f"{job.price.usd_per_hour:g}/h {provider_name(job.price.provider)} {job.price.instance}"
     return NO_PRICE if job.seconds is not None and job.usd is None else ""
 
 

@@ -287,7 +287,7 @@ def rows_of_model(model: ModelCard, facts: FactBase, evidence: Evidence, trust: 
         row, step = _row(model, method, length, level, card, devices), Step(model, method, length, devices, level != "plain")
         direct = [each for each in found if is_direct(each, devices, length)]
         suspected = evidence.disputed.get((architecture_of(model), method, card.key, level), ())
-        row["disputed"] = _disputed([each for each in suspected if is_direct(each, devices, length)], devices)
+        row["disputed"] = _disputed([each for each in suspected if each.config.devices == devices], length, direct=bool(direct))
         # Memory takes longest to compute, so the cheaper checks come first.
         missing = None if direct else evidence.missing(step, level, card, MOST_SLOTS)
         if missing is not None:
@@ -348,10 +348,19 @@ def _row(model: ModelCard, method: Method, length: int, level: SoftwareLevel, ca
     }
 
 
-def _disputed(rows: Sequence[Observed], devices: int) -> str | None:
-    """Return results that are not used with their rates, the first by id: `003-002 (2,560 tokens/s)`."""
-    first = sorted(rows, key=lambda row: row.id)[:MOST_DISPUTED]
-    return ", ".join(f"{row.id} ({significant(devices * math.exp(-row.log_seconds))} tokens/s)" for row in first) or None
+def _disputed(rows: Sequence[Observed], length: int, *, direct: bool) -> str | None:
+    """Return results on the same devices that are not used with their rates, the first by id: `003-002 (2,560 tokens/s)`.
+
+    If an option has no direct result, those of another row length count too, since they would be the nearest.
+    """
+    alike = [row for row in rows if is_direct(row, row.config.devices, length)]
+    first = sorted(alike if direct or alike else rows, key=lambda row: row.id)[:MOST_DISPUTED]
+    return ", ".join(f"{row.id} ({_rate_in_words(row, length)})" for row in first) or None
+
+
+def _rate_in_words(row: Observed, length: int) -> str:
+    shown = f"{significant(row.config.devices * math.exp(-row.log_seconds))} tokens/s"
+    return shown if is_direct(row, row.config.devices, length) else f"{shown} at {row.config.shape.sequence_length:,} tokens"
 
 
 def _memory(chosen: Configuration, verdict: MemoryVerdict, memory_bytes: int) -> Row:

@@ -191,7 +191,7 @@ comment on column prices.price is 'provider/instance/region/kind/date; /earlier-
 comment on column prices.kind is 'on_demand | spot | reserved | marketplace | owned';
 comment on column prices.usd_per_hour is 'Price of the whole instance.';
 comment on column prices.dated_by is 'provider | catalog | inferred';
-comment on column prices.provider_rank is 'Place of the provider in the order of the price basis, from 1; NULL if it is not listed.';
+comment on column prices.provider_rank is 'Place of the provider in the list of the price basis, from 1; NULL if it is not part of it.';
 comment on column prices.fabric is 'Training network between several nodes of this instance; NULL if none is known.';
 
 -- Documents -----------------------------------------------------------------------------------------
@@ -953,11 +953,18 @@ create view first_offers as
 select * from costs
 qualify row_number() over (
     partition by result_id, kind
-    order by oversized, provider_rank nulls last, accelerator_count, usd_per_hour, provider, instance, coalesce(region, '')
+    order by
+        oversized,
+        kind = 'on_demand' and provider_rank is null,
+        usd_per_hour,
+        accelerator_count,
+        provider,
+        instance,
+        coalesce(region, '')
 ) = 1;
-comment on view first_offers is 'One offer per result and kind of price: that of the first provider in the order of the price basis; of its instances the smallest, then the cheapest. Oversized instances and providers that are not in the order come last.';
+comment on view first_offers is 'The cheapest offer per result and kind of price. Oversized instances come last, and on-demand prices of providers that are not part of the price basis.';
 
 create view basis_costs as
 select * from first_offers
 where kind = 'on_demand' and provider_rank is not null;
-comment on view basis_costs is 'Cost of each result on the default basis: on-demand list prices, one order of providers for all results. Rankings and tables use it.';
+comment on view basis_costs is 'Cost of each result on the default basis: the cheapest on-demand list price. Rankings and tables use it.';

@@ -274,12 +274,12 @@ OVERSIZED = 2
 
 
 class PriceBasis(Frozen):
-    """The default basis of costs: the order of providers for on-demand list prices, and the instances with a training fabric."""
+    """The default basis of costs: the providers whose on-demand list prices count, and the instances with a training fabric."""
 
     providers: tuple[Key, ...]
-    """Providers, first choice first. Others are not part of the basis."""
+    """Providers. Others are not part of the basis."""
     reason: Text
-    """Why the providers have this order."""
+    """Why these providers."""
     fabric: tuple[TrainingFabric, ...] = ()
     """Instances whose nodes are connected by a training fabric."""
 
@@ -293,7 +293,7 @@ class PriceBasis(Frozen):
         return self
 
     def rank(self, provider: str) -> int | None:
-        """Return the place of a provider in the order, from 1, or None if it is not listed."""
+        """Return the place of a provider in the list, from 1, or None if it is not listed."""
         return self.providers.index(provider) + 1 if provider in self.providers else None
 
     def fabric_of(self, provider: str, instance: str) -> str | None:
@@ -305,9 +305,9 @@ class PriceBasis(Frozen):
     ) -> PriceRow | None:
         """Return the on-demand price of one node with at least `devices` of an accelerator, a fraction for a part of a CPU, or None.
 
-        The first provider in the order with a fitting instance counts; of its instances the smallest, then the cheapest. An instance
-        with more than twice the devices counts only if no provider has a smaller one. Several nodes need a training fabric. Each offer has its newest price on the day `on`, by default the newest of all. The view
-        `basis_costs` of the database applies the same rule.
+        The cheapest fitting instance of any listed provider counts. An instance with more than twice the devices counts only if there is
+        no smaller one. Several nodes need a training fabric. Each offer has its newest price on the day `on`, by default the newest of
+        all. The view `basis_costs` of the database applies the same rule.
         """
         fitting = [
             row
@@ -321,8 +321,7 @@ class PriceBasis(Frozen):
             fitting,
             key=lambda row: (
                 row.accelerator_count > OVERSIZED * devices * (1 + FRACTION_TOLERANCE),
-                self.providers.index(row.provider),
-                *(row.accelerator_count, row.usd_per_hour, row.instance, row.region or ""),
+                *(row.usd_per_hour, row.accelerator_count, row.provider, row.instance, row.region or ""),
             ),
             default=None,
         )

@@ -265,7 +265,7 @@ def read_known(path: Path) -> dict[str, object]:
 def read_price_basis(path: Path) -> PriceBasis:
     """Return the price basis in a file. Raise TunemarkError (exit code 3) if it is missing or invalid."""
     if not path.exists():
-        raise TunemarkError("price basis", str(path), "is missing; costs need an order of providers", exit_code=Exit.INVALID)
+        raise TunemarkError("price basis", str(path), "is missing; costs need its list of providers", exit_code=Exit.INVALID)
     return validated(PriceBasis, _toml(path), str(path))
 
 

@@ -21,8 +21,8 @@
   };
 
   const order = (offer, needed) => [
-    offer.accelerators > OVERSIZED * needed * (1 + FRACTION_TOLERANCE), offer.rank ?? Infinity, offer.accelerators,
-    offer.usd_per_hour, offer.provider, offer.instance, offer.region ?? "",
+    offer.accelerators > OVERSIZED * needed * (1 + FRACTION_TOLERANCE), offer.usd_per_hour, offer.accelerators,
+    offer.provider, offer.instance, offer.region ?? "",
   ];
   const choose = (offers, basis, accelerator, devices, nodes = 1) => {
     const needed = devices / nodes;
@@ -109,7 +109,7 @@
   const statusLine = document.getElementById("tm-cost-status");
   const ownForm = document.getElementById("tm-own-form"), ownBox = document.getElementById("tm-own");
   const forms = [form, ownForm].filter(Boolean);
-  const PAGE = 50;
+  const PAGE = globalThis.matchMedia("(max-width: 600px)").matches ? 10 : 50; // a phone shows cards
 
   const small = (text) => (text ? el("small", {}, text) : null);
   const value = (name) => forms.map((each) => each.elements.namedItem(name)).find(Boolean)?.value.trim() ?? "";
@@ -136,9 +136,9 @@
       own: Object.fromEntries(Object.keys(data.accelerators).map((key) => [key, Number(value(`own-${key}`))]).filter(([, usdPerHour]) => usdPerHour > 0)),
     };
   };
-  const described = (basis) => {
+  const described = (basis, data) => {
     if (basis.kind === OWN) return "at your own prices";
-    return `at ${words(basis.kind)} prices ${basis.provider ? `of ${basis.provider}` : "in the default order of providers"}, in force on ${basis.day}`;
+    return `at ${words(basis.kind)} prices of ${data.providers[basis.provider] ?? "the cheapest provider"}, in force on ${basis.day}`;
   };
 
   const figureCell = (row, [name, head], leading) => {
@@ -150,10 +150,10 @@
     return el("td", { class: kind, "data-head": head }, amount === null ? NONE : show(amount),
       low === null || high === null || amount === null ? null : small(`${show(low)} to ${show(high)}`));
   };
-  const offerCell = ({ offer, accelerator, nodes }) => {
+  const offerCell = ({ offer, accelerator, nodes }, data) => {
     if (!offer) return el("td", { "data-head": "Offer" }, "own price");
     const count = nodes > 1 ? `${nodes} × ` : "";
-    return el("td", { "data-head": "Offer" }, el("a", { href: `accelerators/${encodeURIComponent(accelerator)}.html#prices` }, `${count}${offer.provider} ${offer.instance}`),
+    return el("td", { "data-head": "Offer" }, el("a", { href: `accelerators/${encodeURIComponent(accelerator)}.html#prices` }, `${count}${data.providers[offer.provider]} ${offer.instance}`),
       small([offer.region, offer.effective_on].filter(Boolean).join(", ")));
   };
   const tableRow = (row, data) => {
@@ -163,7 +163,7 @@
       el("th", { scope: "row" }, el("a", { href: `results/${encodeURIComponent(row.result_id)}.html` }, `${data.accelerators[row.accelerator]} × ${row.devices ?? row.units}`), small(row.result_id)),
       el("td", { "data-head": "Model" }, row.model_name ?? NONE, small(`${data.methods[row.method] ?? row.method}${length}`)),
       ...COLUMNS.map((column) => figureCell(row, column, leading)),
-      offerCell(row),
+      offerCell(row, data),
       el("td", { "data-head": "Trust" }, el("span", { class: `tm-badge tm-is-${row.trust}` }, row.trust_label)));
   };
 
@@ -196,9 +196,9 @@
     for (const label of form.querySelectorAll("[data-rented]")) label.hidden = !rented;
     form.querySelector("[data-own]").hidden = rented;
     statusLine.textContent = wanted.length
-      ? `${counted(wanted.length, "result")} ${described(basis)}.${state.sort ? "" : " The cheapest of each model and method come first."}`
+      ? `${counted(wanted.length, "result")} ${described(basis, data)}.${state.sort ? "" : " The cheapest of each model and method come first."}`
       : rented
-        ? `No result has a cost ${described(basis)}. Choose another provider, kind or day.`
+        ? `No result has a cost ${described(basis, data)}. Choose another provider, kind or day.`
         : "Give the price of at least one accelerator with results.";
     const parts = [];
     if (wanted.length) {
@@ -245,12 +245,12 @@
       .sort((a, b) => byParts([a.usd_per_hour, a.provider], [b.usd_per_hour, b.provider]));
     const share = `${Number(value("utilisation"))}% of the year`;
     const parts = [el("p", { class: "tm-headline" }, `Owned: ${usd(cost.usd_per_hour)} per hour of use at ${share}, including electricity of ${usd(cost.electricity_usd_per_hour)}.`)];
-    if (!offers.length) parts.push(el("p", {}, `No on-demand offer has ${devices} × ${name} without renting more than twice as many.`));
+    if (!offers.length) parts.push(el("p", {}, `No on-demand offer has ${name} × ${devices} without renting more than twice as many.`));
     else {
       const line = (offer) => {
         const hours = breakEvenHours(cost, offer.usd_per_hour), owns = cost.usd_per_hour < offer.usd_per_hour;
         return el("tr", {},
-          el("th", { scope: "row" }, `${offer.provider} ${offer.instance}`, small([`${offer.accelerators} per instance`, offer.region, offer.effective_on].filter(Boolean).join(", "))),
+          el("th", { scope: "row" }, `${data.providers[offer.provider]} ${offer.instance}`, small([`${offer.accelerators} per instance`, offer.region, offer.effective_on].filter(Boolean).join(", "))),
           el("td", { class: "tm-num", "data-head": "Rent per hour" }, usd(offer.usd_per_hour)),
           el("td", { class: "tm-num", "data-head": "Break-even hours per year" }, hours === null ? NONE : fixed(Math.ceil(hours), 0)),
           el("td", { class: "tm-num", "data-head": "Share of the year" }, hours === null ? NONE : `${significant((hours / HOURS_PER_YEAR) * 100)}%`),
@@ -261,7 +261,7 @@
         el("table", { class: "tm-table tm-stacked" }, el("caption", { class: "tm-unseen" }, "Owned hardware and offers"),
           el("thead", {}, el("tr", {}, ...heads.map((text, place) => el("th", { scope: "col", ...(place > 0 && place < 4 ? { class: "tm-num" } : {}) }, text)))),
           el("tbody", {}, ...offers.map(line))))));
-      parts.push(el("p", { class: "tm-quiet" }, "One offer of each provider: its smallest instance with enough accelerators, rented whole."));
+      parts.push(el("p", { class: "tm-quiet" }, "One offer of each provider: its cheapest instance with enough accelerators, rented whole."));
     }
     return ownBox.replaceChildren(...parts);
   };

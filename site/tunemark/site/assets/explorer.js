@@ -12,6 +12,7 @@
     { key: "failed", bit: 1, label: "Failed runs" },
     { key: "impossible", bit: 2, label: "Impossible figures" },
     { key: "toy", bit: 4, label: "Tests of the harness" },
+    { key: "pretraining", bit: 8, label: "Steps of pre-training" },
   ];
   const LAST = 1 | 2; // failed and impossible rows stay below the others
   const HEADLINE = { tokens_per_s: "tokens/s", samples_per_s: "samples/s", time_to_target_s: "to target", step_time_s: "per step" };
@@ -497,7 +498,7 @@
       const reason = unknown.length
         ? `No result has ${unknown.map((word) => `"${word}"`).join(" or ")} in the accelerator, model, method, trust, software, status, year, source or id.`
         : "No result matches all filters and words; clear one of them.";
-      const hidden = found.left ? `${whole.format(found.left)} failed, impossible or test results are hidden.` : "";
+      const hidden = found.left ? `${whole.format(found.left)} failed, impossible, test or pre-training results are hidden.` : "";
       write(leftOut, found.rows.length ? hidden : `${reason} ${hidden}`.trim());
       reset.hidden = !location.search;
       baselineLine.hidden = state.baseline === null;

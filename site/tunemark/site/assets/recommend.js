@@ -162,11 +162,11 @@
     "Each point is an option: filled with results of its own, open if predicted. " +
     "The line joins the options that no other beats in both time and cost.";
 
-  const hardware = (option) => `${option.devices} x ${option.offer.name}`;
+  const hardware = (option) => `${option.offer.name} × ${option.devices}`;
   const place = (option) =>
     option.offer.provider === OWN
       ? OWN
-      : `${option.instances > 1 ? `${option.instances} x ` : ""}${option.offer.instance} at ${option.offer.provider_name}` +
+      : `${option.instances > 1 ? `${option.instances} × ` : ""}${option.offer.instance} at ${option.offer.provider_name}` +
         (option.offer.kind === "on_demand" ? "" : `, ${option.offer.kind.replaceAll("_", " ")}`);
   const hourly = (option) => `${usd(option.offer.usd_per_hour * option.instances)}/h`;
   const timeAndCost = (option) =>
@@ -181,13 +181,13 @@
   };
   const disputed = ({ rate }) =>
     rate.disputed
-      ? `Not used, since the audit calls the rate suspicious: ${rate.disputed}; this answer assumes ${significant(rate.tokens_per_s)} tokens/s.`
+      ? `Not direct evidence, since the audit calls the rate suspicious: ${rate.disputed}; this answer assumes ${significant(rate.tokens_per_s)} tokens/s.`
       : "";
   const configuration = ({ rate }) =>
     [
       METHODS[rate.method] ?? rate.method,
       STATES[rate.method] ?? "",
-      `micro-batch of ${rate.micro_batch} x ${fixed(rate.sequence_length, 0)} tokens`,
+      `micro-batch of ${rate.micro_batch} × ${fixed(rate.sequence_length, 0)} tokens`,
       { none: "no gradient checkpointing", full: "full gradient checkpointing" }[rate.checkpointing] ?? `${rate.checkpointing} gradient checkpointing`,
       ...(rate.sharding && rate.sharding !== "single" ? [SHARDINGS[rate.sharding] ?? rate.sharding] : []),
     ].join(", ");
@@ -199,7 +199,7 @@
   const isOffer = (offer) => (option) => option.offer === offer;
   const ownHardware = (question, answer) =>
     question.own.map((offer) => {
-      const name = `Your ${offer.devices} x ${offer.name}`, place = answer.ranked.findIndex(isOffer(offer));
+      const name = `Your ${offer.name} × ${offer.devices}`, place = answer.ranked.findIndex(isOffer(offer));
       const other = [...answer.may_exceed, ...answer.exceeding].find(isOffer(offer));
       const missing = [...answer.too_large, ...answer.no_data].find((each) => each.accelerator === offer.accelerator && each.devices === offer.devices);
       const timed = answer.unpriced.find(isOffer(offer));
@@ -279,7 +279,7 @@
     return parts.length ? `No data: ${parts.join("; ")}${others ? `; ${others} more for other reasons` : ""}.` : "";
   };
   const notFitting = (answer) => {
-    const names = [...new Set(withoutOption(answer, answer.too_large).map((each) => `${each.devices} x ${each.name}`))];
+    const names = [...new Set(withoutOption(answer, answer.too_large).map((each) => `${each.name} × ${each.devices}`))];
     return names.length ? `Does not fit: ${listed(names)}.` : "";
   };
   const startup = (question) =>
@@ -450,7 +450,7 @@
     const links = rate.result_ids.length
       ? [...resultLinks(rate), rate.results > 3 ? ` and ${rate.results - 3} more` : ""]
       : [];
-    if (rate.disputed) links.push(`${links.length ? "; " : ""}not used: ${rate.disputed}`);
+    if (rate.disputed) links.push(`${links.length ? "; " : ""}not direct evidence: ${rate.disputed}`);
     return el(
       "tr",
       {},

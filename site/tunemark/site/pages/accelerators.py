@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 from tunemark.schema.formats import significant, usd
 from tunemark.site import tables, wording
 from tunemark.site.page import Fact, Page, accelerator_path
+from tunemark.site.pages import prices
 from tunemark.site.queries import Catalogue
-from tunemark.site.render import web_link
 from tunemark.site.results_table import results_table
 from tunemark.site.tables import Cell, Column, Row, Table, text_column
 
@@ -30,12 +30,12 @@ FACTS: dict[str, tuple[str, str]] = {
 LISTED = ("memory_gib", "memory_bandwidth_gb_s", "peak_bf16_tflops", "tdp_w")
 UNVERIFIED = "unverified"
 UNITS = {"device": "one device", "chip": "one chip", "core": "one core", "cpu": "one socket"}
-DATED_BY = {"provider": "day of the price list", "catalog": "day a catalogue was read", "inferred": "inferred"}
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
     """Yield the list of accelerators and a page for each."""
-    yield Page("accelerators/index", "Accelerators", "accelerators.md.j2", {"table": _list(catalogue)})
+    with_results = len({row["accelerator"] for row in catalogue.results} - {None})
+    yield Page("accelerators/index", "Accelerators", "accelerators.md.j2", {"table": _list(catalogue), "with_results": with_results})
     for row in catalogue.accelerators:
         results = catalogue.results_where(accelerator=row["accelerator"])
         context = {
@@ -138,30 +138,5 @@ def _facts(row: Row) -> list[Fact]:
     ]
 
 
-def _prices(prices: list[Row]) -> Table | None:
-    if not prices:
-        return None
-    columns: list[Column[Row]] = [
-        Column("Instance", lambda price: tables.text(price["instance"], small=price["provider"])),
-        text_column("Kind", "kind", wording.words),
-        Column("Accelerators", lambda price: tables.number(price["accelerator_count"], wording.plain), numeric=True),
-        Column("USD/h", lambda price: tables.quantity("price_usd_per_hour", price["usd_per_hour"]), numeric=True),
-        Column("USD/h each", lambda price: tables.quantity("price_usd_per_hour", _usd_per_hour_each(price)), numeric=True),
-        text_column("Region", "region"),
-        Column("Fabric", lambda price: tables.text(price["fabric"]), explained="Network between several nodes of this instance."),
-        Column("Known on", lambda price: tables.text(price["effective_on"], small=_dated(price)), tight=True),
-        Column(
-            "Source",
-            lambda price: tables.text(wording.short_commits(price["source"]), href=web_link(price["source"]), small=price["notes"] or ""),
-        ),
-    ]
-    return tables.table("Prices", columns, prices, interactive=True, searchable=False)
-
-
-def _usd_per_hour_each(price: Row) -> float | None:
-    count = price["accelerator_count"]
-    return price["usd_per_hour"] / count if count else None
-
-
-def _dated(price: Row) -> str:
-    return DATED_BY[price["dated_by"]] + ("" if price["newest"] else "; not the newest")
+def _prices(rows: list[Row]) -> Table | None:
+    return tables.table("Prices", prices.DATED, rows, interactive=True, searchable=False) if rows else None

@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.recommendation import provider_name
 from tunemark.site import wording
 from tunemark.site.comparison import (
     READINGS,
@@ -219,7 +220,8 @@ def _conditions(catalogue: Catalogue, row: Row, level: str | None) -> dict[str, 
             continue
         key = name if topic == "settings" and name in CONDITIONS else f"{topic}.{name}"
         if stated.get(key) is None:
-            stated[key] = wording.recorded(topic, name, fact["value"])
+            shown = wording.recorded(topic, name, fact["value"])
+            stated[key] = wording.code(shown) if topic == "settings" else shown
     for label in catalogue.labels.get(row["result_id"], ()):
         if label["label"] in PRINTED_CONDITIONS:
             stated[f"printed.{label['label']}"] = label["printed"]
@@ -235,7 +237,7 @@ def _stated(row: Row, key: str) -> str | None:
         return wording.method(row)
     if key == "task":
         return wording.TASKS.get(value, value)
-    return wording.words(value) if key == "step_definition" else wording.plain(value)
+    return wording.words(value) if key == "step_definition" else wording.code(wording.plain(value))
 
 
 def example(subjects: Sequence[Subject], known: Knowledge) -> tuple[Subject, Subject] | None:
@@ -306,11 +308,11 @@ def _labels(catalogue: Catalogue) -> dict[str, str]:
         for name in sorted(name for of_topic, name in facts if of_topic == topic):
             if topic != "settings" or name not in CONDITIONS:
                 labels[f"{topic}.{name}"] = one_line(wording.sentence(f"{start}{_name(name)}"))[:LONGEST]
-    return labels | {f"printed.{label}": f"Printed: {wording.words(label)}" for label in sorted(PRINTED_CONDITIONS)}
+    return labels | {f"printed.{label}": f"Printed: {wording.setting(label)}" for label in sorted(PRINTED_CONDITIONS)}
 
 
 def _name(key: str) -> str:
-    return wording.words(key).removesuffix(" printed").replace("lora ", "LoRA ")
+    return wording.setting(key).removesuffix(" printed").replace("lora ", "LoRA ")
 
 
 def _cards(catalogue: Catalogue) -> dict[str, Row]:
@@ -320,7 +322,7 @@ def _cards(catalogue: Catalogue) -> dict[str, Row]:
         for row in catalogue.prices
         if row["newest"] and row["kind"] == BASIS_KIND and row["provider_rank"] is not None and row["accelerator_count"]
     ]
-    offers.sort(key=lambda row: (row["provider_rank"], row["accelerator_count"], row["usd_per_hour"], row["price"]))
+    offers.sort(key=lambda row: (row["usd_per_hour"] / row["accelerator_count"], row["accelerator_count"], row["price"]))
     first = {row["accelerator"]: row for row in reversed(offers)}
     return {card["accelerator"]: _card(card, first.get(card["accelerator"])) for card in catalogue.accelerators}
 
@@ -330,7 +332,7 @@ def _card(card: Row, offer: Row | None) -> Row:
     numbers = {key: _rounded(card.get(key)) for key, _, kind, _ in CARD_ROWS if kind != "text"}
     if offer:
         numbers["usd_per_hour"] = _rounded(offer["usd_per_hour"] / offer["accelerator_count"])
-    text = f"on demand, {offer['provider']} {offer['instance']}, {offer['effective_on']}" if offer else ""
+    text = f"on demand, {provider_name(offer['provider'])} {offer['instance']}, {offer['effective_on']}" if offer else ""
     unverified = [_unverified(name) for name in card["unverified"] or ()]
     return {"name": card["name"], **shown, **numbers, "offer": one_line(text), "unverified": unverified}
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.recommendation import provider_name
 from tunemark.site import costs, tables, wording
 from tunemark.site.cost_over_time import frontiers, histories
 from tunemark.site.page import Page, prices_path
@@ -75,9 +76,8 @@ def _with_a_cost(rows: list[Row]) -> list[Row]:
 
 
 def _providers(catalogue: Catalogue) -> list[str]:
-    """Return the providers of the default basis, first choice first."""
-    ranked = {(row["provider_rank"], row["provider"]) for row in catalogue.prices if row["provider_rank"] is not None}
-    return [provider for _, provider in sorted(ranked)]
+    """Return the names of the providers of the default basis."""
+    return sorted({provider_name(row["provider"]) for row in catalogue.prices if row["provider_rank"] is not None}, key=str.lower)
 
 
 def _others(catalogue: Catalogue, finished: list[Row]) -> Iterator[OtherBasis]:
@@ -110,7 +110,9 @@ def _form(catalogue: Catalogue) -> dict[str, object]:
         "kinds": [
             (kind, wording.words(kind)) for kind in (BASIS_KIND, *OTHER_KINDS) if any(row["kind"] == kind for row in catalogue.prices)
         ],
-        "providers": sorted({row["provider"] for row in catalogue.prices}),
+        "providers": sorted(
+            {(provider_name(row["provider"]), row["provider"]) for row in catalogue.prices}, key=lambda item: item[0].lower()
+        ),
         "first_day": min((row["effective_on"] for row in catalogue.prices), default=None),
         "as_of": costs.as_of(catalogue),
         "models": sorted({row["model_name"] for row in results if row["model_name"]}),
@@ -118,7 +120,7 @@ def _form(catalogue: Catalogue) -> dict[str, object]:
         "accelerators": [(key, name) for key, name in named.items() if key in used],
         "own": sorted(((key, name) for key, name in named.items() if key in used), key=lambda item: (-number[item[0]], item[1])),
         "offered": [(key, name) for key, name in named.items() if key in offered],
-        "example": EXAMPLE_HARDWARE,
+        "example": next((row for row in catalogue.accelerators if row["accelerator"] == EXAMPLE_HARDWARE), None),
     }
 
 

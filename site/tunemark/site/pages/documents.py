@@ -9,7 +9,7 @@ from tunemark.site.page import Fact, Page, audit_path, document_path, result_pat
 from tunemark.site.pages import audit
 from tunemark.site.pages.mlperf import differences, entries_table
 from tunemark.site.pages.published import claims_table
-from tunemark.site.queries import Catalogue
+from tunemark.site.queries import MARKED, Catalogue
 from tunemark.site.render import web_link
 from tunemark.site.results_table import results_table
 from tunemark.site.tables import Cell, Column, Row, Table
@@ -108,11 +108,11 @@ def _printed_row(catalogue: Catalogue, cells: list[Row], width: int) -> list[Cel
         fresh = [record for record in cell["result_ids"] if record in catalogue.result_ids and record not in linked]
         linked.update(fresh)
         printed = REFERENCE.sub(lambda match: printed_text(catalogue, match[1], match[2]), cell["template"])
-        impossible = [record for record, key in REFERENCE.findall(cell["template"]) if (record, key) in catalogue.impossible_cells]
-        place = _finding_path(catalogue, impossible[0]) if impossible else None
-        made[cell["column_number"] - 1] = Cell(
-            printed, href=result_path(fresh[0]) if fresh else None, mark="impossible" if impossible else "", mark_href=place
-        )
+        marked = catalogue.marked_cells
+        verdicts = [(marked[reference], reference[0]) for reference in REFERENCE.findall(cell["template"]) if reference in marked]
+        verdict, record = min(verdicts, key=lambda item: MARKED.index(item[0]), default=("", ""))
+        place = _finding_path(catalogue, record) if record else None
+        made[cell["column_number"] - 1] = Cell(printed, href=result_path(fresh[0]) if fresh else None, mark=verdict, mark_href=place)
     return made
 
 

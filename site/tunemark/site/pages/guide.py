@@ -61,7 +61,7 @@ GLOSSARY = {
     "Packing": "Joining documents into rows of fixed length, without padding.",
     "Padding efficiency": "Real tokens as a share of all slots in a batch.",
     "Peak memory": "The highest memory use of one device during a run. The method of measurement is part of the figure.",
-    "Price basis": "The kind of price, the order of providers and the day that all costs of a table share.",
+    "Price basis": "The kind of price, the providers and the day that all costs of a table share. The default is the cheapest on-demand list price.",
     "Published result": "A figure from a document, without a raw log.",
     "QLoRA": "LoRA on frozen weights that are quantised to 4 bits.",
     "Rank": "One of the processes of a distributed run, or the position in a ranking.",

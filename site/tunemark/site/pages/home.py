@@ -123,7 +123,7 @@ def _evidence(option: Option) -> Cell:
     ids = option.rate.result_ids
     href = result_path(ids[0]) if ids else None
     more = f" and {option.rate.results - CITED} more" if option.rate.results > CITED else ""
-    not_used = [f"not used: {option.rate.disputed}"] if option.rate.disputed else []
+    not_used = [f"not direct evidence: {option.rate.disputed}"] if option.rate.disputed else []
     return tables.text(
         recommendation_words.KINDS_OF_EVIDENCE[option.rate.evidence],
         href=href,
@@ -143,8 +143,8 @@ def _counts(catalogue: Catalogue) -> list[tuple[str, str]]:
     number = len(rounds(catalogue))
     return [
         (counted(len(catalogue.results), "result"), "results/index"),
-        (counted(len({row["accelerator"] for row in catalogue.results} - {None}), "accelerator"), "accelerators/index"),
-        (counted(len({row["model"] for row in catalogue.results} - {None}), "model"), "models/index"),
-        (counted(len(catalogue.sources) - number, "source document"), "documents/index"),
-        (counted(len(catalogue.prices), "dated price"), "cost"),
+        (f"{counted(len({row['accelerator'] for row in catalogue.results} - {None}), 'accelerator')} with results", "accelerators/index"),
+        (f"{counted(len({row['model'] for row in catalogue.results} - {None}), 'model')} with results", "models/index"),
+        (f"{counted(len(catalogue.sources) - number, 'source document')} and {counted(number, 'MLPerf round')}", "documents/index"),
+        (counted(len(catalogue.prices), "dated price"), "prices"),
     ]

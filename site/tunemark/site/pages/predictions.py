@@ -43,9 +43,13 @@ class CardCells:
 
     def result(self, row: Row) -> Cell:
         """Return the cell that links to a result by its devices."""
-        count = f"{row['accelerator_count']} x " if row["accelerator_count"] > 1 else ""
         name = self.accelerator(row["accelerator"]).text if row["accelerator"] else "unknown"
-        return tables.text(count + name, small=row["result_id"], href=result_path(row["result_id"]), sort=row["result_id"])
+        return tables.text(
+            f"{name}{wording.TIMES}{row['accelerator_count']}",
+            small=row["result_id"],
+            href=result_path(row["result_id"]),
+            sort=row["result_id"],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from tunemark.site import tables, wording
 from tunemark.site.page import Page, prices_path, statement_path
 from tunemark.site.queries import BASIS_KIND, Catalogue, grouped
 from tunemark.site.recommend_data import rentable
-from tunemark.site.tables import Cell, Column, Row, Table
+from tunemark.site.render import web_link
+from tunemark.site.tables import Cell, Column, Row, Table, text_column
 
 PATH = "prices"
 CRUMBS = (("Cost", "cost"),)
@@ -18,6 +19,11 @@ DAY, WEEK = 24, 168
 PERIODS = {"hour": 1, "day": DAY, "week": WEEK}
 PRINTED = {"price_usd_per_day": DAY, "price_usd_per_week": WEEK}
 """Printed quantity -> hours of its period."""
+DATED_BY = {
+    "provider": "day of the price list",
+    "catalog": "day on which a catalogue without dates was read",
+    "inferred": "inferred from earlier and later price lists",
+}
 SCOPE_RULES = ("price-scope", "offer-holds")
 """Audit rules on what a printed price covers."""
 
@@ -57,6 +63,27 @@ def each_usd(row: Row) -> float:
 
 def _name(catalogue: Catalogue, row: Row) -> str:
     return next((each["name"] for each in catalogue.accelerators if each["accelerator"] == row["accelerator"]), str(row["accelerator"]))
+
+
+# Prices with their sources -------------------------------------------------------------------------
+
+
+def _known_on(row: Row) -> Cell:
+    return tables.text(row["effective_on"], small=DATED_BY[row["dated_by"]] + ("" if row["newest"] else "; not the newest"))
+
+
+DATED: tuple[Column[Row], ...] = (
+    Column("Instance", lambda row: tables.text(row["instance"], small=provider_name(row["provider"]))),
+    text_column("Kind", "kind", wording.words),
+    Column("Accelerators", lambda row: tables.number(row["accelerator_count"], wording.plain), numeric=True),
+    Column("USD/h", lambda row: tables.quantity("price_usd_per_hour", row["usd_per_hour"]), numeric=True),
+    Column("USD/h each", lambda row: tables.quantity("price_usd_per_hour", each_usd(row)), numeric=True),
+    text_column("Region", "region"),
+    Column("Fabric", lambda row: tables.text(row["fabric"]), explained="Network between several nodes of this instance."),
+    Column("Known on", _known_on, tight=True),
+    Column("Source", lambda row: tables.text(wording.short_commits(row["source"]), href=web_link(row["source"]), small=row["notes"] or "")),
+)
+"""Columns of a price with its date and its source."""
 
 
 # Offers --------------------------------------------------------------------------------------------

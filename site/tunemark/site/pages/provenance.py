@@ -5,16 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from tunemark.schema.records.converted import MLPERF_LABEL
 from tunemark.site import tables, wording
 from tunemark.site.page import Page, accelerator_path, document_path, model_path, prices_path, result_path, workload_path
+from tunemark.site.pages.prices import DATED
 from tunemark.site.queries import Catalogue
 from tunemark.site.results_table import MOST_RESULTS, trust_cell
 from tunemark.site.tables import Column, Row, Table, text_column
 
 CRUMBS = (("Guide", "guide/index"),)
-DATED_BY = {
-    "provider": "day of the price list",
-    "catalog": "day on which a catalogue without dates was read",
-    "inferred": "inferred from earlier and later price lists",
-}
 
 
 def pages(catalogue: Catalogue) -> Iterator[Page]:
@@ -47,19 +43,8 @@ def _prices(catalogue: Catalogue) -> Table:
     def name(row: Row) -> str:
         return str(names.get(row["accelerator"]) or row["accelerator"])
 
-    columns: list[Column[Row]] = [
-        Column("Accelerator", lambda row: tables.text(name(row), href=prices_path(row["accelerator"]))),
-        Column("Offer", lambda row: tables.text(f"{row['provider']} {row['instance']}", small=_terms(row))),
-        Column("USD/h", lambda row: tables.quantity("price_usd_per_hour", row["usd_per_hour"])),
-        Column("Known on", lambda row: tables.text(row["effective_on"], small=DATED_BY[row["dated_by"]])),
-        Column("Source", lambda row: tables.text(wording.short_commits(row["source"]), small=row["notes"] or "")),
-    ]
-    return _table("Prices", columns, sorted(catalogue.prices, key=lambda row: name(row).lower()))
-
-
-def _terms(row: Row) -> str:
-    terms = (wording.words(row["kind"]), f"{row['accelerator_count']:g} devices", row["region"])
-    return ", ".join(term for term in terms if term)
+    accelerator = Column[Row]("Accelerator", lambda row: tables.text(name(row), href=prices_path(row["accelerator"])))
+    return _table("Prices", [accelerator, *DATED], sorted(catalogue.prices, key=lambda row: name(row).lower()))
 
 
 def _accelerators(catalogue: Catalogue) -> Table:

@@ -91,6 +91,7 @@ def study(evidence: Evidence) -> Study:
         question="Which numbers of a published GPU guide follow from its own tables, and which contradict each other?",
         sentences=sentences,
         tables=tuple(table for table in made if table.rows),
+        answers=1,
         draw=lambda: _chart(evidence, variants),
         method=(
             f"All figures are printed in document {SOURCE}. A relative speed is the ratio of two printed rates; it matches if it differs from the printed one by at most {MATCH}.",

@@ -15,7 +15,8 @@ ORDER = 5
 METHODS = ("full", "lora", "qlora")
 LENGTH = 2048
 VERDICTS = """
-    select model, method, accelerator, memory, min(needed_bytes) as needed_bytes, any_value(memory_bytes) as memory_bytes
+    select model, method, accelerator, memory, min(needed_bytes) as needed_bytes, any_value(memory_bytes) as memory_bytes,
+        arg_min(checkpointing, needed_bytes) as checkpointing, arg_min(micro_batch, needed_bytes) as micro_batch
     from option_rates where devices = 1 and sequence_length = ? and software = 'plain' and memory is not null
     group by all order by memory_bytes, accelerator
 """
@@ -51,6 +52,7 @@ def study(evidence: Evidence) -> Study:
         method=(
             "The findings use results on one accelerator that name its type. The largest model is the one with the most parameters among the results of a method.",
             f"The smallest accelerator has the least memory among those on which the memory estimate fits at {LENGTH:,} tokens on one device with plain software, or on which a result ran.",
+            "The configuration of an accelerator is that of the recommendations on the home page: the first that fits, without gradient checkpointing before with it. A larger accelerator needs no checkpointing, so the home page can state more memory for it than this table for a smaller one.",
             "The estimate is for AdamW: full fine-tuning keeps weights, gradients and states in bf16, LoRA frozen weights in bf16, QLoRA frozen weights in 4 bits. fp32 master weights and states need up to four times as much.",
             "The error of the estimate is its difference from a published peak, relative to the peak. Results and estimates use the same batch and length.",
         ),
@@ -169,7 +171,9 @@ def _smallest(evidence: Evidence, verdicts: list[Row]) -> Table:
         row = first.get((model["model"], method))
         if row is None:
             return tables.text("none alone", sort=float("inf"))
-        needed = "a result ran" if row["memory"] == RAN else f"needs {gib(row['needed_bytes'])}" if row["needed_bytes"] else ""
+        saving = ", gradient checkpointing" if row["checkpointing"] == "full" else ""
+        conditions = f" (micro-batch {row['micro_batch']}{saving})"
+        needed = "a result ran" if row["memory"] == RAN else f"needs {gib(row['needed_bytes'])}{conditions}" if row["needed_bytes"] else ""
         small = "; ".join(part for part in (gib(row["memory_bytes"]), needed) if part)
         return tables.text(names[row["accelerator"]], small=small, href=accelerator_path(row["accelerator"]), sort=row["memory_bytes"])
 

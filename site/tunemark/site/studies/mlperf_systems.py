@@ -51,7 +51,7 @@ def study(evidence: Evidence) -> Study:
             f"{MLPERF_LABEL}.",
             "Time is the median over all runs of an entry until the eval loss reaches the target, without loading and compiling.",
             "The rank orders entries of one round with the same number of accelerators by time.",
-            "Cost is the time multiplied by the on-demand price of the default basis, for whole instances.",
+            "Cost is the time multiplied by the cheapest on-demand list price, for whole instances.",
             "Energy is for one run and comes from the entries that measured power.",
         ),
         caveats=(

@@ -312,7 +312,7 @@ def _of_budget(each: Advised) -> Sentence | None:
     if fastest and fastest is not cheapest:
         used.append(fastest)
         text += f" Fastest on one machine: {fastest.words}."
-    text += f" On the cheapest option, the budget pays for at least {counted(each.training_runs, 'training run')}."
+    text += f" {_whole_usd(each.persona.limit_usd)} pays for at least {counted(each.training_runs, 'such training run')} on the cheapest option."
     rows = [row for choice in used for row in choice.rows]
     if each.accelerator:
         text += f" To buy: {each.accelerator['name']}, {_whole_usd(each.accelerator['msrp_usd'])} at launch."
@@ -335,7 +335,7 @@ def _of_devices(each: Several) -> Sentence | None:
     where = names[0] if len(names) == 1 else f"{len(names)} accelerators"
     count = counted(len(each.points), "result")
     return sentence(
-        f"{each.case.name} ({each.case.devices} devices), {each.job.name}. Cheapest: {each.choices[0].words}. The median efficiency on {where} at these counts is "
+        f"{each.case.name} ({each.case.devices} devices), {each.job.name}. Cheapest: {each.choices[0].words}. The median efficiency on {where} at these counts, over results of all models, is "
         f"{share(each.efficiency)}, from {count}: the same work takes {1 / each.efficiency - 1:.0%} more device-hours than on the smallest device counts of these results.",
         [*each.choices[0].rows, *(row for point in each.points for row in (point.base, point.row))],
     )

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from tunemark.schema.formats import HOUR_S, counted, duration, ordinal, usd
 from tunemark.schema.owned_hardware import OwnedHardware
 from tunemark.schema.recommendation import PROVEN, provider_name
+from tunemark.schema.recommendation_words import KINDS_OF_EVIDENCE
 from tunemark.site import tables, wording
 from tunemark.site.charts import Chart
-from tunemark.site.page import accelerator_path, prices_path, statement_path
+from tunemark.site.page import accelerator_path, prices_path, result_path, statement_path
 from tunemark.site.pages.studies import (
     Evidence,
     Sentence,
@@ -29,6 +30,8 @@ SOURCE = "004"
 YEARS, USD_PER_KWH, ALL_HOURS = 3.0, 0.30, 1.0
 """Inputs of owned hardware: years of use and the price of electricity, as in the example of the cost page, and use in all hours."""
 MILLION = 1e6
+SHOWN = 3
+"""Results that a cell names."""
 VALUE = "best cloud value"
 """Words of a claim about the cheapest provider."""
 BREAK_EVEN, SUSPICIOUS = "break-even", "suspicious"
@@ -112,6 +115,7 @@ def study(evidence: Evidence) -> Study:
         question="What does a training run of several epochs cost today, for the instance that is billed and for the accelerator in use, and when does owning pay off?",
         sentences=sentences,
         tables=tuple(table for table in made if table.rows) if sentences else (),
+        answers=2,
         draw=lambda: _chart(training_runs),
         method=(
             f"The training runs are the examples of document {SOURCE}. Their time is the number of epochs multiplied by the printed time per epoch. Results that are impossible as printed have no time.",
@@ -398,6 +402,14 @@ def _offer_table(training_runs: Sequence[TrainingRun]) -> Table:
     return tables.table("Cost by provider", columns, rows, interactive=True, searchable=False, stacked=True)
 
 
+def _evidence_cell(each: Owned) -> Cell:
+    """Return the kind of evidence of a time, with the link to its first result."""
+    first = each.rows[0]["result_id"] if each.rows else None
+    small = ", ".join(row["result_id"] for row in each.rows[:SHOWN]) if each.evidence in PROVEN else "no result of this accelerator is used"
+    href = result_path(first) if first and each.evidence in PROVEN else None
+    return tables.text(KINDS_OF_EVIDENCE[each.evidence], small=small, href=href)
+
+
 def _owned_table(owned: Sequence[Owned], cheapest: float | None) -> Table:
     def against(each: Owned, rented: float | None) -> Cell:
         if rented is None:
@@ -414,13 +426,8 @@ def _owned_table(owned: Sequence[Owned], cheapest: float | None) -> Table:
                 href=accelerator_path(each.accelerator["accelerator"]),
             ),
         ),
-        Column(
-            "Time per run",
-            lambda each: replace(
-                tables.number(each.hours * HOUR_S, duration), small="from results" if each.evidence in PROVEN else "predicted"
-            ),
-            numeric=True,
-        ),
+        Column("Evidence", _evidence_cell),
+        Column("Time per run", lambda each: tables.number(each.hours * HOUR_S, duration), numeric=True),
         Column(
             "Electricity per run",
             lambda each: replace(tables.number(each.electricity_usd, usd), small=f"{each.accelerator['tdp_w']:g} W"),
@@ -502,11 +509,22 @@ def _sample_table(samples: Sequence[Samples]) -> Table:
 
 def _chart(training_runs: Sequence[TrainingRun]) -> Chart | None:
     values = [
-        {"label": f"{training.row['accelerator_name']}, {provider_name(offer['provider'])}", "x": round(cost, 2), "series": series}
+        {"label": _bar(training, offer), "x": round(cost, 2), "series": series}
         for training in training_runs
         for offer in training.offers
         for cost, series in ((training.billed(offer), "billed"), (training.used(offer), "accelerators in use"))
     ]
     return bars(
-        "cost", "Cost of a training run by provider: for the whole instance, and for the accelerators in use.", values, "cost (USD)", "Cost"
+        "cost",
+        "Cost of a training run by provider: for the whole instance, and for the accelerators in use. Where the run uses one of several accelerators of an instance, the label says so.",
+        values,
+        "cost (USD)",
+        "Cost",
     )
+
+
+def _bar(training: TrainingRun, offer: Row) -> str:
+    """Return the label of an offer, with the accelerators in use where they are not all of the instance."""
+    used, rented = training.row["accelerator_count"], offer["accelerator_count"] * offer["instances"]
+    part = f" ({used} of {rented:g})" if rented > used else ""
+    return f"{training.row['accelerator_name']}, {provider_name(offer['provider'])}{part}"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tunemark.schema.recommendation import provider_name
 from tunemark.site import tables, wording
 from tunemark.site.charts import Chart
 from tunemark.site.page import document_path
@@ -35,6 +36,7 @@ class Run:
     row: Row
     epoch_s: float
     usd: float | None
+    provider: str = ""
 
     @property
     def trainium(self) -> bool:
@@ -61,11 +63,11 @@ def study(evidence: Evidence) -> Study:
         draw=lambda: _chart(groups),
         method=(
             "Results are compared if one document states the same model, method, sequence length, micro-batch, epochs and dataset for all of them.",
-            "The cost of an epoch is its time multiplied by an on-demand list price of the instance: the named instance where it can hold the run, otherwise the instance of the default basis.",
+            "The cost of an epoch is its time multiplied by the cheapest on-demand list price of an instance that can hold the run.",
             "The effect of a document's optimisation is the ratio of the times of an epoch before and after, on the same device.",
         ),
         caveats=(
-            "All costs are on-demand list prices of one day. Spot and marketplace prices can change the order; see the cost page.",
+            "All costs are on-demand list prices of one day, of different providers. A single provider, or spot and marketplace prices, can change the order; the cost page holds the provider or the kind of price fixed.",
             "The documents do not state the same software versions for all devices, and each measures a single run per device.",
             "BERT classification uses short rows. It does not show how the devices compare for large language models.",
             *ambiguous_caveat(evidence, sentences),
@@ -79,7 +81,7 @@ def _runs(evidence: Evidence) -> list[Run]:
         seconds = evidence.figure(row, "epoch_time_s")
         if seconds and row["accelerator"] and row["trust"] == "published":
             cost = evidence.catalogue.basis_costs.get(row["result_id"])
-            made.append(Run(row, seconds, cost["usd_per_epoch"] if cost else None))
+            made.append(Run(row, seconds, cost["usd_per_epoch"] if cost else None, provider_name(cost["provider"]) if cost else ""))
     return made
 
 
@@ -131,8 +133,8 @@ def _of_group(group: list[Run]) -> Iterator[Sentence | None]:
     )
     priced = sorted((run for run in group if run.usd), key=lambda run: run.usd or 0.0)
     if ours in priced and len(priced) > 1:
-        parts = [f"${run.usd:.4f} on {run.name}" for run in priced]
-        yield sentence(f"At on-demand list prices that epoch costs {listed(parts)}.", [run.row for run in priced])
+        parts = [f"${run.usd:.4f} on {run.name} ({run.provider})" for run in priced]
+        yield sentence(f"At the cheapest on-demand list price of each, that epoch costs {listed(parts)}.", [run.row for run in priced])
         for better, words in (
             ([run for run in priced if run.epoch_s < ours.epoch_s and (run.usd or 0) < (ours.usd or 0)], "both faster and cheaper than"),
             ([run for run in priced if run.epoch_s < ours.epoch_s and (run.usd or 0) > (ours.usd or 0)], "faster but more expensive than"),

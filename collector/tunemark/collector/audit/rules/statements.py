@@ -363,7 +363,7 @@ def effects(evidence: Evidence) -> Iterator[Finding]:
         results = evidence.with_ids(effect.records)
         pairs = list(zip(results[::2], results[1::2], strict=False))
         if not pairs:
-            words = f"there are no two results with and without {effect.measure}"
+            words = f"this document has no two results with and without {effect.measure}"
             yield Finding(SUSPICIOUS, (statement.id,), claim, words, {"measure": effect.measure}, quantities=quantities)
         low, high = effect.low if effect.low is not None else -math.inf, effect.high if effect.high is not None else math.inf
         for treated, untreated in pairs:

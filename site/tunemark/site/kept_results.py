@@ -1,0 +1,187 @@
+"""Files of results that the next build can reuse: the page of a result and its file of the API, while nothing that they show changes.
+
+The files stay in the site; a list beside it has the key of each result and the hashes of its files. The key is a hash of all rows
+that the files depend on, of the code, and of the options. A file that is missing or was changed is made again, and so is every
+file if the list is missing, damaged or of another version.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass, field
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
+from platform import python_version
+from typing import Self
+
+from tunemark import schema
+from tunemark.schema.files import write_atomically
+from tunemark.site import reproduce
+from tunemark.site.page import api_path, result_path
+from tunemark.site.queries import OF_A_RESULT, Catalogue
+from tunemark.site.render import ENDING, compact_json
+from tunemark.site.stamp import StampedPage
+
+FILE = ".results.json"
+FORMAT = 1
+SHELL = "results/shell"
+"""Page whose layout the pages of results have."""
+LIBRARIES = ("altair", "duckdb", "jinja2", "markdown", "markupsafe", "pydantic", "vl-convert-python")
+GROUPS = ("comparability_group", "configuration", "study_id")
+"""Columns whose results appear on each other's pages."""
+SETTING = "concat_ws('|', model, method, accelerator, accelerator_count)"
+ROWS = """
+    select {owner} as result_id, sum(hash(t)::hugeint)::varchar as rows from {table} t
+    where {owner} is not null group by all
+"""
+RESULTS = f"select result_id, {', '.join(GROUPS)}, {SETTING} as setting, hash(r)::varchar as row from results r"  # noqa: S608 - our own names
+SHARED = ("accelerators", "models", "workloads", "workload_axes", "sources", "statements", "audit_rules")
+"""Small tables that any page can show."""
+
+
+# Keys ----------------------------------------------------------------------------------------------
+
+
+def keys_of(catalogue: Catalogue) -> dict[str, str]:
+    """Return the key of each result: a hash of its own rows, of those of results on its page, and of what all pages share."""
+    rows, own = catalogue.database.rows, dict[str, list[object]]()
+    for table in (*OF_A_RESULT, "steps", "run_curves"):
+        owner = OF_A_RESULT.get(table, "result_id").partition(",")[0]
+        for row in rows(ROWS.format(owner=owner, table=table)):
+            own.setdefault(row["result_id"], []).append((table, row["rows"]))
+    for finding in catalogue.findings:
+        others = [(name, catalogue.result_sources.get(name), catalogue.statement_sources.get(name)) for name in finding["record_ids"]]
+        for name in finding["record_ids"]:
+            own.setdefault(name, []).append((sorted(finding.items()), others))
+    results = rows(RESULTS)
+    packages = sorted((name, sorted(versions)) for name, versions in catalogue.package_versions.items())
+    small = [rows(f"select sum(hash(t)::hugeint)::varchar from {name} t") for name in SHARED]  # noqa: S608 - our own names
+    shared = _hash(_code(), asdict(catalogue.site), packages, small)
+    rows_of = {row["result_id"]: _hash(row["row"], own.get(row["result_id"])) for row in results}
+    groups = Counter[tuple[str, str]]()
+    for row in results:
+        for name in (*GROUPS, "setting"):
+            groups[name, row[name]] += int(rows_of[row["result_id"]], 16)
+    files = {row["result_id"]: asdict(reproduce.downloads(row)) for row in catalogue.results}
+    return {
+        row["result_id"]: _hash(
+            shared,
+            rows_of[row["result_id"]],
+            files[row["result_id"]],
+            *(groups[name, row[name]] for name in (*GROUPS, "setting") if row[name]),
+        )
+        for row in results
+    }
+
+
+@cache
+def _code() -> str:
+    """Return a hash of all code and templates that make the pages, with the versions of the libraries that they use."""
+    folders = (Path(__file__).parent, *map(Path, schema.__path__))
+    files = sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in {".py", ".j2", ".js", ".svg"})
+    return _hash(python_version(), *map(version, LIBRARIES), *(hashlib.sha256(path.read_bytes()).hexdigest() for path in files))
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+# Files ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of one result."""
+
+    key: str
+    sha256: dict[str, str]
+    """Hash of each file by its path in the site."""
+    charts: tuple[str, ...] = ()
+    """Names of the kept charts on its page."""
+
+
+@dataclass(slots=True)
+class KeptResults:
+    """The files of a previous build that are still valid."""
+
+    site: Path
+    """The previous site."""
+    shell: str = ""
+    """Hash of the layout into which the pages were stamped."""
+    files: dict[str, Files] = field(default_factory=dict)
+    """By result."""
+    charts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Charts of the pages that were rendered, by result."""
+
+    @classmethod
+    def read(cls, out: Path, keys: Mapping[str, str]) -> Self:
+        """Return the results whose key is the same, and whose files are as they were written."""
+        site = out / "site"
+        try:
+            content = json.loads((out / FILE).read_text(encoding="utf-8"))
+            listed = {name: Files(*each) for name, each in content["results"].items()} if content["format"] == FORMAT else {}
+            return cls(
+                site, content["shell"], {name: each for name, each in listed.items() if keys.get(name) == each.key and _are_in(site, each)}
+            )
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return cls(site)
+
+    def link(self, path: str, site: Path) -> None:
+        """Add a file of the previous site to a new one: as a second name, or as a copy where the file system has no second names."""
+        try:
+            os.link(self.site / path, site / path)
+        except OSError:
+            shutil.copyfile(self.site / path, site / path)
+
+    def renew(self, path: str, site: Path, start: bytes, after: bytes) -> None:
+        """Add a file of the previous site to a new one, with another start. `after` is what follows the start."""
+        before, _, rest = (self.site / path).read_bytes().partition(after)
+        if before == start:
+            self.link(path, site)
+        else:
+            (site / path).write_bytes(start + after + rest)
+
+    def has_layout(self, site: Path) -> bool:
+        """Return True if MkDocs laid the pages of a new site out as before. Keep the new layout."""
+        shell = site / f"{SHELL}{ENDING}"
+        before, self.shell = self.shell, _sha256(shell) if shell.is_file() else ""
+        return self.shell == before
+
+    def note(self, page: StampedPage, site: Path) -> None:
+        """Link the page of a result that is in place, and note the charts of one that was rendered."""
+        if page.content is None:
+            self.link(f"{page.path}{ENDING}", site)
+        else:
+            self.charts[PurePosixPath(page.path).name] = page.charts
+
+    def write(self, out: Path, keys: Mapping[str, str]) -> None:
+        """List the files of the site that was built."""
+        for result, names in self.charts.items():
+            self.files[result] = Files(keys[result], {paths_of(result)[0]: ""}, names)
+        for result, files in self.files.items():
+            page, api = paths_of(result)
+            files.sha256[api] = _sha256(out / "site" / api)
+            if result in self.charts:
+                files.sha256[page] = _sha256(out / "site" / page)
+        content = {"format": FORMAT, "shell": self.shell, "results": {name: astuple(each) for name, each in sorted(self.files.items())}}
+        write_atomically(out / FILE, compact_json(content).encode())
+
+
+def paths_of(result: str) -> tuple[str, str]:
+    """Return the paths in the site of the page of a result and of its file of the API."""
+    return f"{result_path(result)}{ENDING}", api_path(result_path(result))
+
+
+def _are_in(site: Path, files: Files) -> bool:
+    try:
+        return all(_sha256(site / path) == sha256 for path, sha256 in files.sha256.items())
+    except OSError:
+        return False
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
