@@ -1,6 +1,8 @@
 """Formats, suggestions, privacy, files, facts and costs."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -163,3 +165,14 @@ def test_a_card_that_is_wrong_names_its_file(tmp_path: Path, content: str) -> No
     (folder / "b.toml").write_text(content)
     with pytest.raises(TunemarkError, match=r"b\.toml"):
         _ = FactBase(tmp_path).accelerators
+
+
+def test_what_a_killed_process_left_beside_a_file_is_removed_by_the_next_write(tmp_path):
+    code = "import os, sys; from pathlib import Path; from tunemark.schema.files import replacing\nwith replacing(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
+    target = tmp_path / "results.db"
+    assert subprocess.run([sys.executable, "-c", code, str(target)], check=False).returncode == -9
+    alive = tmp_path / f".results.db.{os.getpid()}-mine"
+    alive.mkdir()
+    assert len(list(tmp_path.iterdir())) == 2
+    write_atomically(target, b"new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [alive.name, "results.db"]

@@ -1,6 +1,7 @@
 """The project's folders, and atomic file writes."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,11 +61,31 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in a folder next to the file; on success that file replaces it, on failure it is removed."""
+    """Yield a temporary path in a folder next to the file; on success that file replaces it, on failure it is removed.
+
+    The folder is named after this process, so that what a killed process left behind is removed by the next one.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+    for left in path.parent.glob(f".{path.name}.*-*"):
+        process = left.name.removeprefix(f".{path.name}.").partition("-")[0]
+        if process.isdecimal() and not _is_running(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.{os.getpid()}-") as folder:
         partial = Path(folder) / path.name
         yield partial
         with partial.open("rb") as written:
             os.fsync(written.fileno())
         partial.replace(path)
+
+
+def _is_running(process: int) -> bool:
+    if os.name != "posix":
+        # Elsewhere a signal 0 would end the process.
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
