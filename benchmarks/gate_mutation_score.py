@@ -188,7 +188,7 @@ def missed(cases: Iterable[Case]) -> Iterator[str]:
     for case in cases:
         if not case.caught or not case.named or case.crash:
             why = "crash" if case.crash else "missed" if not case.caught else "another field"
-            yield f"{why}: {case.kind}: {case.family}: {case.name} [{case.base}] {case.crash}{'; '.join(case.said)[:200]!r}"
+            yield f"{why}: {case.kind}: {case.family}: {case.name} [{case.base}] {'; '.join(filter(None, (case.crash, *case.said)))[:200]!r}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -65,7 +65,7 @@ def texts():
             yield from ((path, line, text) for line, text in docstrings_and_comments(path.read_text(encoding="utf-8")))
         for path in sorted([*(ROOT / room / "tunemark").rglob("*.j2"), *(ROOT / room / "tunemark").rglob("*.sql")]):
             yield from ((path, line, text) for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1))
-    for path in sorted((ROOT / "benchmarks").glob("*.py")):
+    for path in sorted((ROOT / "benchmarks").rglob("*.py")):
         yield from ((path, line, text) for line, text in docstrings_and_comments(path.read_text(encoding="utf-8")))
     for name in PAGES:
         path = ROOT / name

@@ -62,7 +62,7 @@ copied("copied trace in reverse", lambda c: retime(c, lambda times: times[::-1])
 copied("copied trace, halves exchanged", lambda c: retime(c, lambda times: np.roll(times, len(times) // 2)))
 copied("copied trace rounded to a tenth of a millisecond", lambda c: retime(c, lambda times: np.round(times, 4)))
 copied(
-    "copied trace, first tenth drawn anew",
+    "copied trace, first tenth drawn again",
     lambda c: retime(c, lambda times: np.where(np.arange(len(times)) < len(times) / 10, times * _noise(0.01)(np.ones(len(times))), times)),
 )
 copied("copied trace under another CPU", lambda c: json.loads(json.dumps(c).replace(c["environment"]["cpu"], RYZEN)), "ok cpu")

@@ -101,7 +101,7 @@ named("hash in capital letters", lambda p: f"{p.folder.name}/{p.good_name[:-17]}
 named("half of the hash", lambda p: f"{p.folder.name}/{p.good_name[:-11]}.json")
 named("invented words in the name", lambda p: f"{p.folder.name}/fastest-gpu-of-all-{p.good_name[-17:]}")
 named("no day in the name", lambda p: f"{p.folder.name}/{p.good_name[9:]}")
-named("a day that is none", lambda p: f"{p.folder.name}/20261341{p.good_name[8:]}")
+named("a day that does not exist", lambda p: f"{p.folder.name}/20261341{p.good_name[8:]}")
 named("another device in the name", lambda p: f"{p.folder.name}/{p.good_name[:9]}nvidia-b200-{p.good_name[-17:]}")
 named("hidden file .x.json", lambda p: f"{p.folder.name}/.x.json")
 named("hidden file with a good name", lambda p: f"{p.folder.name}/.{p.good_name}")

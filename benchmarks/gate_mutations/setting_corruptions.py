@@ -41,7 +41,7 @@ def stored(name: str, new: Callable[[dict[str, int]], dict[str, int]]) -> None:
 
 
 stored("parameter bytes of another number format", lambda sizes: {"int8": sum(sizes.values())})
-stored("bytes of a number format that nobody has", lambda sizes: {**sizes, "fp1": 10})
+stored("bytes of an unknown number format", lambda sizes: {**sizes, "fp1": 10})
 stored("parameter bytes twice the parameters", lambda sizes: {name: 2 * size for name, size in sizes.items()})
 
 

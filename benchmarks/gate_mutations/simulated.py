@@ -214,7 +214,7 @@ class _Simulation:
         self.allocated = min(self.allocated, self.reserved - 412 * MIB)
 
     def finished(self) -> Finished:
-        """Return what the parent knows about the run at its end."""
+        """Return the evidence of the parent at the end of the run."""
         ending, log = self.scenario.ending, self.log
         for phase in self._phases():
             log.phases.append({"phase": phase, "at_s": self.now})

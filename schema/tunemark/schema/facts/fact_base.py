@@ -22,13 +22,25 @@ from tunemark.schema.facts.names import AWS, cpu_name, suggest_accelerator, sugg
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.files import data_folder, project_root
-from tunemark.schema.records.base import Frozen, Text
+from tunemark.schema.records.base import Count, Frozen, Text
 from tunemark.schema.vocabulary import Backend
 
 SUPPORT_FILE = "support.json"
 GATE_SCORES_FILE = "evaluations/gate.csv"
 BASIS_FILE = "basis.toml"
 """File of the price basis, in data/prices."""
+
+
+class GateScore(Frozen):
+    """The outcome of one family of attempts of the examination of the checks; the columns of the table `gate_scores`."""
+
+    kind: Text
+    family: Text
+    attempts: Count
+    caught_everywhere: Count
+    cases: Count
+    cases_caught: Count
+    named: Count
 
 
 class SupportMatrix(Frozen):
@@ -118,10 +130,11 @@ class FactBase:
         return validated(SupportMatrix, json.loads(path.read_text(encoding="utf-8")), str(path)) if path.exists() else None
 
     @cached_property
-    def gate_scores(self) -> tuple[dict[str, str], ...]:
-        """The outcome of the examination of the gate, which `make mutation-score` writes; empty if data/ has none."""
+    def gate_scores(self) -> tuple[GateScore, ...]:
+        """The outcome of the examination of the checks, which `make mutation-score` writes; empty if data/ has none."""
         path = self.root / GATE_SCORES_FILE
-        return tuple(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.exists() else ()
+        rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()
+        return tuple(validated(GateScore, row, str(path)) for row in rows)
 
     def matrix_of(self, key: str) -> str | None:
         """Return the name of the matrix file that contains a workload, or None if it has a card of its own."""

@@ -133,7 +133,7 @@ def _contributing() -> dict[str, object]:
 def _examination(catalogue: Catalogue) -> dict[str, object]:
     """Return the outcome of the examination by kind, and the comparison with other checkers."""
     scores = {kind: [row for row in catalogue.gate_scores if row["kind"] == kind] for kind in EXAMINED}
-    totals = {kind: next((row for row in rows if row["family"] == "all"), None) for kind, rows in scores.items()}
+    totals = {kind: row for kind, rows in scores.items() for row in rows if row["family"] == "all"}
     columns: list[Column[Row]] = [
         Column("Wrong in", lambda row: tables.text(row["family"])),
         Column("Refused everywhere", lambda row: _part(row["caught_everywhere"], row["attempts"]), numeric=True),
@@ -141,14 +141,23 @@ def _examination(catalogue: Catalogue) -> dict[str, object]:
         Column("A wrong field named", lambda row: _part(row["named"], row["cases_caught"]), numeric=True),
     ]
     made = [tables.table(title, columns, scores[kind], searchable=False) for kind, title in EXAMINED.items() if len(scores[kind]) > 1]
-    own = totals["corruptions"]
+    own = totals.get("corruptions")
     checkers = [Checker("Tunemark", own["caught_everywhere"], own["attempts"], "refused, exit code 3")] if own else []
     compared: list[Column[Checker]] = [
         Column("Checker", lambda checker: tables.text(checker.name)),
         Column("Corruptions caught", lambda checker: _part(checker.caught, checker.attempts), numeric=True),
         Column("When it finds one", lambda checker: tables.text(checker.answer)),
     ]
-    return {"totals": totals, "checkers": tables.table("Checkers", compared, [*checkers, *CHECKERS], searchable=False), "made": made}
+    summary: list[Column[str]] = [
+        Column("Examined", lambda kind: tables.text(EXAMINED[kind])),
+        Column("Right decision", lambda kind: _part(totals[kind]["caught_everywhere"], totals[kind]["attempts"]), numeric=True),
+        Column("Cases", lambda kind: _part(totals[kind]["cases_caught"], totals[kind]["cases"]), numeric=True),
+    ]
+    return {
+        "checkers": tables.table("Checkers", compared, [*checkers, *CHECKERS], searchable=False),
+        "summary": tables.table("Summary", summary, totals, searchable=False) if totals else None,
+        "made": made,
+    }
 
 
 def _part(part: int, whole: int) -> Cell:
