@@ -16,12 +16,12 @@ from tunemark.collector.gate.fact_book_checks import (
     golden_problems,
     known_problems,
     price_problems,
-    printed_value,
     workload_problems,
 )
 from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, model_problems, text_problems
 from tunemark.collector.gate.fact_files import fact_files, fact_problems
 from tunemark.collector.gate.read import find_records, read_or_none
+from tunemark.collector.importers.printed_text import printed_value
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import WorldFacts
@@ -259,6 +259,7 @@ def test_golden_losses_of_another_card_or_of_no_learning_are_refused(changes: di
         ("relative_speed", "1.00x (baseline)", 1),
         ("train_time_s", "soon", None),
         ("peak_memory_bytes", "78 bananas", None),
+        ("peak_memory_bytes", "78 XiB", None),
     ],
 )
 def test_a_printed_figure_is_read_in_the_unit_of_its_quantity(quantity: str, printed: str, value: float | None) -> None:
@@ -376,6 +377,19 @@ def test_a_patch_of_an_old_series_may_follow_a_new_series() -> None:
 )
 def test_impossible_known_facts_are_refused(known: dict[str, Any]) -> None:
     assert list(known_problems(WorldFacts.model_validate(known)))
+
+
+def test_a_check_that_fails_names_its_file_and_stops_no_other(checkout: Path, tunemark: Tunemark) -> None:
+    card = checkout / "data" / "models" / "gpt2.toml"
+    card.write_text(
+        card.read_text(encoding="utf-8").replace("intermediate_size = 3072", f"intermediate_size = 3{'0' * 400}"), encoding="utf-8"
+    )
+    price = checkout / "data" / "accelerators" / "nvidia-t4.toml"
+    price.write_text(price.read_text(encoding="utf-8").replace("tdp_w = 70", "tdp_w = 70000"), encoding="utf-8")
+    answered = tunemark("validate", "data")
+    assert answered.code == 3
+    assert "data/models/gpt2.toml:1: file: a check could not be made" in answered.err
+    assert "nvidia-t4.toml" in answered.err
 
 
 def test_the_support_matrix_is_checked_by_its_model_and_tables_of_documents_are_no_records(checkout: Path, tunemark: Tunemark) -> None:

@@ -37,7 +37,8 @@ def validate(
     """Check submissions, published and converted results, and the facts of data/.
 
     Records: schema, rules between fields, re-derivation of the headline numbers, identity of people and machines,
-    cards, file name. Facts: accelerator, model and workload cards, the price book, the document of each source.
+    cards, file name. Facts: accelerator, model and workload cards, the price book, known facts, the support matrix, the document of
+    each source, each compared with physics and the facts beside it.
     All files are checked. Each problem is one line, `file: field: value: fix`, with the line number for a fact.
 
     A change in `data/` since the measurement is a problem of a new submission, and a note on one that git already tracks.

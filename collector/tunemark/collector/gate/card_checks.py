@@ -6,8 +6,6 @@ from tunemark.collector.gate.claim_checks import override_problems
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import SharedSetting, WorkloadCard, shared_settings
-from tunemark.schema.records.converted import ConvertedResult
-from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.upgrade import Problem
 from tunemark.schema.vocabulary import Backend, Division, Weights
@@ -29,12 +27,6 @@ def submission_problems(submission: Submission, facts: FactBase) -> Iterator[Pro
     if ran_current_card(submission, facts):
         yield from card_problems(submission, facts.workloads[plan.workload], facts)
         yield from override_problems(submission, facts.workloads[plan.workload])
-
-
-def published_problems(result: PublishedResult | ConvertedResult, facts: FactBase) -> Iterator[Problem]:
-    """Yield a problem for each unknown card that a published or converted result names."""
-    yield from _unknown("conditions.model", result.conditions.model, facts.models, "models")
-    yield from _unknown("conditions.accelerator", result.conditions.accelerator, facts.accelerators, "accelerators")
 
 
 def outdated(submission: Submission, facts: FactBase) -> Iterator[Problem]:

@@ -135,7 +135,7 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
     elif SUBMISSIONS in path.absolute().parts[:-1]:
         problems = [Problem("format", repr(getattr(record, "format", None)), "is not a submission; other records are in data/")]
     else:
-        problems = list(fact_record_problems(record, content, path, facts))
+        problems = list(_without_raising(fact_record_problems(record, content, path, facts)))
     return Verdict(tuple(problems), record, derived, content_id(content), hashlib.sha256(content).hexdigest(), outdated, doubts)
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from tunemark.collector.gate.card_checks import published_problems
 from tunemark.collector.gate.fact_checks import Neighbours, day_problems, skeleton, source_problems, text_problems
-from tunemark.collector.importers.table import PER_DEVICE, duration
+from tunemark.collector.importers.printed_text import PER_DEVICE, printed_value
+from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import AWS
@@ -296,9 +296,6 @@ def golden_problems(golden: GoldenLosses, card: WorkloadCard | None, sha256: str
 
 # Published and converted results -----------------------------------------------------------------------
 
-FIGURE = re.compile(r"[~≈>]?\s*\$?(?P<number>\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+)\s*(?P<unit>%|[A-Za-z]+)?(?P<rest>.*)", re.DOTALL)
-PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18}
-"""Decimal prefixes of printed units."""
 ROUNDING = 1e-6
 """Relative rounding of a stored value: bytes are whole, and quotients have 15 digits."""
 WHOLE_BYTE = 1.0
@@ -315,32 +312,34 @@ def fact_record_problems(record: BaseModel, content: bytes, path: Path, facts: F
         yield replace(problem, field=f"line {line}: {problem.field}")
     results = published_results(record)
     for result in results:
-        for problem in (*published_problems(result, facts), *result_problems(result), *_versions(result.conditions, facts)):
+        for problem in (*result_problems(result), *condition_problems(result.conditions, facts)):
             yield replace(problem, field=f"{result.id}: {problem.field}") if isinstance(record, PublishedSet) else problem
     if isinstance(record, SourceDocument):
         yield from _document(record)
     elif isinstance(record, ConvertedResult):
-        yield from published_problems(record, facts)
-        yield from _versions(record.conditions, facts)
+        yield from condition_problems(record.conditions, facts)
         yield from _converted(record)
     yield from _place(path, [record.id] if isinstance(record, SourceDocument) else [result.id for result in results])
 
 
 def result_problems(result: PublishedResult | Statement) -> Iterator[Problem]:
-    """Yield problems of the claims of a result or a statement, and of its conditions."""
+    """Yield problems of the claims of a result or a statement."""
     conditions = result.conditions if isinstance(result, PublishedResult) else None
     for quantity, claim in result.claims.items():
         for problem in claim_problems(quantity, claim, conditions):
             yield Problem(f"claims.{quantity}.{problem.field}", problem.value, problem.fix)
-    if conditions is not None:
-        yield from _conditions(conditions)
 
 
-def _conditions(conditions: Conditions) -> Iterator[Problem]:
+def condition_problems(conditions: Conditions, facts: FactBase) -> Iterator[Problem]:
+    """Yield problems of the conditions of a result: cards that do not exist, numbers above those of any run, versions to come."""
+    for name, key, cards in (("model", conditions.model, facts.models), ("accelerator", conditions.accelerator, facts.accelerators)):
+        if key is not None and key not in cards:
+            yield Problem(f"conditions.{name}", repr(key), f"no such card in data/{name}s; {did_you_mean(key, cards)}")
     limits = {"accelerator_count": MOST_DEVICES, "sequence_length": LONGEST_ROW, "micro_batch": MOST_DEVICES, "global_batch": LONGEST_ROW}
     for name, most in limits.items():
         if (value := getattr(conditions, name)) is not None and value > most:
             yield Problem(f"conditions.{name}", str(value), f"is above {most}, more than any run; correct it")
+    yield from _versions(conditions, facts)
 
 
 def _versions(conditions: Conditions, facts: FactBase) -> Iterator[Problem]:
@@ -348,8 +347,8 @@ def _versions(conditions: Conditions, facts: FactBase) -> Iterator[Problem]:
 
     Betas and versions installed from a repository, such as FlashAttention 4 where 2 is the newest released, come earlier.
     """
-    for library in facts.known.libraries:
-        match = re.match(r"v?(\d+)\.\d", conditions.framework.get(library.library, ""))
+    for library in (each for each in facts.known.libraries if each.library in conditions.framework):
+        match = re.match(r"v?(\d+)\.\d", conditions.framework[library.library])
         newest = max((int(found[0]) for version in library.released_on if (found := re.match(r"\d+", version))), default=0)
         if match and int(match[1]) > newest + AHEAD:
             fix = f"{newest} is the newest major version known on {library.read_on}; correct it, or run `tunemark import releases`"
@@ -386,33 +385,6 @@ def claim_problems(quantity: str, claim: Claim, conditions: Conditions | None) -
         yield Problem("value", f"{claim.value:.10g}", fix)
 
 
-def printed_value(quantity: str, printed: str) -> float | None:
-    """Return the figure in printed words, in the unit of its quantity, or None if there is none."""
-    unit, bare = QUANTITIES[quantity].unit, printed.strip().replace("+", "")
-    match = FIGURE.fullmatch(bare)
-    if match is None:
-        return None
-    number, word = float(match["number"].replace(",", "")), match["unit"] or ""
-    if unit == "s":
-        in_time = duration(re.sub(r"(?<=[dhm])(?=\d)", " ", bare)) if word.lower() != "ms" else number / 1000
-        return in_time if in_time is not None else number if word in {"", "s", "Sec"} else None
-    if word == "%":
-        return number / 100
-    if word in {"", "x", "W"} or unit.startswith(word.lower()[:3]):
-        return number
-    if unit == "bytes" and word.endswith("iB"):
-        return number * 1024.0 ** (1 + "kmgt".index(word[0].lower()))
-    if word == "GF":
-        # The transformers trainer prints floating-point operations in units of 2^30.
-        return number * 2.0**30
-    if re.fullmatch(r"[kMGTPE]?(?:B|FLOP|FLOPS|F)?|B", word):
-        return number * (1e9 if (unit, word) == ("1", "B") else PREFIXES[word[:1].lower() if word[:1] in "kMGTPE" else ""])
-    return number if word.lower() in _WORDS else None
-
-
-_WORDS = frozenset({"epochs", "epoch", "th", "seq", "sequences", "sentences", "tok", "toks", "gen", "average", "bytes", "flops", "if"})
-
-
 def _document(document: SourceDocument) -> Iterator[Problem]:
     """Yield problems of a document: its address and days, and the ids and claims of its statements."""
     if document.url is not None and not re.match(r"https?://", document.url):
@@ -441,7 +413,6 @@ def _place(path: Path, ids: Sequence[str]) -> Iterator[Problem]:
 
 def _converted(result: ConvertedResult) -> Iterator[Problem]:
     """Yield problems of a converted result: evaluations out of order, times and samples that contradict each other."""
-    yield from _conditions(result.conditions)
     system, count = result.system, result.conditions.accelerator_count
     if system.nodes and system.accelerators_per_node and count and system.nodes * system.accelerators_per_node != count:
         fix = f"the system has {system.nodes} nodes of {system.accelerators_per_node}; correct one of them"

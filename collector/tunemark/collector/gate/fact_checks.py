@@ -296,7 +296,7 @@ def _relations(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
     counts twice what holds, since two fields of one table are often wrong together.
     """
     peers = [] if card.cpu is not None else _peers(card, beside)
-    said = {relation: _said(card, relation, peers) for relation in RELATIONS if card.cpu is None and _ratio(card, relation) is not None}
+    said = {relation: _fault(card, relation, peers) for relation in RELATIONS if card.cpu is None and _ratio(card, relation) is not None}
     while any(said.values()):
         votes = Counter[str]()
         for relation, fix in said.items():
@@ -307,8 +307,8 @@ def _relations(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
         said = {relation: fix for relation, fix in said.items() if worst not in {relation.of, relation.over}}
 
 
-def _said(card: AcceleratorCard, relation: Relation, peers: Iterable[AcceleratorCard]) -> str:
-    """Return what is wrong with a relation, or nothing."""
+def _fault(card: AcceleratorCard, relation: Relation, peers: Iterable[AcceleratorCard]) -> str:
+    """Return the fault of a relation, or nothing."""
     ratio = _ratio(card, relation) or math.nan
     about = f"{relation.of} / {relation.over} is {ratio:.3g}"
     if not relation.holds(ratio):
@@ -389,8 +389,9 @@ def _identity(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:
     vendor, *parts = card.key.split("-")
     if skeleton(vendor) != skeleton(card.vendor.split()[0]):
         yield Problem("vendor", repr(card.vendor), f"the key begins with {vendor!r}; a key begins with its vendor")
-    looks = {skeleton(other.vendor): other.vendor for other in beside.accelerators.values() if other.key != card.key}
-    if looks.get(skeleton(card.vendor), card.vendor) != card.vendor:
+    vendors = {other.vendor for other in beside.accelerators.values() if other.key != card.key}
+    looks = {skeleton(other): other for other in vendors if card.vendor not in vendors}
+    if skeleton(card.vendor) in looks:
         yield Problem("vendor", repr(card.vendor), f"is written {looks[skeleton(card.vendor)]!r} on other cards; write it the same")
     words = skeleton(" ".join((card.name, *card.aliases)))
     missing = [part for part in parts if any(map(str.isdigit, part)) and skeleton(part) not in words]

@@ -123,6 +123,8 @@ def _file_problems(path: Path, shown: str, beside: Neighbours) -> Iterator[tuple
         at = re.search(r"\(at line (\d+)", problem.fix)
         number = int(at[1]) if at else _line(path, problem.field)
         yield f"{shown}:{number}", problem
+    except Exception as error:  # noqa: BLE001 - whatever it is, the file is the reason, and the others are still checked
+        yield f"{shown}:1", Problem("file", "", f"a check could not be made: {type(error).__name__}: {error}; please report this file")
 
 
 def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:

@@ -12,9 +12,10 @@ import typer
 from pydantic import ValidationError
 
 from tunemark.collector.commands.terminal import AsJson, print_json, print_table, say
-from tunemark.collector.gate.card_checks import published_problems
+from tunemark.collector.gate.fact_book_checks import condition_problems
 from tunemark.collector.gate.read import DOCUMENT
 from tunemark.collector.importers.import_io import first_error, printable, read_text, write_changed
+from tunemark.collector.importers.printed_text import PER_DEVICE, duration
 from tunemark.collector.importers.table_map import PREFIXES, UNITS, WRITTEN, Column, Map, Match, TableMap, Variant, read_map
 from tunemark.collector.importers.table_text import TextTable, extract, tables_in, transposed
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
@@ -31,9 +32,6 @@ MOST_RESULTS = 999
 NO_CARD = "@none"
 """Value of a condition that is unknown for some rows only; TOML has no null."""
 NUMBER = re.compile(r"[~≈]?\s*\$?(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*(?P<unit>[A-Za-z%/]*)")
-PARTS = re.compile(r"([0-9.]+)\s*(d|h|m|s)[a-z]*\b", re.IGNORECASE)
-CLOCK = re.compile(r"(?:(\d+):)?(\d{1,3}):(\d{2}(?:\.\d+)?)")
-SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 def table(
@@ -399,9 +397,6 @@ class Row:
             raise TunemarkError(self.place, " | ".join(self.cells.values()), fix, exit_code=Exit.INVALID) from error
 
 
-PER_DEVICE = "printed per device, times the devices"
-
-
 def _label(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.rpartition(".")[2].lower()).strip("_") or "row"
 
@@ -418,16 +413,6 @@ def _scalar(cell: str) -> Scalar:
 def _short(value: float) -> float:
     """Return a value without the noise of binary fractions: 15 significant digits hold every printed figure."""
     return float(f"{value:.15g}")
-
-
-def duration(cell: str) -> float | None:
-    """Return the seconds in `1h 2m 3s`, `45 min` or `1:02:03` (hours first) or `2:03` (minutes first), or None."""
-    clock = CLOCK.fullmatch(cell)
-    if clock:
-        return int(clock[1] or 0) * 3600 + int(clock[2]) * 60 + float(clock[3])
-    parts = PARTS.findall(cell)
-    left = PARTS.sub("", cell).replace(",", "").replace("and", "").strip("~ ")
-    return sum(float(number) * SECONDS[unit.lower()] for number, unit in parts) if parts and not left else None
 
 
 # Documents -----------------------------------------------------------------------------------------
@@ -453,5 +438,5 @@ def document_of(mapping: Map, results: int, existing: Path) -> bytes:
 def check_cards(results: Sequence[PublishedResult], facts: FactBase) -> None:
     """Raise TunemarkError (exit code 3) for the first model or accelerator without a card."""
     for result in results:
-        for problem in published_problems(result, facts):
+        for problem in condition_problems(result.conditions, facts):
             raise TunemarkError(f"{result.id}: {problem.field}", problem.value, problem.fix, exit_code=Exit.INVALID)
