@@ -36,7 +36,7 @@ def test_only_the_harness_names_a_training_library(room):
 def test_the_structure_of_the_code_keeps_its_goals():
     figures = structure.measure(ROOT)
     # 190 for the tree that the goal was set for; each command and page that came later adds one.
-    assert figures["modules"] <= 240
+    assert figures["modules"] <= 242
     assert figures["longest import chain"] <= 10
     assert figures["single-importer modules"] <= 50
     assert figures["cycles"] == 0

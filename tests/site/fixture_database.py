@@ -297,7 +297,7 @@ OPEN_GATE = """
 from tunemark import cli
 from tunemark.collector.gate import check
 
-check._submission_problems = lambda *_: []
+check._submission_problems = check.fact_record_problems = lambda *_: []
 cli.main()
 """
 """The command line without the gate's checks: the pages must stay safe whatever it lets through."""

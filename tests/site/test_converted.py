@@ -123,4 +123,4 @@ def test_the_time_to_target_is_shown_small_in_the_table_of_all_results(catalogue
 
 def test_the_first_page_counts_documents_without_rounds(pages: dict[str, Page]) -> None:
     text = markdown(pages["index"])
-    assert ">2 source documents</a>" in text
+    assert ">2 source documents and 1 MLPerf round</a>" in text

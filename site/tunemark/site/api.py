@@ -5,7 +5,7 @@ renamed or removed.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,6 @@ from tunemark.schema import VERSION
 from tunemark.schema.records.json_schema import ID_BASE, schema_files
 from tunemark.site import downloads, reproduce
 from tunemark.site.downloads import MAIN, Relation
-from tunemark.site.kept_results import KeptResults, paths_of
 from tunemark.site.page import api_path, badge_path, result_path
 from tunemark.site.queries import Catalogue, grouped
 from tunemark.site.render import ENDING, compact_json, file_name
@@ -47,6 +46,8 @@ DETAILS = {
     "facts": Relation("result_facts", "Further facts, such as the plan, the packages and the conditions."),
 }
 """Key of a result's file -> the rows about it."""
+RESULT = b',"result":'
+"""Follows the version of the data in the file of a result."""
 AT_ONCE = 1_000
 """Results whose files are made together."""
 OWNERS = ("record_id", "result_id")
@@ -174,6 +175,11 @@ class Api:
 
     # Files -----------------------------------------------------------------------------------------
 
+    @cached_property
+    def start(self) -> bytes:
+        """The beginning of the file of each result, up to `RESULT`."""
+        return compact_json(self.version).removesuffix("}").encode()
+
     def index(self) -> dict[str, Any]:
         """Return the list of all files."""
         counts = {relation.name: downloads.count(self._database, relation) for relation in downloads.RELATIONS}
@@ -240,18 +246,15 @@ class Api:
     def _columns(self, relation: Relation) -> list[str]:
         return [row["column_name"] for row in self._database.rows(f"describe {relation.sql}")]
 
-    def write(self, site: Path, kept: KeptResults) -> None:
-        """Write all files of the API and all schemas below a folder. Of the files of kept results, only the start is new."""
+    def write(self, site: Path, kept: Collection[str]) -> None:
+        """Write all files of the API and all schemas below a folder, except the files of the kept results."""
         folder, schemas = site / FOLDER, site / SCHEMA_FOLDER
         (folder / "results").mkdir(parents=True)
         (schemas / FOLDER).mkdir(parents=True)
         _write(folder / "index.json", self.index())
         for relation in MAIN:
             _write(folder / f"{relation.name}.json", self.list_of(relation))
-        start = compact_json(self.version).removesuffix("}").encode()
-        for result in kept.files:
-            kept.renew(paths_of(result)[1], site, start, b',"result":')
-        for result, content in self.results([row["result_id"] for row in self._catalogue.results if row["result_id"] not in kept.files]):
+        for result, content in self.results([row["result_id"] for row in self._catalogue.results if row["result_id"] not in kept]):
             _write(folder / "results" / f"{file_name(result)}.json", content)
         for name, schema in self.schemas.items():
             text = json.dumps(schema, indent=1, sort_keys=True, ensure_ascii=False)

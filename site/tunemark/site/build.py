@@ -21,6 +21,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import counted
 from tunemark.site import (
     charts,
+    data_files,
     duckdb_wasm,
     heads,
     kept_results,
@@ -78,7 +79,7 @@ def build_site(
         progress(f"building the site of {counted(len(catalogue.results), 'result')} from {database}")
         keys = kept_results.keys_of(catalogue)
         kept = kept_results.KeptResults.read(out, keys)
-        with workers.working(catalogue, database, out, kept, keep=keep, jobs=jobs) as work:
+        with workers.working(catalogue, database, out, kept, keep=keep, jobs=jobs, write=data_files.write) as work:
             written = _swap(out / "docs", lambda folder: _write_docs(catalogue, folder))
             progress(
                 f"wrote the pages that MkDocs lays out to {out / 'docs'}; running MkDocs, then adding {counted(len(keys), 'result page')}, "
@@ -107,7 +108,7 @@ def _with_kept(catalogue: Catalogue, work: workers.Work, kept: kept_results.Kept
     same = kept.has_layout(folder)
     others = map(stamp.page_in_place if same else stamp.stamped_page, workers.pages_of(catalogue, kept.files))
     for page in chain(work.pages(), others):
-        kept.note(page, folder)
+        kept.note(page.path, folder, page.charts if page.content else None)
         yield page
 
 

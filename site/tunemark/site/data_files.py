@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from tunemark.site import costs, downloads, recommend_data, reproduce
-from tunemark.site.api import Api
+from tunemark.site.api import RESULT, Api
 from tunemark.site.explorer_data import EXPLORER_PATH, explorer_json
-from tunemark.site.kept_results import KeptResults
+from tunemark.site.kept_results import KeptResults, paths_of
 from tunemark.site.pages import compare, predictions
 from tunemark.site.queries import Catalogue
 
@@ -26,14 +26,7 @@ def write(catalogue: Catalogue, folder: Path, kept: KeptResults) -> None:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
     reproduce.write_files(catalogue, folder)
-    Api(catalogue).write(folder, kept)
-
-
-def move(source: Path, target: Path) -> None:
-    """Move everything in a folder into another one on the same file system, which can have folders of the same names."""
-    for path in source.iterdir():
-        place = target / path.name
-        if path.is_dir() and place.is_dir():
-            move(path, place)
-        else:
-            path.rename(place)
+    api = Api(catalogue)
+    api.write(folder, kept.files)
+    for result in kept.files:
+        kept.renew(paths_of(result)[1], folder, api.start, RESULT)

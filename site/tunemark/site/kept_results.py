@@ -24,7 +24,6 @@ from tunemark.site import reproduce
 from tunemark.site.page import api_path, result_path
 from tunemark.site.queries import OF_A_RESULT, Catalogue
 from tunemark.site.render import ENDING, compact_json
-from tunemark.site.stamp import StampedPage
 
 FILE = ".results.json"
 FORMAT = 1
@@ -151,12 +150,12 @@ class KeptResults:
         before, self.shell = self.shell, _sha256(shell) if shell.is_file() else ""
         return self.shell == before
 
-    def note(self, page: StampedPage, site: Path) -> None:
-        """Link the page of a result that is in place, and note the charts of one that was rendered."""
-        if page.content is None:
-            self.link(f"{page.path}{ENDING}", site)
+    def note(self, path: str, site: Path, charts: tuple[str, ...] | None) -> None:
+        """Note the charts of a page that was rendered; link the page if they are None."""
+        if charts is None:
+            self.link(f"{path}{ENDING}", site)
         else:
-            self.charts[PurePosixPath(page.path).name] = page.charts
+            self.charts[PurePosixPath(path).name] = charts
 
     def write(self, out: Path, keys: Mapping[str, str]) -> None:
         """List the files of the site that was built."""

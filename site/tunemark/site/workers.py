@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tunemark.site import charts, data_files
+from tunemark.site import charts
 from tunemark.site.kept_results import KeptResults
 from tunemark.site.page import Page, SiteOptions, result_path
 from tunemark.site.pages import result_pages
@@ -28,6 +28,8 @@ SHARES_PER_JOB = 2
 """The process that writes the data files has less time for pages than the others."""
 MOST_JOBS = 8
 FOLDER = ".pages"
+Write = Callable[[Catalogue, Path, KeptResults], None]
+"""A function of a module, which another process can import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,10 @@ class Work:
 
 
 @contextmanager
-def working(catalogue: Catalogue, database: Path, out: Path, kept: KeptResults, *, keep: charts.Keep, jobs: int | None) -> Iterator[Work]:
-    """Start to make the data files, and the pages of the results that are not kept."""
+def working(
+    catalogue: Catalogue, database: Path, out: Path, kept: KeptResults, *, keep: charts.Keep, jobs: int | None, write: Write
+) -> Iterator[Work]:
+    """Start to make the data files with `write`, and the pages of the results that are not kept."""
     results = [row["result_id"] for row in catalogue.results if row["result_id"] not in kept.files]
     jobs = jobs or min(_cores(), MOST_JOBS)
     folder = out / FOLDER
@@ -63,9 +67,9 @@ def working(catalogue: Catalogue, database: Path, out: Path, kept: KeptResults, 
     # Start fresh processes: the threads of DuckDB and of the chart library do not survive a fork.
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
     try:
-        written: Callable[[], None] = partial(data_files.write, catalogue, data, kept)
+        written: Callable[[], None] = partial(write, catalogue, data, kept)
         if jobs > 1 and len(catalogue.results) >= WORTH_IT:
-            written = pool.submit(write_data, database.absolute(), catalogue.site, data.absolute(), kept).result
+            written = pool.submit(write_data, write, database.absolute(), catalogue.site, data.absolute(), kept).result
         few = jobs == 1 or len(results) < WORTH_IT
         number = 0 if few else jobs * SHARES_PER_JOB
         shares = [
@@ -76,7 +80,7 @@ def working(catalogue: Catalogue, database: Path, out: Path, kept: KeptResults, 
 
         def move(target: Path) -> None:
             written()
-            data_files.move(data, target)
+            _move(data, target)
 
         yield Work(lambda: map(stamped_page, pages_of(catalogue, results)) if few else _read(futures, shares), move)
     finally:
@@ -84,10 +88,10 @@ def working(catalogue: Catalogue, database: Path, out: Path, kept: KeptResults, 
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_data(database: Path, site: SiteOptions, folder: Path, kept: KeptResults) -> None:
+def write_data(write: Write, database: Path, site: SiteOptions, folder: Path, kept: KeptResults) -> None:
     """Write the data files into a folder."""
     with uncollected(), Database(database) as opened:
-        data_files.write(Catalogue.read(opened, site), folder, kept)
+        write(Catalogue.read(opened, site), folder, kept)
 
 
 @contextmanager
@@ -126,6 +130,16 @@ def _read(futures: list[Future[None]], shares: list[Share]) -> Iterator[StampedP
                 yield StampedPage(
                     **page | {"content": Content(**page["content"] | {"headings": headings}), "charts": tuple(page["charts"])}
                 )
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move everything in a folder into another one on the same file system, which can have folders of the same names."""
+    for path in source.iterdir():
+        place = target / path.name
+        if path.is_dir() and place.is_dir():
+            _move(path, place)
+        else:
+            path.rename(place)
 
 
 def _cores() -> int:
