@@ -83,7 +83,7 @@ class Verdict:
 
 
 def _subject(record: Submission) -> Subject:
-    """Return what a superseding run shares: its plan apart from the reasons, and the machine."""
+    """Return the facts that a superseding run shares: its plan apart from the reasons, and the machine."""
     e = record.environment
     devices = ", ".join(f"{device.name} {(device.memory_bytes or 0) / GIB:.0f} GiB" for device in e.devices)
     machine = f"{e.cpu}, {e.cpu_physical_cores} of {e.cpu_logical_cores} cores, {e.memory_bytes / GIB:.0f} GiB, {devices}"

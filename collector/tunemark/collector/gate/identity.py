@@ -41,7 +41,7 @@ class Identity:
 
 
 def identity_of(submission: Submission) -> Identity:
-    """Return what identifies the measurement of a submission."""
+    """Return the fingerprints of the measurement of a submission."""
     times, slots = np.asarray(submission.trace.step_times_s)[1:], np.asarray(submission.trace.slot_tokens, dtype=float)[1:]
     series = [noise(times, slots), *(noise(np.asarray(rank.own_work_s)[1:], slots) for rank in submission.ranks)]
     exact = nanoseconds(submission) if FEWEST_OF_A_KIND <= len(times) < 2 * WINDOW else ()
