@@ -21,7 +21,7 @@ from tunemark.collector.gate.fact_book_checks import (
 from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, model_problems, text_problems
 from tunemark.collector.gate.fact_files import fact_files, fact_problems
 from tunemark.collector.gate.read import find_records, read_or_none
-from tunemark.collector.importers.printed_text import printed_value
+from tunemark.collector.importers.table_text import printed_value
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import WorldFacts

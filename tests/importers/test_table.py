@@ -9,10 +9,9 @@ from factories import Tunemark
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.importers.printed_text import duration
 from tunemark.collector.importers.table import found_tables, import_tables
 from tunemark.collector.importers.table_map import Map
-from tunemark.collector.importers.table_text import extract, plain, tables_in
+from tunemark.collector.importers.table_text import duration, extract, plain, tables_in
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.published import PublishedResult, PublishedSet
 

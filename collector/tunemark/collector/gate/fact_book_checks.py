@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from tunemark.collector.gate.fact_checks import Neighbours, day_problems, skeleton, source_problems, text_problems
-from tunemark.collector.importers.printed_text import PER_DEVICE, printed_value
+from tunemark.collector.importers.table_text import PER_DEVICE, printed_value
 from tunemark.schema.errors import did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
