@@ -77,8 +77,10 @@ def examined(extra: Path | None, kinds: Sequence[str]) -> tuple[dict[str, Any], 
         if "corruptions" in kinds:
             result["corruptions"] = grouped(by_kind["corruption"])
         if "honest" in kinds:
-            problems = run_honest(folder, extra)
-            result["honest"] = {"variants": len(problems), "refused": {name: said for name, said in problems.items() if said}}
+            judged = run_honest(folder, extra)
+            refused = {name: [*one.problems, one.crash] for name, one in judged.items() if one.problems or one.crash}
+            again = [name for name, one in judged.items() if one.requests_second_run]
+            result["honest"] = {"variants": len(judged), "refused": refused, "second_run_requested": again}
         if "texts" in kinds:
             accepted = {case.name for case in by_kind["text"] if case.base == MESSAGE and not case.caught}
             live = alive(folder / "shown", [text for text in TEXTS if text.inert and text.name in accepted]) if not extra else []
@@ -147,6 +149,8 @@ def report(result: dict[str, Any]) -> Iterator[str]:
                     *(f"  refused: {name}: {'; '.join(said)[:300]}" for name, said in refused.items()),
                 ]
             )
+    if result.get("honest", {}).get("second_run_requested"):
+        yield f"honest, accepted with a request for a second run: {', '.join(result['honest']['second_run_requested'])}"
     yield f"{result['crashes']} crashes, {result['seconds']} s"
 
 

@@ -34,6 +34,11 @@ class Judgement:
     """The exception that ended the judgement."""
 
     @property
+    def requests_second_run(self) -> bool:
+        """True if it is accepted with a request for a second run."""
+        return any(SECOND_RUN in note for note in self.notes)
+
+    @property
     def refused(self) -> bool:
         """True if it is not accepted. A crash accepts nothing, but stops the others too, so that it does not count."""
         return bool(self.problems) and not self.crash

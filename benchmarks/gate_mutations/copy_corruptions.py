@@ -10,10 +10,13 @@ import numpy as np
 
 from gate_mutations.bases import Content, h100_lora, identity_of
 from gate_mutations.corruptions import corrupt, cut, phase, retime, sets
-from gate_mutations.simulated import H100, Ending, Scenario, gpu_machine, simulate
+from gate_mutations.simulated import H100, Ending, Scenario, gpu_machine, machine_of, simulate
 from tunemark.harness.plan.options import Options
+from tunemark.harness.run.measurement_warnings import find_warnings
 from tunemark.harness.run.run_outcome import PARTIAL_RECORD
+from tunemark.schema.derive import derive
 from tunemark.schema.records.base import canonical_json, content_id
+from tunemark.schema.records.submission import Submission
 
 # Copies of committed results ------------------------------------------------------------------------------------------------
 
@@ -34,11 +37,19 @@ def again(content: Content, *, minutes: int = 61) -> Content:
     return content
 
 
+def with_warnings(content: Content) -> Content:
+    """Return a changed record with the warnings that the harness would give it."""
+    submission = Submission.model_validate_json(json.dumps(content))
+    machine = machine_of(content) if content["environment"]["backend"] == "cpu" else gpu_machine()
+    warnings = find_warnings(submission, derive(submission), machine, torn=False, foreign={})
+    return {**content, "warnings": [warning.model_dump(mode="json") for warning in warnings]}
+
+
 def copied(name: str, change: Callable[[Content], Any], on: str = "ok", **more: Any) -> None:
     """Register a copy of a committed result that is changed to look like another one."""
 
     def with_new_id(content: Content) -> Content:
-        return change(again(content)) or content
+        return with_warnings(change(again(content)) or content)
 
     corrupt("identity", name, COPY, on, **more)(with_new_id)
 
@@ -100,7 +111,6 @@ def _shorter(content: Content, kept: slice) -> None:
         counted["samples"] = int(counted["samples"] * share)
     for name in ("joules", "window_s"):
         use["energy"][name] = use["energy"][name] and use["energy"][name] * share
-    content["warnings"] = [warning for warning in content["warnings"] if warning["kind"] not in {"peak_fell", "peak_rose"}]
 
 
 copied("copied trace, the last fifth cut off", lambda c: _shorter(c, slice(0, -len(c["trace"]["loss"]) // 5)))

@@ -211,15 +211,12 @@ def _fact(root: Path, folder: str, entry: dict[str, str]) -> Case:
     return Case("fact", folder, entry["name"], entry["file"], answer.code == 3, named, answer.crash, tuple(lines[:3]))
 
 
-def run_honest(folder: Path, extra: Path | None) -> dict[str, list[str]]:
-    """Return the problems of each honest variant, all judged together in a checkout in which the bases are committed."""
+def run_honest(folder: Path, extra: Path | None) -> dict[str, Judgement]:
+    """Return the judgement of each honest variant, all judged together in a checkout in which the bases are committed."""
     checkout = make_checkout(folder / "honest", [base.content for base in bases()])
     variants: list[Honest] = list(module("honest", extra).honest() if extra else honest())
     judged = checkout.judge([variant.make() for variant in variants])
-    return {
-        variant.name: [*judgement.problems, *([judgement.crash] if judgement.crash else [])]
-        for variant, judgement in zip(variants, judged, strict=True)
-    }
+    return {variant.name: judgement for variant, judgement in zip(variants, judged, strict=True)}
 
 
 def control(folder: Path) -> list[str]:
