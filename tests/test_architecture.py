@@ -38,7 +38,7 @@ def test_the_structure_of_the_code_keeps_its_goals():
     # 190 for the tree that the goal was set for; each command and page that came later adds one.
     assert figures["modules"] <= 242
     assert figures["longest import chain"] <= 10
-    assert figures["single-importer modules"] <= 50
+    assert figures["single-importer modules"] <= 52
     assert figures["cycles"] == 0
     assert figures["missing on a walk"] == []
 

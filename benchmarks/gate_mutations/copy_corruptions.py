@@ -10,11 +10,11 @@ import numpy as np
 
 from gate_mutations.bases import Content, h100_lora, identity_of
 from gate_mutations.corruptions import corrupt, cut, phase, retime, sets
-from gate_mutations.simulated import H100, Ending, Scenario, gpu_machine, machine_of, simulate
+from gate_mutations.simulated import H100, Ending, Scenario, gpu_machine, simulate
 from tunemark.harness.plan.options import Options
-from tunemark.harness.run.measurement_warnings import find_warnings
 from tunemark.harness.run.run_outcome import PARTIAL_RECORD
 from tunemark.schema.derive import derive
+from tunemark.schema.measurement_warnings import warnings_of_record
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.submission import Submission
 
@@ -40,8 +40,7 @@ def again(content: Content, *, minutes: int = 61) -> Content:
 def with_warnings(content: Content) -> Content:
     """Return a changed record with the warnings that the harness would give it."""
     submission = Submission.model_validate_json(json.dumps(content))
-    machine = machine_of(content) if content["environment"]["backend"] == "cpu" else gpu_machine()
-    warnings = find_warnings(submission, derive(submission), machine, torn=False, foreign={})
+    warnings = warnings_of_record(submission, derive(submission))
     return {**content, "warnings": [warning.model_dump(mode="json") for warning in warnings]}
 
 

