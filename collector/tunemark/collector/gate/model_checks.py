@@ -30,6 +30,7 @@ DEEPSPEED = {Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3}
 STATE_BYTES = {"adamw": (3.8, 8.5), "adamw_8bit": (1.9, 8.5), "paged_adamw_8bit": (0.0, 8.5), "sgd": (0.0, 4.2), "adafactor": (0.0, 8.5)}
 """Bytes of optimizer states by trained weight: two moments of 16 or 32 bits, of 8 bits for large tensors, one, or factors."""
 FLOOR_TOLERANCE = 0.95
+WARMUP_STEPS, SURELY_SAMPLED_S = 10, 2.0
 PEAK_TOLERANCE = 1.05
 """Dense peaks are given for a nominal clock; some devices boost a little above it."""
 PROBE_TOLERANCE = 1.5
@@ -56,7 +57,9 @@ def model_problems(submission: Submission, facts: FactBase) -> Iterator[Problem]
     card = facts.accelerators.get(submission.plan.device.accelerator or "")
     if submission.outcome.status is Status.OK:
         for name in ("model", "effective", "utilisation"):
-            if getattr(submission, name) is None and not (name == "utilisation" and len(submission.trace) <= 10):  # noqa: PLR2004 - no window yet
+            # A short steady window may lie between two samples.
+            sampled = name != "utilisation" or sum(submission.trace.step_times_s[WARMUP_STEPS:]) > SURELY_SAMPLED_S
+            if getattr(submission, name) is None and sampled:
                 yield Problem(name, "null", "a successful run records it; keep the original record")
     yield from _probe(submission, card)
     if submission.model is None or model is None or shape_problem(submission.plan, model) is not None:
