@@ -71,7 +71,12 @@ def settle(content: dict[str, Any], facts: FactBase, steps: int, *, asked: Calla
         content["gates"] = _gates(content, plan, facts, shape, overridden) if steps and plan.measurement.gates else []
     if plan.measurement.probe and steps and not asked("probe"):
         rate = _probe_rate(content, plan, facts, shape)
-        content["probe"] = {"dtype": plan.precision.compute.value, "size": 1024, "before_flop_per_s": rate, "after_flop_per_s": rate * 0.99}
+        content["probe"] = {
+            "dtype": plan.precision.compute.value,
+            "size": 1024 if plan.device.backend is Backend.CPU else 8192,
+            "before_flop_per_s": rate,
+            "after_flop_per_s": rate * 0.99,
+        }
         content["probe"]["after_flop_per_s"] = content["probe"]["after_flop_per_s"] if ended == "ok" else None
 
 

@@ -67,7 +67,7 @@ PATTERNS |= {
         re.IGNORECASE,
     ),
     "an identifier of hardware or an installation": re.compile(
-        r"(?:GPU-|MIG-)?\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b(?:GPU|MIG)-[0-9a-fA-F]{8}\b|"
+        r"(?:GPU-|MIG-)?\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|"
         r"\b(?:serial(?:[ _-]?(?:no|number|num))?|s/n|asset[ _-]?tag)\s*[.:#=]*\s*[A-Z0-9-]{6,}|(?<!\d)\d{13}(?!\d)|"
         r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b|\barn:aws[\w-]*:|\b(?:i|vol|vpc|subnet|ami|eni|sg)-[0-9a-f]{8,17}\b|\bS-1-5-\d+(?:-\d+)+",
         re.IGNORECASE,

@@ -37,11 +37,14 @@ REACHED = re.compile(r"a gradient reaches (\d+) of (\d+) (weights|adapters)")
 SHARDED = {Strategy.FSDP2, Strategy.ZERO3}
 LEARNED_AT_ONCE, RANDOM_TOKENS = 0.5, 0.9
 """Loss after a few updates over the first; lowest loss on random tokens over the logarithm of their number."""
-FIRST_LOSS = (0.85, 1.0, 8.0)
-"""Loss of a randomly initialised language model over ln(vocabulary): at least, and at most this much times it plus this much."""
+FIRST_LOSS = (0.85, 1.05, 8.0)
+"""First loss over ln(vocabulary): at least, and at most this much times it; pretrained weights may begin this much above."""
+SPREAD = 0.0004 * 0.75
+"""Loss above chance of random weights by width: logits of weights of a spread of 0.02 have half their variance as excess."""
 FEWEST_LOSSES = 5
 DERIVED = {WarningKind.GATE_FAILED, WarningKind.FALLBACK, WarningKind.RANDOM_WEIGHTS, WarningKind.UNKNOWN_ACCELERATOR}
-DERIVED |= {WarningKind.DIRTY_SOURCE, WarningKind.STRAGGLER}
+DERIVED |= {WarningKind.DIRTY_SOURCE, WarningKind.STRAGGLER, WarningKind.PEAK_FELL, WarningKind.PEAK_ROSE, WarningKind.BUSY_HOST}
+LITTLE_DISK_GIB = 2.1
 """Kinds of warning that follow from the record or are not there."""
 SURELY_WIDE = 0.06
 WORDS = re.compile(r"[A-Za-z]{4,}")
@@ -101,6 +104,15 @@ def _plan(s: Submission) -> Iterator[Problem]:
     known = {path for path, _ in flattened(plan.model_dump(mode="json"))} | set(type(plan).model_fields)
     for name in sorted(set(plan.reasons) - known - {"method", "lora.target_modules"}):
         yield Problem("plan.reasons", repr(name), "is no field of a plan")
+    factors = re.fullmatch(
+        r"micro_batch (\d+) x gradient_accumulation (\d+) x data_parallel (\d+)", plan.reasons.get("batch.global_batch", "")
+    )
+    if factors and [int(one) for one in factors.groups()] != [
+        plan.batch.micro_batch,
+        plan.batch.gradient_accumulation,
+        plan.batch.data_parallel,
+    ]:
+        yield Problem("plan.reasons.batch.global_batch", repr(factors[0]), "these are not the factors of plan.batch")
     for name in sorted(REASONS - set(plan.reasons)):
         yield Problem("plan.reasons", f"no {name}", "each derived value has its reason; keep the original record")
     if plan.device.launcher is not None and plan.device.count == 1:
@@ -127,6 +139,8 @@ def _effective(s: Submission) -> Iterator[Problem]:
     if ran.attention_kernel is not None and ran.attention_kernel not in KERNELS:
         yield Problem("effective.attention_kernel", repr(ran.attention_kernel), f"is no kernel of torch; known are {', '.join(KERNELS)}")
     masked = s.plan.data.packing and s.plan.data.document_borders and s.plan.device.backend in {Backend.CUDA, Backend.ROCM}
+    if ran.attention_kernel in {"cudnn", "efficient"} and s.plan.device.backend is Backend.CPU:
+        yield Problem("effective.attention_kernel", repr(ran.attention_kernel), "is a kernel for GPUs")
     if ran.attention_kernel == "flash" and masked:
         yield Problem("effective.attention_kernel", "'flash'", "this kernel takes no mask, which packed documents with borders need")
     wrapped = s.plan.device.strategy in {Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3} or s.plan.device.backend is Backend.NEURON
@@ -232,6 +246,12 @@ def _warnings(s: Submission, derived: Derived) -> Iterator[Problem]:
     listed = {warning.kind for warning in s.warnings}
     following = list(warnings_of_record(s, derived))
     for index, warning in enumerate(s.warnings):
+        if warning in s.warnings[:index]:
+            yield Problem(f"warnings.{index}", warning.kind.value, "is listed twice")
+        disk = re.match(r"([\d.]+) GiB of disk", warning.message) if warning.kind is WarningKind.LOW_DISK else None
+        if disk and float(disk[1]) > LITTLE_DISK_GIB:
+            yield Problem(f"warnings.{index}.message", repr(warning.message), f"only below {LITTLE_DISK_GIB} GiB little disk is free")
+    for index, warning in enumerate(s.warnings):
         alike = [expected for expected in following if expected.kind is warning.kind]
         if warning.kind in DERIVED and not alike:
             yield Problem(f"warnings.{index}", warning.kind.value, "does not follow from the record; keep the original record")
@@ -267,6 +287,8 @@ def _losses(s: Submission, model: ModelCard | None, facts: FactBase) -> Iterator
     if unlike_the_card(plan) is None:
         chance = log(plan.model.labels) if plan.model.labels else log(model.vocabulary)
         low, factor, more = FIRST_LOSS
+        if plan.model.weights is Weights.RANDOM and not plan.model.labels:
+            more = SPREAD * model.hidden_size + 0.1
         least = low * chance if plan.model.weights is Weights.RANDOM and not plan.model.labels else 0.0
         if not least <= losses[0] <= factor * chance + more:
             what = f"{plan.model.labels} classes" if plan.model.labels else f"{model.vocabulary} tokens"
@@ -296,6 +318,9 @@ def _study(s: Submission, facts: FactBase) -> Iterator[Problem]:
     if not fits or ("memory limited" in point and study.kind != "frontier"):
         yield Problem("study.kind", repr(study.kind), f"the point {point!r} is of another kind of study")
         return
+    limit = re.search(r"memory limited to ([-\d.]+)", point)
+    if (study.kind == "sweep" and "=" not in point) or (arm and arm.pair > MOST_RUNS) or (limit and float(limit[1]) <= 0):
+        yield Problem("study.point", repr(point), f"is no point of a study of kind {study.kind!r}")
     if study.position > MOST_RUNS:
         yield Problem("study.position", str(study.position), f"no study has more than {MOST_RUNS:,} runs")
     if study.kind == "repeat" and re.search(r", repeat \d+$", point) is None:

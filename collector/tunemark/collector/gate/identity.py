@@ -5,7 +5,7 @@ after scaling, shifting, cutting, reversing, rounding, and small changes of ever
 first: the work of a step, and slow changes of its time.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +27,8 @@ LEAST_OVERLAP = 0.4
 """Share of the shorter series that the other one covers."""
 FEWEST_OF_A_KIND = 3
 """Steps of the same work from which their expected time is known."""
+SAME_VALUES = 0.5
+"""Share of the step times, to the nanosecond, that a copy in another order has in common."""
 Series = NDArray[np.float32]
 
 
@@ -38,6 +40,8 @@ class Identity:
     """The noise of the step times and of each rank's own work; none for a run too short to be told from others."""
     exact: tuple[int, ...] = ()
     """Step times of a short run in nanoseconds, if they are not too few."""
+    values: tuple[int, ...] = ()
+    """All step times in nanoseconds: two measurements share almost none, in whatever order."""
 
 
 def identity_of(submission: Submission) -> Identity:
@@ -45,7 +49,7 @@ def identity_of(submission: Submission) -> Identity:
     times, slots = np.asarray(submission.trace.step_times_s)[1:], np.asarray(submission.trace.slot_tokens, dtype=float)[1:]
     series = [noise(times, slots), *(noise(np.asarray(rank.own_work_s)[1:], slots) for rank in submission.ranks)]
     exact = nanoseconds(submission) if FEWEST_OF_A_KIND <= len(times) < 2 * WINDOW else ()
-    return Identity(tuple(one for one in series if len(one)), exact)
+    return Identity(tuple(one for one in series if len(one)), exact, nanoseconds(submission))
 
 
 def nanoseconds(submission: Submission) -> tuple[int, ...]:
@@ -110,11 +114,17 @@ class KnownMeasurements:
     places: dict[tuple[int, ...], list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     """Landmark -> (number of the series, index in it)."""
     exact: dict[tuple[int, ...], str] = field(default_factory=dict)
+    values: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """Step time in nanoseconds -> measurements that have it."""
 
     def copy_of(self, identity: Identity) -> str | None:
         """Return the name of the measurement of which this is a copy, or None."""
         if identity.exact in self.exact and identity.exact:
             return self.exact[identity.exact]
+        shared = Counter(name for value in set(identity.values) for name in self.values.get(value, ()))
+        name, count = next(iter(shared.most_common(1)), ("", 0))
+        if len(identity.values) >= WINDOW and count > SAME_VALUES * len(identity.values):
+            return name
         for series in identity.series:
             for turned in (series, series[::-1]):
                 found = next(self._matches(turned), None)
@@ -136,6 +146,8 @@ class KnownMeasurements:
     def add(self, name: str, identity: Identity) -> None:
         """Remember a measurement."""
         self.names.append(name)
+        for value in set(identity.values):
+            self.values[value].append(name)
         if identity.exact:
             self.exact.setdefault(identity.exact, name)
         for series in identity.series:

@@ -65,6 +65,7 @@ WINDOW_AGREES = (0.4, 2.5)
 MOST_CORES, MOST_THREADS_OF_A_CORE = 8_192, 8
 OLDEST_TORCH = Version("2.1")
 SYSTEMS = re.compile(r"(Linux|Darwin|Windows) (\d+)\w*(\.\d+)? (x86_64|aarch64|arm64|AMD64|ARM64|ppc64le|riscv64|s390x)")
+NEWEST_SYSTEM = {"Linux": 8, "Darwin": 30, "Windows": 9_999}
 OLDEST_SYSTEM = {"Linux": 3, "Darwin": 20, "Windows": 10}
 BUILDS = {Backend.CUDA: "cpu|rocm|xpu", Backend.ROCM: "cpu|cu|xpu", Backend.XPU: "cpu|cu|rocm", Backend.CPU: "", Backend.NEURON: "rocm|xpu"}
 """Builds of torch that have no kernels for a family."""
@@ -89,6 +90,7 @@ NVIDIA_DRIVERS = range(450, 700)
 """Major versions with which a torch of today runs, and some years ahead."""
 PYTHONS = range(9, 20)
 """Minor versions of Python 3 that the libraries support, or may soon."""
+MINORS_AHEAD = 6
 LARGEST_MAJOR = 100
 """Largest first number of a version; some packages use the year."""
 
@@ -113,10 +115,13 @@ def machine_problems(submission: Submission, derived: Derived | None, facts: Fac
 def _host(s: Submission) -> Iterator[Problem]:
     e = s.environment
     system = SYSTEMS.fullmatch(e.os)
-    if system is None or int(system[2]) < OLDEST_SYSTEM[system[1]] or (int(system[2]) > 99 and system[1] != "Windows"):  # noqa: PLR2004 - far from any version
+    if system is None or int(system[2]) < OLDEST_SYSTEM[system[1]] or int(system[2]) > NEWEST_SYSTEM[system[1]]:
         yield Problem("environment.os", repr(e.os), "is no system with its major.minor version and machine, such as 'Linux 6.8 x86_64'")
     elif system[1] == "Darwin" and e.backend not in {Backend.MPS, Backend.CPU}:
         yield Problem("environment.os", repr(e.os), f"the {e.backend.value} back end does not exist on this system")
+    makers = ((r"^Apple ", "^Darwin"), (r"Intel|AMD|Xeon|EPYC|Ryzen", "x86_64|AMD64"), (r"Neoverse|Graviton|Cortex", "aarch64|arm64|ARM64"))
+    if system is not None and any(re.search(maker, e.cpu) and not re.search(machines, e.os) for maker, machines in makers):
+        yield Problem("environment.cpu", repr(e.cpu), f"does not run under {e.os!r}")
     if not re.search(r"[A-Za-z]{2}", e.cpu) or (e.backend is not Backend.CPU and re.search(VENDOR_WORDS["NVIDIA"], e.cpu, re.IGNORECASE)):
         yield Problem("environment.cpu", repr(e.cpu), "is no name of a CPU")
     if e.cpu_logical_cores > MOST_CORES:
@@ -270,9 +275,7 @@ def _versions(s: Submission, facts: FactBase) -> Iterator[Problem]:
                 fix = f"was released on {day}, after this run on {s.started_at:%Y-%m-%d}; set the clock of the machine"
                 yield Problem(field, repr(text), fix)
         elif (
-            version > newest
-            and (version.major > newest.major + 1 or s.started_at.date() <= listed.read_on - DAY)
-            and not version.is_prerelease
+            version > newest and (_far_ahead(version, newest) or s.started_at.date() <= listed.read_on - DAY) and not version.is_prerelease
         ) or (version.is_prerelease and version.major > newest.major + 1):
             yield Problem(field, repr(text), f"does not exist: the newest release of {package} is {newest}")
         elif version < newest and not (version.is_prerelease or version.local or version.is_postrelease):
@@ -282,6 +285,13 @@ def _versions(s: Submission, facts: FactBase) -> Iterator[Problem]:
             yield Problem(f"environment.runtime.{name}", repr(text), f"belongs to another stack than that of the {backend.value} back end")
         if not re.fullmatch(r"\d+(\.\d+){0,4}[\w.+~-]*", text):
             yield Problem(f"environment.runtime.{name}", repr(text), "is no version")
+
+
+def _far_ahead(version: Version, newest: Version) -> bool:
+    """Return True for a version that no library reaches before its list of releases is read again."""
+    if version.major == newest.major:
+        return version.minor > newest.minor + MINORS_AHEAD
+    return version.major > newest.major + 1 or version.minor > MINORS_AHEAD
 
 
 def _version(text: str) -> Version | None:
@@ -376,7 +386,7 @@ def _peaks(s: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:
     if reserved is not None and used is not None and used < reserved * SEEN_OF_RESERVED:
         yield Problem("memory.device_used.peak_bytes", str(used), f"the framework alone reserved {reserved} bytes")
     rss = memory.host_rss.peak_bytes
-    if rss is None and len(s.trace):
+    if rss is None and s.outcome.status is Status.OK:
         yield Problem("memory.host_rss.peak_bytes", "null", "the parent always sees the memory of a process that trained")
     for name, pattern in MEMORY_METHODS.items():
         method = getattr(memory, name).method
@@ -408,6 +418,11 @@ def _use(s: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:
         yield Problem("utilisation.devices", f"{len(devices)} devices", f"{per_node} were used on this machine; list each")
     if len(set(indexes)) > count:
         yield Problem("utilisation.devices", str(len(indexes)), f"plan.device.count is {count}; list the devices used")
+    figures = [(use.power_mean_w, use.power_peak_w, use.clock_mean_mhz) for use in devices if use.power_mean_w and use.clock_mean_mhz]
+    if len(figures) > len(set(figures)):
+        yield Problem(
+            "utilisation.devices", f"{len(figures)} devices", "two have the same figures to the digit; each is measured by itself"
+        )
     memory = max((device.memory_bytes or 0 for device in s.environment.devices), default=0)
     for position, use in enumerate(devices):
         yield from _use_of(use, f"utilisation.devices.{position}", memory, card)

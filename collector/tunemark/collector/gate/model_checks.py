@@ -29,6 +29,7 @@ SHARDED_STATES = {Strategy.FSDP2, Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3
 DEEPSPEED = {Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3}
 STATE_BYTES = {"adamw": (3.8, 8.5), "adamw_8bit": (1.9, 8.5), "paged_adamw_8bit": (0.0, 8.5), "sgd": (0.0, 4.2), "adafactor": (0.0, 8.5)}
 """Bytes of optimizer states by trained weight: two moments of 16 or 32 bits, of 8 bits for large tensors, one, or factors."""
+TENSOR_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 FLOOR_TOLERANCE = 0.95
 WARMUP_STEPS, SURELY_SAMPLED_S = 10, 2.0
 PEAK_TOLERANCE = 1.05
@@ -42,9 +43,10 @@ REACHABLE, LATE_MARK = 0.9, 3.0
 CORE_FLOP_PER_S = {Dtype.FP32: 1e12}
 FASTEST_CORE = 1e13
 """FLOP/s above any core of a CPU, in fp32 with vectors and in other formats with matrix units."""
+COLDEST_C = 22
 IDLE_POWER, COMPUTING = 0.25, 0.2
 """A device at more than a fifth of its dense peak takes more than a quarter of its board power."""
-SMALLEST_PROBE = 1_024
+PROBE_SIZES, PROBE_SIZE = {Backend.CPU: 1_024, Backend.MPS: 4_096}, 8_192
 FASTEST_DEVICE = 2e16
 """FLOP/s above any device of today, in any format of training."""
 SLOW_S, SLOWEST_SHARE = 60.0, 0.0005
@@ -153,7 +155,13 @@ def _states(s: Submission, ran: ModelFacts) -> Iterator[Problem]:
             yield Problem("model.gradient_bytes", "null", "only DeepSpeed and Neuron hide their gradients; a run that trained has them")
     elif not 1.9 * trained / (count if strategy is Strategy.FSDP2 else 1) * FLOOR_TOLERANCE <= gradients <= 4.1 * trained * 1.01:
         yield Problem("model.gradient_bytes", str(gradients), f"{trained:,} trained weights have gradients of 2 or 4 bytes each")
+    formats = {name.removeprefix("torch.") for name in s.effective.trainable_dtypes} if s.effective else set()
+    size = TENSOR_BYTES.get(next(iter(formats))) if len(formats) == 1 else None
+    if size and gradients is not None and strategy not in DEEPSPEED and gradients > 1.01 * size * trained:
+        yield Problem("model.gradient_bytes", str(gradients), f"{trained:,} trained weights of {size} bytes have gradients of as many")
     low, high = STATE_BYTES[s.plan.optimizer.name]
+    if size and s.plan.optimizer.name == "adamw":
+        high = 2.1 * size
     if strategy in DEEPSPEED or s.plan.device.offload != "none":
         # States of DeepSpeed include master weights, and may be on the host.
         low, high = 0.0, high + 4
@@ -202,8 +210,9 @@ def _probe(s: Submission, card: AcceleratorCard | None) -> Iterator[Problem]:
         yield Problem("probe", f"{probe.size}", "plan.measurement.probe is false; such a run has none")
     if succeeded and probe.after_flop_per_s is None and _has_room(s):
         yield Problem("probe.after_flop_per_s", "null", "a successful run probes the device after training too")
-    if probe.size < SMALLEST_PROBE:
-        yield Problem("probe.size", str(probe.size), f"the probe multiplies matrices of {SMALLEST_PROBE} rows or more")
+    size = PROBE_SIZES.get(s.plan.device.backend, PROBE_SIZE)
+    if probe.size != size:
+        yield Problem("probe.size", str(probe.size), f"the probe of this back end multiplies matrices of {size} rows")
     if probe.dtype is not compute:
         fix = f"plan.precision.compute is {compute.value!r}; the probe must use the format of the run"
         yield Problem("probe.dtype", repr(probe.dtype.value), fix)
@@ -263,6 +272,18 @@ def _speed(s: Submission, model: ModelCard, card: AcceleratorCard | None) -> Ite
     if peak and mean > COMPUTING * peak and card and card.tdp_w and powers and max(powers) < IDLE_POWER * card.tdp_w:
         fix = f"training at {mean / peak:.0%} of the dense peak takes more than {IDLE_POWER:.0%} of the board power, {card.tdp_w:g} W"
         yield Problem("utilisation.devices.0.power_mean_w", f"{max(powers):g} W", fix)
+    if peak and mean > COMPUTING * peak and s.utilisation is not None:
+        for index, use in enumerate(s.utilisation.devices):
+            if use.busy_mean is not None and use.busy_mean < COMPUTING:
+                yield Problem(
+                    f"utilisation.devices.{index}.busy_mean",
+                    f"{use.busy_mean:g}",
+                    f"training at {mean / peak:.0%} of the dense peak is busy",
+                )
+            if use.temperature_peak_c is not None and use.temperature_peak_c < COLDEST_C:
+                yield Problem(
+                    f"utilisation.devices.{index}.temperature_peak_c", f"{use.temperature_peak_c:g}", "a device at work is warmer"
+                )
     known = probed or peak
     slowest = SLOW_S * s.plan.batch.gradient_accumulation + (float(flops.mean()) / (known * SLOWEST_SHARE) if known else 3_600.0)
     if float(np.median(times)) > slowest:

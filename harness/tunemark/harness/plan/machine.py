@@ -117,7 +117,7 @@ def masks_without_devices() -> list[str]:
         if not any(map(hides_all, masks.values())):
             why = vendor.missing_tool() or f"no {vendor.card_vendor} driver was found"
             # Part of a serial number does not identify a device.
-            clauses += [f"{name}={SERIAL.sub('..', scrub(value))!r} chooses devices, and {why}" for name, value in masks.items()]
+            clauses += [f"{name}={scrub(SERIAL.sub('..', value))!r} chooses devices, and {why}" for name, value in masks.items()]
     return clauses
 
 
