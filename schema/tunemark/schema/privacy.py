@@ -85,7 +85,7 @@ PATTERNS |= {
         r"\bsecret\b.{0,20}\S{20,}",
         re.IGNORECASE,
     ),
-    "a key": re.compile(r"\b(?=[\w+/-]*[A-Z])(?=[\w+/-]*[a-z])(?=[\w+/-]*\d)[A-Za-z0-9+/_-]{36,}={0,2}|\b[0-9a-f]{32,}\b"),
+    "a key": re.compile(r"\b(?=[A-Za-z0-9+]*[A-Z])(?=[A-Za-z0-9+]*[a-z])(?=[A-Za-z0-9+]*\d)[A-Za-z0-9+]{36,}={0,2}|\b[0-9a-f]{32,}\b"),
 }
 VERSIONS = re.compile(r"environment\.(?:packages|runtime)\.|environment\.devices\.\d+\.driver$")
 """Fields with versions. Some versions have four parts, like an IPv4 address."""

@@ -57,7 +57,7 @@ ABUSE: dict[str, re.Pattern[str]] = {
         rf"</?(?:{TAGS})(?=[\s/>])|<!--|<!doctype|&(?:#x?[0-9a-f]+|lt|gt|amp|quot|nbsp);|\bon\w+\s*=\s*[\w\"'(]", re.IGNORECASE
     ),
     "an address of a page": re.compile(
-        rf"\bdata:[a-z]+/|\bhttps?:/*(?!/*(?:{TRUSTED_HOSTS})(?:[/:?#\s)\].,;]|$))[^\s]|\b(?:javascript|vbscript|data:[a-z]+/|ftp|file|jndi|s3|gs)s?:\S|(?<!\w)//\w[\w-]*\.\w|\bwww\.",
+        rf"\bdata:[a-z]+/|\bhttps?:/*(?!/*(?:{TRUSTED_HOSTS})(?:[/:?#\s)\].,;'\"]|$))[^\s]|\b(?:javascript|vbscript|data:[a-z]+/|ftp|file|jndi|s3|gs)s?:\S|(?<![\w:])//\w[\w-]*\.\w|\bwww\.",
         re.IGNORECASE,
     ),
     "markup of Markdown": re.compile(r"\]\(|!\[|^\s*#{1,6}\s|```|^\s*\|.*\||\w \| .+ \|\s*$|^\s*[-*_]{3,}\s*$", re.MULTILINE),
